@@ -1,0 +1,1 @@
+"""Encoder-only language models in one house."""

@@ -1,0 +1,106 @@
+"""Every error that this package raises on purpose.
+
+Each message says what was expected, what came, and what to do about it::
+
+    BothwaysError
+    ├── InvalidInput            a value, text, row or file of the caller's is not usable
+    │   ├── TextTooLong         longer than the model reads, and the caller chose "error"
+    │   └── OutputExists        the output is already there and was not to be overwritten
+    ├── UnknownModel            no such folder, name or model type
+    ├── UnsupportedConfig       a model asks for something that is not built
+    ├── UnsupportedAttention    an attention backend cannot serve this request
+    ├── UnsafeCheckpoint        reading this file could run code
+    ├── CorruptCheckpoint       a file is truncated, altered or not what it says
+    ├── IncompatibleWeights     tensors missing, left over or of another shape
+    ├── MissingOutput           an output that was not computed was asked for
+    ├── NotFitted               a task was used before it was trained
+    ├── NotCalibrated           calibrated probabilities asked of an uncalibrated model
+    ├── OutOfMemory             with the batch budget that would fit
+    ├── OutOfDisk               the output could not be written; nothing partial was left
+    ├── DeviceMismatch          tensors or a model on another device than expected
+    ├── OfflineError            a download would be needed and was not asked for
+    └── MissingDependency       an optional package is absent; carries the install line
+"""
+
+
+class BothwaysError(Exception):
+    """Root of the tree: catch this to catch everything that the package raises on purpose."""
+
+
+class InvalidInput(BothwaysError):
+    """A value, text, row or file that the caller gave is not usable."""
+
+
+class TextTooLong(InvalidInput):
+    """A text has more tokens than the model reads, and the overflow policy is ``"error"``."""
+
+
+class OutputExists(InvalidInput):
+    """The output path is already there, and overwriting was not asked for."""
+
+
+class UnknownModel(BothwaysError):
+    """No folder, embedded model, hub name or model type answers to this name."""
+
+
+class UnsupportedConfig(BothwaysError):
+    """A configuration asks for something that this package does not build."""
+
+
+class UnsupportedAttention(BothwaysError):
+    """The attention backend that was asked for cannot serve this request."""
+
+
+class UnsafeCheckpoint(BothwaysError):
+    """Reading this file could run code, so it was not read."""
+
+
+class CorruptCheckpoint(BothwaysError):
+    """A checkpoint file is truncated, altered, or not what it says it is."""
+
+
+class IncompatibleWeights(BothwaysError):
+    """A checkpoint's tensors are missing, left over, or of another shape than its configuration says."""
+
+
+class MissingOutput(BothwaysError):
+    """An output field that was not computed was read."""
+
+
+class NotFitted(BothwaysError):
+    """A task model was asked for predictions before it had labels and a trained head."""
+
+
+class NotCalibrated(BothwaysError):
+    """Calibrated probabilities were asked of a model that was never calibrated."""
+
+
+class OutOfMemory(BothwaysError):
+    """A batch did not fit; the message names the token budget that would."""
+
+
+class OutOfDisk(BothwaysError):
+    """The disk is full; the unfinished output was removed."""
+
+
+class DeviceMismatch(BothwaysError):
+    """Tensors lie on another device than the model, or a device does not exist."""
+
+
+class OfflineError(BothwaysError):
+    """A file would have to be downloaded, and the caller did not ask for that."""
+
+
+class MissingDependency(BothwaysError):
+    """An optional package is not installed.
+
+    >>> str(MissingDependency.of("faiss", extra="search", purpose="building a search index"))
+    "building a search index needs the package 'faiss', which is not installed: pip install 'bothways[search]'"
+    """
+
+    @classmethod
+    def of(cls, package: str, *, extra: str, purpose: str) -> "MissingDependency":
+        """The error for ``package``, carrying the line that installs it."""
+        return cls(
+            f"{purpose} needs the package {package!r}, which is not installed: pip install 'bothways[{extra}]'"
+        )

@@ -1,0 +1,125 @@
+"""Output that appears whole or not at all.
+
+Files and folders are written under a temporary name beside their target, flushed, and renamed. If anything goes wrong
+in between, the temporary is removed and whatever was at the target before is still there.
+"""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from bothways.errors import OutOfDisk, OutputExists
+
+
+@contextmanager
+def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bool = False) -> Iterator[IO[str] | IO[bytes]]:
+    """Open a file for writing that replaces ``path`` only when the block ends well.
+
+    Args:
+        path: The target; missing parent folders are made.
+        overwrite: Whether an existing file may be replaced.
+        binary: Bytes instead of UTF-8 text.
+
+    Raises:
+        OutputExists: ``path`` exists and ``overwrite`` is false.
+        OutOfDisk: The disk is full; nothing was left behind.
+    """
+    target = Path(path)
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise OutputExists(_already_there(target))
+    with _disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        temporary = Path(name)
+        try:
+            stream: IO[str] | IO[bytes]
+            stream = os.fdopen(handle, "wb") if binary else os.fdopen(handle, "w", encoding="utf-8", newline="")
+            with stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
+    """Make a folder that takes the place of ``path`` only when the block ends well.
+
+    The block fills the folder that it is given. An empty folder at ``path`` counts as absent.
+
+    Raises:
+        OutputExists: ``path`` is a file, or a folder with something in it and ``overwrite`` is false.
+        OutOfDisk: The disk is full; nothing was left behind.
+    """
+    target = Path(path)
+    check_folder_free(target, overwrite=overwrite)
+    with _disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            yield temporary
+            temporary.chmod(0o777 & ~_umask())
+            _swap(temporary, target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Raise ``OutputExists`` now rather than after an hour of work.
+
+    Raises:
+        OutputExists: ``path`` is a file, or a folder with something in it and ``overwrite`` is false.
+    """
+    target = Path(path)
+    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not overwrite):
+        raise OutputExists(_already_there(target))
+
+
+def _swap(temporary: Path, target: Path) -> None:
+    """Rename ``temporary`` to ``target``, moving an older folder aside first and back if that fails."""
+    if not target.exists():
+        temporary.rename(target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    target.rename(aside / "old")
+    try:
+        temporary.rename(target)
+    except BaseException:
+        (aside / "old").rename(target)
+        aside.rmdir()
+        raise
+    shutil.rmtree(aside)
+
+
+@contextmanager
+def _disk_errors(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OutOfDisk(
+                f"no space left on the disk of {target}: the unfinished output was removed. "
+                "Free some space or choose another output path."
+            ) from error
+        raise
+
+
+def _already_there(target: Path) -> str:
+    kind = "folder" if target.is_dir() else "file"
+    return f"the output {kind} {str(target)!r} already exists. Choose another path, or ask for it to be overwritten."
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
