@@ -1,1 +1,45 @@
-"""Encoder-only language models in one house."""
+"""Encoder-only language models in one house: fine-tune, calibrate, embed, search and explain.
+
+The public names are loaded when they are first used (PEP 562), so that ``import bothways`` costs no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bothways.checkpoints import load
+    from bothways.errors import BothwaysError
+    from bothways.retrieval import SearchIndex
+    from bothways.tasks import SentenceEmbedder, TextClassifier
+
+    __version__: str
+
+__all__ = ["BothwaysError", "SearchIndex", "SentenceEmbedder", "TextClassifier", "__version__", "load"]
+
+_HOMES = {
+    "BothwaysError": "bothways.errors",
+    "SearchIndex": "bothways.retrieval",
+    "SentenceEmbedder": "bothways.tasks",
+    "TextClassifier": "bothways.tasks",
+    "load": "bothways.checkpoints",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on its first use."""
+    value: object
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value = version("bothways")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not."""
+    return sorted({*globals(), *__all__})

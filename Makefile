@@ -1,0 +1,95 @@
+# `make help` lists the targets and the variables.
+
+PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
+TORCH_CONSTRAINT ?=
+JOBS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := src tests $(wildcard benchmarks)
+# One computing thread for each test worker, so that the workers do not fight over the cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules src/bothways tests -n $(JOBS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-all check bench format clean
+
+help:
+	@printf '%s\n' \
+	  "make demo       install what the demo needs into $(VENV) and run it" \
+	  "make test       the everyday tests, without the slow ones and those for a GPU" \
+	  "make test-all   every test; those for a GPU are skipped where there is none" \
+	  "make check      ruff (rules and layout) and mypy" \
+	  "make bench      the benchmarks" \
+	  "make format     lay the code out and repair what ruff can repair" \
+	  "make clean      remove $(VENV), caches and build outputs; runs and reports stay" \
+	  "" \
+	  "Variables, with what they are now:" \
+	  "  PYTHON=$(PYTHON)" \
+	  "      the interpreter that $(VENV) is made from, 3.11 or newer" \
+	  "  CONSTRAINTS=$(CONSTRAINTS)" \
+	  "      pinned versions; with CONSTRAINTS= pip chooses" \
+	  "  TORCH_CONSTRAINT=$(TORCH_CONSTRAINT)" \
+	  "      another torch than the pinned one, for instance to use a GPU:" \
+	  "      PIP_EXTRA_INDEX_URL=<index of the build> make demo TORCH_CONSTRAINT='torch==2.13.0+cu130'" \
+	  "  JOBS=$(JOBS)" \
+	  "      test workers" \
+	  "The first three count when $(VENV) is made: make clean, then make again, to change them."
+
+demo: $(VENV)/.demo
+	$(BIN)/bothways demo
+
+test: $(VENV)/.dev
+	$(PYTEST) -m 'not slow and not gpu'
+
+test-all: $(VENV)/.dev
+	$(PYTEST)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- installation: each stamp says that its extra is installed as pyproject.toml and the constraints now stand ---
+
+install = $(BIN)/python -m pip install --quiet -c $(VENV)/constraints.txt -e '.[$(1)]'
+
+$(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(VENV)/constraints.txt
+	@echo "Installing the demo into $(VENV) ..."
+	$(call install,demo)
+	@touch $@
+
+# The dev and bench extras hold all that the demo needs.
+$(VENV)/.dev: pyproject.toml $(CONSTRAINTS) | $(VENV)/constraints.txt
+	@echo "Installing the development tools into $(VENV) ..."
+	$(call install,dev)
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: pyproject.toml $(CONSTRAINTS) | $(VENV)/constraints.txt
+	@echo "Installing the benchmarks' tools into $(VENV) ..."
+	$(call install,bench)
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/constraints.txt: $(CONSTRAINTS) | $(BIN)/pip
+	@{ $(if $(CONSTRAINTS),$(if $(TORCH_CONSTRAINT),grep -v '^torch==',cat) $(CONSTRAINTS),true); \
+	   echo "$(TORCH_CONSTRAINT)"; } > $@
+
+# pip is the last thing that venv installs: where it is, the environment is whole.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "bothways needs Python 3.11 or newer, but PYTHON=$(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not there)." \
+	       "Say which one to use, for instance: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "$(PYTHON) could not make $(VENV). On Debian and Ubuntu, install python3-venv first." >&2; exit 1; }

@@ -1,0 +1,17 @@
+"""Checkpoints on disk and on the hub: found, checked, opened and saved."""
+
+from bothways.checkpoints.checkpoint import Checkpoint, fingerprint, open_checkpoint
+from bothways.checkpoints.hub import MINILM
+from bothways.checkpoints.output import EncoderOutput
+from bothways.checkpoints.pretrained import PretrainedEncoder, load, pretrained
+
+__all__ = [
+    "MINILM",
+    "Checkpoint",
+    "EncoderOutput",
+    "PretrainedEncoder",
+    "fingerprint",
+    "load",
+    "open_checkpoint",
+    "pretrained",
+]

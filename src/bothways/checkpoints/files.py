@@ -1,0 +1,118 @@
+"""Reading the files of a checkpoint folder: JSON, safetensors (one file or shards), and the refused pickles."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from bothways.checkpoints.pickled import read_pickled
+from bothways.errors import CorruptCheckpoint, UnknownModel, UnsafeCheckpoint
+
+WEIGHTS = "model.safetensors"
+SHARD_INDEX = "model.safetensors.index.json"
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The JSON object in a file.
+
+    Raises:
+        UnknownModel: The file is not there or cannot be read.
+        CorruptCheckpoint: It is not a JSON object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UnknownModel(
+            f"a model folder must hold {path.name}, but {str(path.parent)!r} does not. "
+            "Give the folder that config.json and model.safetensors lie in."
+        ) from error
+    except PermissionError as error:
+        raise UnknownModel(f"{str(path)!r} may not be read by this user: check its permissions.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CorruptCheckpoint(f"{str(path)!r} must be a JSON file, but it is not: {error}.") from error
+    if not isinstance(content, dict):
+        raise CorruptCheckpoint(f"{str(path)!r} must hold a JSON object, but it holds a {type(content).__name__}.")
+    return content
+
+
+def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tensor]:
+    """All tensors of a checkpoint folder, mapped from disk and read when touched.
+
+    Args:
+        folder: Where ``model.safetensors``, or its shards and their index, lie.
+        allow_pickle: Whether ``pytorch_model.bin`` may be read where there is nothing else; it is scanned first.
+
+    Raises:
+        UnknownModel: There are no weights.
+        UnsafeCheckpoint: There is only a pickle, and it was not allowed or holds code.
+        CorruptCheckpoint: A file is truncated or not what its name says.
+    """
+    if (folder / WEIGHTS).is_file():
+        return _read_safetensors(folder / WEIGHTS)
+    if (folder / SHARD_INDEX).is_file():
+        return _read_shards(folder)
+    pickled = [name for name in PICKLED if (folder / name).is_file()]
+    if pickled and not allow_pickle:
+        raise UnsafeCheckpoint(
+            f"{str(folder)!r} has its weights only in {pickled[0]}, a pickle, and reading a pickle can run code. "
+            "Convert it to model.safetensors, or pass allow_pickle=True (--allow-pickle) to have it scanned and read."
+        )
+    if pickled:
+        return read_pickled(folder / "pytorch_model.bin")
+    raise UnknownModel(f"a model folder must hold {WEIGHTS} or {SHARD_INDEX}, but {str(folder)!r} holds neither.")
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
+    """Hold files against the checksums that are known for them.
+
+    Raises:
+        CorruptCheckpoint: A file is missing or differs from the one the checksum was taken of.
+    """
+    for name, expected in checksums.items():
+        path = folder / name
+        if not path.is_file():
+            raise CorruptCheckpoint(f"{name} is missing from {str(folder)!r}, though its checksum is on record.")
+        found = sha256_of(path)
+        if found != expected:
+            raise CorruptCheckpoint(
+                f"{str(path)!r} is not the file it should be: its SHA-256 is {found}, expected {expected}. "
+                "It was altered or damaged: get it again from where it came."
+            )
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+    except PermissionError as error:
+        raise UnknownModel(f"{str(path)!r} may not be read by this user: check its permissions.") from error
+    except (SafetensorError, OSError) as error:
+        raise CorruptCheckpoint(
+            f"{str(path)!r} is not a whole safetensors file ({error}). It is truncated or damaged: get it again."
+        ) from error
+
+
+def _read_shards(folder: Path) -> dict[str, Tensor]:
+    places = read_json(folder / SHARD_INDEX).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise CorruptCheckpoint(f"{SHARD_INDEX} in {str(folder)!r} must hold a weight_map from tensor to file name.")
+    tensors: dict[str, Tensor] = {}
+    for name in sorted(set(places.values())):
+        # A shard's name comes from the file: it must not lead out of the folder.
+        if Path(name).name != name or not (folder / name).is_file():
+            raise CorruptCheckpoint(f"{SHARD_INDEX} names the shard {name!r}, which is not a file in {str(folder)!r}.")
+        tensors.update(_read_safetensors(folder / name))
+    absent = sorted(set(places) - set(tensors))
+    if absent:
+        raise CorruptCheckpoint(f"the shards in {str(folder)!r} lack tensors that {SHARD_INDEX} names: {absent[:5]}.")
+    return tensors

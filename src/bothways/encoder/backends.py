@@ -1,0 +1,180 @@
+"""Attention over packed tokens: the one place that looks at sequence bounds.
+
+A backend answers whether it can serve a request, and why not; `choose` picks the first that can, or holds the caller to
+the one that was named.
+
+Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from torch import Tensor
+
+from bothways.errors import UnsupportedAttention
+from bothways.packing import Packed
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRequest:
+    """What an attention call needs of its backend.
+
+    Attributes:
+        device: Type of the device: ``"cpu"``, ``"cuda"``, ...
+        dtype: Of queries, keys and values.
+        head_width: D.
+        dropout: Rate applied to the attention weights; 0 outside training.
+        weights: Whether the attention weights themselves are wanted.
+    """
+
+    device: str
+    dtype: torch.dtype
+    head_width: int
+    dropout: float
+    weights: bool
+
+
+class AttentionBackend(Protocol):
+    """Scaled dot-product attention within each sequence of a packed batch."""
+
+    name: str
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """Why this backend cannot serve the request; None when it can."""
+
+    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+        """Context of every token, (T, N, D)."""
+
+
+class Reference:
+    """Plain matrix product and softmax, one sequence at a time: any device, any dtype. The oracle of the others."""
+
+    name = "reference"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """It serves everything."""
+        del request
+        return None
+
+    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+        """Context of every token, (T, N, D)."""
+        return self.attend_with_weights(qkv_T3ND, bounds, dropout)[0]
+
+    def attend_with_weights(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> tuple[Tensor, list[Tensor]]:
+        """Context of every token (T, N, D), and for each sequence of n tokens its weights (N, n, n)."""
+        contexts, weights = [], []
+        for sequence_n3ND in qkv_T3ND.split_with_sizes(list(bounds.lengths)):
+            q_NnD, k_NnD, v_NnD = sequence_n3ND.permute(1, 2, 0, 3)
+            scores_Nnn = q_NnD @ k_NnD.transpose(1, 2) * q_NnD.shape[-1] ** -0.5
+            weights_Nnn = scores_Nnn.softmax(-1)
+            weights.append(weights_Nnn)
+            dropped_Nnn = F.dropout(weights_Nnn, dropout) if dropout else weights_Nnn
+            contexts.append((dropped_Nnn @ v_NnD).transpose(0, 1))
+        return torch.cat(contexts), weights
+
+
+class SDPA:
+    """torch's fused attention, over runs of sequences of equal length so that nothing is masked or padded."""
+
+    name = "sdpa"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """It cannot hand out attention weights."""
+        return "it does not return attention weights" if request.weights else None
+
+    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+        """Context of every token, (T, N, D)."""
+        heads, width = qkv_T3ND.shape[2:]
+        contexts = []
+        for start, end, length in runs_of_equal_length(bounds.lengths):
+            q_BNnD, k_BNnD, v_BNnD = qkv_T3ND[start:end].view(-1, length, 3, heads, width).permute(2, 0, 3, 1, 4)
+            context_BNnD = F.scaled_dot_product_attention(q_BNnD, k_BNnD, v_BNnD, dropout_p=dropout)
+            contexts.append(context_BNnD.transpose(1, 2).reshape(end - start, heads, width))
+        return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+
+
+class VarLen:
+    """Variable-length flash attention on a GPU: torch's own, or the ``flash_attn`` package where that is installed."""
+
+    name = "varlen"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """It needs a GPU, half precision, a head width that the kernels know, and no dropout."""
+        if request.weights:
+            return "it does not return attention weights"
+        if request.device != "cuda":
+            return f"it needs a CUDA device, not {request.device!r}"
+        if request.dtype not in (torch.float16, torch.bfloat16):
+            return f"it needs float16 or bfloat16, not {request.dtype}"
+        if request.head_width % 8 or request.head_width > 256:
+            return f"it needs a head width that is a multiple of 8 up to 256, not {request.head_width}"
+        if request.dropout and not _has_flash_attn():
+            return "torch's variable-length kernel has no attention dropout; install flash_attn or set dropout to 0"
+        if not (_has_flash_attn() or _has_torch_varlen()):
+            return "neither torch.nn.attention.varlen nor the flash_attn package is there"
+        return None
+
+    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+        """Context of every token, (T, N, D)."""
+        q_TND, k_TND, v_TND = qkv_T3ND.unbind(1)
+        starts, longest = bounds.cu_seqlens, bounds.max_length
+        context_TND: Tensor
+        if _has_flash_attn():
+            from flash_attn import flash_attn_varlen_func
+
+            context_TND = flash_attn_varlen_func(
+                q_TND, k_TND, v_TND, starts, starts, longest, longest, dropout_p=dropout
+            )
+        else:
+            from torch.nn.attention.varlen import varlen_attn
+
+            context_TND = varlen_attn(q_TND, k_TND, v_TND, starts, starts, longest, longest)  # type: ignore[assignment]
+        return context_TND
+
+
+REFERENCE = Reference()
+BACKENDS: dict[str, AttentionBackend] = {backend.name: backend for backend in (VarLen(), SDPA(), REFERENCE)}
+
+
+def choose(request: AttentionRequest, name: str | None = None) -> AttentionBackend:
+    """The backend for a request: the named one, or the first of ``varlen``, ``sdpa``, ``reference`` that can serve it.
+
+    Raises:
+        UnsupportedAttention: The named backend does not exist or cannot serve the request.
+    """
+    if name is None:
+        return next(backend for backend in BACKENDS.values() if backend.refusal(request) is None)
+    if name not in BACKENDS:
+        raise UnsupportedAttention(f"there is no attention backend {name!r}. Choose one of {', '.join(BACKENDS)}.")
+    refusal = BACKENDS[name].refusal(request)
+    if refusal is not None:
+        raise UnsupportedAttention(
+            f"the attention backend {name!r} cannot serve this call: {refusal}. Try 'reference'."
+        )
+    return BACKENDS[name]
+
+
+def runs_of_equal_length(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """First row, row after the last, and length, for each run of neighbouring sequences of one length.
+
+    >>> list(runs_of_equal_length((3, 3, 5)))
+    [(0, 6, 3), (6, 11, 5)]
+    """
+    row = start = 0
+    for index, length in enumerate(lengths):
+        row += length
+        if index + 1 == len(lengths) or lengths[index + 1] != length:
+            yield start, row, length
+            start = row
+
+
+def _has_flash_attn() -> bool:
+    return find_spec("flash_attn") is not None
+
+
+def _has_torch_varlen() -> bool:
+    return find_spec("torch.nn.attention.varlen") is not None

@@ -1,0 +1,46 @@
+"""One transformer layer: attention and feed-forward, each with a residual sum and a norm.
+
+Shapes: T packed tokens, H hidden, M selected rows, n tokens of one sequence, N heads.
+"""
+
+from torch import Tensor, nn
+
+from bothways.encoder.attention import SelfAttention
+from bothways.encoder.config import EncoderConfig, PostNorm
+from bothways.encoder.feedforward import FeedForward
+from bothways.errors import UnsupportedConfig
+from bothways.packing import Packed
+
+
+class Layer(nn.Module):
+    """Attention, add and norm, feed-forward, add and norm."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        if not isinstance(config.norm, PostNorm):
+            raise UnsupportedConfig(f"{type(config.norm).__name__} is described but not built yet; only PostNorm is.")
+        self.attention = SelfAttention(config)
+        self.attention_norm = nn.LayerNorm(config.hidden, eps=config.norm.eps)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden, eps=config.norm.eps)
+        self.dropout = nn.Dropout(config.dropout.hidden)
+
+    def forward(
+        self, hidden_TH: Tensor, bounds: Packed, backend: str | None = None, rows_M: Tensor | None = None
+    ) -> Tensor:
+        """(T, H) to (T, H), or to (M, H) when ``rows_M`` names the rows that somebody reads."""
+        return self._finish(hidden_TH, self.attention(hidden_TH, bounds, backend, rows_M), rows_M)
+
+    def forward_with_weights(
+        self, hidden_TH: Tensor, bounds: Packed, rows_M: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """As `forward`, and for each sequence its attention weights (N, n, n)."""
+        attended_TH, weights = self.attention.forward_with_weights(hidden_TH, bounds, rows_M)
+        return self._finish(hidden_TH, attended_TH, rows_M), weights
+
+    def _finish(self, hidden_TH: Tensor, attended_TH: Tensor, rows_M: Tensor | None) -> Tensor:
+        """Everything behind the attention; works on single rows, so unread rows can be left out from here on."""
+        residual_TH = hidden_TH if rows_M is None else hidden_TH[rows_M]
+        hidden_TH = self.attention_norm(residual_TH + self.dropout(attended_TH))
+        output_TH: Tensor = self.feed_forward_norm(hidden_TH + self.dropout(self.feed_forward(hidden_TH)))
+        return output_TH

@@ -1,0 +1,120 @@
+"""Percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13), seeded and in bounded memory.
+
+A resample is not a list of rows but how often it draws each row, ``counts_RN``. A statistic computes many
+resamples at once from those counts; the estimate itself is the statistic where every count is 1::
+
+    mean, = bootstrap(lambda counts_RN: (counts_RN @ values_N / n)[:, None], rows=n)
+
+Two models on the same rows are compared by a statistic that returns the difference of their scores.
+
+Shape letters: N rows, R resamples, K statistics.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.inputs import FloatArray
+
+LEVEL = 0.95
+CHUNK_CELLS = 1_000_000
+"""Counts held at once: a chunk of resamples takes 8 MB for each array of its size."""
+
+Statistic = Callable[[FloatArray], FloatArray]
+"""From ``counts_RN`` to ``values_RK``."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval: the truth lies from ``low`` to ``high`` with probability ``level``."""
+
+    low: float
+    high: float
+    level: float = LEVEL
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic on the data, and the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def named(self, name: str) -> dict[str, float]:
+        """Flat entries for a JSON object: ``name``, ``name_low`` and ``name_high``."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
+def resampled_counts(rows: int, *, resamples: int = 1000, seed: int = 0) -> Iterator[FloatArray]:
+    """Draw ``rows`` of ``rows`` with replacement, ``resamples`` times; yield the counts (R, N) in chunks.
+
+    The draws depend on the seed and not on the size of the chunks.
+
+    Raises:
+        InvalidInput: no rows or no resamples.
+    """
+    if rows < 1 or resamples < 1:
+        raise InvalidInput(f"bootstrap: expected at least 1 row and 1 resample, got {rows} and {resamples}")
+    generator = np.random.default_rng(seed)
+    per_chunk = max(1, CHUNK_CELLS // rows)
+    for start in range(0, resamples, per_chunk):
+        size = min(per_chunk, resamples - start)
+        drawn_RN = generator.integers(0, rows, size=(size, rows))
+        drawn_RN += np.arange(size)[:, None] * rows
+        counts = np.bincount(drawn_RN.ravel(), minlength=size * rows)
+        yield counts.reshape(size, rows).astype(np.float64)
+
+
+def bootstrap_values(statistic: Statistic, rows: int, *, resamples: int = 1000, seed: int = 0) -> FloatArray:
+    """The statistic in every resample: (R, K).
+
+    Raises:
+        InvalidInput: no rows or no resamples.
+    """
+    chunks = resampled_counts(rows, resamples=resamples, seed=seed)
+    return np.concatenate([statistic(counts_RN) for counts_RN in chunks])
+
+
+def percentile_interval(values_R: FloatArray, level: float = LEVEL) -> Interval:
+    """The interval that holds the middle ``level`` of the resampled values.
+
+    Raises:
+        InvalidInput: a level not between 0 and 1.
+    """
+    low, high = _percentiles(values_R, level)
+    return Interval(float(low), float(high), level)
+
+
+def percentile_estimates(value_K: FloatArray, values_RK: FloatArray, level: float = LEVEL) -> tuple[Estimate, ...]:
+    """The statistics on the data, with the percentile intervals of their resampled values.
+
+    Raises:
+        InvalidInput: a level not between 0 and 1.
+    """
+    low_K, high_K = _percentiles(values_RK, level)
+    return tuple(
+        Estimate(float(value), float(low), float(high))
+        for value, low, high in zip(value_K, low_K, high_K, strict=True)
+    )
+
+
+def bootstrap(
+    statistic: Statistic, rows: int, *, resamples: int = 1000, level: float = LEVEL, seed: int = 0
+) -> tuple[Estimate, ...]:
+    """The K values of ``statistic`` on the data, each with its percentile interval.
+
+    Raises:
+        InvalidInput: no rows, no resamples, or a level not between 0 and 1.
+    """
+    values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
+    return percentile_estimates(statistic(np.ones((1, rows)))[0], values_RK, level)
+
+
+def _percentiles(values: FloatArray, level: float) -> FloatArray:
+    if not 0 < level < 1:
+        raise InvalidInput(f"level: expected a probability between 0 and 1, such as 0.95, got {level}")
+    tail = (1 - level) / 2
+    return np.quantile(values, [tail, 1 - tail], axis=0)

@@ -1,0 +1,162 @@
+"""Temperature scaling: one number that makes a model's probabilities match its hit rate.
+
+Logits are divided by a temperature T before softmax or sigmoid; T is fitted on held-out rows by least negative
+log likelihood (NLL). The order of the classes, and so the prediction, stays. Source: Guo et al. (2017), "On
+calibration of modern neural networks", arXiv:1706.04599, section 4.2.
+
+Shape letters: N rows, C classes or labels.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.inputs import FloatArray, class_indices, label_matrix, logit_array
+
+TEMPERATURE_BOUNDS = (0.05, 20.0)
+"""The search keeps to these: rows without an error would ask for T = 0, useless logits for T = infinity."""
+
+_FLAT = 1e-12
+_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """A temperature: above 1 it lowers confidence, below 1 it raises it, at 1 it changes nothing.
+
+    Raises:
+        InvalidInput: not a finite number above 0.
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.value) and self.value > 0):
+            raise InvalidInput(f"temperature: expected a finite number above 0, got {self.value}")
+
+
+def softmax(logits: ArrayLike) -> FloatArray:
+    """Probabilities over the last axis, without overflow: the greatest logit is subtracted first."""
+    values = np.asarray(logits, dtype=np.float64)
+    exponentials = np.exp(values - values.max(axis=-1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
+
+
+def sigmoid(logits: ArrayLike) -> FloatArray:
+    """Elementwise ``1 / (1 + exp(-logit))``, without overflow: only exp(-|logit|) is taken."""
+    values = np.asarray(logits, dtype=np.float64)
+    small = np.exp(-np.abs(values))
+    return np.where(values >= 0, 1.0, small) / (1 + small)
+
+
+def apply_temperature(logits_NC: ArrayLike, temperature: float) -> FloatArray:
+    """Calibrated class probabilities (N, C): ``softmax(logits / T)``.
+
+    Raises:
+        InvalidInput: fewer than two classes, logits that are not finite, or a temperature not above 0.
+    """
+    return softmax(logit_array(logits_NC, least_columns=2) / Temperature(temperature).value)
+
+
+def apply_sigmoid_temperature(logits_NC: ArrayLike, temperature: float) -> FloatArray:
+    """Calibrated label probabilities (N, C): ``sigmoid(logits / T)``.
+
+    Raises:
+        InvalidInput: logits that are not finite, or a temperature not above 0.
+    """
+    return sigmoid(logit_array(logits_NC, least_columns=1) / Temperature(temperature).value)
+
+
+def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
+    """The temperature within `TEMPERATURE_BOUNDS` of least NLL under softmax; its NLL is never above T = 1's.
+
+    Args:
+        logits_NC: logits of rows that the model was not trained on.
+        labels_N: their true class numbers.
+
+    Raises:
+        InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
+    """
+    logits = logit_array(logits_NC, least_columns=2)
+    labels_N = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
+    # Relative to the true class: NLL = logsumexp, and its derivatives are moments of the margins.
+    margins_NC = logits - logits[np.arange(len(logits)), labels_N][:, None]
+
+    def nll(inverse: float) -> float:
+        scaled_NC = inverse * margins_NC
+        top_N = scaled_NC.max(axis=1)
+        return float((top_N + np.log(np.exp(scaled_NC - top_N[:, None]).sum(axis=1))).mean())
+
+    def derivatives(inverse: float) -> tuple[float, float]:
+        probabilities_NC = softmax(inverse * margins_NC)
+        mean_N = (probabilities_NC * margins_NC).sum(axis=1)
+        variance_N = (probabilities_NC * (margins_NC - mean_N[:, None]) ** 2).sum(axis=1)
+        return float(mean_N.mean()), float(variance_N.mean())
+
+    return _least(nll, derivatives)
+
+
+def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
+    """The temperature of least mean binary cross-entropy over all (row, label) decisions, shared by the labels.
+
+    Its NLL is never above that of T = 1.
+
+    Args:
+        logits_NC: logits of rows that the model was not trained on; one column for a binary task.
+        labels_NC: 0 or 1, whether the row has the label.
+
+    Raises:
+        InvalidInput: no rows, logits that are not finite, or labels of another shape or other than 0 and 1.
+    """
+    logits = logit_array(logits_NC, least_columns=1)
+    signs_NC = np.where(label_matrix(labels_NC, "labels", shape=logits.shape), -1.0, 1.0)
+    margins_NC = signs_NC * logits
+
+    def nll(inverse: float) -> float:
+        return float(np.logaddexp(0.0, inverse * margins_NC).mean())
+
+    def derivatives(inverse: float) -> tuple[float, float]:
+        wrong_NC = sigmoid(inverse * margins_NC)
+        right_NC = sigmoid(-inverse * margins_NC)
+        slope = (wrong_NC * margins_NC).mean()
+        return float(slope), float((wrong_NC * right_NC * margins_NC**2).mean())
+
+    return _least(nll, derivatives)
+
+
+def _least(nll: Callable[[float], float], derivatives: Callable[[float], tuple[float, float]]) -> float:
+    """The temperature that minimises ``nll``, a convex function of 1 / T."""
+    coldest, hottest = TEMPERATURE_BOUNDS
+    temperature = 1 / _root(derivatives, 1 / hottest, 1 / coldest)
+    # Rounding could place the found minimum a hair above where it started.
+    return temperature if nll(1 / temperature) <= nll(1.0) else 1.0
+
+
+def _root(derivatives: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
+    """Where the rising first derivative is zero: Newton's steps, and halving in log scale where they leave.
+
+    Starts at 1 and stays there if the function is flat, as for logits that are all equal.
+    """
+    point = 1.0
+    slope, curvature = derivatives(point)
+    if abs(slope) <= _FLAT:
+        return point
+    if slope > 0 and derivatives(low)[0] >= 0:
+        return low
+    if slope < 0 and derivatives(high)[0] <= 0:
+        return high
+    for _ in range(_STEPS):
+        low, high = (low, point) if slope > 0 else (point, high)
+        step = point - slope / curvature if curvature > 0 else low
+        following = step if low < step < high else math.sqrt(low * high)
+        if abs(following - point) <= _FLAT * point:
+            return following
+        point = following
+        slope, curvature = derivatives(point)
+        if abs(slope) * point <= _FLAT:
+            return point
+    return point

@@ -1,0 +1,132 @@
+"""Checks that every metric makes of what it is given.
+
+Shape letters in this package: N rows (texts), C classes or labels, R bootstrap resamples, B reliability bins,
+K statistics.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bothways.errors import InvalidInput
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+LARGEST_LOGIT = 1e100
+"""Above this a squared logit could overflow; no model gives such a value."""
+
+_ROUNDING = 1e-6
+_SUM_ROUNDING = 1e-2
+"""Half-precision softmax over many classes misses a sum of 1 by up to this."""
+
+
+def real_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
+    """``values`` as finite float64 numbers with ``dimensions`` axes, none of them empty.
+
+    Raises:
+        InvalidInput: another number of axes, no values, not numbers, NaN or infinity.
+    """
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name}: expected an array of numbers, got {values!r:.80}") from error
+    if array.ndim != dimensions or array.size == 0:
+        raise InvalidInput(f"{name}: expected {dimensions} axes, none empty, got the shape {array.shape}")
+    if not np.isfinite(array).all():
+        count = int((~np.isfinite(array)).sum())
+        raise InvalidInput(f"{name}: expected finite numbers, got {count} NaN or infinite values; remove them")
+    return array
+
+
+def logit_array(values: ArrayLike, *, least_columns: int) -> FloatArray:
+    """Logits (N, C) with at least ``least_columns`` columns.
+
+    Raises:
+        InvalidInput: too few columns, or not a finite matrix.
+    """
+    logits_NC = real_array(values, "logits", dimensions=2)
+    if logits_NC.shape[1] < least_columns:
+        raise InvalidInput(f"logits: expected at least {least_columns} classes, got {logits_NC.shape[1]}")
+    if np.abs(logits_NC).max() > LARGEST_LOGIT:
+        raise InvalidInput(f"logits: expected magnitudes up to {LARGEST_LOGIT:g}, got larger; check the model")
+    return logits_NC
+
+
+def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | None = None) -> IntArray:
+    """Class numbers (N,), each from 0 to ``classes - 1``.
+
+    Raises:
+        InvalidInput: no rows, not whole numbers, a number out of range, or not ``rows`` of them.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"{name}: expected a non-empty vector of class numbers, got {array.dtype} {array.shape}"
+        )
+    if rows is not None and len(array) != rows:
+        raise InvalidInput(f"{name}: expected {rows} rows, one for each prediction, got {len(array)}")
+    if array.min() < 0 or array.max() >= classes:
+        raise InvalidInput(
+            f"{name}: expected class numbers from 0 to {classes - 1}, got {array.min()} to {array.max()}"
+        )
+    return array.astype(np.int64)
+
+
+def label_matrix(values: ArrayLike, name: str, *, shape: tuple[int, ...] | None = None) -> BoolArray:
+    """A matrix (N, C) of zeros and ones as booleans: which labels each row has.
+
+    Raises:
+        InvalidInput: another shape, empty, or values other than 0 and 1.
+    """
+    matrix_NC = real_array(values, name, dimensions=2)
+    if shape is not None and matrix_NC.shape != shape:
+        raise InvalidInput(f"{name}: expected the shape {shape} of the predictions, got {matrix_NC.shape}")
+    if not np.isin(matrix_NC, (0.0, 1.0)).all():
+        raise InvalidInput(f"{name}: expected only 0 and 1, one column for each label, got other values")
+    return matrix_NC == 1.0
+
+
+def probability_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
+    """Probabilities as float64; rounding up to 1e-6 outside 0..1 is clipped.
+
+    Raises:
+        InvalidInput: not a finite array of that many axes, or values outside 0..1.
+    """
+    array = real_array(values, name, dimensions=dimensions)
+    if array.min() < -_ROUNDING or array.max() > 1 + _ROUNDING:
+        raise InvalidInput(
+            f"{name}: expected probabilities from 0 to 1, got {array.min():g} to {array.max():g}; "
+            "apply softmax or sigmoid to logits first"
+        )
+    return np.clip(array, 0.0, 1.0)
+
+
+def class_probabilities(values: ArrayLike) -> FloatArray:
+    """Probabilities (N, C) whose rows sum to 1 (within 0.01: half precision rounds).
+
+    Raises:
+        InvalidInput: not such a matrix.
+    """
+    probabilities_NC = probability_array(values, "probabilities", dimensions=2)
+    worst = float(np.abs(probabilities_NC.sum(axis=1) - 1).max())
+    if worst > _SUM_ROUNDING:
+        raise InvalidInput(
+            f"probabilities: expected rows that sum to 1, got one that misses it by {worst:g}; apply softmax"
+        )
+    return probabilities_NC
+
+
+def paired_vectors(truth: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Two finite vectors (N,) of one length.
+
+    Raises:
+        InvalidInput: empty, not finite, or of different lengths.
+    """
+    truth_N = real_array(truth, "truth", dimensions=1)
+    predicted_N = real_array(predicted, "predicted", dimensions=1)
+    if truth_N.shape != predicted_N.shape:
+        raise InvalidInput(
+            f"predicted: expected {len(truth_N)} rows, one for each true value, got {len(predicted_N)}"
+        )
+    return truth_N, predicted_N

@@ -1,0 +1,243 @@
+"""Classification metrics, single-label and multi-label.
+
+Every count-based metric is a formula over `ClassCounts`, whose arrays may carry leading axes: the same code
+gives one value, or one value for each bootstrap resample. A ratio whose denominator is zero (the precision of
+a class that was never predicted, the recall of one that never occurs) is 0.0, scikit-learn's default.
+
+Shape letters: N rows, C classes or labels, R bootstrap resamples.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.inputs import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    class_indices,
+    class_probabilities,
+    label_matrix,
+    probability_array,
+)
+
+SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)
+"""A probability of the truth below this counts as this in the NLL, so that the NLL stays finite."""
+
+
+def confusion_matrix(truth_N: ArrayLike, predicted_N: ArrayLike, classes: int) -> IntArray:
+    """How often class row was predicted as class column: counts (C, C).
+
+    Raises:
+        InvalidInput: empty, of different lengths, or class numbers outside 0..classes-1.
+    """
+    truth = class_indices(truth_N, "truth", classes=classes)
+    predicted = class_indices(predicted_N, "predicted", classes=classes, rows=len(truth))
+    cells = np.bincount(truth * classes + predicted, minlength=classes * classes)
+    return cells.astype(np.int64).reshape(classes, classes)
+
+
+def group_sums(values_RN: FloatArray, groups_N: IntArray, groups: int) -> FloatArray:
+    """Sum the columns of ``values_RN`` that belong to one group: (R, groups), 0 for a group of no column."""
+    sums = np.zeros((len(values_RN), groups))
+    if len(groups_N):
+        order_N = np.argsort(groups_N, kind="stable")
+        present, starts = np.unique(groups_N[order_N], return_index=True)
+        sums[:, present] = np.add.reduceat(values_RN[:, order_N], starts, axis=1)
+    return sums
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """What the count-based metrics need of a confusion matrix.
+
+    Attributes:
+        hits: rows (..., C) whose true and predicted class are both this one (true positives).
+        truth: rows (..., C) of this true class.
+        predicted: rows (..., C) predicted as this class.
+    """
+
+    hits: FloatArray
+    truth: FloatArray
+    predicted: FloatArray
+
+    @classmethod
+    def from_confusion(cls, confusion_CC: ArrayLike) -> Self:
+        """The counts of one confusion matrix, true classes in rows.
+
+        Raises:
+            InvalidInput: not a square matrix of counts with at least one row counted.
+        """
+        confusion = np.asarray(confusion_CC, dtype=np.float64)
+        if confusion.ndim != 2 or confusion.shape[0] != confusion.shape[1]:
+            raise InvalidInput(f"confusion: expected a square matrix, got the shape {confusion.shape}")
+        if not (confusion >= 0).all() or not 0 < confusion.sum() < np.inf:
+            raise InvalidInput("confusion: expected counts of at least one row, got none or values below 0")
+        return cls(np.diagonal(confusion).copy(), confusion.sum(axis=1), confusion.sum(axis=0))
+
+    @classmethod
+    def resampled(cls, truth_N: IntArray, predicted_N: IntArray, classes: int, counts_RN: FloatArray) -> Self:
+        """The counts (R, C) of single-label rows, row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
+        right_N = truth_N == predicted_N
+        return cls(
+            group_sums(counts_RN[:, right_N], truth_N[right_N], classes),
+            group_sums(counts_RN, truth_N, classes),
+            group_sums(counts_RN, predicted_N, classes),
+        )
+
+    @classmethod
+    def resampled_labels(cls, truth_NC: BoolArray, predicted_NC: BoolArray, counts_RN: FloatArray) -> Self:
+        """The counts (R, C) of multi-label rows, row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
+        return cls(
+            counts_RN @ (truth_NC & predicted_NC).astype(np.float64),
+            counts_RN @ truth_NC.astype(np.float64),
+            counts_RN @ predicted_NC.astype(np.float64),
+        )
+
+
+def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """``numerator / denominator``, and 0.0 where the denominator is 0."""
+    quotient = np.zeros(np.broadcast_shapes(np.shape(numerator), np.shape(denominator)))
+    return np.divide(numerator, denominator, out=quotient, where=np.asarray(denominator) != 0)
+
+
+def precision(counts: ClassCounts) -> FloatArray:
+    """Share of the rows predicted as a class that are of it: (..., C); 0.0 if it was never predicted."""
+    return _ratio(counts.hits, counts.predicted)
+
+
+def recall(counts: ClassCounts) -> FloatArray:
+    """Share of the rows of a class that were predicted as it: (..., C); 0.0 if it never occurs."""
+    return _ratio(counts.hits, counts.truth)
+
+
+def f1(counts: ClassCounts) -> FloatArray:
+    """Harmonic mean of precision and recall, ``2 hits / (truth + predicted)``: (..., C); 0.0 if both are 0."""
+    return _ratio(2 * counts.hits, counts.truth + counts.predicted)
+
+
+def accuracy(counts: ClassCounts) -> FloatArray:
+    """Share of single-label rows predicted right: (...)."""
+    return _ratio(counts.hits.sum(axis=-1), counts.truth.sum(axis=-1))
+
+
+def macro_f1(counts: ClassCounts) -> FloatArray:
+    """Mean F1 over the classes that occur in the truth or in the predictions, as scikit-learn does: (...)."""
+    occurs = (counts.truth + counts.predicted) > 0
+    return _ratio(f1(counts).sum(axis=-1), occurs.sum(axis=-1).astype(np.float64))
+
+
+def mcc(counts: ClassCounts) -> FloatArray:
+    """Matthews correlation of single-label rows, from -1 to 1: (...).
+
+    The multi-class form R_K of Gorodkin (2004), "Comparing two K-category assignments by a K-category
+    correlation coefficient". 0.0 where the truth or the predictions are all of one class.
+    """
+    rows = counts.truth.sum(axis=-1)
+    right = counts.hits.sum(axis=-1)
+    covariance = right * rows - (counts.truth * counts.predicted).sum(axis=-1)
+    truth_variance = rows**2 - (counts.truth**2).sum(axis=-1)
+    predicted_variance = rows**2 - (counts.predicted**2).sum(axis=-1)
+    # Two roots, not the root of the product: equal variances then divide out exactly.
+    return _ratio(covariance, np.sqrt(truth_variance) * np.sqrt(predicted_variance))
+
+
+def micro_f1(counts: ClassCounts) -> FloatArray:
+    """F1 over all (row, label) decisions of multi-label counts together: (...)."""
+    total = counts.truth.sum(axis=-1) + counts.predicted.sum(axis=-1)
+    return _ratio(2 * counts.hits.sum(axis=-1), total)
+
+
+def multi_label_macro_f1(counts: ClassCounts) -> FloatArray:
+    """Mean F1 over all labels: (...). As in scikit-learn, a label that occurs nowhere counts as 0.0."""
+    return f1(counts).mean(axis=-1)
+
+
+def brier_per_row(truth_N: IntArray, probabilities_NC: FloatArray) -> FloatArray:
+    """Squared distance of each row's probabilities to the truth, summed over classes: (N,), from 0 to 2."""
+    true_N = probabilities_NC[np.arange(len(truth_N)), truth_N]
+    others_N = (probabilities_NC**2).sum(axis=1) - true_N**2
+    return np.maximum(others_N, 0.0) + (1 - true_N) ** 2
+
+
+def nll_per_row(truth_N: IntArray, probabilities_NC: FloatArray) -> FloatArray:
+    """Negative natural logarithm of the probability of each row's true class: (N,), in nats."""
+    true_N = probabilities_NC[np.arange(len(truth_N)), truth_N]
+    return -np.log(np.maximum(true_N, SMALLEST_PROBABILITY))
+
+
+def label_nll(truth_NC: BoolArray, probabilities_NC: FloatArray) -> FloatArray:
+    """Binary cross-entropy of every (row, label) decision: (N, C), in nats."""
+    likelihood_NC = np.where(truth_NC, probabilities_NC, 1 - probabilities_NC)
+    return -np.log(np.maximum(likelihood_NC, SMALLEST_PROBABILITY))
+
+
+def brier_score(truth_N: ArrayLike, probabilities_NC: ArrayLike) -> float:
+    """Mean Brier score in Brier's (1950) sum form: ``mean_i sum_c (p_ic - [y_i = c])**2``, from 0 to 2.
+
+    For two classes this is twice the score of the positive class alone.
+
+    Raises:
+        InvalidInput: not probabilities, or a truth that does not fit them.
+    """
+    probabilities = class_probabilities(probabilities_NC)
+    truth = class_indices(truth_N, "truth", classes=probabilities.shape[1], rows=len(probabilities))
+    return float(brier_per_row(truth, probabilities).mean())
+
+
+def negative_log_likelihood(truth_N: ArrayLike, probabilities_NC: ArrayLike) -> float:
+    """Mean negative log likelihood of the true class, in nats, finite even where a probability is 0.
+
+    Raises:
+        InvalidInput: not probabilities, or a truth that does not fit them.
+    """
+    probabilities = class_probabilities(probabilities_NC)
+    truth = class_indices(truth_N, "truth", classes=probabilities.shape[1], rows=len(probabilities))
+    return float(nll_per_row(truth, probabilities).mean())
+
+
+def subset_accuracy(truth_NC: ArrayLike, predicted_NC: ArrayLike) -> float:
+    """Share of rows whose set of labels was predicted exactly.
+
+    Raises:
+        InvalidInput: not matrices of 0 and 1 of one shape.
+    """
+    predicted = label_matrix(predicted_NC, "predicted")
+    truth = label_matrix(truth_NC, "truth", shape=predicted.shape)
+    return float((truth == predicted).all(axis=1).mean())
+
+
+def hamming_loss(truth_NC: ArrayLike, predicted_NC: ArrayLike) -> float:
+    """Share of wrong (row, label) decisions.
+
+    Raises:
+        InvalidInput: not matrices of 0 and 1 of one shape.
+    """
+    predicted = label_matrix(predicted_NC, "predicted")
+    truth = label_matrix(truth_NC, "truth", shape=predicted.shape)
+    return float((truth != predicted).mean())
+
+
+def multi_label_brier_score(truth_NC: ArrayLike, probabilities_NC: ArrayLike) -> float:
+    """Mean squared error of the probability over all (row, label) decisions, from 0 to 1.
+
+    Raises:
+        InvalidInput: not probabilities, or a truth of another shape.
+    """
+    probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
+    truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
+    return float(((probabilities - truth) ** 2).mean())
+
+
+def multi_label_nll(truth_NC: ArrayLike, probabilities_NC: ArrayLike) -> float:
+    """Mean binary cross-entropy over all (row, label) decisions, in nats.
+
+    Raises:
+        InvalidInput: not probabilities, or a truth of another shape.
+    """
+    probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
+    truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
+    return float(label_nll(truth, probabilities).mean())

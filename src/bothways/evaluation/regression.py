@@ -1,0 +1,106 @@
+"""Regression metrics: MSE, MAE, Pearson and Spearman correlation, and R2.
+
+A correlation with a constant is undefined; it is 0.0 here, so that a report holds no NaN.
+
+Shape letters: N rows, R bootstrap resamples, G groups of equal values.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bothways.evaluation.inputs import FloatArray, paired_vectors
+from bothways.evaluation.metrics import group_sums
+
+_CONSTANT = 1e-13
+"""A standard deviation below this share of the largest magnitude is rounding."""
+
+
+def mean_squared_error(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
+    """Mean squared difference, in squared units of the truth.
+
+    Raises:
+        InvalidInput: empty, not finite, or of different lengths.
+    """
+    truth, predicted = paired_vectors(truth_N, predicted_N)
+    return float(((truth - predicted) ** 2).mean())
+
+
+def mean_absolute_error(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
+    """Mean absolute difference, in units of the truth.
+
+    Raises:
+        InvalidInput: empty, not finite, or of different lengths.
+    """
+    truth, predicted = paired_vectors(truth_N, predicted_N)
+    return float(np.abs(truth - predicted).mean())
+
+
+def pearson(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
+    """Pearson's linear correlation, -1 to 1; 0.0 if either vector is constant.
+
+    Raises:
+        InvalidInput: empty, not finite, or of different lengths.
+    """
+    truth, predicted = paired_vectors(truth_N, predicted_N)
+    return float(weighted_pearson(truth, predicted, np.ones((1, len(truth))))[0])
+
+
+def spearman(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
+    """Spearman's rank correlation, -1 to 1, ties at their average rank; 0.0 if either vector is constant.
+
+    Raises:
+        InvalidInput: empty, not finite, or of different lengths.
+    """
+    truth, predicted = paired_vectors(truth_N, predicted_N)
+    return float(weighted_spearman(truth, predicted, np.ones((1, len(truth))))[0])
+
+
+def r2(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
+    """Share of the truth's variance explained, at most 1; for a constant truth 1.0 if exact, else 0.0.
+
+    Raises:
+        InvalidInput: empty, not finite, or of different lengths.
+    """
+    truth, predicted = paired_vectors(truth_N, predicted_N)
+    return float(weighted_r2(truth, predicted, np.ones((1, len(truth))))[0])
+
+
+def weighted_pearson(x: FloatArray, y: FloatArray, counts_RN: FloatArray) -> FloatArray:
+    """Pearson's correlation (R,) of ``x`` and ``y``, each (N,) or (R, N), in every resample."""
+    x_RN, x_deviation_R = _centred(x, counts_RN)
+    y_RN, y_deviation_R = _centred(y, counts_RN)
+    covariance_R = (counts_RN * x_RN * y_RN).sum(axis=1) / counts_RN.sum(axis=1)
+    scale_R = x_deviation_R * y_deviation_R
+    correlation_R = np.divide(covariance_R, scale_R, out=np.zeros(len(counts_RN)), where=scale_R != 0)
+    return np.clip(correlation_R, -1.0, 1.0)
+
+
+def weighted_spearman(x_N: FloatArray, y_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
+    """Spearman's correlation (R,) in every resample."""
+    return weighted_pearson(_average_ranks(x_N, counts_RN), _average_ranks(y_N, counts_RN), counts_RN)
+
+
+def weighted_r2(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
+    """R2 (R,) in every resample, against the mean of the resample."""
+    _, deviation_R = _centred(truth_N, counts_RN)
+    error_R = counts_RN @ (truth_N - predicted_N) ** 2 / counts_RN.sum(axis=1)
+    unexplained_R = np.where(error_R == 0, 0.0, 1.0)
+    np.divide(error_R, deviation_R**2, out=unexplained_R, where=deviation_R != 0)
+    return 1 - unexplained_R
+
+
+def _centred(x: FloatArray, counts_RN: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Deviations (R, N) from each resample's mean, and the standard deviation (R,), exactly 0 if constant."""
+    rows_R = counts_RN.sum(axis=1)
+    mean_R = (counts_RN * x).sum(axis=1) / rows_R
+    deviations_RN = x - mean_R[:, None]
+    deviation_R = np.sqrt((counts_RN * deviations_RN**2).sum(axis=1) / rows_R)
+    return deviations_RN, np.where(deviation_R <= _CONSTANT * np.abs(x).max(), 0.0, deviation_R)
+
+
+def _average_ranks(x_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
+    """Average rank (R, N) of each row's value among the rows of the resample, from 1."""
+    values_G, group_N = np.unique(x_N, return_inverse=True)
+    counts_RG = group_sums(counts_RN, group_N.astype(np.int64), len(values_G))
+    ranks_RG = np.cumsum(counts_RG, axis=1) - (counts_RG - 1) / 2
+    return ranks_RG[:, group_N]

@@ -1,0 +1,136 @@
+"""Calibration error: how far stated confidence lies from observed frequency.
+
+The bins hold equal numbers of rows, not equal widths of confidence: fine-tuned models put most rows near 1,
+where equal widths would leave most bins empty. Rows are ranked by confidence and the bin of a row is
+``floor(rank * bins / N)``. Rows of one confidence are never split, since where they would be cut would depend
+on the order of the rows: all of them take the rank of the first. Ties can so make bins uneven and leave some
+empty; empty bins are left out.
+
+Definitions: Naeini et al. (2015), "Obtaining well calibrated probabilities using Bayesian binning"; equal mass
+as in Nguyen and O'Connor (2015), arXiv:1508.05154.
+
+Shape letters: N rows, B bins that hold rows, R bootstrap resamples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.bootstrap import LEVEL, Interval, percentile_interval
+from bothways.evaluation.inputs import FloatArray, IntArray, probability_array, real_array
+
+BINS = 15
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """One point of a reliability diagram.
+
+    Attributes:
+        lower: least confidence in the bin.
+        upper: greatest confidence in the bin.
+        count: rows in the bin.
+        confidence: their mean confidence.
+        accuracy: share of them that came true.
+    """
+
+    lower: float
+    upper: float
+    count: int
+    confidence: float
+    accuracy: float
+
+
+def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
+    """The bin (N,) of each row, numbered from 0 by rising confidence without gaps.
+
+    Raises:
+        InvalidInput: fewer than one bin.
+    """
+    if bins < 1:
+        raise InvalidInput(f"bins: expected at least 1, got {bins}")
+    first_rank_N = np.searchsorted(np.sort(confidence_N), confidence_N, side="left")
+    _, bin_N = np.unique(first_rank_N * bins // len(confidence_N), return_inverse=True)
+    return bin_N.astype(np.int64)
+
+
+def reliability_bins(
+    confidence_N: ArrayLike, correct_N: ArrayLike, bins: int = BINS
+) -> tuple[ReliabilityBin, ...]:
+    """Rows gathered into at most ``bins`` bins of equal mass, by rising confidence.
+
+    Args:
+        confidence_N: probability stated for each row, 0 to 1.
+        correct_N: whether it came true, 0 or 1.
+        bins: how many bins to aim at.
+
+    Raises:
+        InvalidInput: not such vectors, or of different lengths.
+    """
+    confidence = probability_array(confidence_N, "confidence", dimensions=1)
+    correct = real_array(correct_N, "correct", dimensions=1)
+    if correct.shape != confidence.shape or not np.isin(correct, (0.0, 1.0)).all():
+        raise InvalidInput(f"correct: expected {len(confidence)} values of 0 or 1, got others")
+    bin_N = equal_mass_bins(confidence, bins)
+    count_B = np.bincount(bin_N)
+    lower_B = np.full(len(count_B), np.inf)
+    upper_B = np.full(len(count_B), -np.inf)
+    np.minimum.at(lower_B, bin_N, confidence)
+    np.maximum.at(upper_B, bin_N, confidence)
+    # A mean of equal values can round past them.
+    confidence_B = np.clip(np.bincount(bin_N, weights=confidence) / count_B, lower_B, upper_B)
+    accuracy_B = np.bincount(bin_N, weights=correct) / count_B
+    return tuple(
+        ReliabilityBin(float(lower), float(upper), int(count), float(stated), float(observed))
+        for lower, upper, count, stated, observed in zip(
+            lower_B, upper_B, count_B, confidence_B, accuracy_B, strict=True
+        )
+    )
+
+
+def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    """ECE: the mean of ``|accuracy - confidence|`` over bins, weighted by their rows; from 0 to 1.
+
+    Raises:
+        InvalidInput: no bins.
+    """
+    if not bins:
+        raise InvalidInput("bins: expected at least one reliability bin, got none")
+    rows = sum(each.count for each in bins)
+    return sum(each.count * abs(each.accuracy - each.confidence) for each in bins) / rows
+
+
+def maximum_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    """MCE: the greatest ``|accuracy - confidence|`` of any bin; from 0 to 1.
+
+    Raises:
+        InvalidInput: no bins.
+    """
+    if not bins:
+        raise InvalidInput("bins: expected at least one reliability bin, got none")
+    return max(abs(each.accuracy - each.confidence) for each in bins)
+
+
+def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: float = LEVEL) -> Interval:
+    """Bootstrap interval of the ECE, with the bins held fixed.
+
+    The ECE sums absolute values, so noise raises it, and resampling adds noise a second time: percentiles lie
+    above the truth, for a well calibrated model entirely. So the percentiles are reflected about the estimate
+    (the basic bootstrap, Davison and Hinkley 1997, section 5.2), and the lower end is 0 if the estimate is no
+    larger than noise alone gives at this level. The interval always holds the estimate. In simulations from
+    perfect calibration to an ECE of 0.15 it covered the truth in 84 to 97 % of trials at a level of 95 %;
+    percentiles covered it in none of the perfectly calibrated ones.
+
+    Args:
+        gap_B: for each bin, the sum of (came true - confidence) over its rows, divided by all rows.
+        gaps_RB: the same in each resample.
+        level: probability that the interval aims to cover the truth with.
+    """
+    value = float(np.abs(gap_B).sum())
+    resampled = percentile_interval(np.abs(gaps_RB).sum(axis=1), level)
+    noise = percentile_interval(np.abs(gaps_RB - gap_B).sum(axis=1), level)
+    low = 0.0 if value <= noise.high else max(0.0, min(value, 2 * value - resampled.high))
+    return Interval(low, min(1.0, max(value, 2 * value - resampled.low)), level)

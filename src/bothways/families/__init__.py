@@ -1,0 +1,30 @@
+"""The families of published encoders, as data."""
+
+from bothways.errors import UnknownModel
+from bothways.families.albert import ALBERT
+from bothways.families.bert import BERT
+from bothways.families.distilbert import DISTILBERT
+from bothways.families.electra import ELECTRA
+from bothways.families.family import Family, HeadRows, Published
+from bothways.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+
+FAMILIES: dict[str, Family] = {
+    family.model_type: family for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ELECTRA, ALBERT)
+}
+
+
+def family_of(model_type: object) -> Family:
+    """The family that a ``config.json`` names.
+
+    Raises:
+        UnknownModel: No such family; the message lists the ones there are.
+    """
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise UnknownModel(
+            f"config.json must name one of the families {', '.join(FAMILIES)} as its model_type, "
+            f"but it names {model_type!r}."
+        )
+    return FAMILIES[model_type]
+
+
+__all__ = ["FAMILIES", "Family", "HeadRows", "Published", "family_of"]

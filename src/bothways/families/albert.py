@@ -1,0 +1,97 @@
+"""ALBERT (Lan et al. 2019, arXiv:1909.11942): one layer's weights used over and over, and a narrow embedding."""
+
+from bothways.encoder.heads import MaskedLMHeadKind, SequenceHeadKind
+from bothways.families.config_keys import ConfigKeys
+from bothways.families.family import Family, HeadRows, Published
+from bothways.families.rows import BERT_EMBEDDING
+from bothways.families.weight_map import Fused, Ignored, Row
+from bothways.text import recipes
+
+_LAYER = "encoder.albert_layer_groups.{g}.albert_layers.{j}"
+
+BASE = {
+    "vocab_size": 30000,
+    "embedding_size": 128,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+LARGE = BASE | {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+XLARGE = LARGE | {"hidden_size": 2048, "intermediate_size": 8192}
+XXLARGE = BASE | {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
+
+ALBERT = Family(
+    model_type="albert",
+    title="ALBERT",
+    paper="Lan et al. 2019, arXiv:1909.11942",
+    keys=ConfigKeys(
+        head_dropout="classifier_dropout_prob",
+        embedding="embedding_size",
+        sharing_groups="num_hidden_groups",
+        sharing_inner="inner_group_num",
+        always_projected=True,
+        defaults={
+            "hidden_act": "gelu_new",
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "classifier_dropout_prob": 0.1,
+            "num_hidden_groups": 1,
+            "inner_group_num": 1,
+        },
+    ),
+    prefix="albert.",
+    rows=(
+        *BERT_EMBEDDING,
+        Row("encoder.embedding_hidden_mapping_in.{wb}", "embedding.projection.{wb}"),
+        Fused(
+            (
+                f"{_LAYER}.attention.query.{{wb}}",
+                f"{_LAYER}.attention.key.{{wb}}",
+                f"{_LAYER}.attention.value.{{wb}}",
+            ),
+            "layers.{i}.attention.qkv.{wb}",
+        ),
+        Row(f"{_LAYER}.attention.dense.{{wb}}", "layers.{i}.attention.output.{wb}"),
+        Row(f"{_LAYER}.attention.LayerNorm.{{wb}}", "layers.{i}.attention_norm.{wb}"),
+        Row(f"{_LAYER}.ffn.{{wb}}", "layers.{i}.feed_forward.inner.{wb}"),
+        Row(f"{_LAYER}.ffn_output.{{wb}}", "layers.{i}.feed_forward.outer.{wb}"),
+        Row(f"{_LAYER}.full_layer_layer_norm.{{wb}}", "layers.{i}.feed_forward_norm.{wb}"),
+        Row("pooler.{wb}", "pooler.dense.{wb}"),
+    ),
+    base_architecture="AlbertModel",
+    masked_lm=HeadRows(
+        "AlbertForMaskedLM",
+        (
+            Row("predictions.dense.{wb}", "head.dense.{wb}"),
+            Row("predictions.LayerNorm.{wb}", "head.norm.{wb}"),
+            Row("predictions.bias", "head.bias"),
+            Ignored("predictions.decoder.{wb}"),
+            # The sentence-order head of the published checkpoints.
+            Ignored("sop_classifier.classifier.{wb}"),
+        ),
+    ),
+    masked_lm_kind=MaskedLMHeadKind(),
+    sequence=HeadRows(
+        "AlbertForSequenceClassification",
+        (Row("albert.pooler.{wb}", "head.dense.{wb}"), Row("classifier.{wb}", "head.output.{wb}")),
+    ),
+    sequence_kind=SequenceHeadKind("tanh", dropout_first=False),
+    pooler_training="sentence order prediction",
+    tokenizer=recipes.ALBERT,
+    published=(
+        Published("albert/albert-base-v2", 2019, BASE),
+        Published("albert/albert-large-v2", 2019, LARGE),
+        Published("albert/albert-xlarge-v2", 2019, XLARGE),
+        Published("albert/albert-xxlarge-v2", 2019, XXLARGE),
+    ),
+)

@@ -1,0 +1,161 @@
+"""Between a family's ``config.json`` and an `EncoderConfig`.
+
+The families that this package reads differ in how they name a setting, not in what it means, so a table of names is all
+that a family needs to give.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bothways.encoder.config import (
+    AbsolutePositions,
+    Activation,
+    DenseFeedForward,
+    Dropout,
+    EmbeddingConfig,
+    EncoderConfig,
+    NoPooler,
+    OwnWeights,
+    PostNorm,
+    SharedGroups,
+    Sharing,
+    TanhPooler,
+)
+from bothways.errors import CorruptCheckpoint, UnsupportedConfig
+
+Settings = Mapping[str, object]
+
+ACTIVATION_NAMES: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+# Settings that change what the model computes in a way that is not built, and the values that leave it as it is.
+HARMLESS: dict[str, tuple[object, ...]] = {
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "is_encoder_decoder": (False, None),
+    "chunk_size_feed_forward": (0, None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKeys:
+    """What a family calls its settings; None where it has no such setting.
+
+    Attributes:
+        position_offset: Rows of the position table before position 0.
+        sharing_groups: Name of the number of layer groups that share weights.
+        sharing_inner: Name of the number of layers inside a group.
+        always_projected: Whether the projection behind the embedding is there even where the widths are equal.
+        pooler: Whether the family has a pooler.
+        defaults: Values of settings that old files leave out.
+    """
+
+    hidden: str = "hidden_size"
+    layers: str = "num_hidden_layers"
+    heads: str = "num_attention_heads"
+    inner: str = "intermediate_size"
+    activation: str = "hidden_act"
+    positions: str = "max_position_embeddings"
+    hidden_dropout: str = "hidden_dropout_prob"
+    attention_dropout: str = "attention_probs_dropout_prob"
+    head_dropout: str = "classifier_dropout"
+    initializer_range: str = "initializer_range"
+    eps: str | None = "layer_norm_eps"
+    types: str | None = "type_vocab_size"
+    embedding: str | None = None
+    sharing_groups: str | None = None
+    sharing_inner: str | None = None
+    position_offset: int = 0
+    always_projected: bool = False
+    pooler: bool = True
+    defaults: Settings = field(default_factory=dict)
+
+
+DEFAULTS: dict[str, object] = {
+    "layer_norm_eps": 1e-12,
+    "initializer_range": 0.02,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+}
+
+
+def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
+    """The encoder that a ``config.json`` describes.
+
+    Raises:
+        UnsupportedConfig: A setting asks for something that is not built; the message names it.
+        CorruptCheckpoint: A setting is missing or has the wrong type.
+    """
+    for name, values in HARMLESS.items():
+        if settings.get(name) not in values:
+            raise UnsupportedConfig(
+                f"config.json sets {name} to {settings[name]!r}, which is not built; "
+                f"only {' or '.join(repr(value) for value in values if value is not None) or 'leaving it out'} is."
+            )
+    reader = _Reader({**DEFAULTS, **keys.defaults, **{k: v for k, v in settings.items() if v is not None}})
+    hidden, positions = reader.integer(keys.hidden), reader.integer(keys.positions)
+    width = reader.integer(keys.embedding) if keys.embedding else hidden
+    hidden_dropout = reader.number(keys.hidden_dropout)
+    return EncoderConfig(
+        vocabulary=reader.integer("vocab_size"),
+        hidden=hidden,
+        layers=reader.integer(keys.layers),
+        heads=reader.integer(keys.heads),
+        embedding=EmbeddingConfig(
+            width=width,
+            types=reader.integer(keys.types) if keys.types else 0,
+            projected=keys.always_projected or width != hidden,
+        ),
+        positions=AbsolutePositions(positions - keys.position_offset, keys.position_offset),
+        norm=PostNorm(reader.number(keys.eps) if keys.eps else 1e-12),
+        feed_forward=DenseFeedForward(reader.integer(keys.inner), reader.activation(keys.activation)),
+        sharing=_sharing(keys, reader),
+        pooler=TanhPooler() if keys.pooler else NoPooler(),
+        dropout=Dropout(
+            hidden=hidden_dropout,
+            attention=reader.number(keys.attention_dropout),
+            head=reader.number(keys.head_dropout, hidden_dropout),
+        ),
+        initializer_range=reader.number(keys.initializer_range),
+    )
+
+
+def _sharing(keys: ConfigKeys, reader: "_Reader") -> Sharing:
+    if keys.sharing_groups is None or keys.sharing_inner is None:
+        return OwnWeights()
+    return SharedGroups(reader.integer(keys.sharing_groups), reader.integer(keys.sharing_inner))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    settings: Settings
+
+    def integer(self, name: str) -> int:
+        value = self.settings.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise CorruptCheckpoint(f"config.json must give {name} as a whole number, but it gives {value!r}.")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self.settings.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise CorruptCheckpoint(f"config.json must give {name} as a number, but it gives {value!r}.")
+        return float(value)
+
+    def activation(self, name: str) -> Activation:
+        value = self.settings.get(name)
+        if not isinstance(value, str) or value not in ACTIVATION_NAMES:
+            known = ", ".join(ACTIVATION_NAMES)
+            raise UnsupportedConfig(f"config.json sets {name} to {value!r}, which is not built. Built are: {known}.")
+        return ACTIVATION_NAMES[value]

@@ -1,0 +1,79 @@
+"""DistilBERT (Sanh et al. 2019, arXiv:1910.01108)."""
+
+from bothways.encoder.heads import MaskedLMHeadKind, SequenceHeadKind
+from bothways.families.config_keys import ConfigKeys
+from bothways.families.family import Family, HeadRows, Published
+from bothways.families.weight_map import Fused, Ignored, Row
+from bothways.text import recipes
+
+BASE = {
+    "vocab_size": 30522,
+    "dim": 768,
+    "n_layers": 6,
+    "n_heads": 12,
+    "hidden_dim": 3072,
+    "max_position_embeddings": 512,
+}
+
+DISTILBERT = Family(
+    model_type="distilbert",
+    title="DistilBERT",
+    paper="Sanh et al. 2019, arXiv:1910.01108",
+    keys=ConfigKeys(
+        hidden="dim",
+        layers="n_layers",
+        heads="n_heads",
+        inner="hidden_dim",
+        activation="activation",
+        hidden_dropout="dropout",
+        attention_dropout="attention_dropout",
+        head_dropout="seq_classif_dropout",
+        eps=None,
+        types=None,
+        pooler=False,
+        defaults={"activation": "gelu", "dropout": 0.1, "attention_dropout": 0.1, "seq_classif_dropout": 0.2},
+    ),
+    prefix="distilbert.",
+    rows=(
+        Row("embeddings.word_embeddings.weight", "embedding.tokens.weight"),
+        Row("embeddings.position_embeddings.weight", "embedding.positions.weight"),
+        Row("embeddings.LayerNorm.{wb}", "embedding.norm.{wb}"),
+        Ignored("embeddings.position_ids"),
+        Fused(
+            (
+                "transformer.layer.{i}.attention.q_lin.{wb}",
+                "transformer.layer.{i}.attention.k_lin.{wb}",
+                "transformer.layer.{i}.attention.v_lin.{wb}",
+            ),
+            "layers.{i}.attention.qkv.{wb}",
+        ),
+        Row("transformer.layer.{i}.attention.out_lin.{wb}", "layers.{i}.attention.output.{wb}"),
+        Row("transformer.layer.{i}.sa_layer_norm.{wb}", "layers.{i}.attention_norm.{wb}"),
+        Row("transformer.layer.{i}.ffn.lin1.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
+        Row("transformer.layer.{i}.ffn.lin2.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
+        Row("transformer.layer.{i}.output_layer_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
+    ),
+    base_architecture="DistilBertModel",
+    masked_lm=HeadRows(
+        "DistilBertForMaskedLM",
+        (
+            Row("vocab_transform.{wb}", "head.dense.{wb}"),
+            Row("vocab_layer_norm.{wb}", "head.norm.{wb}"),
+            Row("vocab_projector.bias", "head.bias"),
+            Ignored("vocab_projector.weight"),
+        ),
+    ),
+    masked_lm_kind=MaskedLMHeadKind(),
+    sequence=HeadRows(
+        "DistilBertForSequenceClassification",
+        (Row("pre_classifier.{wb}", "head.dense.{wb}"), Row("classifier.{wb}", "head.output.{wb}")),
+    ),
+    sequence_kind=SequenceHeadKind("relu", dropout_first=False),
+    pooler_training=None,
+    tokenizer=recipes.BERT,
+    published=(
+        Published("distilbert/distilbert-base-uncased", 2019, BASE),
+        Published("distilbert/distilbert-base-cased", 2019, BASE | {"vocab_size": 28996}),
+        Published("distilbert/distilbert-base-multilingual-cased", 2019, BASE | {"vocab_size": 119547}),
+    ),
+)

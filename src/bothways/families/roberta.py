@@ -1,0 +1,77 @@
+"""RoBERTa (Liu et al. 2019, arXiv:1907.11692) and the models that took over its encoder: XLM-R and CamemBERT."""
+
+from dataclasses import replace
+
+from bothways.encoder.heads import MaskedLMHeadKind, SequenceHeadKind
+from bothways.families.bert import BASE, LARGE
+from bothways.families.config_keys import ConfigKeys
+from bothways.families.family import Family, HeadRows, Published
+from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, BERT_POOLER
+from bothways.families.weight_map import Ignored, Row
+from bothways.text import recipes
+
+SHAPE: dict[str, object] = {
+    "vocab_size": 50265,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+}
+
+ROBERTA = Family(
+    model_type="roberta",
+    title="RoBERTa",
+    paper="Liu et al. 2019, arXiv:1907.11692",
+    # The first two rows of the position table are never used: positions count from the padding id plus one.
+    keys=ConfigKeys(position_offset=2),
+    prefix="roberta.",
+    rows=(*BERT_EMBEDDING, *BERT_LAYERS, *BERT_POOLER),
+    base_architecture="RobertaModel",
+    masked_lm=HeadRows(
+        "RobertaForMaskedLM",
+        (
+            Row("lm_head.dense.{wb}", "head.dense.{wb}"),
+            Row("lm_head.layer_norm.{wb}", "head.norm.{wb}"),
+            Row("lm_head.bias", "head.bias"),
+            Ignored("lm_head.decoder.{wb}"),
+        ),
+    ),
+    masked_lm_kind=MaskedLMHeadKind("gelu"),
+    sequence=HeadRows(
+        "RobertaForSequenceClassification",
+        (Row("classifier.dense.{wb}", "head.dense.{wb}"), Row("classifier.out_proj.{wb}", "head.output.{wb}")),
+    ),
+    sequence_kind=SequenceHeadKind("tanh", dropout_first=True),
+    pooler_training=None,
+    tokenizer=recipes.ROBERTA,
+    published=(
+        Published("FacebookAI/roberta-base", 2019, BASE | SHAPE),
+        Published("FacebookAI/roberta-large", 2019, LARGE | SHAPE),
+    ),
+)
+
+XLM_ROBERTA = replace(
+    ROBERTA,
+    model_type="xlm-roberta",
+    title="XLM-R",
+    paper="Conneau et al. 2019, arXiv:1911.02116",
+    base_architecture="XLMRobertaModel",
+    masked_lm=replace(ROBERTA.masked_lm, architecture="XLMRobertaForMaskedLM"),
+    sequence=replace(ROBERTA.sequence, architecture="XLMRobertaForSequenceClassification"),
+    tokenizer=recipes.XLM_ROBERTA,
+    published=(
+        Published("FacebookAI/xlm-roberta-base", 2019, BASE | SHAPE | {"vocab_size": 250002}),
+        Published("FacebookAI/xlm-roberta-large", 2019, LARGE | SHAPE | {"vocab_size": 250002}),
+    ),
+)
+
+CAMEMBERT = replace(
+    ROBERTA,
+    model_type="camembert",
+    title="CamemBERT",
+    paper="Martin et al. 2019, arXiv:1911.03894",
+    base_architecture="CamembertModel",
+    masked_lm=replace(ROBERTA.masked_lm, architecture="CamembertForMaskedLM"),
+    sequence=replace(ROBERTA.sequence, architecture="CamembertForSequenceClassification"),
+    tokenizer=recipes.CAMEMBERT,
+    published=(Published("almanach/camembert-base", 2019, BASE | SHAPE | {"vocab_size": 32005}),),
+)

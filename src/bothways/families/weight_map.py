@@ -1,0 +1,104 @@
+"""Reversible maps between a family's tensor names on disk and this package's.
+
+A map is a table of rows. In a row, ``{i}`` runs over the layers that own weights, ``{g}`` and ``{j}`` over the groups
+and the layers inside a group of a model that shares them, and ``{wb}`` over ``weight`` and ``bias``. A prefix is what a
+family writes before the encoder's names in a model with a head.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bothways.encoder.config import EncoderConfig, OwnWeights
+from bothways.errors import IncompatibleWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tensor there is one tensor here."""
+
+    theirs: str
+    ours: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Several tensors there are one here, laid one after the other along the first dimension."""
+
+    theirs: tuple[str, ...]
+    ours: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A tensor that some checkpoints carry and that can be worked out from others, or is a buffer."""
+
+    theirs: str
+
+
+WeightRow = Row | Fused | Ignored
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """One row of a map for one layer: the tensors there that make one tensor here."""
+
+    theirs: tuple[str, ...]
+    ours: str
+
+
+def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -> Iterator[Mapped]:
+    """Write out the rows of a map for each layer of ``config``; ignored rows have an empty ``ours``."""
+    inner = 1 if isinstance(config.sharing, OwnWeights) else config.sharing.inner
+    distinct = config.layers if isinstance(config.sharing, OwnWeights) else config.sharing.groups * inner
+    for row in rows:
+        theirs = row.theirs if isinstance(row, Fused) else (row.theirs,)
+        ours = "" if isinstance(row, Ignored) else row.ours
+        indices = range(distinct) if any("{i}" in name or "{g}" in name for name in theirs) else range(1)
+        kinds = ("weight", "bias") if any("{wb}" in name for name in theirs) else ("",)
+        for index in indices:
+            for kind in kinds:
+                places = {"i": index, "g": index // inner, "j": index % inner, "wb": kind}
+                yield Mapped(tuple(prefix + name.format(**places) for name in theirs), ours.format(**places))
+
+
+def read_weights(
+    rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
+) -> dict[str, Tensor]:
+    """Tensors under our names, as far as ``tensors`` has them; a fused tensor needs all of its parts.
+
+    Raises:
+        IncompatibleWeights: Some but not all parts of a fused tensor are there.
+    """
+    ours: dict[str, Tensor] = {}
+    for mapped in expand(rows, config, prefix):
+        present = [name for name in mapped.theirs if name in tensors]
+        if not mapped.ours or not present:
+            continue
+        if len(present) != len(mapped.theirs):
+            absent = ", ".join(sorted(set(mapped.theirs) - set(present)))
+            raise IncompatibleWeights(
+                f"the checkpoint has {present[0]} but not {absent}; both belong to {mapped.ours}."
+            )
+        parts = [tensors[name] for name in mapped.theirs]
+        ours[mapped.ours] = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return ours
+
+
+def write_weights(
+    rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
+) -> dict[str, Tensor]:
+    """Tensors under the family's names, for all rows whose tensor is among ``tensors``."""
+    theirs: dict[str, Tensor] = {}
+    for mapped in expand(rows, config, prefix):
+        if mapped.ours in tensors:
+            parts = tensors[mapped.ours].detach().chunk(len(mapped.theirs))
+            theirs.update(zip(mapped.theirs, (part.contiguous() for part in parts), strict=True))
+    return theirs
+
+
+def known_names(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -> set[str]:
+    """Every name of the family's that the rows mention."""
+    return {name for mapped in expand(rows, config, prefix) for name in mapped.theirs}

@@ -1,0 +1,155 @@
+"""Packed tokens: a batch with no padding in it.
+
+Sequences lie end to end in one dimension; ``cu_seqlens`` says where each one starts. Padding exists only at the edge of
+the system, in `unpad` and `to_padded`.
+
+Shapes: B sequences, S longest sequence, T packed tokens (the sum of all lengths).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from bothways.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One batch of token sequences, laid end to end.
+
+    Attributes:
+        ids_T: Token ids, int64.
+        types_T: Segment ids (0 for the first text of a pair, 1 for the second), int64.
+        positions_T: Position of each token in its own sequence, from 0, int64.
+        cu_seqlens: Where each sequence starts, then T: ``[0, n_0, n_0 + n_1, ...]``, int32, B + 1 long, on the device.
+        lengths: The lengths n_0 ... n_{B-1} on the host, so that no one has to wait for the device to know them.
+    """
+
+    ids_T: Tensor
+    types_T: Tensor
+    positions_T: Tensor
+    cu_seqlens: Tensor
+    lengths: tuple[int, ...]
+
+    @property
+    def max_length(self) -> int:
+        """Tokens in the longest sequence."""
+        return max(self.lengths)
+
+    @property
+    def first_tokens_B(self) -> Tensor:
+        """Row of each sequence's first token, int64."""
+        return self.cu_seqlens[:-1].long()
+
+    def to(self, device: torch.device | str) -> "Packed":
+        """The same batch on another device."""
+        return Packed(
+            self.ids_T.to(device, non_blocking=True),
+            self.types_T.to(device, non_blocking=True),
+            self.positions_T.to(device, non_blocking=True),
+            self.cu_seqlens.to(device, non_blocking=True),
+            self.lengths,
+        )
+
+
+def pack(
+    sequences: Sequence[Sequence[int]],
+    types: Sequence[Sequence[int]] | None = None,
+    device: torch.device | str | None = None,
+) -> Packed:
+    """Lay token id lists end to end.
+
+    >>> pack([[101, 7592, 102], [101, 102]]).cu_seqlens.tolist()
+    [0, 3, 5]
+
+    Args:
+        sequences: B lists of token ids, none of them empty.
+        types: Segment ids in the same shape; all 0 when left out.
+        device: Where the tensors go; the CPU when left out.
+
+    Raises:
+        InvalidInput: No sequence, an empty sequence, or ``types`` of another shape.
+    """
+    lengths = tuple(len(sequence) for sequence in sequences)
+    if not lengths or 0 in lengths:
+        empty = lengths.index(0) if lengths else None
+        found = "no sequence at all" if empty is None else f"sequence {empty} is empty"
+        raise InvalidInput(f"pack expects sequences of at least one token each, but {found}.")
+    if types is not None and tuple(len(row) for row in types) != lengths:
+        raise InvalidInput("pack expects one segment id for each token, but the lengths of ids and types differ.")
+    ids_T = torch.tensor([token for sequence in sequences for token in sequence], dtype=torch.int64)
+    types_T = (
+        torch.zeros_like(ids_T)
+        if types is None
+        else torch.tensor([segment for row in types for segment in row], dtype=torch.int64)
+    )
+    packed = Packed(ids_T, types_T, _positions(lengths), _starts(lengths), lengths)
+    return packed if device is None else packed.to(device)
+
+
+def unpad(
+    input_ids_BS: Tensor, attention_mask_BS: Tensor | None = None, token_type_ids_BS: Tensor | None = None
+) -> Packed:
+    """Drop the padding of a padded batch.
+
+    Args:
+        input_ids_BS: Token ids (B, S).
+        attention_mask_BS: 1 for real tokens, 0 for padding, which may stand on the left or on the right; all real
+            when left out.
+        token_type_ids_BS: Segment ids (B, S); all 0 when left out.
+
+    Raises:
+        InvalidInput: The shapes differ, a row has no real token, or a row has padding between real tokens.
+    """
+    if input_ids_BS.dim() != 2:
+        raise InvalidInput(f"input_ids must have the shape (batch, sequence), but it is {tuple(input_ids_BS.shape)}.")
+    mask_BS = torch.ones_like(input_ids_BS) if attention_mask_BS is None else attention_mask_BS
+    types_BS = torch.zeros_like(input_ids_BS) if token_type_ids_BS is None else token_type_ids_BS
+    for name, value in (("attention_mask", mask_BS), ("token_type_ids", types_BS)):
+        if value.shape != input_ids_BS.shape:
+            raise InvalidInput(
+                f"{name} must have the shape of input_ids, {tuple(input_ids_BS.shape)}, but it is {tuple(value.shape)}."
+            )
+    real_BS = mask_BS != 0
+    lengths = tuple(real_BS.sum(1).tolist())
+    if 0 in lengths or not lengths:
+        raise InvalidInput("each row of attention_mask must keep at least one token, but some row keeps none.")
+    runs_B = (real_BS[:, 1:] & ~real_BS[:, :-1]).sum(1) + real_BS[:, 0]
+    if bool((runs_B > 1).any()):
+        raise InvalidInput("attention_mask must have the real tokens of a row side by side, but some row has a gap.")
+    device = input_ids_BS.device
+    return Packed(
+        input_ids_BS[real_BS].long(),
+        types_BS[real_BS].long(),
+        _positions(lengths).to(device),
+        _starts(lengths).to(device),
+        lengths,
+    )
+
+
+def to_padded(values_T: Tensor, lengths: Sequence[int], fill: float = 0.0) -> Tensor:
+    """Put packed rows back into a padded tensor, padding on the right.
+
+    Args:
+        values_T: One row for each packed token, (T, ...).
+        lengths: Tokens of each of the B sequences.
+        fill: What stands in the padding.
+
+    Returns:
+        (B, S, ...) with S the longest sequence.
+    """
+    rows = list(values_T.split_with_sizes(list(lengths)))
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+
+
+def _positions(lengths: tuple[int, ...]) -> Tensor:
+    if len(set(lengths)) == 1:
+        return torch.arange(lengths[0]).repeat(len(lengths))
+    return torch.cat([torch.arange(length) for length in lengths])
+
+
+def _starts(lengths: tuple[int, ...]) -> Tensor:
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)

@@ -1,0 +1,48 @@
+"""Self-contained HTML reports: charts as inline SVG, and a page to set them in.
+
+The charts need the extra ``report``; the page itself needs nothing.
+"""
+
+from bothways.report.curves import Bar, TrainLoss, ValidationScore, bars, learning_curve
+from bothways.report.matrices import attention_map, attention_pair, confusion_matrix
+from bothways.report.page import (
+    Block,
+    Fact,
+    Figure,
+    KeyFigure,
+    KeyFigures,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    TextItem,
+    TextList,
+    render,
+    write,
+)
+from bothways.report.reliability import reliability_diagram
+
+__all__ = [
+    "Bar",
+    "Block",
+    "Fact",
+    "Figure",
+    "KeyFigure",
+    "KeyFigures",
+    "Page",
+    "Paragraph",
+    "Section",
+    "Table",
+    "TextItem",
+    "TextList",
+    "TrainLoss",
+    "ValidationScore",
+    "attention_map",
+    "attention_pair",
+    "bars",
+    "confusion_matrix",
+    "learning_curve",
+    "reliability_diagram",
+    "render",
+    "write",
+]

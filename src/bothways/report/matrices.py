@@ -1,0 +1,216 @@
+"""Heat maps with the same axis on both sides: confusion matrices and attention.
+
+Shape legend: C classes, S tokens of a sequence.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bothways.errors import InvalidInput
+from bothways.report.characters import printable
+from bothways.report.drawing import (
+    ACCENT,
+    ACCENT_CLEAR,
+    INK,
+    LABEL_SIZE,
+    PANEL_WIDTH,
+    indexed_labels,
+    label_width,
+    require_altair,
+    to_svg,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+
+# From this share of the accent colour on, white text has more contrast on a light page than dark text.
+_WHITE_TEXT_FROM = 0.75
+_FAINTEST_DRAWN = 0.0005
+
+
+def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
+    """A confusion matrix with its counts, coloured by the share of each row (of each true class).
+
+    Args:
+        labels: The classes, in the order of rows and columns.
+        counts: (C, C) whole numbers; rows are true classes, columns predicted ones.
+
+    Returns:
+        The SVG.
+
+    Raises:
+        InvalidInput: No label, a matrix of another shape, or an entry that is not a whole number from 0.
+        MissingDependency: The extra ``report`` is not installed.
+    """
+    require_altair("drawing a confusion matrix")
+    import altair as alt
+
+    counts_CC = _checked_counts(labels, counts)
+    totals_C1 = counts_CC.sum(axis=1, keepdims=True)
+    shares_CC = counts_CC / np.maximum(totals_C1, 1)
+    cells = [
+        {"row": row, "column": column, "count": str(counts_CC[row, column]), "shade": float(shares_CC[row, column])}
+        for row in range(len(labels))
+        for column in range(len(labels))
+    ]
+    digits = len(str(counts_CC.max()))
+    step = float(np.clip(520 / len(labels), max(18, 5 * digits + 5), 72))
+    font_size = min(13.0, (step - 4) / (0.6 * digits))
+    base = _grid(cells, labels, step, "predicted", "true")
+    scale = alt.Scale(domain=[0, 1], range=[ACCENT_CLEAR, ACCENT])
+    legend = alt.Legend(title="share of the true class", format="~%", values=[0, 0.5, 1], **_LEGEND)
+    heat = base.mark_rect(stroke=INK, strokeOpacity=0.12, strokeWidth=1).encode(
+        color=alt.Color("shade:Q", scale=scale, legend=legend)
+    )
+    numbers = base.mark_text(fontSize=font_size, baseline="middle").encode(
+        text="count:N",
+        color=alt.condition(f"datum.shade >= {_WHITE_TEXT_FROM}", alt.value("white"), alt.value(INK)),
+        opacity=alt.condition("datum.count === '0'", alt.value(0.3), alt.value(1)),
+    )
+    return to_svg(heat + numbers, right=_overhang(labels))
+
+
+def attention_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str = "") -> str:
+    """How much each token (row) attends to each token (column).
+
+    The colour runs with the square root of the weight, so that weights of a few per cent can still be told apart.
+
+    Args:
+        tokens: The S tokens, special ones and repeated ones included.
+        weights_SS: (S, S) weights from 0 to 1; a row sums to 1 for a single head or a mean over heads.
+        title: A line above the map.
+
+    Returns:
+        The SVG.
+
+    Raises:
+        InvalidInput: No token, weights of another shape, or a weight outside 0 to 1.
+        MissingDependency: The extra ``report`` is not installed.
+    """
+    require_altair("drawing an attention map")
+    import altair as alt
+
+    checked_SS = _checked_weights(tokens, weights_SS)
+    cells = [
+        {"row": int(row), "column": int(column), "shade": round(float(checked_SS[row, column]), 4)}
+        for row, column in np.argwhere(checked_SS >= _FAINTEST_DRAWN)
+    ]
+    room = PANEL_WIDTH - label_width(tokens) - label_width(tokens[-1:]) - 40
+    step = float(np.clip(room / len(tokens), 14, 36))
+    scale = alt.Scale(type="sqrt", domain=[0, 1], range=[ACCENT_CLEAR, ACCENT])
+    legend = alt.Legend(title="attention weight", values=[0, 0.1, 0.5, 1], format="~g", **_LEGEND)
+    chart = (
+        _grid(cells, tokens, step, "attends to", "token")
+        .mark_rect(stroke=INK, strokeOpacity=0.08, strokeWidth=1)
+        .encode(color=alt.Color("shade:Q", scale=scale, legend=legend))
+    )
+    return to_svg(chart.properties(title=printable(title)) if title else chart, right=_overhang(tokens))
+
+
+def attention_pair(
+    tokens: Sequence[str],
+    encoder_weights_SS: npt.ArrayLike,
+    causal_weights_SS: npt.ArrayLike,
+    captions: tuple[str, str] = ("Encoder: both ways", "Causal: to the left only"),
+) -> tuple[str, str]:
+    """The attention of an encoder and of a causal model over the same tokens, in the same colours.
+
+    Args:
+        tokens: The S tokens.
+        encoder_weights_SS: (S, S), as for ``attention_map``.
+        causal_weights_SS: (S, S), as for ``attention_map``.
+        captions: The titles of the two maps.
+
+    Returns:
+        One SVG for each map.
+
+    Raises:
+        InvalidInput: As for ``attention_map``.
+        MissingDependency: The extra ``report`` is not installed.
+    """
+    return (
+        attention_map(tokens, encoder_weights_SS, captions[0]),
+        attention_map(tokens, causal_weights_SS, captions[1]),
+    )
+
+
+_LEGEND: dict[str, Any] = {"orient": "bottom", "direction": "horizontal", "gradientLength": 140, "gradientThickness": 8}
+
+
+def _grid(cells: list[dict[str, Any]], labels: Sequence[str], step: float, x_title: str, y_title: str) -> "alt.Chart":
+    """Square cells of ``step`` pixels, the first row on top, the columns named above."""
+    import altair as alt
+
+    positions = list(range(len(labels)))
+    shared: dict[str, Any] = {
+        "labelExpr": indexed_labels(labels),
+        "labelFontSize": min(LABEL_SIZE, step - 3),
+        "labelOverlap": False,
+        "domain": False,
+        "ticks": False,
+        "labelPadding": 6,
+    }
+    angle = _column_angle(labels, step)
+    slant: dict[str, Any] = {"labelAlign": "left", "labelBaseline": "middle"} if angle else {}
+    width = label_width(labels, min(LABEL_SIZE, step - 3))
+    height = width * abs(math.sin(math.radians(angle))) + 8
+    x_axis = alt.Axis(title=x_title, orient="top", labelAngle=angle, minExtent=height, **shared, **slant)
+    y_axis = alt.Axis(title=y_title, minExtent=width + 8, **shared)
+    scale = alt.Scale(domain=positions, paddingInner=0, paddingOuter=0)
+    return (
+        alt.Chart(alt.InlineData(values=cells))
+        .encode(x=alt.X("column:O", axis=x_axis, scale=scale), y=alt.Y("row:O", axis=y_axis, scale=scale))
+        .properties(width=step * len(labels), height=step * len(labels))
+    )
+
+
+def _overhang(labels: Sequence[str]) -> float:
+    """Room on the right for what a slanted last label may be wider in the reader's font."""
+    return 4 + 0.12 * label_width(labels[-1:])
+
+
+def _column_angle(labels: Sequence[str], step: float) -> int:
+    """Degrees: level where every label fits above its column, else slanted, else upright."""
+    if label_width(labels) <= step - 6:
+        return 0
+    return -45 if step >= 24 else -90
+
+
+def _checked_counts(labels: Sequence[str], counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    given = _checked_square(labels, counts, "counts", "label")
+    if not (np.isfinite(given).all() and (given >= 0).all() and (given == np.floor(given)).all()):
+        raise InvalidInput(
+            "the counts of a confusion matrix: expected whole numbers from 0, got others. "
+            "Pass the counts themselves; the chart works out the shares."
+        )
+    return given.astype(np.int64)
+
+
+def _checked_weights(tokens: Sequence[str], weights: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    given = _checked_square(tokens, weights, "attention weights", "token")
+    # Rounding in half precision may carry a weight a little over 1.
+    if not (np.isfinite(given).all() and given.min() >= 0 and given.max() <= 1.01):
+        raise InvalidInput(
+            f"attention weights: expected numbers from 0 to 1, got {given.min()} to {given.max()}. "
+            "Pass the weights after the softmax."
+        )
+    return np.minimum(given, 1.0)
+
+
+def _checked_square(names: Sequence[str], values: npt.ArrayLike, what: str, noun: str) -> npt.NDArray[np.float64]:
+    size = len(names)
+    try:
+        given = np.asarray(values, dtype=np.float64)
+    except ValueError as error:
+        raise InvalidInput(f"{what}: expected a matrix of numbers, got rows that do not make one ({error}).") from error
+    if size == 0 or given.shape != (size, size):
+        raise InvalidInput(
+            f"{what}: expected one row and one column for each {noun}, got {size} {noun}s and "
+            f"a shape of {given.shape}. "
+            f"Pass at least one {noun} and a matrix of that size."
+        )
+    return given

@@ -1,0 +1,20 @@
+"""Text in and out: tokenizers on top of the ``tokenizers`` library, windows over long texts."""
+
+from bothways.text.overflow import Overflow, check_overflow
+from bothways.text.recipes import ByteLevelBPE, Recipe, TokenizerFileOnly, WordPiece
+from bothways.text.texts import Text
+from bothways.text.tokenizer import TextTokenizer
+from bothways.text.windows import EncodedText, Window
+
+__all__ = [
+    "ByteLevelBPE",
+    "EncodedText",
+    "Overflow",
+    "Recipe",
+    "Text",
+    "TextTokenizer",
+    "TokenizerFileOnly",
+    "Window",
+    "WordPiece",
+    "check_overflow",
+]

@@ -1,0 +1,98 @@
+"""A tokenizer's files: kept as they were read, and written with what ``transformers`` needs besides."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, TypeAlias, cast
+
+import tokenizers
+
+from bothways.storage import new_file
+from bothways.text.building import TOKENIZER_FILE
+from bothways.text.recipes import ByteLevelBPE, Recipe, TokenizerFileOnly, WordPiece
+from bothways.text.settings import ADDED_TOKENS_FILE, CONFIG_FILE, SPECIAL_MAP_FILE
+
+_Json: TypeAlias = str | bool | dict[str, str | bool] | None
+
+_FILES = (
+    TOKENIZER_FILE,
+    CONFIG_FILE,
+    SPECIAL_MAP_FILE,
+    ADDED_TOKENS_FILE,
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+)
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The content of every tokenizer file in a checkpoint folder, by name."""
+    return {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
+
+
+def write_tokenizer(
+    folder: Path, tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Mapping[str, bytes]
+) -> None:
+    """Write a tokenizer's files into ``folder``, which is made if missing.
+
+    Args:
+        folder: The target; files of the same names are replaced.
+        tokenizer: The tokenizer, for a ``tokenizer.json`` where there was none.
+        recipe: Its recipe, for settings where there were none.
+        originals: The files that it was read from, written as they are.
+    """
+    files = {**originals, CONFIG_FILE: _config_file(tokenizer, recipe, originals)}
+    if TOKENIZER_FILE not in originals:
+        files[TOKENIZER_FILE] = tokenizer.to_str(pretty=False).encode()
+    if SPECIAL_MAP_FILE not in originals:
+        files[SPECIAL_MAP_FILE] = _json(_special_map(tokenizer, recipe))
+    for name, content in files.items():
+        with new_file(folder / name, binary=True) as stream:
+            cast("IO[bytes]", stream).write(content)
+
+
+def _config_file(tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Mapping[str, bytes]) -> bytes:
+    """``tokenizer_config.json``: the original, with the tokenizer class added if it had none."""
+    if CONFIG_FILE not in originals:
+        # No class of transformers is known to rebuild an unlabelled tokenizer.json alike; the generic one reads it.
+        generic: dict[str, _Json] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        options = generic if TOKENIZER_FILE in originals else _options(recipe)
+        return _json({**options, **_special_map(tokenizer, recipe)})
+    content = json.loads(originals[CONFIG_FILE])
+    if content.get("tokenizer_class") is not None:
+        return originals[CONFIG_FILE]
+    return _json({**content, "tokenizer_class": recipe.tokenizer_class})
+
+
+def _options(recipe: Recipe) -> dict[str, _Json]:
+    """A recipe in the words of ``tokenizer_config.json``."""
+    named: dict[str, _Json] = {"tokenizer_class": recipe.tokenizer_class}
+    match recipe:
+        case WordPiece():
+            return named | {
+                "do_lower_case": recipe.lowercase,
+                "strip_accents": recipe.strip_accents,
+                "tokenize_chinese_chars": recipe.split_chinese,
+            }
+        case ByteLevelBPE():
+            return named | {"add_prefix_space": recipe.add_prefix_space, "trim_offsets": recipe.trim_offsets}
+        case TokenizerFileOnly():
+            return named
+
+
+def _special_map(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> dict[str, _Json]:
+    """The named special tokens that are in the vocabulary, with their flags."""
+    special = recipe.special
+    named = {"cls": special.cls, "sep": special.sep, "mask": special.mask, "pad": special.pad, "unk": special.unk}
+    return {
+        f"{role}_token": asdict(token)
+        for role, token in named.items()
+        if token is not None and tokenizer.token_to_id(token.content) is not None
+    }
+
+
+def _json(value: Mapping[str, _Json]) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode()

@@ -1,0 +1,211 @@
+"""A checkpoint's own tokenizer settings, laid over a recipe.
+
+``tokenizer_config.json`` holds options and the special tokens, each as a string or as ``{"content": ...}`` with its
+matching flags. Older checkpoints keep the special tokens in ``special_tokens_map.json`` and added tokens in
+``added_tokens.json``; as in ``transformers``, these two count only where the configuration has no
+``added_tokens_decoder``.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bothways.errors import CorruptCheckpoint
+from bothways.text.recipes import (
+    ByteLevelBPE,
+    Recipe,
+    SpecialToken,
+    SpecialTokens,
+    TokenizerFileOnly,
+    WordPiece,
+)
+
+CONFIG_FILE = "tokenizer_config.json"
+SPECIAL_MAP_FILE = "special_tokens_map.json"
+ADDED_TOKENS_FILE = "added_tokens.json"
+
+_ROLES = ("cls", "sep", "mask", "pad", "unk")
+_FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
+# transformers writes int(1e30) for "no limit".
+_NO_LIMIT = 10**9
+
+_R = TypeVar("_R", WordPiece, ByteLevelBPE, TokenizerFileOnly)
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """A token beside the vocabulary, with the id that the checkpoint gives it."""
+
+    id: int
+    token: SpecialToken
+    special: bool
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a checkpoint says about its tokenizer.
+
+    Attributes:
+        options: ``tokenizer_config.json`` with the special tokens of ``special_tokens_map.json`` laid over it.
+        added: Tokens beside the vocabulary, by rising id.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    added: tuple[AddedToken, ...] = ()
+
+    def flag(self, name: str, default: bool) -> bool:
+        """The option ``name``, which must be true or false where it is given.
+
+        Raises:
+            CorruptCheckpoint: It is something else.
+        """
+        value = self.options.get(name, default)
+        if isinstance(value, bool):
+            return value
+        raise CorruptCheckpoint(f"{CONFIG_FILE}: expected {name!r} to be true or false, got {value!r}.")
+
+    def optional_flag(self, name: str, default: bool | None) -> bool | None:
+        """The option ``name``, which must be true, false or null where it is given.
+
+        Raises:
+            CorruptCheckpoint: It is something else.
+        """
+        return None if self.options.get(name, default) is None else self.flag(name, False)
+
+    @property
+    def model_max_length(self) -> int | None:
+        """The longest input in tokens, special ones counted, or ``None`` where there is no limit."""
+        value = self.options.get("model_max_length")
+        return int(value) if isinstance(value, int | float) and 0 < value < _NO_LIMIT else None
+
+    @property
+    def tokenizer_class(self) -> str | None:
+        """The class that ``transformers`` opens this tokenizer with, where the checkpoint says."""
+        value = self.options.get("tokenizer_class")
+        return value if isinstance(value, str) else None
+
+
+def read_settings(folder: Path) -> Settings:
+    """Read a checkpoint folder's tokenizer settings; files that are not there count as empty.
+
+    Raises:
+        CorruptCheckpoint: A file is not a JSON object, or a token in it is malformed.
+    """
+    config = _read_object(folder / CONFIG_FILE)
+    if "added_tokens_decoder" in config:
+        return Settings(config, _decoder_tokens(config["added_tokens_decoder"]))
+    options = config | _read_object(folder / SPECIAL_MAP_FILE)
+    return Settings(options, _legacy_tokens(_read_object(folder / ADDED_TOKENS_FILE), _contents(options)))
+
+
+def apply_settings(recipe: Recipe, settings: Settings) -> Recipe:
+    """The recipe with everything that the checkpoint's settings say in place of the defaults.
+
+    Raises:
+        CorruptCheckpoint: A setting has a value of the wrong type.
+    """
+    match recipe:
+        case WordPiece():
+            changed = replace(
+                recipe,
+                lowercase=settings.flag("do_lower_case", recipe.lowercase),
+                strip_accents=settings.optional_flag("strip_accents", recipe.strip_accents),
+                split_chinese=settings.flag("tokenize_chinese_chars", recipe.split_chinese),
+            )
+            return _with_tokens(changed, settings)
+        case ByteLevelBPE():
+            changed_bpe = replace(
+                recipe,
+                add_prefix_space=settings.flag("add_prefix_space", recipe.add_prefix_space),
+                trim_offsets=settings.flag("trim_offsets", recipe.trim_offsets),
+            )
+            return _with_tokens(changed_bpe, settings)
+        case TokenizerFileOnly():
+            return _with_tokens(recipe, settings)
+
+
+def _with_tokens(recipe: _R, settings: Settings) -> _R:
+    """The recipe with the checkpoint's special tokens and tokenizer class."""
+    flags = {added.token.content: added.token for added in settings.added}
+    special = recipe.special
+    roles = {role: _role(getattr(special, role), f"{role}_token", settings.options) for role in _ROLES}
+    named = {role: flags.get(token.content, token) if token else None for role, token in roles.items()}
+    others = [_token(name, settings.options[name]) for name in ("bos_token", "eos_token") if settings.options.get(name)]
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        value = settings.options.get(name)
+        others += [_token(name, item) for item in value] if isinstance(value, list) else []
+    merged = SpecialTokens(**named, others=special.others + tuple(others))
+    return replace(recipe, special=merged, tokenizer_class=settings.tokenizer_class or recipe.tokenizer_class)
+
+
+def _role(default: SpecialToken | None, key: str, options: Mapping[str, Any]) -> SpecialToken | None:
+    """The token under ``key``; null means that there is none, and a name alone keeps the default's flags."""
+    if key not in options:
+        return default
+    value = options[key]
+    if value is None:
+        return None
+    if default is not None and value == default.content:
+        return default
+    return _token(key, value)
+
+
+def _token(where: str, value: object) -> SpecialToken:
+    """Read a token given as a string or as an object with a ``content``."""
+    if isinstance(value, str):
+        return SpecialToken(value)
+    if isinstance(value, dict) and isinstance(value.get("content"), str):
+        return SpecialToken(value["content"], **{flag: bool(value.get(flag, False)) for flag in _FLAGS})
+    raise CorruptCheckpoint(
+        f"{CONFIG_FILE}: expected {where!r} to be a token (a string, or an object with a 'content'), got {value!r}."
+    )
+
+
+def _decoder_tokens(decoder: object) -> tuple[AddedToken, ...]:
+    """Read ``added_tokens_decoder``: ``{"50264": {"content": "<mask>", ..., "special": true}}``."""
+    if not isinstance(decoder, dict) or not all(key.isdecimal() for key in decoder):
+        raise CorruptCheckpoint(f"{CONFIG_FILE}: expected 'added_tokens_decoder' to be an object with ids as keys.")
+    tokens = [
+        AddedToken(int(key), _token("added_tokens_decoder", value), _is_special(value))
+        for key, value in decoder.items()
+    ]
+    return tuple(sorted(tokens, key=lambda token: token.id))
+
+
+def _is_special(value: object) -> bool:
+    return isinstance(value, dict) and bool(value.get("special", False))
+
+
+def _legacy_tokens(ids: Mapping[str, Any], special: frozenset[str]) -> tuple[AddedToken, ...]:
+    """Read ``added_tokens.json``: ``{"<ent>": 30522}``."""
+    if not all(type(value) is int for value in ids.values()):
+        raise CorruptCheckpoint(f"{ADDED_TOKENS_FILE}: expected an object from tokens to their ids.")
+    tokens = [
+        AddedToken(value, SpecialToken(content, normalized=content not in special), content in special)
+        for content, value in ids.items()
+    ]
+    return tuple(sorted(tokens, key=lambda token: token.id))
+
+
+def _contents(options: Mapping[str, Any]) -> frozenset[str]:
+    """The content of every special token in the options."""
+    values = [value for key, value in options.items() if key.endswith("_token") and value]
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        value = options.get(name)
+        values += value if isinstance(value, list) else []
+    return frozenset(_token("special token", value).content for value in values if isinstance(value, str | dict))
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object, or an empty one where there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # json's and UTF-8's decode errors are both ValueErrors
+        raise CorruptCheckpoint(f"{path} is not JSON in UTF-8 ({error}); fetch the checkpoint again.") from error
+    if not isinstance(value, dict):
+        raise CorruptCheckpoint(f"{path}: expected a JSON object, got {type(value).__name__}.")
+    return value

@@ -1,0 +1,234 @@
+"""Texts to token ids and back, with nothing cut unseen.
+
+A thin layer over the ``tokenizers`` library. A tokenizer does not change after it was made, so one may be used from
+several threads at once; the library releases the interpreter lock while it works.
+
+Memory: BPE and Unigram models remember the pieces of words already seen, at most 10 000 words of under 256 bytes a
+model, so a long-lived process levels off (tens of MB on ordinary text, below 200 MB on the worst). A call's texts go
+to the library in blocks of at most about two million characters, which bounds its temporary memory.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tokenizers
+
+from bothways.errors import IncompatibleWeights, InvalidInput, UnknownModel
+from bothways.text.building import build_tokenizer
+from bothways.text.overflow import Overflow, check_overflow
+from bothways.text.recipes import Recipe, SpecialToken
+from bothways.text.saving import read_files, write_tokenizer
+from bothways.text.settings import apply_settings, read_settings
+from bothways.text.texts import Text, blocks, check_text
+from bothways.text.windows import EncodedText, Limits, Window, encoded_text
+
+__all__ = ["EncodedText", "Text", "TextTokenizer", "Window"]
+
+
+class TextTokenizer:
+    """A checkpoint's tokenizer.
+
+    Attributes:
+        recipe: Its recipe, with the checkpoint's own settings applied.
+        stored_length: The truncation length in ``tokenizer.json``, or ``None``. It is information only: what is
+            read is up to ``encode``'s ``max_length``.
+        model_max_length: The length that ``tokenizer_config.json`` states, or ``None``; information only as well.
+        special_ids: Ids of every special token.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        recipe: Recipe,
+        *,
+        files: Mapping[str, bytes],
+        stored_length: int | None = None,
+        model_max_length: int | None = None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._files = dict(files)
+        self._special_count = {pair: tokenizer.num_special_tokens_to_add(pair) for pair in (False, True)}
+        # Without a template the fast call of the library loses the token types of pairs.
+        self._has_template = tokenizer.post_processor is not None
+        self._largest_id = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        added = tokenizer.get_added_tokens_decoder().items()
+        named = (tokenizer.token_to_id(token.content) for token in recipe.special.all())
+        self.recipe = recipe
+        self.stored_length = stored_length
+        self.model_max_length = model_max_length
+        self.special_ids: frozenset[int] = frozenset(
+            [found for found in named if found is not None] + [number for number, token in added if token.special]
+        )
+
+    @classmethod
+    def from_folder(cls, folder: Path, recipe: Recipe) -> "TextTokenizer":
+        """Read the tokenizer of a checkpoint folder.
+
+        ``tokenizer.json`` is read where there is one; otherwise the recipe builds the tokenizer from its vocabulary
+        files. Settings in ``tokenizer_config.json`` and ``special_tokens_map.json`` overrule both.
+
+        Raises:
+            UnknownModel: There is no such folder, or no tokenizer file in it.
+            UnsupportedConfig: Its files cannot be built from, and there is no ``tokenizer.json``.
+            CorruptCheckpoint: A file is broken.
+        """
+        if not folder.is_dir():
+            raise UnknownModel(f"expected a checkpoint folder, but there is none at {str(folder)!r}.")
+        settings = read_settings(folder)
+        own = apply_settings(recipe, settings)
+        built = build_tokenizer(folder, own, settings)
+        return cls(
+            built.tokenizer,
+            own,
+            files=read_files(folder),
+            stored_length=built.stored_length,
+            model_max_length=settings.model_max_length,
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are, added ones included."""
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def cls_id(self) -> int:
+        """Id of the token at the start of every sequence."""
+        return self._special_id("cls", self.recipe.special.cls)
+
+    @property
+    def sep_id(self) -> int:
+        """Id of the token that ends a text."""
+        return self._special_id("sep", self.recipe.special.sep)
+
+    @property
+    def mask_id(self) -> int:
+        """Id of the token that hides another in masked language modelling."""
+        return self._special_id("mask", self.recipe.special.mask)
+
+    @property
+    def pad_id(self) -> int:
+        """Id of the token that fills up a padded batch."""
+        return self._special_id("pad", self.recipe.special.pad)
+
+    @property
+    def unk_id(self) -> int:
+        """Id of the token for what the vocabulary cannot spell."""
+        return self._special_id("unk", self.recipe.special.unk)
+
+    def check_vocabulary(self, rows: int) -> None:
+        """Check that every token has a row in an embedding table of ``rows`` rows.
+
+        Raises:
+            IncompatibleWeights: The largest id is beyond the table.
+        """
+        if self._largest_id >= rows:
+            raise IncompatibleWeights(
+                f"the tokenizer's ids go up to {self._largest_id} ({self._tokenizer.id_to_token(self._largest_id)!r}), "
+                f"but the model has {rows} embedding rows, for ids 0 to {rows - 1}: the tokenizer and the weights are "
+                "of different checkpoints, or tokens were added without training rows for them."
+            )
+
+    def token(self, id: int) -> str:  # noqa: A002
+        """The token with this id, as it stands in the vocabulary.
+
+        Raises:
+            InvalidInput: No token has this id.
+        """
+        found = self._tokenizer.id_to_token(id) if id >= 0 else None
+        if found is None:
+            raise InvalidInput(f"no token has the id {id}: ids go from 0 to {self._largest_id}.")
+        return found
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The tokens with these ids.
+
+        Raises:
+            InvalidInput: No token has one of these ids.
+        """
+        return [self.token(number) for number in ids]
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text that these ids spell; what the tokenizer normalised away does not come back.
+
+        Raises:
+            InvalidInput: No token has one of these ids.
+        """
+        numbers = [int(number) for number in ids]
+        self.tokens(numbers)
+        return self._tokenizer.decode(numbers, skip_special_tokens=skip_special)
+
+    def encode(
+        self,
+        texts: Sequence[Text],
+        *,
+        max_length: int,
+        on_overflow: Overflow = "window",
+        stride: int | None = None,
+        offsets: bool = False,
+    ) -> list[EncodedText]:
+        """Encode texts, or pairs of texts, with the special tokens that the model expects.
+
+        Args:
+            texts: Strings, or tuples of two strings. An empty string gives the special tokens alone.
+            max_length: Most tokens a window may have, special ones included.
+            on_overflow: What to do with a longer text; of a pair only the second text is cut.
+            stride: Tokens that neighbouring windows share; by default a quarter of what a window has for the text.
+            offsets: Whether windows carry offsets, words and sequences.
+
+        Returns:
+            One ``EncodedText`` for each text, in order.
+
+        Raises:
+            InvalidInput: A text is not a string or cannot be encoded as UTF-8, or an argument is out of range.
+            TextTooLong: A text is too long and ``on_overflow`` is ``"error"``; or the first text of a pair leaves
+                no room for the second.
+        """
+        limits = Limits(max_length, check_overflow(on_overflow), stride, offsets)
+        if isinstance(texts, str):
+            raise InvalidInput("expected a sequence of texts, got one string: put it into a list.")
+        texts = list(texts)
+        pairs = [check_text(index, text) for index, text in enumerate(texts)]
+        self._check_limits(limits, pair=any(pairs))
+        if offsets or (any(pairs) and not self._has_template):
+            batch = self._tokenizer.encode_batch
+        else:
+            batch = self._tokenizer.encode_batch_fast
+        encoded: list[EncodedText] = []
+        for block in blocks(texts):
+            for raw in batch(block):
+                index = len(encoded)
+                pair = pairs[index]
+                special = self._special_count[pair]
+                encoded.append(encoded_text(raw, limits, index=index, pair=pair, special=special))
+        return encoded
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer so that ``transformers.AutoTokenizer`` opens it with the same ids.
+
+        Files that the tokenizer was read from are written as they were; ``tokenizer.json``, ``tokenizer_config.json``
+        and ``special_tokens_map.json`` are made where they were missing.
+
+        Args:
+            folder: Made if missing; files of the same names in it are replaced.
+        """
+        write_tokenizer(folder, self._tokenizer, self.recipe, self._files)
+
+    def _special_id(self, role: str, token: SpecialToken | None) -> int:
+        found = None if token is None else self._tokenizer.token_to_id(token.content)
+        if found is None:
+            expected = "names none" if token is None else f"names {token.content!r}, which is not in the vocabulary"
+            raise InvalidInput(f"this tokenizer has no {role} token: its configuration {expected}.")
+        return found
+
+    def _check_limits(self, limits: Limits, *, pair: bool) -> None:
+        special = self._special_count[pair]
+        if limits.max_length <= special:
+            raise InvalidInput(
+                f"expected max_length above {special}, as a window holds {special} special tokens besides the text, "
+                f"got {limits.max_length}."
+            )
+        if limits.stride is not None and not 0 <= limits.stride < limits.max_length - special:
+            raise InvalidInput(
+                f"expected stride from 0 to {limits.max_length - special - 1}, as a window of {limits.max_length} "
+                f"tokens holds {limits.max_length - special} of the text, got {limits.stride}."
+            )

@@ -1,0 +1,278 @@
+"""The training loop.
+
+Plain AdamW training of whatever an `Objective` holds: warm-up and schedule, gradient accumulation, clipping, optional
+bfloat16 autocast, early stopping, best weights, Ctrl-C, JSON Lines log, exact resume. One process, one device.
+"""
+
+import math
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Generic
+
+import torch
+
+from bothways.errors import InvalidInput
+from bothways.progress import Progress, progress
+from bothways.training.interrupts import Interrupts
+from bothways.training.log import TrainingLog
+from bothways.training.meter import Meter
+from bothways.training.objective import Objective, Payload, Update
+from bothways.training.optimizers import NamedAdamW
+from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
+from bothways.training.seeding import RandomState, seeded
+from bothways.training.settings import TrainingSettings
+from bothways.training.state import Checkpoint, CheckpointFolder, RunState, check_conditions
+from bothways.training.step import Stepper
+from bothways.training.weights import copy_weights, live_weights, restore_weights
+
+
+def train(
+    objective: Objective[Payload],
+    settings: TrainingSettings,
+    *,
+    log: Path | None = None,
+    checkpoints: Path | None = None,
+    resume: bool = False,
+    show_progress: bool | None = None,
+) -> TrainingRecord:
+    """Train ``objective.module`` in place and leave it in ``eval()`` mode with its best weights.
+
+    Best is by validation score; without validation the last weights stay. Ctrl-C ends the run after the current update
+    (at once during validation), with a checkpoint if there is a folder for it, and likewise leaves the best weights,
+    or the last if nothing was validated yet; a second Ctrl-C does not wait for the update. The global random generators
+    are seeded for the run and put back afterwards.
+
+    Args:
+        objective: Model, data and loss.
+        settings: How to train.
+        log: JSON Lines file for the course of the run; an older one is replaced, except by a resumed run.
+        checkpoints: Folder for the newest checkpoint: after each epoch and every ``checkpoint_every_updates``.
+        resume: Continue from the checkpoint; without one yet, begin afresh.
+        show_progress: Force the progress bar on or off; by default it shows on a terminal only.
+
+    Raises:
+        InvalidInput: The objective or settings are unusable, a loss or score is not finite (the model then has its best
+            weights), or the checkpoint is of another run.
+        OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
+        OutOfDisk: A checkpoint could not be written; the one before is intact.
+        CorruptCheckpoint: The checkpoint to resume from is damaged.
+        IncompatibleWeights: It is of another model.
+    """
+    if resume and checkpoints is None:
+        raise InvalidInput("resuming needs the folder of the checkpoints: pass checkpoints=<folder>.")
+    folder = None if checkpoints is None else CheckpointFolder(checkpoints, resume=resume)
+    with ExitStack() as stack:
+        stack.enter_context(seeded(settings.seed))
+        run = _Run(objective, settings, folder, stack.enter_context(Interrupts()))
+        resumed_from = run.resume() if resume else None
+        run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))
+        run.bar = stack.enter_context(progress("training", run.total, show=show_progress))
+        run.announce(resumed_from)
+        interrupted = run.to_the_end()
+        return run.record(interrupted=interrupted, resumed_from=resumed_from)
+
+
+class _Run(Generic[Payload]):
+    """One call of `train`."""
+
+    def __init__(
+        self,
+        objective: Objective[Payload],
+        settings: TrainingSettings,
+        folder: CheckpointFolder | None,
+        interrupts: Interrupts,
+    ) -> None:
+        self.objective = objective
+        self.settings = settings
+        self.module = objective.module
+        self.folder = folder
+        self.interrupts = interrupts
+        self.optimizer = NamedAdamW(self.module, settings)
+        self.device = self.optimizer.parameters[0].device
+        self.per_epoch = objective.updates_per_epoch()
+        if self.per_epoch < 1:
+            raise InvalidInput(f"there is nothing to train on: an epoch has {self.per_epoch} updates.")
+        self.total = settings.epochs * self.per_epoch
+        self.stepper = Stepper(self.optimizer, settings, self.total)
+        self.state = RunState()
+        self.meter = Meter()
+        self.log = TrainingLog(None)
+        self.bar: Progress | None = None
+        self.between_updates = True
+        # What a diverged run falls back to: the start, then the best (without validation the latest) epoch.
+        self.kept = copy_weights(self.module)
+        self.started = time.perf_counter()
+
+    def conditions(self) -> dict[str, Any]:
+        """What a continuation must share with this run."""
+        identity = {**self.objective.identity, "updates_per_epoch": self.per_epoch}
+        return {"settings": self.settings.to_dict(), "identity": identity, "device": self.device.type}
+
+    def resume(self) -> int | None:
+        """Take over the newest checkpoint; the updates done by then, or None if there is none."""
+        checkpoint = None if self.folder is None else self.folder.load()
+        if checkpoint is None:
+            return None
+        check_conditions(checkpoint.conditions, self.conditions())
+        restore_weights(self.module, checkpoint.weights)
+        self.optimizer.load(checkpoint.optimizer)
+        checkpoint.random.restore()
+        self.state = checkpoint.state
+        self.kept = copy_weights(self.module) if checkpoint.best is None else checkpoint.best
+        self.started = time.perf_counter() - self.state.seconds
+        return self.state.updates
+
+    def announce(self, resumed_from: int | None) -> None:
+        """Open the log and the bar."""
+        if resumed_from is None:
+            self.log.write("start", updates=self.total, settings=self.settings.to_dict())
+        else:
+            self.log.write("resumed", update=resumed_from, epoch=self.state.epoch + 1)
+            self._advance_bar(resumed_from)
+        self.meter.go_on()
+
+    def to_the_end(self) -> bool:
+        """Train until the epochs or the patience are used up, or Ctrl-C; whether it was Ctrl-C."""
+        interrupted = False
+        try:
+            while self.state.epoch < self.settings.epochs and not self.state.out_of_patience(self.settings):
+                self._epoch()
+        except KeyboardInterrupt:
+            interrupted = True
+            self._settle_interruption()
+        finally:
+            self.optimizer.forget_gradients()
+            if self.state.best_epoch is not None:
+                restore_weights(self.module, self.kept)
+            self.module.eval()
+        ending = "stopped_early" if self.state.out_of_patience(self.settings) else "finished"
+        self.log.write(
+            "interrupted" if interrupted else ending,
+            update=self.state.updates,
+            best_epoch=self.state.best_epoch,
+            seconds=self._seconds(),
+        )
+        return interrupted
+
+    def record(self, *, interrupted: bool, resumed_from: int | None) -> TrainingRecord:
+        """What the run leaves behind."""
+        return TrainingRecord(
+            losses=tuple(self.state.losses),
+            validations=tuple(self.state.validations),
+            best_epoch=self.state.best_epoch,
+            updates=self.state.updates,
+            tokens=self.state.tokens,
+            seconds=self._seconds(),
+            stopped_early=not interrupted and self.state.out_of_patience(self.settings),
+            interrupted=interrupted,
+            resumed_from=resumed_from,
+            settings=self.settings,
+        )
+
+    def _epoch(self) -> None:
+        self.module.train()
+        every = self.settings.checkpoint_every_updates
+        for update in self.objective.updates(self.state.epoch, self.state.update_in_epoch):
+            self._update(update)
+            if every is not None and self.state.updates % every == 0:
+                self._checkpoint()
+            self.interrupts.check()
+        if self.state.update_in_epoch != self.per_epoch:
+            raise InvalidInput(
+                f"the objective announced {self.per_epoch} updates per epoch and gave {self.state.update_in_epoch} in "
+                f"epoch {self.state.epoch + 1}: updates_per_epoch() and updates() must agree."
+            )
+        self._report()
+        self._validate()
+        self._checkpoint()
+
+    def _update(self, update: Update[Payload]) -> None:
+        """One optimizer step, and its place in the books."""
+        state = self.state
+        self.between_updates = False
+        self.meter.add(self.stepper.step(self.objective, update, state.updates))
+        state.updates += 1
+        state.update_in_epoch += 1
+        state.tokens += update.tokens
+        self.between_updates = True
+        self._advance_bar(1)
+        if state.updates % self.settings.log_every_updates == 0:
+            self._report()
+        elif self.device.type == "cpu":  # where reading costs nothing
+            self._read()
+
+    def _read(self) -> None:
+        """Take the losses off the device; on a divergence put the weights back first."""
+        try:
+            self.state.losses += [one.loss for one in self.meter.read()]
+        except InvalidInput:
+            restore_weights(self.module, self.kept)
+            raise
+
+    def _report(self) -> None:
+        """Write what happened since the last report to the log and behind the bar."""
+        self._read()
+        summary = self.meter.summary()
+        if summary is not None:
+            self.log.write("update", epoch=self.state.epoch + 1, **summary)
+            self._advance_bar(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
+
+    def _validate(self) -> None:
+        """End the epoch: validate, and keep the weights if they are the best."""
+        self.meter.pause()
+        random = RandomState.capture()
+        self.module.eval()
+        try:
+            with self.interrupts.at_once(), torch.no_grad():
+                validation = self.objective.validate()
+        except KeyboardInterrupt:
+            random.restore()  # so that a checkpoint made now is one between two updates
+            raise
+        state = self.state
+        epoch = state.epoch + 1
+        if validation is not None:
+            if not math.isfinite(validation.score):
+                raise InvalidInput(
+                    f"the validation score of epoch {epoch} is {validation.score}: it must be a finite number, for "
+                    "the best epoch is chosen by it. Look at the metrics and the validation data."
+                )
+            state.validations.append(
+                EpochValidation(epoch, state.updates, float(validation.score), dict(validation.metrics))
+            )
+            metrics = finite_or_none(validation.metrics)
+            self.log.write("epoch", epoch=epoch, update=state.updates, score=validation.score, metrics=metrics)
+        if validation is None or state.best_epoch == epoch:
+            self.kept = copy_weights(self.module)
+        state.epoch, state.update_in_epoch = epoch, 0
+        self.meter.go_on()
+
+    def _checkpoint(self) -> None:
+        if self.folder is None:
+            return
+        self._report()
+        self.meter.pause()
+        self.state.seconds, self.state.log_lines = self._seconds(), self.log.lines
+        checkpoint = Checkpoint(
+            weights=live_weights(self.module),
+            best=None if self.state.best_epoch is None else self.kept,
+            optimizer=self.optimizer.state(),
+            random=RandomState.capture(),
+            state=self.state,
+            conditions=self.conditions(),
+        )
+        self.folder.save(checkpoint)
+        self.meter.go_on()
+
+    def _settle_interruption(self) -> None:
+        """Account for the updates that were done; write a checkpoint if none was cut short."""
+        self._report()
+        if self.between_updates:
+            self._checkpoint()
+
+    def _advance_bar(self, amount: int, note: str = "") -> None:
+        if self.bar is not None:
+            self.bar.advance(amount, note)
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.started

@@ -1,0 +1,89 @@
+"""What the training loop trains: the protocol that a task (or a pre-training run) implements."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+Payload = TypeVar("Payload")
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch(Generic[Payload]):
+    """What goes through the model at once.
+
+    Attributes:
+        payload: Whatever `Objective.loss` needs; the loop does not look inside.
+        weight: Units whose losses `Objective.loss` sums: examples, or target tokens.
+        tokens: Tokens that the model reads, for the speed in the log.
+    """
+
+    payload: Payload
+    weight: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update(Generic[Payload]):
+    """One optimizer step.
+
+    Its gradient is that of (sum of the losses) / (sum of the weights), so how the units are split into micro-batches
+    changes memory, not the result.
+    """
+
+    micro_batches: tuple[MicroBatch[Payload], ...]
+
+    @property
+    def weight(self) -> float:
+        """Units in the whole update."""
+        return sum(micro_batch.weight for micro_batch in self.micro_batches)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the whole update."""
+        return sum(micro_batch.tokens for micro_batch in self.micro_batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """How good the model is on held-out data.
+
+    Attributes:
+        metrics: By name, for the log and the record.
+        score: What early stopping and the choice of the best weights go by; higher is better.
+    """
+
+    metrics: Mapping[str, float]
+    score: float
+
+
+class Objective(Protocol[Payload]):
+    """A model, its data and its loss."""
+
+    @property
+    def module(self) -> nn.Module:
+        """Holds every parameter to train; the loop switches it between ``train()`` and ``eval()``."""
+
+    @property
+    def identity(self) -> Mapping[str, str | int | float | bool | None]:
+        """What, besides the settings, decides the course of the run: data digest, batch size, loss...
+
+        Stored with each checkpoint; a run is resumed only under the same identity.
+        """
+
+    def updates_per_epoch(self) -> int:
+        """Number of updates in each epoch; the schedule is laid out by it."""
+
+    def updates(self, epoch: int, start: int) -> Iterator[Update[Payload]]:
+        """The updates of ``epoch`` (from 0), beginning with number ``start`` (from 0).
+
+        The order may depend on nothing but a seed and ``epoch``, and drawing it may not touch the global random
+        generators: that is what makes a resumed run equal to an uninterrupted one.
+        """
+
+    def loss(self, payload: Payload) -> Tensor:
+        """The scalar SUM of the losses of the micro-batch's units."""
+
+    def validate(self) -> Validation | None:
+        """Called after each epoch in ``eval()`` mode without gradients; None when there is nothing to validate on."""

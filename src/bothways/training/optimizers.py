@@ -1,0 +1,112 @@
+"""AdamW, and which parameters it decays.
+
+Weight decay is decoupled from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 2) and applies to
+weight matrices and embeddings only: biases and the gains of norms, all tensors of fewer than two dimensions, have none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.training.settings import TrainingSettings
+
+# Device types for which torch has a fused AdamW. On two CPU cores it takes 11 ms for the 22.6 M parameters of a MiniLM,
+# against 46 ms for foreach and 43 ms for the plain loop.
+_FUSED = ("cpu", "cuda")
+_STEP = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterGroup:
+    """Parameters, by name, that share an optimizer setting."""
+
+    names: tuple[str, ...]
+    weight_decay: float
+
+
+def parameter_groups(module: nn.Module, weight_decay: float) -> tuple[ParameterGroup, ...]:
+    """The parameters of ``module`` that want a gradient: those that decay, then those that do not.
+
+    A parameter tied to two names appears once. Empty groups are left out.
+
+    Raises:
+        InvalidInput: Nothing in ``module`` wants a gradient.
+    """
+    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    if not trained:
+        raise InvalidInput("there is nothing to train: no parameter of the module has requires_grad=True.")
+    groups = (
+        ParameterGroup(tuple(name for name, parameter in trained if parameter.ndim >= 2), weight_decay),
+        ParameterGroup(tuple(name for name, parameter in trained if parameter.ndim < 2), 0.0),
+    )
+    return tuple(group for group in groups if group.names)
+
+
+class NamedAdamW:
+    """AdamW over the parameter groups of a module, with a state that is a flat table of named tensors."""
+
+    def __init__(self, module: nn.Module, settings: TrainingSettings) -> None:
+        named = dict(module.named_parameters())
+        groups = parameter_groups(module, settings.weight_decay)
+        self.names = [name for group in groups for name in group.names]
+        self.parameters: list[nn.Parameter] = [named[name] for name in self.names]
+        self._fused = all(parameter.device.type in _FUSED for parameter in self.parameters)
+        self._adamw = torch.optim.AdamW(
+            [{"params": [named[name] for name in group.names], "weight_decay": group.weight_decay} for group in groups],
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            eps=settings.eps,
+            fused=self._fused or None,
+        )
+
+    def step(self, learning_rate: float) -> None:
+        """Move the parameters by their gradients, then forget the gradients."""
+        for group in self._adamw.param_groups:
+            group["lr"] = learning_rate
+        self._adamw.step()
+        self.forget_gradients()
+
+    def forget_gradients(self) -> None:
+        """Free the gradients."""
+        self._adamw.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Tensor]:
+        """Every state tensor as ``"<kind>/<parameter name>"``; the tensors are the optimizer's own, not copies."""
+        return {
+            f"{kind}/{name}": value
+            for name, parameter in zip(self.names, self.parameters, strict=True)
+            for kind, value in self._adamw.state.get(parameter, {}).items()
+        }
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take over a state made by `state`.
+
+        Raises:
+            CorruptCheckpoint: The state is of other parameters.
+        """
+        loaded: dict[nn.Parameter, dict[str, Tensor]] = {}
+        named = dict(zip(self.names, self.parameters, strict=True))
+        for key, value in state.items():
+            kind, _, name = key.partition("/")
+            if name not in named or (kind != _STEP and value.shape != named[name].shape):
+                raise CorruptCheckpoint(
+                    f"the optimizer state {key!r} of shape {tuple(value.shape)} fits no trained parameter. "
+                    "Resume with the model that wrote the checkpoint."
+                )
+            # Only the fused kernel wants its step counters on the parameter's device.
+            device = named[name].device if self._fused or kind != _STEP else torch.device("cpu")
+            loaded.setdefault(named[name], {})[kind] = value.to(device, copy=True)
+        self._adamw.state.clear()
+        for parameter, values in loaded.items():
+            self._adamw.state[parameter] = values
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float | None) -> Tensor:
+    """Scale the gradients down to a joint 2-norm of ``max_norm``; the norm before that, a scalar on their device."""
+    if max_norm is None:
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients)
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)

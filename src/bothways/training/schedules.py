@@ -1,0 +1,74 @@
+"""How the learning rate moves: a linear warm-up, then one of these.
+
+Each class gives the fraction of the peak rate at ``progress``, the part (0 to 1) of the updates after the warm-up that
+is done. With ``floor=0`` the rates are those of transformers' schedulers of the same names.
+"""
+
+import math
+from dataclasses import dataclass
+
+from bothways.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class LinearDecay:
+    """Straight from the peak down to ``floor`` (a fraction of the peak)."""
+
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_floor(self.floor)
+
+    def fraction(self, progress: float) -> float:
+        """Fraction of the peak rate."""
+        return self.floor + (1.0 - self.floor) * (1.0 - progress)
+
+
+@dataclass(frozen=True, slots=True)
+class CosineDecay:
+    """Half a cosine from the peak down to ``floor`` (Loshchilov & Hutter 2016, arXiv:1608.03983, eq. 5, one run)."""
+
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_floor(self.floor)
+
+    def fraction(self, progress: float) -> float:
+        """Fraction of the peak rate."""
+        return self.floor + (1.0 - self.floor) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantRate:
+    """Stays at the peak."""
+
+    def fraction(self, progress: float) -> float:  # noqa: ARG002 (one signature for the whole axis)
+        """Fraction of the peak rate: always 1."""
+        return 1.0
+
+
+Schedule = LinearDecay | CosineDecay | ConstantRate
+
+
+def warmup_updates(total: int, fraction: float) -> int:
+    """Updates of warm-up: ``fraction`` of ``total``, rounded up."""
+    return math.ceil(total * fraction)
+
+
+def rate_fraction(schedule: Schedule, update: int, *, warmup: int, total: int) -> float:
+    """Fraction of the peak rate for one update.
+
+    Args:
+        schedule: What follows the warm-up.
+        update: Number of the update, from 0. With a warm-up, update 0 has rate 0.
+        warmup: Updates of linear warm-up.
+        total: Updates of the whole run.
+    """
+    if update < warmup:
+        return update / warmup
+    return schedule.fraction(min(1.0, (update - warmup) / max(1, total - warmup)))
+
+
+def _check_floor(floor: float) -> None:
+    if not 0.0 <= floor < 1.0:
+        raise InvalidInput(f"the floor of a schedule is a fraction of the peak rate in [0, 1); got {floor!r}.")

@@ -1,0 +1,85 @@
+"""The global random generators: seeding them, reading them, setting them back."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class RandomState:
+    """Where the generators of Python, numpy and torch (CPU and each CUDA device) stand."""
+
+    python: tuple[Any, ...]
+    numpy: dict[str, Any]
+    torch_cpu: bytes
+    torch_cuda: tuple[bytes, ...]
+
+    @classmethod
+    def capture(cls) -> "RandomState":
+        """The state now."""
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        return cls(
+            python=random.getstate(),
+            # RandomState.get_state is the only way to the generator that numpy.random's functions use.
+            numpy=dict(np.random.get_state(legacy=False)),
+            torch_cpu=torch.get_rng_state().numpy().tobytes(),
+            torch_cuda=tuple(state.numpy().tobytes() for state in cuda),
+        )
+
+    def restore(self) -> None:
+        """Set the generators back to this state."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(_tensor(self.torch_cpu))
+        for device, state in zip(range(torch.cuda.device_count()), self.torch_cuda, strict=False):
+            torch.cuda.set_rng_state(_tensor(state), device)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as JSON values."""
+        version, words, gauss = self.python
+        inner = self.numpy["state"]
+        return {
+            "python": [version, list(words), gauss],
+            "numpy": {**self.numpy, "state": {"key": [int(word) for word in inner["key"]], "pos": int(inner["pos"])}},
+            "torch_cpu": self.torch_cpu.hex(),
+            "torch_cuda": [state.hex() for state in self.torch_cuda],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "RandomState":
+        """The state that `to_dict` wrote."""
+        version, words, gauss = values["python"]
+        inner = values["numpy"]["state"]
+        key = np.array(inner["key"], dtype=np.uint32)
+        return cls(
+            python=(version, tuple(words), gauss),
+            numpy={**values["numpy"], "state": {"key": key, "pos": inner["pos"]}},
+            torch_cpu=bytes.fromhex(values["torch_cpu"]),
+            torch_cuda=tuple(bytes.fromhex(state) for state in values["torch_cuda"]),
+        )
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed Python, numpy and torch while the block runs; afterwards they stand where they stood before.
+
+    Args:
+        seed: 0 to 2**32 - 1.
+    """
+    before = RandomState.capture()
+    try:
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)  # seeds every CUDA device as well
+        yield
+    finally:
+        before.restore()
+
+
+def _tensor(state: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)

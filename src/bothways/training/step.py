@@ -1,0 +1,81 @@
+"""One optimizer step: gradients of all micro-batches, clipping, AdamW at the scheduled rate.
+
+Training on several processes changes this file: there the weights and gradients are summed over the processes too.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bothways.errors import InvalidInput
+from bothways.training.objective import Objective, Payload, Update
+from bothways.training.optimizers import NamedAdamW, clip_gradients
+from bothways.training.schedules import rate_fraction, warmup_updates
+from bothways.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step did; the tensors are scalars still on the device.
+
+    Attributes:
+        update: Number of the update, from 1.
+        loss: Mean loss per unit.
+        gradient_norm: 2-norm of the gradient before clipping.
+        learning_rate: The rate it was taken at.
+        weight: Units.
+        tokens: Tokens read.
+    """
+
+    update: int
+    loss: Tensor
+    gradient_norm: Tensor
+    learning_rate: float
+    weight: float
+    tokens: int
+
+
+class Stepper:
+    """Takes the steps of a run of ``total`` updates.
+
+    Raises:
+        InvalidInput: Nothing is to be trained, or the device has no such precision.
+    """
+
+    def __init__(self, optimizer: NamedAdamW, settings: TrainingSettings, total: int) -> None:
+        self._optimizer = optimizer
+        self._settings = settings
+        self._total = total
+        self._warmup = warmup_updates(total, settings.warmup_fraction)
+        self._device = optimizer.parameters[0].device
+        if settings.precision == "bfloat16" and self._device.type == "cuda" and not torch.cuda.is_bf16_supported():
+            raise InvalidInput("this GPU has no bfloat16: train with precision='float32'.")
+
+    def step(self, objective: Objective[Payload], update: Update[Payload], done: int) -> Step:
+        """Take the step that follows ``done`` others.
+
+        Raises:
+            InvalidInput: The update has no units.
+        """
+        settings, weight = self._settings, update.weight
+        if not weight > 0.0:
+            raise InvalidInput(f"update {done + 1} has weight {weight}: there is nothing in it to learn from.")
+        learning_rate = settings.learning_rate * rate_fraction(
+            settings.schedule, done, warmup=self._warmup, total=self._total
+        )
+        loss = self._backward(objective, update, weight)
+        gradient_norm = clip_gradients(self._optimizer.parameters, settings.max_gradient_norm)
+        self._optimizer.step(learning_rate)
+        return Step(done + 1, loss, gradient_norm, learning_rate, weight, update.tokens)
+
+    def _backward(self, objective: Objective[Payload], update: Update[Payload], weight: float) -> Tensor:
+        """Gradients of the update's mean loss, micro-batch by micro-batch; that mean, on its device."""
+        total = torch.zeros((), device=self._device)
+        for micro_batch in update.micro_batches:
+            with torch.autocast(self._device.type, torch.bfloat16, enabled=self._settings.precision == "bfloat16"):
+                loss = objective.loss(micro_batch.payload)
+            mean = loss.float() / weight
+            mean.backward()  # type: ignore[no-untyped-call]
+            total += mean.detach()
+        return total

