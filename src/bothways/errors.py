@@ -101,6 +101,4 @@ class MissingDependency(BothwaysError):
     @classmethod
     def of(cls, package: str, *, extra: str, purpose: str) -> "MissingDependency":
         """The error for ``package``, carrying the line that installs it."""
-        return cls(
-            f"{purpose} needs the package {package!r}, which is not installed: pip install 'bothways[{extra}]'"
-        )
+        return cls(f"{purpose} needs the package {package!r}, which is not installed: pip install 'bothways[{extra}]'")

@@ -8,9 +8,11 @@ Shapes: B sequences, S longest sequence, T packed tokens (the sum of all lengths
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.errors import InvalidInput
@@ -56,8 +58,8 @@ class Packed:
 
 
 def pack(
-    sequences: Sequence[Sequence[int]],
-    types: Sequence[Sequence[int]] | None = None,
+    sequences: Sequence[Sequence[int]] | Sequence[NDArray[np.integer]],
+    types: Sequence[Sequence[int]] | Sequence[NDArray[np.integer]] | None = None,
     device: torch.device | str | None = None,
 ) -> Packed:
     """Lay token id lists end to end.
@@ -66,7 +68,7 @@ def pack(
     [0, 3, 5]
 
     Args:
-        sequences: B lists of token ids, none of them empty.
+        sequences: B lists or arrays of token ids, none of them empty.
         types: Segment ids in the same shape; all 0 when left out.
         device: Where the tensors go; the CPU when left out.
 
@@ -80,12 +82,8 @@ def pack(
         raise InvalidInput(f"pack expects sequences of at least one token each, but {found}.")
     if types is not None and tuple(len(row) for row in types) != lengths:
         raise InvalidInput("pack expects one segment id for each token, but the lengths of ids and types differ.")
-    ids_T = torch.tensor([token for sequence in sequences for token in sequence], dtype=torch.int64)
-    types_T = (
-        torch.zeros_like(ids_T)
-        if types is None
-        else torch.tensor([segment for row in types for segment in row], dtype=torch.int64)
-    )
+    ids_T = _flat(sequences, sum(lengths))
+    types_T = torch.zeros_like(ids_T) if types is None else _flat(types, sum(lengths))
     packed = Packed(ids_T, types_T, _positions(lengths), _starts(lengths), lengths)
     return packed if device is None else packed.to(device)
 
@@ -143,6 +141,12 @@ def to_padded(values_T: Tensor, lengths: Sequence[int], fill: float = 0.0) -> Te
     """
     rows = list(values_T.split_with_sizes(list(lengths)))
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+
+
+def _flat(rows: Sequence[Sequence[int]] | Sequence[NDArray[np.integer]], total: int) -> Tensor:
+    if isinstance(rows[0], np.ndarray):
+        return torch.from_numpy(np.concatenate(rows).astype(np.int64))
+    return torch.from_numpy(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=total))
 
 
 def _positions(lengths: tuple[int, ...]) -> Tensor:

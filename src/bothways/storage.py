@@ -17,7 +17,9 @@ from bothways.errors import OutOfDisk, OutputExists
 
 
 @contextmanager
-def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bool = False) -> Iterator[IO[str] | IO[bytes]]:
+def new_file(
+    path: str | os.PathLike[str], *, overwrite: bool = True, binary: bool = False
+) -> Iterator[IO[str] | IO[bytes]]:
     """Open a file for writing that replaces ``path`` only when the block ends well.
 
     Args:

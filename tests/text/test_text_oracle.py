@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from conftest import ADVERSARIAL, random_texts, real_texts
+from text_samples import ADVERSARIAL, random_texts, real_texts
 
 from bothways.text import ByteLevelBPE, TextTokenizer, WordPiece, recipes
 
@@ -135,7 +135,7 @@ def test_vocab_json_and_merges_equal_the_roberta_tokenizer(roberta_folder, tmp_p
     for name in ("vocab.json", "merges.txt"):
         shutil.copy(roberta_folder / name, tmp_path)
     # RoBERTa's published files give the mask its space; transformers' bare default does not.
-    mask = {"content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}
+    mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "normalized": False}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**options, "mask_token": mask}))
     ours = TextTokenizer.from_folder(tmp_path, ByteLevelBPE())
     theirs = transformers.RobertaTokenizer.from_pretrained(tmp_path)

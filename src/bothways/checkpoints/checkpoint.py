@@ -130,6 +130,12 @@ class Checkpoint:
                 f"{self.name!r} has {len(misshapen)} tensors of another shape than its config.json says: "
                 f"{_some(misshapen)}."
             )
+        whole = sorted(name for name in expected if not weights[name].is_floating_point())
+        if whole:
+            raise IncompatibleWeights(
+                f"{self.name!r} should hold floating point weights, but {len(whole)} tensors are not: {_some(whole)}. "
+                "Quantised weights are not read."
+            )
         module.load_state_dict({name: weights[name] for name in expected}, assign=True)
         return module.eval()
 

@@ -13,7 +13,8 @@ from bothways.errors import CorruptCheckpoint, UnknownModel, UnsafeCheckpoint
 
 WEIGHTS = "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+PICKLED = "pytorch_model.bin"
+PICKLED_INDEX = "pytorch_model.bin.index.json"
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -30,8 +31,8 @@ def read_json(path: Path) -> dict[str, object]:
             f"a model folder must hold {path.name}, but {str(path.parent)!r} does not. "
             "Give the folder that config.json and model.safetensors lie in."
         ) from error
-    except PermissionError as error:
-        raise UnknownModel(f"{str(path)!r} may not be read by this user: check its permissions.") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CorruptCheckpoint(f"{str(path)!r} must be a JSON file, but it is not: {error}.") from error
     if not isinstance(content, dict):
@@ -55,14 +56,15 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
         return _read_safetensors(folder / WEIGHTS)
     if (folder / SHARD_INDEX).is_file():
         return _read_shards(folder)
-    pickled = [name for name in PICKLED if (folder / name).is_file()]
-    if pickled and not allow_pickle:
+    pickled = next((name for name in (PICKLED, PICKLED_INDEX) if (folder / name).is_file()), None)
+    if pickled and (pickled == PICKLED_INDEX or not allow_pickle):
         raise UnsafeCheckpoint(
-            f"{str(folder)!r} has its weights only in {pickled[0]}, a pickle, and reading a pickle can run code. "
-            "Convert it to model.safetensors, or pass allow_pickle=True (--allow-pickle) to have it scanned and read."
+            f"{str(folder)!r} has its weights only in {pickled}, a pickle, and reading a pickle can run code. "
+            "Convert it to model.safetensors, or pass allow_pickle=True (--allow-pickle) to have it scanned and read; "
+            "pickles in several parts are never read."
         )
     if pickled:
-        return read_pickled(folder / "pytorch_model.bin")
+        return read_pickled(folder / pickled)
     raise UnknownModel(f"a model folder must hold {WEIGHTS} or {SHARD_INDEX}, but {str(folder)!r} holds neither.")
 
 
@@ -77,12 +79,16 @@ def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
 
     Raises:
         CorruptCheckpoint: A file is missing or differs from the one the checksum was taken of.
+        UnknownModel: A file cannot be read.
     """
     for name, expected in checksums.items():
         path = folder / name
         if not path.is_file():
             raise CorruptCheckpoint(f"{name} is missing from {str(folder)!r}, though its checksum is on record.")
-        found = sha256_of(path)
+        try:
+            found = sha256_of(path)
+        except OSError as error:
+            raise _unreadable(path, error) from error
         if found != expected:
             raise CorruptCheckpoint(
                 f"{str(path)!r} is not the file it should be: its SHA-256 is {found}, expected {expected}. "
@@ -90,12 +96,16 @@ def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
             )
 
 
+def _unreadable(path: Path, error: OSError) -> UnknownModel:
+    return UnknownModel(f"{str(path)!r} cannot be read ({error.strerror}): check that it is a file with permission.")
+
+
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except PermissionError as error:
-        raise UnknownModel(f"{str(path)!r} may not be read by this user: check its permissions.") from error
+        raise _unreadable(path, error) from error
     except (SafetensorError, OSError) as error:
         raise CorruptCheckpoint(
             f"{str(path)!r} is not a whole safetensors file ({error}). It is truncated or damaged: get it again."

@@ -62,14 +62,18 @@ def locate(name_or_path: str | Path, *, revision: str | None = None, download: b
         download: Whether the hub may be asked for it.
 
     Raises:
-        UnknownModel: Nothing answers to this name.
-        InvalidInput: A hub name without a pinned commit.
+        UnknownModel: Nothing answers to this name, or it is a hub name without a pinned commit.
+        InvalidInput: The revision of a hub name is not a commit.
         OfflineError: It would have to be downloaded, and that was not asked for or failed.
         CorruptCheckpoint: An embedded checkpoint differs from the official release.
     """
     name = str(name_or_path)
     folder = Path(name_or_path)
-    if folder.is_dir():
+    try:
+        there = folder.is_dir()
+    except OSError as error:
+        raise UnknownModel(f"{name!r} cannot be looked up as a model folder: {error.strerror}.") from error
+    if there:
         return Located(folder, name)
     if (
         isinstance(name_or_path, Path)
@@ -108,10 +112,19 @@ def _from_hub(name: str, revision: str | None, download: bool) -> Located:
             "The commit stands in the history of the model's files on the hub."
         )
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         folder = snapshot_download(name, revision=revision, allow_patterns=list(FILES), local_files_only=not download)
+    except HFValidationError as error:
+        raise UnknownModel(
+            f"{name!r} is neither a folder here nor a possible name on the model hub: {error}"
+        ) from error
     except RepositoryNotFoundError as error:
         raise UnknownModel(f"the model hub has no model {name!r} that this user may read.") from error
     except LocalEntryNotFoundError as error:

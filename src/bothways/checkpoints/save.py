@@ -1,9 +1,13 @@
 """Writing checkpoints in the ecosystem's layout, so that what is saved here opens anywhere."""
 
+import errno
 import json
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -43,20 +47,41 @@ def write_model(
 
     Args:
         folder: An existing folder, best one from ``bothways.storage.new_folder``.
-        settings: Content of ``config.json``.
+        settings: Content of ``config.json``; the precision that it names is made that of the tensors.
         tensors: Weights under the family's names.
         extras: What this package keeps beside them.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written to.
     """
-    write_json(folder / "config.json", settings)
-    save_file({name: value.cpu() for name, value in tensors.items()}, folder / WEIGHTS, metadata={"format": "pt"})
+    write_json(folder / "config.json", {**settings, **_precision(settings, tensors)})
+    _write_tensors(folder / WEIGHTS, tensors)
     if extras is not None:
         checksums = {WEIGHTS: sha256_of(folder / WEIGHTS)}
         write_json(folder / OURS, {"format_version": 1, **extras, "checksums": checksums})
 
 
-def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Write a JSON object, indented, in UTF-8."""
+def write_json(path: Path, content: Mapping[str, object] | Sequence[object]) -> None:
+    """Write a JSON object or list, indented, in UTF-8."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    try:
+        save_file({name: value.cpu() for name, value in tensors.items()}, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        # The library hides the operating system's error in its text.
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        number = int(found.group(1)) if found else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _precision(settings: Mapping[str, object], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """What the settings that name a precision should say: transformers loads in the one that they name."""
+    floating = {str(value.dtype).removeprefix("torch.") for value in tensors.values() if value.is_floating_point()}
+    if len(floating) != 1:
+        return {}
+    return {key: next(iter(floating)) for key in ("dtype", "torch_dtype") if key in settings}
 
 
 def _collect(modules: tuple[tuple[str, nn.Module], ...]) -> dict[str, Tensor]:

@@ -101,6 +101,8 @@ def decoded_lines(stream: IO[bytes], name: str) -> Iterator[str]:
                 f"line {number} of {name} is not UTF-8: byte 0x{line[at]:02x} at byte offset {offset + at} "
                 f"(column {at + 1} of the line). {hint} the file as UTF-8."
             ) from None
+        if not text:  # a byte order mark and nothing else
+            return
         yield text
         offset += len(line)
 

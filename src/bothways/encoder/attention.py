@@ -32,18 +32,28 @@ class SelfAttention(nn.Module):
             UnsupportedAttention: The named backend cannot serve this call.
         """
         qkv_T3ND = self._project(hidden_TH)
-        dropout = self.dropout if self.training else 0.0
-        request = AttentionRequest(hidden_TH.device.type, qkv_T3ND.dtype, self.head_width, dropout, weights=False)
-        context_TND = choose(request, backend).attend(qkv_T3ND, bounds, dropout)
+        request = self._request(qkv_T3ND, weights=False)
+        context_TND = choose(request, backend).attend(qkv_T3ND, bounds, request.dropout)
         return self._merge(context_TND, rows_M)
 
     def forward_with_weights(
-        self, hidden_TH: Tensor, bounds: Packed, rows_M: Tensor | None
+        self, hidden_TH: Tensor, bounds: Packed, backend: str | None, rows_M: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
-        """As `forward`, and for each sequence the attention weights (N, n, n) before dropout."""
-        dropout = self.dropout if self.training else 0.0
-        context_TND, weights = REFERENCE.attend_with_weights(self._project(hidden_TH), bounds, dropout)
+        """As `forward`, and for each sequence the attention weights (N, n, n) before dropout.
+
+        Raises:
+            UnsupportedAttention: The named backend is another than the reference, the only one that has them.
+        """
+        qkv_T3ND = self._project(hidden_TH)
+        request = self._request(qkv_T3ND, weights=True)
+        if backend is not None:
+            choose(request, backend)
+        context_TND, weights = REFERENCE.attend_with_weights(qkv_T3ND, bounds, request.dropout)
         return self._merge(context_TND, rows_M), weights
+
+    def _request(self, qkv_T3ND: Tensor, *, weights: bool) -> AttentionRequest:
+        dropout = self.dropout if self.training else 0.0
+        return AttentionRequest(qkv_T3ND.device.type, qkv_T3ND.dtype, self.head_width, dropout, weights)
 
     def _project(self, hidden_TH: Tensor) -> Tensor:
         qkv_T3H: Tensor = self.qkv(hidden_TH)

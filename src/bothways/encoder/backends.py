@@ -8,6 +8,7 @@ Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import Protocol
 
@@ -172,9 +173,11 @@ def runs_of_equal_length(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, i
             start = row
 
 
+@cache
 def _has_flash_attn() -> bool:
     return find_spec("flash_attn") is not None
 
 
+@cache
 def _has_torch_varlen() -> bool:
     return find_spec("torch.nn.attention.varlen") is not None

@@ -178,11 +178,20 @@ class EmbeddingConfig:
 
 @dataclass(frozen=True, slots=True)
 class Dropout:
-    """Dropout rates while training."""
+    """Dropout rates while training.
+
+    Raises:
+        InvalidInput: A rate does not lie in [0, 1).
+    """
 
     hidden: float = 0.1
     attention: float = 0.1
     head: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, rate in (("hidden", self.hidden), ("attention", self.attention), ("head", self.head)):
+            if not 0 <= rate < 1:
+                raise InvalidInput(f"the {name} dropout must lie from 0 up to but not including 1, but it is {rate}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +217,13 @@ class EncoderConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "hidden", "layers", "heads"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1, but it is {getattr(self, name)}.")
+        for name, size in self._sizes().items():
+            if size is not None and size < 1:
+                raise InvalidInput(f"{name} must be at least 1, but it is {size}.")
         if self.hidden % self.heads:
             raise InvalidInput(
                 f"the hidden size must be a multiple of the number of heads, but {self.hidden} is not a multiple "
-                f"of {self.heads}. Choose a hidden size such as {self.heads * round(self.hidden / self.heads)}."
+                f"of {self.heads}. Choose a hidden size such as {self.heads * max(1, round(self.hidden / self.heads))}."
             )
         if self.embedding.width != self.hidden and not self.embedding.projected:
             raise InvalidInput(
@@ -225,6 +234,18 @@ class EncoderConfig:
                 f"the number of layer groups must lie between 1 and the {self.layers} layers, "
                 f"but it is {self.sharing.groups}."
             )
+
+    def _sizes(self) -> dict[str, int | None]:
+        return {
+            "vocabulary": self.vocabulary,
+            "hidden": self.hidden,
+            "layers": self.layers,
+            "heads": self.heads,
+            "embedding width": self.embedding.width,
+            "feed-forward width": self.feed_forward.width,
+            "number of positions": self.positions.count,
+            "number of layers inside a group": self.sharing.inner if isinstance(self.sharing, SharedGroups) else None,
+        }
 
     @property
     def head_width(self) -> int:

@@ -66,7 +66,11 @@ class Encoder(nn.Module):
         return hidden_TH
 
     def trace(self, packed: Packed, *, attentions: bool = True, backend: str | None = None) -> Trace:
-        """All hidden states and, if wanted, all attention weights (those come from the reference backend)."""
+        """All hidden states and, if wanted, all attention weights (those come from the reference backend).
+
+        Raises:
+            UnsupportedAttention: The named backend cannot serve this call.
+        """
         states = [self.embedding(packed)]
         all_weights: list[list[Tensor]] = []
         for step in self.order:
@@ -74,7 +78,7 @@ class Encoder(nn.Module):
             for index in step:
                 layer = cast("Layer", self.layers[index])
                 if attentions:
-                    hidden_TH, weights = layer.forward_with_weights(hidden_TH, packed)
+                    hidden_TH, weights = layer.forward_with_weights(hidden_TH, packed, backend)
                     all_weights.append(weights)
                 else:
                     hidden_TH = layer(hidden_TH, packed, backend)

@@ -32,10 +32,10 @@ class Layer(nn.Module):
         return self._finish(hidden_TH, self.attention(hidden_TH, bounds, backend, rows_M), rows_M)
 
     def forward_with_weights(
-        self, hidden_TH: Tensor, bounds: Packed, rows_M: Tensor | None = None
+        self, hidden_TH: Tensor, bounds: Packed, backend: str | None = None, rows_M: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         """As `forward`, and for each sequence its attention weights (N, n, n)."""
-        attended_TH, weights = self.attention.forward_with_weights(hidden_TH, bounds, rows_M)
+        attended_TH, weights = self.attention.forward_with_weights(hidden_TH, bounds, backend, rows_M)
         return self._finish(hidden_TH, attended_TH, rows_M), weights
 
     def _finish(self, hidden_TH: Tensor, attended_TH: Tensor, rows_M: Tensor | None) -> Tensor:

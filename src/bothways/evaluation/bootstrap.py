@@ -3,7 +3,7 @@
 A resample is not a list of rows but how often it draws each row, ``counts_RN``. A statistic computes many
 resamples at once from those counts; the estimate itself is the statistic where every count is 1::
 
-    mean, = bootstrap(lambda counts_RN: (counts_RN @ values_N / n)[:, None], rows=n)
+    mean, = bootstrap_estimates(lambda counts_RN: (counts_RN @ values_N / n)[:, None], rows=n)
 
 Two models on the same rows are compared by a statistic that returns the difference of their scores.
 
@@ -96,12 +96,11 @@ def percentile_estimates(value_K: FloatArray, values_RK: FloatArray, level: floa
     """
     low_K, high_K = _percentiles(values_RK, level)
     return tuple(
-        Estimate(float(value), float(low), float(high))
-        for value, low, high in zip(value_K, low_K, high_K, strict=True)
+        Estimate(float(value), float(low), float(high)) for value, low, high in zip(value_K, low_K, high_K, strict=True)
     )
 
 
-def bootstrap(
+def bootstrap_estimates(
     statistic: Statistic, rows: int, *, resamples: int = 1000, level: float = LEVEL, seed: int = 0
 ) -> tuple[Estimate, ...]:
     """The K values of ``statistic`` on the data, each with its percentile interval.

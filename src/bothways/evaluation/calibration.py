@@ -43,14 +43,16 @@ def softmax(logits: ArrayLike) -> FloatArray:
     """Probabilities over the last axis, without overflow: the greatest logit is subtracted first."""
     values = np.asarray(logits, dtype=np.float64)
     exponentials = np.exp(values - values.max(axis=-1, keepdims=True))
-    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
+    probabilities: FloatArray = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return probabilities
 
 
 def sigmoid(logits: ArrayLike) -> FloatArray:
     """Elementwise ``1 / (1 + exp(-logit))``, without overflow: only exp(-|logit|) is taken."""
     values = np.asarray(logits, dtype=np.float64)
     small = np.exp(-np.abs(values))
-    return np.where(values >= 0, 1.0, small) / (1 + small)
+    probabilities: FloatArray = np.where(values >= 0, 1.0, small) / (1 + small)
+    return probabilities
 
 
 def apply_temperature(logits_NC: ArrayLike, temperature: float) -> FloatArray:

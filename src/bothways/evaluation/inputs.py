@@ -61,9 +61,7 @@ def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | Non
     """
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"{name}: expected a non-empty vector of class numbers, got {array.dtype} {array.shape}"
-        )
+        raise InvalidInput(f"{name}: expected a non-empty vector of class numbers, got {array.dtype} {array.shape}")
     if rows is not None and len(array) != rows:
         raise InvalidInput(f"{name}: expected {rows} rows, one for each prediction, got {len(array)}")
     if array.min() < 0 or array.max() >= classes:
@@ -84,7 +82,7 @@ def label_matrix(values: ArrayLike, name: str, *, shape: tuple[int, ...] | None 
         raise InvalidInput(f"{name}: expected the shape {shape} of the predictions, got {matrix_NC.shape}")
     if not np.isin(matrix_NC, (0.0, 1.0)).all():
         raise InvalidInput(f"{name}: expected only 0 and 1, one column for each label, got other values")
-    return matrix_NC == 1.0
+    return matrix_NC.astype(np.bool_)
 
 
 def probability_array(values: ArrayLike, name: str, *, dimensions: int) -> FloatArray:
@@ -126,7 +124,5 @@ def paired_vectors(truth: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, 
     truth_N = real_array(truth, "truth", dimensions=1)
     predicted_N = real_array(predicted, "predicted", dimensions=1)
     if truth_N.shape != predicted_N.shape:
-        raise InvalidInput(
-            f"predicted: expected {len(truth_N)} rows, one for each true value, got {len(predicted_N)}"
-        )
+        raise InvalidInput(f"predicted: expected {len(truth_N)} rows, one for each true value, got {len(predicted_N)}")
     return truth_N, predicted_N

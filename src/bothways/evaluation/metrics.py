@@ -153,26 +153,29 @@ def micro_f1(counts: ClassCounts) -> FloatArray:
 
 def multi_label_macro_f1(counts: ClassCounts) -> FloatArray:
     """Mean F1 over all labels: (...). As in scikit-learn, a label that occurs nowhere counts as 0.0."""
-    return f1(counts).mean(axis=-1)
+    return np.asarray(f1(counts).mean(axis=-1))
 
 
 def brier_per_row(truth_N: IntArray, probabilities_NC: FloatArray) -> FloatArray:
     """Squared distance of each row's probabilities to the truth, summed over classes: (N,), from 0 to 2."""
     true_N = probabilities_NC[np.arange(len(truth_N)), truth_N]
     others_N = (probabilities_NC**2).sum(axis=1) - true_N**2
-    return np.maximum(others_N, 0.0) + (1 - true_N) ** 2
+    brier_N: FloatArray = np.maximum(others_N, 0.0) + (1 - true_N) ** 2
+    return brier_N
 
 
 def nll_per_row(truth_N: IntArray, probabilities_NC: FloatArray) -> FloatArray:
     """Negative natural logarithm of the probability of each row's true class: (N,), in nats."""
     true_N = probabilities_NC[np.arange(len(truth_N)), truth_N]
-    return -np.log(np.maximum(true_N, SMALLEST_PROBABILITY))
+    nll_N: FloatArray = -np.log(np.maximum(true_N, SMALLEST_PROBABILITY))
+    return nll_N
 
 
 def label_nll(truth_NC: BoolArray, probabilities_NC: FloatArray) -> FloatArray:
     """Binary cross-entropy of every (row, label) decision: (N, C), in nats."""
     likelihood_NC = np.where(truth_NC, probabilities_NC, 1 - probabilities_NC)
-    return -np.log(np.maximum(likelihood_NC, SMALLEST_PROBABILITY))
+    nll_NC: FloatArray = -np.log(np.maximum(likelihood_NC, SMALLEST_PROBABILITY))
+    return nll_NC
 
 
 def brier_score(truth_N: ArrayLike, probabilities_NC: ArrayLike) -> float:

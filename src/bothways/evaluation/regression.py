@@ -71,8 +71,8 @@ def weighted_pearson(x: FloatArray, y: FloatArray, counts_RN: FloatArray) -> Flo
     y_RN, y_deviation_R = _centred(y, counts_RN)
     covariance_R = (counts_RN * x_RN * y_RN).sum(axis=1) / counts_RN.sum(axis=1)
     scale_R = x_deviation_R * y_deviation_R
-    correlation_R = np.divide(covariance_R, scale_R, out=np.zeros(len(counts_RN)), where=scale_R != 0)
-    return np.clip(correlation_R, -1.0, 1.0)
+    correlation_R: FloatArray = np.divide(covariance_R, scale_R, out=np.zeros(len(counts_RN)), where=scale_R != 0)
+    return correlation_R.clip(-1.0, 1.0)
 
 
 def weighted_spearman(x_N: FloatArray, y_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
@@ -86,7 +86,8 @@ def weighted_r2(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: FloatAr
     error_R = counts_RN @ (truth_N - predicted_N) ** 2 / counts_RN.sum(axis=1)
     unexplained_R = np.where(error_R == 0, 0.0, 1.0)
     np.divide(error_R, deviation_R**2, out=unexplained_R, where=deviation_R != 0)
-    return 1 - unexplained_R
+    explained_R: FloatArray = 1 - unexplained_R
+    return explained_R
 
 
 def _centred(x: FloatArray, counts_RN: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -57,9 +57,7 @@ def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
     return bin_N.astype(np.int64)
 
 
-def reliability_bins(
-    confidence_N: ArrayLike, correct_N: ArrayLike, bins: int = BINS
-) -> tuple[ReliabilityBin, ...]:
+def reliability_bins(confidence_N: ArrayLike, correct_N: ArrayLike, bins: int = BINS) -> tuple[ReliabilityBin, ...]:
     """Rows gathered into at most ``bins`` bins of equal mass, by rising confidence.
 
     Args:

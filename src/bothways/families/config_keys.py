@@ -52,7 +52,8 @@ class ConfigKeys:
     """What a family calls its settings; None where it has no such setting.
 
     Attributes:
-        position_offset: Rows of the position table before position 0.
+        padding: Name of the padding id, where positions count from behind it: the table has as many unused rows before
+            position 0 as there are ids up to and with the padding id.
         sharing_groups: Name of the number of layer groups that share weights.
         sharing_inner: Name of the number of layers inside a group.
         always_projected: Whether the projection behind the embedding is there even where the widths are equal.
@@ -75,7 +76,7 @@ class ConfigKeys:
     embedding: str | None = None
     sharing_groups: str | None = None
     sharing_inner: str | None = None
-    position_offset: int = 0
+    padding: str | None = None
     always_projected: bool = False
     pooler: bool = True
     defaults: Settings = field(default_factory=dict)
@@ -106,6 +107,7 @@ def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
     reader = _Reader({**DEFAULTS, **keys.defaults, **{k: v for k, v in settings.items() if v is not None}})
     hidden, positions = reader.integer(keys.hidden), reader.integer(keys.positions)
     width = reader.integer(keys.embedding) if keys.embedding else hidden
+    offset = reader.integer(keys.padding) + 1 if keys.padding else 0
     hidden_dropout = reader.number(keys.hidden_dropout)
     return EncoderConfig(
         vocabulary=reader.integer("vocab_size"),
@@ -117,7 +119,7 @@ def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
             types=reader.integer(keys.types) if keys.types else 0,
             projected=keys.always_projected or width != hidden,
         ),
-        positions=AbsolutePositions(positions - keys.position_offset, keys.position_offset),
+        positions=AbsolutePositions(positions - offset, offset),
         norm=PostNorm(reader.number(keys.eps) if keys.eps else 1e-12),
         feed_forward=DenseFeedForward(reader.integer(keys.inner), reader.activation(keys.activation)),
         sharing=_sharing(keys, reader),

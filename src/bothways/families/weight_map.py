@@ -67,10 +67,10 @@ def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -
 def read_weights(
     rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Tensors under our names, as far as ``tensors`` has them; a fused tensor needs all of its parts.
+    """Copies of tensors under our names, as far as ``tensors`` has them; a fused tensor needs all of its parts.
 
     Raises:
-        IncompatibleWeights: Some but not all parts of a fused tensor are there.
+        IncompatibleWeights: Some but not all parts of a fused tensor are there, or their shapes differ.
     """
     ours: dict[str, Tensor] = {}
     for mapped in expand(rows, config, prefix):
@@ -83,7 +83,10 @@ def read_weights(
                 f"the checkpoint has {present[0]} but not {absent}; both belong to {mapped.ours}."
             )
         parts = [tensors[name] for name in mapped.theirs]
-        ours[mapped.ours] = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if len({part.shape for part in parts}) > 1:
+            shapes = ", ".join(f"{name} {tuple(part.shape)}" for name, part in zip(mapped.theirs, parts, strict=True))
+            raise IncompatibleWeights(f"the parts of {mapped.ours} must have the same shape, but they are: {shapes}.")
+        ours[mapped.ours] = torch.cat([torch.atleast_1d(part) for part in parts])
     return ours
 
 

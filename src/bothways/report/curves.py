@@ -3,8 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InvalidInput
+from bothways.report.characters import printable
 from bothways.report.drawing import (
     ACCENT,
     INK,
@@ -16,8 +18,11 @@ from bothways.report.drawing import (
     to_svg,
 )
 
+if TYPE_CHECKING:
+    import altair as alt
+
 _PANEL_HEIGHT = 240
-_BARS_WIDTH = 400
+_BARS_WIDTH = 480  # of labels and bars together
 _MOST_POINTS = 300
 
 
@@ -74,7 +79,7 @@ def learning_curve(points: Sequence[TrainLoss | ValidationScore], metric: str = 
         title = "Training loss" if span == 1 else f"Training loss, mean of {span} steps"
         panels.append(_line(averaged, title, "step", dots=len(averaged) <= 2))
     if scores:
-        title = f"{metric[:1].upper()}{metric[1:]}, per epoch"
+        title = printable(f"{metric[:1].upper()}{metric[1:]}, per epoch")
         panels.append(_line(scores, title, "epoch", dots=True))
     return tuple(panels)
 
@@ -94,9 +99,10 @@ def _line(points: Sequence[tuple[float, float]], title: str, x_title: str, *, do
     import altair as alt
 
     rows = [{"x": x, "y": finite_or_gap(y)} for x, y in points]
-    ticks = min(6, len({x for x, _ in points}))
-    axis = alt.Axis(title=x_title, grid=False, tickCount=ticks, tickMinStep=1, format=",~f", labelFlush=False)
-    y_axis = alt.Axis(title=None, tickCount=5, domain=False, ticks=False, labelPadding=6, minExtent=30)
+    positions = sorted({x for x, _ in points})
+    ticks: dict[str, Any] = {"values": positions} if len(positions) <= 8 else {"tickCount": 6}
+    axis = alt.Axis(title=x_title, grid=False, format=",~f", labelFlush=False, **ticks)
+    y_axis = alt.Axis(title=None, tickCount=5, domain=False, ticks=False, labelPadding=6, minExtent=32)
     # A single point would lie on the edge of an empty range.
     ends = [points[0][0] - 0.5, points[0][0] + 0.5] if len(points) == 1 else [points[0][0], points[-1][0]]
     chart = (
@@ -109,11 +115,21 @@ def _line(points: Sequence[tuple[float, float]], title: str, x_title: str, *, do
         )
         .encode(
             x=alt.X("x:Q", axis=axis, scale=alt.Scale(domain=ends, nice=False)),
-            y=alt.Y("y:Q", axis=y_axis, scale=alt.Scale(zero=False)),
+            y=alt.Y("y:Q", axis=y_axis, scale=alt.Scale(zero=False, **_room_for_flat(points))),
         )
         .properties(autosize=alt.AutoSizeParams(type="fit", contains="padding"))
     )
     return to_svg(chart)
+
+
+def _room_for_flat(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """A domain around a value that never changes: Vega's own is so narrow that its one tick is labelled wrongly."""
+    heights = {y for _, y in points if math.isfinite(y)}
+    if len(heights) > 1:
+        return {}
+    height = heights.pop() if heights else 0.0
+    margin = abs(height) / 10 or 0.1
+    return {"domain": [height - margin, height + margin]}
 
 
 def bars(
@@ -135,9 +151,15 @@ def bars(
         MissingDependency: The extra ``report`` is not installed.
     """
     require_altair("drawing bars")
+    _check_bars(rows)
+    return to_svg(_bar_chart(rows, axis_title, domain, decimals), right=10)
+
+
+def _bar_chart(
+    rows: Sequence[Bar], axis_title: str, domain: tuple[float, float] | None, decimals: int
+) -> "alt.LayerChart | alt.FacetChart":
     import altair as alt
 
-    _check_bars(rows)
     names = [row.label for row in rows]
     y_axis = alt.Axis(
         title=None,
@@ -147,7 +169,7 @@ def bars(
         domain=False,
         labelPadding=8,
     )
-    x_axis = alt.Axis(title=axis_title or None, tickCount=5, grid=False, labelFlush=False)
+    x_axis = alt.Axis(title=printable(axis_title) if axis_title else None, tickCount=5, grid=False, labelFlush=False)
     y = alt.Y("at:O", axis=y_axis, sort=None, scale=alt.Scale(paddingInner=0.35, paddingOuter=0.2))
     scale = alt.Scale(domain=list(domain), nice=False) if domain else alt.Scale(nice=True)
     x = alt.X("from:Q", axis=x_axis, scale=scale)
@@ -160,8 +182,18 @@ def bars(
         base.mark_tick(color=ACCENT, thickness=3, bandSize=15, clip=True).encode(x="value:Q"),
         base.mark_text(color=INK, align="left", dx=12, fontSize=12).encode(x=alt.value("width"), text="text:N"),
     ]
-    chart = alt.layer(*layers).properties(width=_BARS_WIDTH, height=alt.Step(24 if len(rows) <= 12 else 20))
-    return to_svg(chart, right=10)
+    return alt.layer(*layers).properties(
+        width=_clamped(_BARS_WIDTH - label_width(names), 240, 360), height=alt.Step(24 if len(rows) <= 12 else 20)
+    )
+
+
+def _written(value: float, decimals: int) -> str:
+    """With a minus sign as on the axis, and none before zero."""
+    return f"{round(float(value), decimals) + 0.0:.{decimals}f}".replace("-", "\u2212")
+
+
+def _clamped(value: float, least: float, most: float) -> float:
+    return min(max(value, least), most)
 
 
 def _bar_cells(rows: Sequence[Bar], decimals: int) -> list[dict[str, float | str]]:
@@ -172,7 +204,7 @@ def _bar_cells(rows: Sequence[Bar], decimals: int) -> list[dict[str, float | str
             "value": float(row.value),
             "low": float(row.interval[0]) if row.interval else float(row.value),
             "high": float(row.interval[1]) if row.interval else float(row.value),
-            "text": f"{row.value:.{decimals}f}",
+            "text": _written(row.value, decimals),
         }
         for at, row in enumerate(rows)
     ]

@@ -6,6 +6,7 @@ opacity, so that one drawing is legible on white, on a dark page, and on paper.
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 LABEL_SIZE = 12
 PANEL_WIDTH = 362  # two stand side by side on a page of 50rem
 _LONGEST_LABEL = 32
+
+# As Vega names them; a label in quotes can hardly read like this.
+_ID = re.compile(r' id="((?:gradient|clip)_?\d+)"')
+_REFERENCE = re.compile(r'="url\(#((?:gradient|clip)_?\d+)\)"')
 
 _THEME: dict[str, Any] = {
     "font": FONT,
@@ -88,7 +93,15 @@ def to_svg(chart: "alt.Chart | alt.LayerChart | alt.FacetChart", right: float = 
     padding = {"left": 0, "right": right, "top": 2, "bottom": 4}
     spec["config"] = _THEME | {"padding": padding}  # in place of a theme that the caller may have set for notebooks
     version = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
-    return vl_convert.vegalite_to_svg(spec, vl_version=version)
+    return _renumbered(vl_convert.vegalite_to_svg(spec, vl_version=version))
+
+
+def _renumbered(svg: str) -> str:
+    """``svg`` with its ids counted from 0: Vega counts on from one drawing to the next, which would alter the bytes."""
+    ids = dict.fromkeys(_ID.findall(svg))
+    numbers = {old: f"part-{number}" for number, old in enumerate(ids)}
+    svg = _ID.sub(lambda match: f' id="{numbers[match[1]]}"', svg)
+    return _REFERENCE.sub(lambda match: f'="url(#{numbers.get(match[1], match[1])})"', svg)
 
 
 def indexed_labels(labels: Sequence[str]) -> str:

@@ -47,9 +47,12 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
         MissingDependency: The extra ``report`` is not installed.
     """
     require_altair("drawing a confusion matrix")
+    return to_svg(_counted_grid(labels, _checked_counts(labels, counts)), right=_overhang(labels))
+
+
+def _counted_grid(labels: Sequence[str], counts_CC: npt.NDArray[np.int64]) -> "alt.LayerChart | alt.FacetChart":
     import altair as alt
 
-    counts_CC = _checked_counts(labels, counts)
     totals_C1 = counts_CC.sum(axis=1, keepdims=True)
     shares_CC = counts_CC / np.maximum(totals_C1, 1)
     cells = [
@@ -58,7 +61,8 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
         for column in range(len(labels))
     ]
     digits = len(str(counts_CC.max()))
-    step = float(np.clip(520 / len(labels), max(18, 5 * digits + 5), 72))
+    largest = 72 if len(labels) <= 4 else 56
+    step = float(np.clip(520 / len(labels), max(18, 5 * digits + 5), largest))
     font_size = min(13.0, (step - 4) / (0.6 * digits))
     base = _grid(cells, labels, step, "predicted", "true")
     scale = alt.Scale(domain=[0, 1], range=[ACCENT_CLEAR, ACCENT])
@@ -71,7 +75,7 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
         color=alt.condition(f"datum.shade >= {_WHITE_TEXT_FROM}", alt.value("white"), alt.value(INK)),
         opacity=alt.condition("datum.count === '0'", alt.value(0.3), alt.value(1)),
     )
-    return to_svg(heat + numbers, right=_overhang(labels))
+    return alt.layer(heat, numbers)
 
 
 def attention_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str = "") -> str:

@@ -247,17 +247,26 @@ def _key_figure(figure: KeyFigure) -> str:
 
 def _text_list(block: TextList) -> str:
     items = "\n".join(_text_item(item) for item in block.items)
+    listed = f"<ol>\n{items}\n</ol>" if items else "<p>None.</p>"
     caption = f'<p class="caption">{_text(block.caption)}</p>\n' if block.caption else ""
-    return f'<div class="texts">\n{caption}<ol>\n{items}\n</ol>\n</div>'
+    return f'<div class="texts">\n{caption}{listed}\n</div>'
 
 
 def _text_item(item: TextItem) -> str:
-    left_out = len(item.text) - LONGEST_TEXT
-    shown = item.text if left_out <= 0 else item.text[:LONGEST_TEXT]
-    more = f' <span class="more">… and {left_out} more characters</span>' if left_out > 0 else ""
+    shown = _beginning(item.text)
+    left_out = len(item.text) - len(shown)
+    more = f' <span class="more">… and {left_out} more characters</span>' if left_out else ""
     facts = "".join(f"<div><dt>{_text(f.name)}</dt><dd>{_text(f.value)}</dd></div>" for f in item.facts)
     listed = f'<dl class="facts">{facts}</dl>' if facts else ""
     return f'<li><p dir="auto">{_text(shown)}{more}</p>{listed}</li>'
+
+
+def _beginning(text: str) -> str:
+    """At most ``LONGEST_TEXT`` characters, up to the end of a word if one ends near."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    end = text.rfind(" ", LONGEST_TEXT - 40, LONGEST_TEXT)
+    return text[: end if end > 0 else LONGEST_TEXT]
 
 
 def _text(text: str) -> str:

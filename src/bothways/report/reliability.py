@@ -1,27 +1,26 @@
 """Reliability diagrams: how often a classifier is right when it says that it is sure."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bothways.errors import InvalidInput
+from bothways.evaluation.reliability import ReliabilityBin, expected_calibration_error
+from bothways.report.characters import printable
 from bothways.report.drawing import ACCENT, INK, PANEL_WIDTH, require_altair, to_svg
-
-if TYPE_CHECKING:
-    from bothways.evaluation import ReliabilityBin
 
 _PANEL_HEIGHT = 330
 
 
 def reliability_diagram(
-    before_bins: Sequence["ReliabilityBin"],
-    after_bins: Sequence["ReliabilityBin"],
+    before_bins: Sequence[ReliabilityBin],
+    after_bins: Sequence[ReliabilityBin],
     titles: tuple[str, str] = ("Before calibration", "After calibration"),
 ) -> tuple[str, str]:
     """Accuracy against confidence, before and after calibration.
 
-    A bar reaches up to the accuracy of its bin. A dot lies at the bin's mean confidence and accuracy, its area
-    proportional to the number of texts, and a line joins it to the diagonal, where confidence equals accuracy. The
-    title gives the expected calibration error (Guo et al. 2017, "On Calibration of Modern Neural Networks", eq. 3).
+    A bar is as wide as its bin and reaches up to the accuracy there. A dot lies at the bin's mean confidence and
+    accuracy, larger for more texts, and a line joins it to the diagonal, where confidence equals accuracy. The title
+    gives the expected calibration error, over the bins that are given.
 
     Args:
         before_bins: Bins of the uncalibrated probabilities; empty bins are left out.
@@ -39,14 +38,14 @@ def reliability_diagram(
     return _panel(before_bins, titles[0]), _panel(after_bins, titles[1])
 
 
-def _panel(bins: Sequence["ReliabilityBin"], title: str) -> str:
+def _panel(bins: Sequence[ReliabilityBin], title: str) -> str:
     import altair as alt
 
     filled = [each for each in bins if each.count > 0]
     if not filled:
         raise InvalidInput("a reliability diagram needs at least one bin with a text in it, got none.")
     total = sum(each.count for each in filled)
-    error = sum(each.count * abs(each.accuracy - each.confidence) for each in filled) / total
+    error = expected_calibration_error(filled)
     rows = [_row(each, total) for each in filled]
     scale = alt.Scale(domain=[0, 1], nice=False)
     axis: dict[str, Any] = {
@@ -61,7 +60,7 @@ def _panel(bins: Sequence["ReliabilityBin"], title: str) -> str:
     y = alt.Y("zero:Q", scale=scale, axis=alt.Axis(title="accuracy", **axis))
     base = alt.Chart(alt.InlineData(values=rows))
     ends = alt.InlineData(values=[{"at": 0}, {"at": 1}])
-    size = alt.Size("share:Q", scale=alt.Scale(type="linear", domain=[0, 1], range=[12, 900]), legend=None)
+    size = alt.Size("share:Q", scale=alt.Scale(type="linear", domain=[0, 1], range=[10, 500]), legend=None)
     layers = [
         base.mark_rect(color=ACCENT, opacity=0.22).encode(x=x, x2="upper:Q", y=y, y2="accuracy:Q"),
         alt.Chart(ends)
@@ -71,7 +70,7 @@ def _panel(bins: Sequence["ReliabilityBin"], title: str) -> str:
         base.mark_circle(color=ACCENT, opacity=0.95).encode(x="confidence:Q", y="accuracy:Q", size=size),
     ]
     chart = alt.layer(*layers).properties(
-        title=f"{title}: ECE {error:.3f}",
+        title=printable(f"{title}: ECE {error:.3f}"),
         width=PANEL_WIDTH,
         height=_PANEL_HEIGHT,
         autosize=alt.AutoSizeParams(type="fit", contains="padding"),
@@ -79,7 +78,7 @@ def _panel(bins: Sequence["ReliabilityBin"], title: str) -> str:
     return to_svg(chart)
 
 
-def _row(each: "ReliabilityBin", total: int) -> dict[str, float]:
+def _row(each: ReliabilityBin, total: int) -> dict[str, float]:
     gap = min(0.004, (each.upper - each.lower) / 10)  # a hair between neighbouring bars
     return {
         "lower": float(each.lower) + gap,

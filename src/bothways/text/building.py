@@ -63,7 +63,10 @@ def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings) -> Built:
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:
-    return _checked(path, lambda: tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")))
+    tokenizer = _checked(path, lambda: tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")))
+    # A template that names tokens which the file does not define is only noticed when it is used.
+    _checked(path, lambda: (tokenizer.encode(""), tokenizer.encode("", "")))
+    return tokenizer
 
 
 def _build(folder: Path, recipe: Recipe) -> tokenizers.Tokenizer:
@@ -193,10 +196,13 @@ def _id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
 
 
 def _checked(path: Path, read: Callable[[], _T]) -> _T:
-    """Run ``read``; the library raises a bare ``Exception`` whatever is wrong with a file."""
+    """Run ``read``; the library raises a bare ``Exception`` whatever is wrong with a file, or panics."""
     try:
         return read()
-    except Exception as error:
+    except BaseException as error:
+        # A panic in Rust code is no Exception, and its class cannot be imported.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise CorruptCheckpoint(
             f"{path} is not a tokenizer file that can be read ({error}); fetch the checkpoint again."
         ) from error

@@ -60,7 +60,10 @@ def _config_file(tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Map
         # No class of transformers is known to rebuild an unlabelled tokenizer.json alike; the generic one reads it.
         generic: dict[str, _Json] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         options = generic if TOKENIZER_FILE in originals else _options(recipe)
-        return _json({**options, **_special_map(tokenizer, recipe)})
+        # In this file, unlike in the map, transformers knows a token with flags only by this mark.
+        mark = {"__type": "AddedToken"}
+        tokens = {role: {**mark, **token} for role, token in _special_map(tokenizer, recipe).items()}
+        return _json({**options, **tokens})
     content = json.loads(originals[CONFIG_FILE])
     if content.get("tokenizer_class") is not None:
         return originals[CONFIG_FILE]
@@ -83,7 +86,7 @@ def _options(recipe: Recipe) -> dict[str, _Json]:
             return named
 
 
-def _special_map(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> dict[str, _Json]:
+def _special_map(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> dict[str, dict[str, str | bool]]:
     """The named special tokens that are in the vocabulary, with their flags."""
     special = recipe.special
     named = {"cls": special.cls, "sep": special.sep, "mask": special.mask, "pad": special.pad, "unk": special.unk}

@@ -28,6 +28,7 @@ ADDED_TOKENS_FILE = "added_tokens.json"
 
 _ROLES = ("cls", "sep", "mask", "pad", "unk")
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
+_LISTS = ("additional_special_tokens", "extra_special_tokens")
 # transformers writes int(1e30) for "no limit".
 _NO_LIMIT = 10**9
 
@@ -133,7 +134,7 @@ def _with_tokens(recipe: _R, settings: Settings) -> _R:
     roles = {role: _role(getattr(special, role), f"{role}_token", settings.options) for role in _ROLES}
     named = {role: flags.get(token.content, token) if token else None for role, token in roles.items()}
     others = [_token(name, settings.options[name]) for name in ("bos_token", "eos_token") if settings.options.get(name)]
-    for name in ("additional_special_tokens", "extra_special_tokens"):
+    for name in _LISTS:
         value = settings.options.get(name)
         others += [_token(name, item) for item in value] if isinstance(value, list) else []
     merged = SpecialTokens(**named, others=special.others + tuple(others))
@@ -191,11 +192,11 @@ def _legacy_tokens(ids: Mapping[str, Any], special: frozenset[str]) -> tuple[Add
 
 def _contents(options: Mapping[str, Any]) -> frozenset[str]:
     """The content of every special token in the options."""
-    values = [value for key, value in options.items() if key.endswith("_token") and value]
-    for name in ("additional_special_tokens", "extra_special_tokens"):
-        value = options.get(name)
-        values += value if isinstance(value, list) else []
-    return frozenset(_token("special token", value).content for value in values if isinstance(value, str | dict))
+    named = [(key, value) for key, value in options.items() if key.endswith("_token")]
+    for key in _LISTS:
+        value = options.get(key)
+        named += [(key, item) for item in value] if isinstance(value, list) else []
+    return frozenset(_token(key, value).content for key, value in named if isinstance(value, str | dict))
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -204,7 +205,8 @@ def _read_object(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # json's and UTF-8's decode errors are both ValueErrors
+        json.dumps(value, ensure_ascii=False).encode()  # an escape may stand for half of a surrogate pair
+    except ValueError as error:  # what json and UTF-8 raise are both ValueErrors
         raise CorruptCheckpoint(f"{path} is not JSON in UTF-8 ({error}); fetch the checkpoint again.") from error
     if not isinstance(value, dict):
         raise CorruptCheckpoint(f"{path}: expected a JSON object, got {type(value).__name__}.")

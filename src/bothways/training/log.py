@@ -2,9 +2,10 @@
 
 import errno
 import json
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from bothways.errors import OutOfDisk
 
@@ -21,11 +22,14 @@ class TrainingLog:
     def __init__(self, path: Path | None, *, keep_lines: int = 0) -> None:
         self.lines = 0
         self._path = path
-        self._stream: IO[str] | None = None
+        self._stream: FileIO | None = None  # unbuffered: a failed write must not be tried again on closing
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.lines = _truncate(path, keep_lines)
-            self._stream = path.open("a", encoding="utf-8")
+            if keep_lines and path.exists():
+                self.lines = _truncate(path, keep_lines)
+                self._stream = path.open("ab", buffering=0)
+            else:
+                self._stream = path.open("wb", buffering=0)
 
     def write(self, event: str, **values: object) -> None:
         """Append one event.
@@ -35,9 +39,10 @@ class TrainingLog:
         """
         if self._stream is None:
             return
+        rest = (json.dumps({"event": event, **values}, allow_nan=False) + "\n").encode()
         try:
-            self._stream.write(json.dumps({"event": event, **values}, allow_nan=False) + "\n")
-            self._stream.flush()
+            while rest:
+                rest = rest[self._stream.write(rest) :]
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise OutOfDisk(f"no space left for the training log {self._path}: free some and resume.") from error
@@ -56,7 +61,6 @@ class TrainingLog:
 
 def _truncate(path: Path, keep_lines: int) -> int:
     """Cut the file after ``keep_lines`` whole lines; how many there really were."""
-    path.touch()
     kept = 0
     with path.open("rb+") as stream:
         end = 0

@@ -1,0 +1,49 @@
+"""Command line: ``python -m benchmarks [embedding|finetuning|startup|quality|memory|all] [options]``."""
+
+import argparse
+import importlib
+from pathlib import Path
+
+from benchmarks.harness import Options, limit_threads, say
+
+NAMES = ("embedding", "finetuning", "startup", "memory", "quality")
+
+
+def main() -> None:
+    """Run the benchmarks that were asked for, one after the other."""
+    default = Options()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("which", nargs="?", default="all", choices=(*NAMES, "all"))
+    parser.add_argument("--rounds", type=int, default=default.rounds, help="interleaved rounds (default 5)")
+    parser.add_argument("--quick", action="store_true", help="a small sample, to see that everything runs")
+    parser.add_argument("--threads", type=int, default=default.threads, help="compute threads a contestant (default 1)")
+    parser.add_argument("--output", type=Path, default=default.output, help="folder of the result files")
+    parser.add_argument(
+        "--contestants", nargs="+", default=(), metavar="NAME", help="only these (names as in the tables)"
+    )
+    parser.add_argument("--texts", type=int, default=default.texts, help="memory: number of texts")
+    parser.add_argument("--datasets", nargs="+", default=default.datasets, choices=default.datasets, help="quality")
+    parser.add_argument("--seeds", nargs="+", type=int, default=default.seeds, help="quality (default 1 2 3)")
+    parser.add_argument("--device", default=default.device, help="quality: cpu (default) or cuda")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1 or arguments.threads < 1 or arguments.texts < 100:
+        parser.error("--rounds and --threads must be at least 1, --texts at least 100")
+    options = Options(
+        rounds=arguments.rounds,
+        quick=arguments.quick,
+        threads=arguments.threads,
+        output=arguments.output,
+        contestants=tuple(arguments.contestants),
+        texts=arguments.texts,
+        datasets=tuple(arguments.datasets),
+        seeds=tuple(arguments.seeds),
+        device=arguments.device,
+    )
+    limit_threads(options.threads)
+    for name in NAMES if arguments.which == "all" else (arguments.which,):
+        say(f"benchmark: {name}")
+        importlib.import_module(f"benchmarks.{name}").run(options)
+
+
+if __name__ == "__main__":
+    main()

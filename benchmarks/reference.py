@@ -1,0 +1,133 @@
+"""Two yardsticks: the right vectors, and how fast this machine multiplies matrices at the encoder's shapes."""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from benchmarks.harness import minilm_folder
+from benchmarks.texts import MAX_TOKENS, Workload
+
+HIDDEN, INTERMEDIATE, LAYERS = 384, 1536, 6
+COSINE_AT_LEAST, DIFFERENCE_AT_MOST = 0.99999, 1e-4
+
+
+class Reference:
+    """transformers in float64, eager attention, only texts of equal length together: no padding anywhere."""
+
+    def __init__(self, threads: int) -> None:
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        torch.set_num_threads(threads)
+        self._torch = torch
+        folder = minilm_folder()
+        self._tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=MAX_TOKENS)
+        self._model = AutoModel.from_pretrained(folder, attn_implementation="eager").double().eval()
+
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors [texts, 384] in float64."""
+        ids = self._tokenizer(list(texts), truncation=True)["input_ids"]
+        rows_of_length: dict[int, list[int]] = defaultdict(list)
+        for row, sequence in enumerate(ids):
+            rows_of_length[len(sequence)].append(row)
+        vectors = np.empty((len(ids), HIDDEN))
+        with self._torch.inference_mode():
+            for rows in rows_of_length.values():
+                for start in range(0, len(rows), 16):
+                    part = rows[start : start + 16]
+                    hidden_BSH = self._model(self._torch.tensor([ids[row] for row in part])).last_hidden_state
+                    vectors[part] = self._torch.nn.functional.normalize(hidden_BSH.mean(1), dim=1).numpy()
+        return vectors
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a contestant's vectors are from the reference.
+
+    Attributes:
+        min_cosine: The worst text's cosine.
+        max_difference: Greatest absolute difference of one component.
+        deviating: Texts outside the bounds.
+        shortest_deviating: Tokens of the shortest of them, or None.
+    """
+
+    min_cosine: float
+    max_difference: float
+    deviating: int
+    shortest_deviating: int | None
+
+    @classmethod
+    def between(cls, vectors: np.ndarray, reference: np.ndarray, workload: Workload) -> "Deviation":
+        """Compare vectors [texts, 384] text by text."""
+        if vectors.shape != reference.shape:
+            raise ValueError(f"expected vectors of shape {reference.shape}, got {vectors.shape}")
+        exact = vectors.astype(np.float64)
+        cosines = (exact * reference).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(reference, axis=1)
+        differences = np.abs(exact - reference).max(1)
+        wrong = np.flatnonzero(~((cosines >= COSINE_AT_LEAST) & (differences <= DIFFERENCE_AT_MOST)))
+        return cls(
+            float(cosines.min()),
+            float(differences.max()),
+            len(wrong),
+            min((workload.tokens[row] for row in wrong), default=None),
+        )
+
+    def text(self) -> str:
+        """For a table."""
+        if not self.deviating:
+            return "agrees"
+        return f"**deviates** on {self.deviating} texts, the shortest of {self.shortest_deviating} tokens"
+
+    def figures(self) -> dict[str, object]:
+        """For a result file."""
+        return asdict(self)
+
+
+class MatrixProducts:
+    """float32 matrix products of torch: the rate that an encoder cannot pass without fewer bits."""
+
+    def __init__(self, threads: int) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self._torch = torch
+
+    def rates(self, tokens: int, seconds: float) -> dict[str, float]:
+        """FLOP/s of the encoder's shapes at ``tokens`` rows, and of a 2,048 square; about ``seconds`` each."""
+        encoder = [
+            (tokens, HIDDEN, 3 * HIDDEN),
+            (tokens, HIDDEN, HIDDEN),
+            (tokens, HIDDEN, INTERMEDIATE),
+            (tokens, INTERMEDIATE, HIDDEN),
+        ]
+        return {"encoder": self._rate(encoder, seconds), "square": self._rate([(2048, 2048, 2048)], seconds)}
+
+    def _rate(self, shapes: list[tuple[int, int, int]], seconds: float) -> float:
+        """FLOP per second of process CPU time at one thread, of wall time at several."""
+        torch = self._torch
+        operands = [(torch.randn(m, k), torch.randn(n, k), torch.empty(m, n)) for m, k, n in shapes]
+        for left, right, out in operands:
+            torch.mm(left, right.T, out=out)
+        flop = 2 * sum(m * k * n for m, k, n in shapes)
+        done, began = 0, self._clock()
+        while (elapsed := self._clock() - began) < seconds:
+            for left, right, out in operands:
+                torch.mm(left, right.T, out=out)
+            done += 1
+        return done * flop / elapsed
+
+    def _clock(self) -> float:
+        return time.process_time() if self._torch.get_num_threads() == 1 else time.perf_counter()
+
+
+def floating_point_operations(tokens: Sequence[int]) -> float:
+    """FLOP that MiniLM's encoder needs for texts of these lengths, padding not counted.
+
+    Per token and layer 2 for each parameter of the linear layers (4 H^2 + 2 H F) and 4 n H for the scores and the
+    weighted sum of an n-token text. Embeddings, normalisations and GELU are left out.
+    """
+    linear = 2 * (4 * HIDDEN**2 + 2 * HIDDEN * INTERMEDIATE)
+    return float(sum(LAYERS * n * (linear + 4 * n * HIDDEN) for n in tokens))

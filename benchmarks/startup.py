@@ -1,0 +1,96 @@
+"""Cold start: from starting a Python process to its first vector, and the most memory it held until then.
+
+Every measurement is a fresh process; the contestants take turns. The files are in the operating system's cache and the
+byte code is compiled, because one unrecorded start of each comes first: what is measured is a restart, not the first
+start after boot. ``import torch`` alone is the floor of everything that computes with torch.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import contestants
+from benchmarks.cold import IMPORT_TORCH
+from benchmarks.harness import (
+    REPOSITORY,
+    Options,
+    Spread,
+    interleaved,
+    minilm_folder,
+    ratios,
+    say,
+    table,
+    write_results,
+)
+from benchmarks.onnx_graph import GraphExporter
+from benchmarks.workers import Worker
+
+BASELINE = contestants.BASELINE
+NAMES = (
+    contestants.OURS,
+    BASELINE,
+    "transformers, given order",
+    "onnxruntime, sorted by tokens",
+    IMPORT_TORCH,
+)
+
+
+def run(options: Options) -> Path:
+    """Start everybody in turn and write the results."""
+    names = options.chosen(NAMES)
+    with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
+        graph = Path(folder) / "minilm.onnx"
+        if any(name.startswith("onnxruntime") for name in names):
+            say("exporting the ONNX graph")
+            with Worker(GraphExporter) as exporter:
+                exporter.call("export", graph, minilm_folder())
+        expected: np.ndarray | None = None
+        for name in names:
+            say(f"unrecorded start: {name}")
+            vector = np.array(_start(name, options.threads, graph)["vector"])
+            if name == IMPORT_TORCH:
+                continue
+            expected = vector if expected is None else expected
+            if not np.allclose(vector, expected, atol=1e-4):
+                raise RuntimeError(f"{name}'s vector is not that of {names[0]}: the comparison would be of unlike work")
+        rounds = interleaved(
+            names, options.rounds, lambda name, _: _start(name, options.threads, graph), what="start-up"
+        )
+    figures: dict[str, Any] = {}
+    rows = []
+    for name, singles in rounds.items():
+        walls = [single["wall"] for single in singles]
+        figures[name] = {"wall": Spread.of(walls), "peak_bytes": Spread.of([single["peak"] for single in singles])}
+        if BASELINE in rounds:
+            figures[name]["speedup_wall"] = ratios([single["wall"] for single in rounds[BASELINE]], walls)
+        mebibytes = Spread.of([single["peak"] / 2**20 for single in singles])
+        faster = figures[name]["speedup_wall"].text() if BASELINE in rounds else ""
+        rows.append([name, Spread.of(walls).text(), faster, mebibytes.text(0)])
+    header = ("contestant", "process start to first vector, s", f"times {BASELINE}", "peak resident MiB")
+    return write_results("startup", options, {"contestants": figures}, table(header, rows))
+
+
+def _start(name: str, threads: int, graph: Path) -> dict[str, Any]:
+    """One cold process: ``wall`` seconds until its vector, ``peak`` bytes, ``vector``."""
+    command = [sys.executable, "-m", "benchmarks.cold", name, str(threads), str(graph)]
+    # Errors go to a file: nobody reads that pipe while the vector is awaited.
+    with tempfile.TemporaryFile("w+") as errors:
+        began = time.perf_counter()
+        with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            if process.stdout is None:
+                raise RuntimeError("the process has no pipe")
+            # What a library prints first is not the vector.
+            while (line := process.stdout.readline()) and line.strip() != "vector":
+                pass
+            wall = time.perf_counter() - began
+            rest = process.stdout.read()
+        errors.seek(0)
+        if not line or process.returncode != 0:
+            raise RuntimeError(f"{name} ended with exit code {process.returncode}:\n{errors.read()}")
+    return {"wall": wall, **json.loads(rest.strip().splitlines()[-1])}

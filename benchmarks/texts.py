@@ -1,0 +1,172 @@
+"""The texts of the speed benchmarks: real ones where the data is there, else generated with a like spread of lengths.
+
+Both kinds are the same on every run. The token counts are those of the MiniLM tokenizer, special tokens included.
+"""
+
+import gzip
+import json
+import random
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from benchmarks.harness import DATA, minilm_folder, say
+
+MAX_TOKENS = 512
+SENTENCES, PASSAGES = 2_000, 400
+
+_WIKIPEDIA = DATA / "wikipedia_text" / "train.txt.gz"
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"(])")
+_WORD_LIST = (
+    "the of and in to a was is for on as by with he that at from his it an were are which this be or had first "
+    "also their has its but new one not after who they two her she been have city world time years during into "
+    "school season team state film university later national between three against where known united than war "
+    "album people year series only when over made company other then more while station river church family "
+    "game county played would work district president north about system released music under government area "
+    "until public second group part including members club service house since early language building village "
+    "international general south history number life several player population local railway century became"
+)
+_WORDS = tuple(_WORD_LIST.split())
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Texts to embed and their lengths.
+
+    Attributes:
+        name: What the tables call it.
+        texts: The texts.
+        tokens: Real tokens of each, special tokens included, none above ``MAX_TOKENS``.
+        source: Where the texts come from.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+    tokens: tuple[int, ...]
+    source: str
+
+    def summary(self) -> dict[str, object]:
+        """The figures that say what was embedded."""
+        ordered = sorted(self.tokens)
+        return {
+            "texts": len(self.texts),
+            "tokens": sum(self.tokens),
+            "median": ordered[len(ordered) // 2],
+            "longest": ordered[-1],
+            "source": self.source,
+        }
+
+
+def token_counts(texts: list[str]) -> list[int]:
+    """Tokens of each text, uncut, special tokens included."""
+    tokenizer = _tokenizer()
+    return [len(encoding.ids) for encoding in tokenizer.encode_batch(texts)]
+
+
+@cache
+def _tokenizer():  # noqa: ANN202
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(minilm_folder() / "tokenizer.json"))
+    # The checkpoint's file pads and cuts at 128.
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def workloads(*, quick: bool) -> list[Workload]:
+    """The sentences and the passages; a few of each for a quick run."""
+    say("choosing texts")
+    sentences, passages = _real() if _WIKIPEDIA.exists() else _generated()
+    keep = 20 if quick else None
+    return [_cut(sentences, keep), _cut(passages, keep and keep // 2)]
+
+
+def texts_of_length(tokens: int, count: int) -> list[str]:
+    """``count`` different texts of exactly ``tokens`` tokens, made from the word list.
+
+    Every word of the list is one piece, so a text has two pieces (the special tokens) more than words.
+    """
+    chooser = random.Random(16)
+    texts = [" ".join(chooser.choices(_WORDS, k=tokens - 2)) for _ in range(count)]
+    if set(token_counts(texts)) != {tokens}:
+        raise RuntimeError(f"the texts of {tokens} tokens came out with {sorted(set(token_counts(texts)))}")
+    return texts
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a gzipped JSON Lines file."""
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream]
+
+
+def _cut(workload: Workload, keep: int | None) -> Workload:
+    return Workload(workload.name, workload.texts[:keep], workload.tokens[:keep], workload.source)
+
+
+def _real() -> tuple[Workload, Workload]:
+    """Sentences of Wikipedia, and runs of consecutive sentences of one article."""
+    chooser = random.Random(28)
+    articles = _articles()
+    chooser.shuffle(articles)
+    source = "English Wikipedia (wikipedia_text/train.txt.gz)"
+    sentences = [sentence for article in articles[:2_000] for sentence in article if len(sentence) >= 30]
+    chooser.shuffle(sentences)
+    passages: list[str] = []
+    wanted = _length(chooser, median=200, spread=0.7)
+    for article in articles[2_000:]:
+        if len(passages) == PASSAGES:
+            break
+        # A length is kept until an article has it: dropping it would favour the short ones.
+        if passage := _run_of_sentences(article, wanted):
+            passages.append(passage)
+            wanted = _length(chooser, median=200, spread=0.7)
+    chosen = sentences[:SENTENCES]
+    return (
+        Workload("sentences", tuple(chosen), tuple(token_counts(chosen)), source),
+        Workload("passages", tuple(passages), tuple(token_counts(passages)), source),
+    )
+
+
+def _articles() -> list[list[str]]:
+    """Per article its sentences, in order; headings left out."""
+    articles: list[list[str]] = []
+    with gzip.open(_WIKIPEDIA, "rt", encoding="utf-8") as stream:
+        for line in stream:
+            if line.startswith("= "):
+                articles.append([])
+            elif line.strip() and articles:
+                articles[-1].extend(_SENTENCE_END.split(line.strip()))
+    return articles
+
+
+def _run_of_sentences(sentences: list[str], most: int) -> str | None:
+    """The first sentences that have up to ``most`` tokens together; None where they come out much shorter."""
+    counts = token_counts(sentences[:60])
+    total, taken = 2, 0
+    for count in counts:
+        if total + count - 2 > most:
+            break
+        total += count - 2
+        taken += 1
+    return " ".join(sentences[:taken]) if taken and total >= 0.85 * most else None
+
+
+def _generated() -> tuple[Workload, Workload]:
+    """Words at random: no meaning, but the same lengths."""
+    chooser = random.Random(28)
+    source = "generated words (the Wikipedia text is not on this machine)"
+    built = []
+    for name, count, median, spread in (("sentences", SENTENCES, 28, 0.5), ("passages", PASSAGES, 185, 0.7)):
+        texts = [
+            " ".join(chooser.choices(_WORDS, k=_length(chooser, median=median, spread=spread) - 2))
+            for _ in range(count)
+        ]
+        built.append(Workload(name, tuple(texts), tuple(token_counts(texts)), source))
+    return built[0], built[1]
+
+
+def _length(chooser: random.Random, *, median: int, spread: float) -> int:
+    """A length from a log-normal distribution, kept between 8 and ``MAX_TOKENS``."""
+    return round(min(max(median * chooser.lognormvariate(0, spread), 8), MAX_TOKENS))

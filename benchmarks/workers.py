@@ -1,0 +1,115 @@
+"""One process per contestant, driven through a pipe.
+
+Each contestant lives in a process of its own for all rounds: its thread pool, memory allocator and library settings
+cannot disturb another's, and while it waits for its turn it is blocked on the pipe and uses no CPU. Time and CPU time
+are taken inside the process, so the pipe costs nothing.
+"""
+
+import gc
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+from benchmarks.harness import peak_memory, say
+
+# Seconds of silence after which a progress line says that a call is still running.
+HEARTBEAT = 60
+
+
+class AbsentPeerError(Exception):
+    """A peer's package is not installed; the contestant is left out, and the result says so."""
+
+
+class WorkerError(Exception):
+    """The contestant raised; carries its traceback."""
+
+
+class Worker:
+    """A process that builds a subject and then answers calls to its methods.
+
+    Args:
+        build: A module-level function that returns the subject.
+        arguments: Its arguments.
+    """
+
+    def __init__(self, build: Callable[..., Any], *arguments: object) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, build, arguments), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._receive()
+
+    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401
+        """Call a method and return what it returned."""
+        self._pipe.send((method, arguments, False))
+        return self._receive()
+
+    def timed(self, method: str, *arguments: object) -> dict[str, float]:
+        """Call a method, drop what it returned, and return ``wall`` and ``cpu`` in seconds."""
+        self._pipe.send((method, arguments, True))
+        return dict(self._receive())
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.join(timeout=20)
+        if self._process.is_alive():
+            self._process.terminate()
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _receive(self) -> Any:  # noqa: ANN401
+        began = time.monotonic()
+        try:
+            while not self._pipe.poll(HEARTBEAT):
+                say(f"still at it, {time.monotonic() - began:,.0f} s")
+            kind, value = self._pipe.recv()
+        except EOFError as error:
+            self._process.join(timeout=5)
+            raise WorkerError(f"the worker ended with exit code {self._process.exitcode}") from error
+        if kind == "absent":
+            raise AbsentPeerError(value)
+        if kind == "error":
+            raise WorkerError(value)
+        return value
+
+
+def _serve(pipe: Connection, build: Callable[..., Any], arguments: tuple[object, ...]) -> None:
+    try:
+        subject = build(*arguments)
+        pipe.send(("ready", None))
+    except AbsentPeerError as error:
+        pipe.send(("absent", str(error)))
+        return
+    except BaseException:
+        pipe.send(("error", traceback.format_exc()))
+        return
+    while True:
+        try:
+            method, values, timed = pipe.recv()
+        except EOFError:
+            return
+        try:
+            function = peak_memory if method == "peak_memory" else getattr(subject, method)
+            pipe.send(("value", _clocked(function, values) if timed else function(*values)))
+        except BaseException:
+            pipe.send(("error", traceback.format_exc()))
+
+
+def _clocked(function: Callable[..., object], arguments: tuple[object, ...]) -> dict[str, float]:
+    gc.collect()
+    cpu = time.process_time()
+    wall = time.perf_counter()
+    function(*arguments)
+    return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}

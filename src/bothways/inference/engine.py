@@ -1,0 +1,194 @@
+"""Texts in, rows of numbers out: in order, streamed, packed by token budget.
+
+The engine reads texts from an iterator block by block, so its memory does not grow with their number. While one block
+is computed the next is tokenised in a second thread. Within a block, windows are sorted by length and computed in
+packed batches; results leave in the order of the texts.
+
+Shapes: W windows of one text, K numbers that the model gives for each window.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.errors import InvalidInput, OutOfMemory
+from bothways.inference.batching import by_token_budget
+from bothways.packing import Packed, pack
+from bothways.progress import progress
+from bothways.text import EncodedText, Overflow, TextTokenizer, Window
+from bothways.text.texts import Text
+
+# On a CPU a batch should stay near the caches; a GPU wants to be filled.
+CPU_TOKENS = 2048
+GPU_TOKENS = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How texts are read.
+
+    Attributes:
+        max_length: Most tokens in a window, special ones included.
+        on_overflow: What becomes of longer texts.
+        stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
+        tokens: Token budget of a batch; None for what suits the device.
+        block_texts: Texts that are read ahead at once.
+        block_characters: And characters.
+    """
+
+    max_length: int
+    on_overflow: Overflow = "window"
+    stride: int | None = None
+    tokens: int | None = None
+    block_texts: int = 1024
+    block_characters: int = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """What the model says of one text.
+
+    Attributes:
+        rows_WK: One row for each window, float32.
+        lengths: Tokens of each window.
+        dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
+    """
+
+    rows_WK: NDArray[np.float32]
+    lengths: tuple[int, ...]
+    dropped_tokens: int
+
+
+class InferenceEngine:
+    """Runs a function of packed batches over any number of texts.
+
+    Args:
+        tokenizer: Cuts texts into tokens and windows.
+        forward: From a packed batch of B windows to (B, K).
+        device: Where batches go.
+        reading: How texts are read.
+    """
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        forward: Callable[[Packed], Tensor],
+        device: torch.device,
+        reading: Reading,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.forward = forward
+        self.device = device
+        self.reading = reading
+        self.tokens = reading.tokens or (CPU_TOKENS if device.type == "cpu" else GPU_TOKENS)
+
+    def run(
+        self,
+        texts: Iterable[Text],
+        *,
+        total: int | None = None,
+        description: str = "reading",
+        show_progress: bool | None = None,
+    ) -> Iterator[TextRows]:
+        """One answer for each text, in order, as they become ready.
+
+        Raises:
+            InvalidInput: A text is empty or not a string.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+            OutOfMemory: A single window does not fit into memory.
+        """
+        with progress(description, total, show=show_progress) as bar:
+            for encoded in self._tokenized(self._blocks(texts)):
+                yield from self._computed(encoded)
+                bar.advance(len(encoded))
+
+    def _blocks(self, texts: Iterable[Text]) -> Iterator[list[Text]]:
+        block: list[Text] = []
+        characters = 0
+        for index, text in enumerate(texts):
+            _refuse_empty(index, text)
+            block.append(text)
+            characters += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+            if len(block) == self.reading.block_texts or characters >= self.reading.block_characters:
+                yield block
+                block, characters = [], 0
+        if block:
+            yield block
+
+    def _tokenized(self, blocks: Iterator[list[Text]]) -> Iterator[list[EncodedText]]:
+        """Encoded blocks, one block ahead of the reader; a single block costs no thread."""
+        first, second = next(blocks, None), next(blocks, None)
+        if first is None:
+            return
+        if second is None:
+            yield self._encode(first)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as pool:
+            waiting: deque[Future[list[EncodedText]]] = deque(
+                (pool.submit(self._encode, first), pool.submit(self._encode, second))
+            )
+            while waiting:
+                encoded = waiting.popleft().result()
+                block = next(blocks, None)
+                if block is not None:
+                    waiting.append(pool.submit(self._encode, block))
+                yield encoded
+
+    def _encode(self, texts: Sequence[Text]) -> list[EncodedText]:
+        reading = self.reading
+        return self.tokenizer.encode(
+            texts, max_length=reading.max_length, on_overflow=reading.on_overflow, stride=reading.stride
+        )
+
+    def _computed(self, encoded: list[EncodedText]) -> Iterator[TextRows]:
+        windows = [window for text in encoded for window in text.windows]
+        lengths = [len(window.ids) for window in windows]
+        rows: list[NDArray[np.float32] | None] = [None] * len(windows)
+        for batch in by_token_budget(lengths, self.tokens):
+            answers_BK = self._forward([windows[index] for index in batch])
+            for index, answer_K in zip(batch, answers_BK, strict=True):
+                rows[index] = answer_K
+        start = 0
+        for text in encoded:
+            end = start + len(text.windows)
+            rows_WK = np.stack([row for row in rows[start:end] if row is not None])
+            yield TextRows(rows_WK, tuple(lengths[start:end]), text.dropped_tokens)
+            start = end
+
+    def _forward(self, windows: list[Window]) -> NDArray[np.float32]:
+        """Compute a batch; where it does not fit into memory, its halves, and smaller batches from then on."""
+        packed = pack([window.ids for window in windows], [window.types for window in windows])
+        try:
+            with torch.inference_mode():
+                answers_BK: NDArray[np.float32] = self.forward(packed.to(self.device)).float().cpu().numpy()
+            return answers_BK
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            if len(windows) == 1:
+                raise OutOfMemory(
+                    f"a single window of {packed.max_length} tokens does not fit into the memory of {self.device}. "
+                    f"Choose a smaller max_length (now {self.reading.max_length}), a smaller dtype or another device."
+                ) from error
+        self.tokens = max(1, min(self.tokens, sum(packed.lengths)) // 2)
+        middle = len(windows) // 2
+        return np.concatenate([self._forward(windows[:middle]), self._forward(windows[middle:])])
+
+
+def _refuse_empty(index: int, text: object) -> None:
+    parts = text if isinstance(text, tuple) else (text,)
+    for part in parts:
+        if not isinstance(part, str):
+            raise InvalidInput(f"text {index} must be a string or a pair of strings, but it is {type(part).__name__}.")
+        if not part.strip():
+            raise InvalidInput(f"text {index} is empty or only white space: drop it or fill it in.")
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,6 @@
+"""Understanding tasks on top of an encoder: fit, predict, evaluate, save."""
+
+from bothways.tasks.classification import TextClassifier
+from bothways.tasks.embedding import SentenceEmbedder
+
+__all__ = ["SentenceEmbedder", "TextClassifier"]

@@ -1,0 +1,369 @@
+"""Text classification: one label, several labels, or a number for each text.
+
+Shapes: N texts, W windows of one text, C outputs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
+from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
+from bothways.data import Example, Source, read_examples
+from bothways.data.windows import WindowStore
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
+from bothways.inference import InferenceEngine, Reading, TextRows
+from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
+from bothways.storage import new_folder
+from bothways.tasks import predictions
+from bothways.tasks.objective import LabelledWindows, SequenceModel, SequenceObjective, merge_windows, predict_logits
+from bothways.tasks.predictions import Prediction
+from bothways.tasks.settings import FitSettings
+from bothways.tasks.splits import hold_out
+from bothways.tasks.targets import (
+    Logits,
+    Report,
+    Target,
+    TargetKind,
+    converter,
+    stored_target,
+    target_of,
+    target_settings,
+)
+from bothways.text import Overflow, check_overflow
+from bothways.training.loop import train
+from bothways.training.record import TrainingRecord
+from bothways.training.seeding import seeded
+
+TASK = "classification"
+
+
+class TextClassifier:
+    """Fine-tunes an encoder to label texts, and labels them.
+
+    >>> classifier = TextClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> classifier.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP
+    >>> classifier.predict("Lakers win in overtime").label  # doctest: +SKIP
+    'sports'
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, model: PretrainedEncoder, max_length: int, on_overflow: Overflow
+    ) -> None:
+        self._checkpoint = checkpoint
+        self.model = model
+        self.max_length = max_length
+        self.on_overflow: Overflow = on_overflow
+        self.target: Target | None = None
+        self.temperature: float | None = None
+        self.card: dict[str, Any] = {}
+        self._module: SequenceModel | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        labels: Sequence[str] | None = None,
+        max_length: int | None = None,
+        on_overflow: Overflow | None = None,
+        revision: str | None = None,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "float32",
+        download: bool = False,
+        allow_pickle: bool = False,
+    ) -> "TextClassifier":
+        """Open an encoder to fine-tune, or a trained classifier to use.
+
+        Args:
+            name_or_path: A folder or a name, see `bothways.load`.
+            labels: Names of a trained head's outputs, for checkpoints that do not carry them.
+            max_length: Most tokens read at once; as many as the model can, when left out.
+            on_overflow: Longer texts are read in overlapping windows (``"window"``, the default), or refused, or cut.
+            revision: The commit that a hub name is pinned to.
+            device: ``"auto"`` takes a GPU where there is one.
+            dtype: Precision of the weights.
+            download: Whether the hub may be asked for it.
+            allow_pickle: Whether a ``.bin`` file may be read, after a scan.
+
+        Raises:
+            InvalidInput: A setting is out of range, or a trained head's labels are not known.
+        """
+        checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
+        model = pretrained(checkpoint, device=device, dtype=dtype)
+        extras = checkpoint.extras
+        limit = model.config.max_length or 512
+        stored_length, stored_overflow = extras.get("max_length"), extras.get("on_overflow")
+        length = max_length or (stored_length if isinstance(stored_length, int) else limit)
+        if not 1 <= length <= limit:
+            raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, but it is {length}.")
+        overflow = check_overflow(on_overflow or stored_overflow or "window")
+        classifier = cls(checkpoint, model, length, overflow)
+        classes = checkpoint.sequence_classes()
+        if classes is not None:
+            classifier._open_head(stored_target(checkpoint.settings, labels, classes))
+            classifier.temperature = _temperature(extras)
+            card = extras.get("card")
+            classifier.card = dict(card) if isinstance(card, Mapping) else {}
+        elif labels is not None:
+            raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
+        return classifier
+
+    def fit(
+        self,
+        train_data: Source,
+        *,
+        validation: Source | None = None,
+        text: str | tuple[str, ...] = "text",
+        label: str = "label",
+        target: TargetKind = "single",
+        epochs: int = 3,
+        learning_rate: float | None = None,
+        batch_size: int = 32,
+        seed: int = 0,
+        settings: FitSettings | None = None,
+        log: str | Path | None = None,
+        checkpoints: str | Path | None = None,
+        resume: bool = False,
+        show_progress: bool | None = None,
+    ) -> TrainingRecord:
+        """Fine-tune on labelled texts, keep the best epoch, and calibrate on the validation data.
+
+        Args:
+            train_data: A file, or a list of mappings.
+            validation: Held-out data; a tenth of the training data, drawn with ``seed``, when left out.
+            text: Column of the texts; several are joined by a space.
+            label: Column of the labels.
+            target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers).
+            epochs: Passes over the training data.
+            learning_rate: Peak of the schedule; 1e-4 for encoders up to 512 wide and 3e-5 for wider ones when left out.
+            batch_size: Texts in one update.
+            seed: Of the new head, the order of the texts, and dropout.
+            settings: The finer settings.
+            log: JSON Lines file for the course of the training.
+            checkpoints: Folder for checkpoints that training can be resumed from.
+            resume: Continue from the newest checkpoint.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: The data or a setting is not usable; the message names the row.
+        """
+        fine = settings or FitSettings()
+        rate = learning_rate or (1e-4 if self.model.config.hidden <= 512 else 3e-5)
+        training_settings = fine.training(epochs, rate, seed, self.model.device)
+        variant = converter(target)
+        examples = read_examples(train_data, text=text, label=label, convert=variant.convert)
+        if validation is None:
+            examples, held_out = hold_out(examples, 0.1, seed)
+        else:
+            held_out = read_examples(validation, text=text, label=label, convert=variant.convert)
+        self._start(target_of(target, examples), seed)
+        training, held = self._labelled(examples), self._labelled(held_out)
+        objective = SequenceObjective(
+            self._fitted(), self._target(), training, held, batch_size=batch_size, tokens=fine.tokens, seed=seed
+        )
+        record = train(
+            objective,
+            training_settings,
+            log=None if log is None else Path(log),
+            checkpoints=None if checkpoints is None else Path(checkpoints),
+            resume=resume,
+            show_progress=show_progress,
+        )
+        logits_NC = predict_logits(self._fitted(), held.store, self._tokens())
+        self.temperature = self._target().fit_temperature(logits_NC, held.truth) if fine.calibrate else None  # type: ignore[arg-type]
+        self.card = _card(self, record, len(examples), len(held_out), validation is None)
+        return record
+
+    @overload  # a string is also a sequence of strings, which the first signature takes before the second
+    def predict(  # type: ignore[overload-overlap]
+        self, texts: str, *, calibrated: bool = ..., show_progress: bool | None = ...
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self, texts: Sequence[str], *, calibrated: bool = ..., show_progress: bool | None = ...
+    ) -> list[Prediction]: ...
+
+    def predict(
+        self, texts: str | Sequence[str], *, calibrated: bool = True, show_progress: bool | None = None
+    ) -> Prediction | list[Prediction]:
+        """Predictions for texts, in order; one prediction for a single string.
+
+        Args:
+            texts: One text or many.
+            calibrated: Whether probabilities are calibrated, where the model is.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+            InvalidInput: A text is empty or not a string.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        stream = self.predict_stream(listed, calibrated=calibrated, total=len(listed), show_progress=show_progress)
+        answers = list(stream)
+        return answers[0] if isinstance(texts, str) else answers
+
+    def predict_stream(
+        self,
+        texts: Iterable[str],
+        *,
+        calibrated: bool = True,
+        total: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[Prediction]:
+        """Predictions for an iterable of any length, in order and in flat memory."""
+        target, temperature = self._target(), self.temperature if calibrated else None
+        for answer in self._run(texts, "predicting", total, show_progress):
+            reading = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
+            yield target.predict(_merged(answer), temperature, reading)
+
+    def evaluate(
+        self,
+        data: Source,
+        *,
+        text: str | tuple[str, ...] = "text",
+        label: str = "label",
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+    ) -> Report:
+        """Metrics on labelled texts, with 95 % bootstrap intervals; probabilities are calibrated where the model is.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+            InvalidInput: The data are not usable, or hold a label that was not there in training.
+        """
+        logits_NC, truth = self.logits(data, text=text, label=label, show_progress=show_progress)
+        return self.report(logits_NC, truth, resamples=resamples, seed=seed)
+
+    def logits(
+        self,
+        data: Source,
+        *,
+        text: str | tuple[str, ...] = "text",
+        label: str = "label",
+        show_progress: bool | None = None,
+    ) -> tuple[Logits, np.ndarray[Any, np.dtype[Any]]]:
+        """Uncalibrated logits (N, C) of labelled texts, and their encoded labels."""
+        target = self._target()
+        examples = read_examples(data, text=text, label=label, convert=target.convert)
+        truth = target.encode(examples)  # type: ignore[arg-type]
+        texts = (example.text for example in examples)
+        rows = [_merged(answer) for answer in self._run(texts, "evaluating", len(examples), show_progress)]
+        return np.stack(rows), truth
+
+    def report(
+        self,
+        logits_NC: Logits,
+        truth: np.ndarray[Any, np.dtype[Any]],
+        *,
+        calibrated: bool = True,
+        resamples: int = 1000,
+        seed: int = 0,
+    ) -> Report:
+        """Metrics of logits that `logits` gave, with this model's calibration or without."""
+        temperature = self.temperature if calibrated else None
+        return self._target().report(logits_NC, truth, temperature, resamples=resamples, seed=seed)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the classifier in the ecosystem's layout, whole or not at all.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+            OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
+        """
+        module, target, family, config = self._fitted(), self._target(), self.model.family, self.model.config
+        settings = {
+            **self.model.settings,
+            "architectures": [family.sequence.architecture],
+            **target_settings(target),
+        }
+        tensors = encoder_tensors(family, config, ("", module.encoder), prefix=family.prefix)
+        tensors |= head_tensors(family.sequence.rows, config, module.head)
+        extras = {
+            "task": TASK,
+            "target": target.kind,
+            "temperature": self.temperature,
+            "max_length": self.max_length,
+            "on_overflow": self.on_overflow,
+            "card": self.card,
+        }
+        with new_folder(folder, overwrite=overwrite) as new:
+            write_model(new, settings, tensors, extras)
+            self.model.tokenizer.save(new)
+
+    def _run(
+        self, texts: Iterable[str], description: str, total: int | None, show_progress: bool | None
+    ) -> Iterator[TextRows]:
+        engine = InferenceEngine(
+            self.model.tokenizer, self._fitted(), self.model.device, Reading(self.max_length, self.on_overflow)
+        )
+        return engine.run(texts, total=total, description=description, show_progress=show_progress)
+
+    def _labelled(self, examples: Sequence[Example[Any]]) -> LabelledWindows:
+        encoded = self.model.tokenizer.encode(
+            [example.text for example in examples], max_length=self.max_length, on_overflow=self.on_overflow
+        )
+        return LabelledWindows(WindowStore.of(encoded), self._target().encode(examples))
+
+    def _start(self, target: Target, seed: int) -> None:
+        """Take ``target`` up: continue with the trained head where it is the same, else begin a new one."""
+        if self.target == target and self._module is not None:
+            return
+        with seeded(seed):
+            self._open_head(target)
+
+    def _open_head(self, target: Target) -> None:
+        head = self._checkpoint.build_sequence_head(target.outputs)
+        head = head.to(self.model.device, self.model.encoder.embedding.tokens.weight.dtype)
+        self._module = SequenceModel(self.model.encoder, head).eval()
+        self.target = target
+        self.temperature = None
+
+    def _tokens(self) -> int:
+        return CPU_TOKENS if self.model.device.type == "cpu" else GPU_TOKENS
+
+    def _fitted(self) -> SequenceModel:
+        if self._module is None:
+            raise NotFitted(f"{self._checkpoint.name!r} has no trained classification head yet: call fit first.")
+        return self._module
+
+    def _target(self) -> Target:
+        self._fitted()
+        if self.target is None:
+            raise NotFitted(f"{self._checkpoint.name!r} has no labels yet: call fit first.")
+        return self.target
+
+
+def _merged(answer: TextRows) -> Logits:
+    lengths_W = np.asarray(answer.lengths)
+    logits_1C = merge_windows(answer.rows_WK, lengths_W, np.zeros(len(lengths_W), dtype=np.int64))
+    return logits_1C.reshape(-1)
+
+
+def _temperature(extras: Mapping[str, object]) -> float | None:
+    stored = extras.get("temperature")
+    if stored is None or (isinstance(stored, int | float) and stored > 0):
+        return stored
+    raise CorruptCheckpoint(f"bothways.json must give the temperature as a positive number, but it is {stored!r}.")
+
+
+def _card(
+    classifier: TextClassifier, record: TrainingRecord, rows: int, held_out_rows: int, split: bool
+) -> dict[str, Any]:
+    """What a saved model says of its making."""
+    summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
+    return {
+        "base_model": classifier.model.name,
+        "revision": classifier.model.revision,
+        "training_rows": rows,
+        "validation_rows": held_out_rows,
+        "validation": "a tenth of the training data" if split else "given",
+        "training": summary,
+    }

@@ -1,0 +1,71 @@
+"""From the hidden states of a text's tokens to one vector.
+
+Shapes: B sequences, T packed tokens, H hidden.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bothways.encoder.backends import runs_of_equal_length
+from bothways.errors import InvalidInput
+from bothways.packing import Packed
+
+Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
+
+
+def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
+    """One vector for each sequence (B, H), over all of its tokens, the special ones too.
+
+    - ``mean``: their average;
+    - ``cls``: the first one;
+    - ``max``: the largest value in each dimension;
+    - ``weighted_mean``: an average with weights 1, 2, 3, ... (Muennighoff 2022, arXiv:2202.08904);
+    - ``mean_sqrt_length``: their sum over the square root of their number.
+    """
+    if pooling == "cls":
+        return hidden_TH[packed.first_tokens_B]
+    reduce = _REDUCTIONS[pooling]
+    width = hidden_TH.shape[-1]
+    return torch.cat(
+        [
+            reduce(hidden_TH[start:end].view(-1, length, width))
+            for start, end, length in runs_of_equal_length(packed.lengths)
+        ]
+    )
+
+
+def check_pooling(pooling: object) -> Pooling:
+    """The pooling of this name.
+
+    Raises:
+        InvalidInput: There is none.
+    """
+    for name in ("cls", *_REDUCTIONS):
+        if pooling == name:
+            return name
+    raise InvalidInput(f"pooling must be one of cls, {', '.join(_REDUCTIONS)}, but it is {pooling!r}.")
+
+
+def _weighted_mean(hidden_BnH: Tensor) -> Tensor:
+    length = hidden_BnH.shape[1]
+    weights_n = torch.arange(1, length + 1, device=hidden_BnH.device, dtype=hidden_BnH.dtype)
+    shares_n1 = (weights_n / weights_n.sum()).unsqueeze(1)
+    weighted_BnH: Tensor = hidden_BnH * shares_n1
+    return weighted_BnH.sum(1)
+
+
+def _mean_sqrt_length(hidden_BnH: Tensor) -> Tensor:
+    scaled_BH: Tensor = hidden_BnH.sum(1) / math.sqrt(hidden_BnH.shape[1])
+    return scaled_BH
+
+
+_REDUCTIONS: dict[Pooling, Callable[[Tensor], Tensor]] = {
+    "mean": lambda hidden_BnH: hidden_BnH.mean(1),
+    "max": lambda hidden_BnH: hidden_BnH.amax(1),
+    "weighted_mean": _weighted_mean,
+    "mean_sqrt_length": _mean_sqrt_length,
+}

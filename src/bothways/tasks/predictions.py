@@ -1,0 +1,81 @@
+"""What a classifier says of a text."""
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How much of a text was read.
+
+    Attributes:
+        windows: Overlapping windows that the text was read in.
+        dropped_tokens: Tokens of it that were not read; above 0 only with ``on_overflow="truncate"``.
+    """
+
+    windows: int
+    dropped_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """One label out of several.
+
+    Attributes:
+        label: The most probable label.
+        probability: Its probability, calibrated where the model was.
+        probabilities: All of them, by label, most probable first.
+        reading: How much of the text was read.
+    """
+
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    reading: Reading
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values, flat."""
+        return _flat(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """Any number of labels.
+
+    Attributes:
+        labels: Those at or above the threshold, most probable first.
+        probabilities: All of them, by label, most probable first; they do not sum to 1.
+        reading: How much of the text was read.
+    """
+
+    labels: tuple[str, ...]
+    probabilities: dict[str, float]
+    reading: Reading
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values, flat."""
+        return _flat(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A number.
+
+    Attributes:
+        value: In the units of the training labels.
+        reading: How much of the text was read.
+    """
+
+    value: float
+    reading: Reading
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values, flat."""
+        return _flat(asdict(self))
+
+
+Prediction = Classification | Labelling | Score
+
+
+def _flat(values: dict[str, object]) -> dict[str, object]:
+    reading = values.pop("reading")
+    return {**values, **reading} if isinstance(reading, dict) else values

@@ -1,0 +1,60 @@
+"""The finer settings of fine-tuning, with defaults that suit most data."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from bothways.errors import InvalidInput
+from bothways.training.schedules import LinearDecay, Schedule
+from bothways.training.settings import Precision, TrainingSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitSettings:
+    """How a task is fine-tuned, beyond epochs, learning rate, batch size and seed.
+
+    Attributes:
+        schedule: What follows the warm-up.
+        warmup_fraction: Part of all updates in which the learning rate rises.
+        weight_decay: Of the weight matrices.
+        max_gradient_norm: The gradient of an update is scaled down to this norm; None leaves it.
+        patience: Stop after this many epochs without a better validation score; None never stops early.
+        precision: None takes bfloat16 where the GPU has it, else float32.
+        tokens: Token budget of one forward and backward pass; larger batches are accumulated.
+        calibrate: Fit a temperature on the validation data.
+        checkpoint_every_updates: Checkpoints within an epoch, where a folder for them is given.
+    """
+
+    schedule: Schedule = field(default_factory=LinearDecay)
+    warmup_fraction: float = 0.1
+    weight_decay: float = 0.01
+    max_gradient_norm: float | None = 1.0
+    patience: int | None = None
+    precision: Precision | None = None
+    tokens: int = 8192
+    calibrate: bool = True
+    checkpoint_every_updates: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise InvalidInput(f"the token budget must be at least 1, but it is {self.tokens}.")
+
+    def training(self, epochs: int, learning_rate: float, seed: int, device: torch.device) -> TrainingSettings:
+        """The loop's settings.
+
+        Raises:
+            InvalidInput: A value is out of its range.
+        """
+        half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return TrainingSettings(
+            epochs=epochs,
+            learning_rate=learning_rate,
+            schedule=self.schedule,
+            warmup_fraction=self.warmup_fraction,
+            weight_decay=self.weight_decay,
+            max_gradient_norm=self.max_gradient_norm,
+            precision=self.precision or ("bfloat16" if half else "float32"),
+            patience=self.patience,
+            seed=seed,
+            checkpoint_every_updates=self.checkpoint_every_updates,
+        )

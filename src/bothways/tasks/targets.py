@@ -1,0 +1,295 @@
+"""What a classifier predicts: one label, several labels, or a number.
+
+Each variant knows how labels become numbers, which loss trains them, how its probabilities are calibrated, and how
+logits become predictions and reports.
+
+Shapes: N texts, B windows of a batch, C outputs.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.data import Example, class_label, label_set, number
+from bothways.errors import InvalidInput
+from bothways.evaluation import (
+    ClassificationReport,
+    MultiLabelReport,
+    RegressionReport,
+    apply_sigmoid_temperature,
+    apply_temperature,
+    classification_report,
+    fit_sigmoid_temperature,
+    fit_temperature,
+    mean_squared_error,
+    multi_label_nll,
+    multi_label_report,
+    negative_log_likelihood,
+    regression_report,
+    spearman,
+)
+from bothways.tasks.predictions import Classification, Labelling, Prediction, Reading, Score
+
+Logits = NDArray[np.float64]
+Report = ClassificationReport | MultiLabelReport | RegressionReport
+TargetKind = Literal["single", "multi", "regression"]
+
+
+@dataclass(frozen=True, slots=True)
+class SingleLabel:
+    """Exactly one of C labels."""
+
+    labels: tuple[str, ...]
+
+    kind: ClassVar[TargetKind] = "single"
+    problem_type: ClassVar[str] = "single_label_classification"
+    convert = staticmethod(class_label)
+
+    @property
+    def outputs(self) -> int:
+        """C."""
+        return len(self.labels)
+
+    def encode(self, examples: Sequence[Example[str]]) -> NDArray[np.int64]:
+        """Class numbers (N).
+
+        Raises:
+            InvalidInput: A label is none of this target's; the message names its row.
+        """
+        numbers = {label: index for index, label in enumerate(self.labels)}
+        for example in examples:
+            if example.label not in numbers:
+                raise _unknown_label(example.label, example.row, self.labels)
+        return np.array([numbers[example.label] for example in examples], dtype=np.int64)
+
+    def losses(self, logits_BC: Tensor, truth_B: Tensor) -> Tensor:
+        """Cross-entropy of each row (B)."""
+        return F.cross_entropy(logits_BC, truth_B, reduction="none")
+
+    def fit_temperature(self, logits_NC: Logits, truth_N: NDArray[np.int64]) -> float | None:
+        """The temperature that calibrates held-out logits."""
+        return fit_temperature(logits_NC, truth_N)
+
+    def validate(self, logits_NC: Logits, truth_N: NDArray[np.int64]) -> tuple[dict[str, float], float]:
+        """Metrics on held-out texts, and the one to choose the best epoch by: accuracy."""
+        probabilities_NC = apply_temperature(logits_NC, 1.0)
+        right = float((probabilities_NC.argmax(1) == truth_N).mean())
+        return {"accuracy": right, "nll": negative_log_likelihood(truth_N, probabilities_NC)}, right
+
+    def predict(self, logits_C: Logits, temperature: float | None, reading: Reading) -> Prediction:
+        """The most probable label."""
+        probabilities_C = apply_temperature(logits_C[None], temperature or 1.0)[0]
+        by_label = _ranked(self.labels, probabilities_C)
+        best = next(iter(by_label))
+        return Classification(best, by_label[best], by_label, reading)
+
+    def report(
+        self, logits_NC: Logits, truth_N: NDArray[np.int64], temperature: float | None, *, resamples: int, seed: int
+    ) -> Report:
+        """Metrics with intervals."""
+        probabilities_NC = apply_temperature(logits_NC, temperature or 1.0)
+        return classification_report(self.labels, truth_N, probabilities_NC, resamples=resamples, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiLabel:
+    """Any subset of C labels; those at or above ``threshold`` are predicted."""
+
+    labels: tuple[str, ...]
+    threshold: float = 0.5
+
+    kind: ClassVar[TargetKind] = "multi"
+    problem_type: ClassVar[str] = "multi_label_classification"
+    convert = staticmethod(label_set)
+
+    @property
+    def outputs(self) -> int:
+        """C."""
+        return len(self.labels)
+
+    def encode(self, examples: Sequence[Example[tuple[str, ...]]]) -> NDArray[np.float32]:
+        """1 where a label holds (N, C).
+
+        Raises:
+            InvalidInput: A label is none of this target's; the message names its row.
+        """
+        numbers = {label: index for index, label in enumerate(self.labels)}
+        truth_NC = np.zeros((len(examples), len(self.labels)), dtype=np.float32)
+        for row, example in enumerate(examples):
+            for label in example.label:
+                if label not in numbers:
+                    raise _unknown_label(label, example.row, self.labels)
+                truth_NC[row, numbers[label]] = 1.0
+        return truth_NC
+
+    def losses(self, logits_BC: Tensor, truth_BC: Tensor) -> Tensor:
+        """Mean binary cross-entropy over the labels of each row (B)."""
+        return F.binary_cross_entropy_with_logits(logits_BC, truth_BC, reduction="none").mean(1)
+
+    def fit_temperature(self, logits_NC: Logits, truth_NC: NDArray[np.float32]) -> float | None:
+        """The temperature that calibrates held-out logits."""
+        return fit_sigmoid_temperature(logits_NC, truth_NC.astype(np.int64))
+
+    def validate(self, logits_NC: Logits, truth_NC: NDArray[np.float32]) -> tuple[dict[str, float], float]:
+        """Metrics on held-out texts, and the one to choose the best epoch by: micro-F1."""
+        truth = truth_NC.astype(np.int64)
+        probabilities_NC = apply_sigmoid_temperature(logits_NC, 1.0)
+        predicted = probabilities_NC >= self.threshold
+        # F1 = 2 TP / (positives in truth + positives predicted)
+        score = float(2 * (predicted * truth).sum() / max(1, predicted.sum() + truth.sum()))
+        return {"micro_f1": score, "nll": multi_label_nll(truth, probabilities_NC)}, score
+
+    def predict(self, logits_C: Logits, temperature: float | None, reading: Reading) -> Prediction:
+        """The labels at or above the threshold."""
+        by_label = _ranked(self.labels, apply_sigmoid_temperature(logits_C[None], temperature or 1.0)[0])
+        return Labelling(tuple(name for name, value in by_label.items() if value >= self.threshold), by_label, reading)
+
+    def report(
+        self, logits_NC: Logits, truth_NC: NDArray[np.float32], temperature: float | None, *, resamples: int, seed: int
+    ) -> Report:
+        """Metrics with intervals."""
+        probabilities_NC = apply_sigmoid_temperature(logits_NC, temperature or 1.0)
+        truth = truth_NC.astype(np.int64)
+        return multi_label_report(
+            self.labels, truth, probabilities_NC, threshold=self.threshold, resamples=resamples, seed=seed
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A number."""
+
+    kind: ClassVar[TargetKind] = "regression"
+    problem_type: ClassVar[str] = "regression"
+    labels: ClassVar[tuple[str, ...]] = ("score",)
+    outputs: ClassVar[int] = 1
+    convert = staticmethod(number)
+
+    def encode(self, examples: Sequence[Example[float]]) -> NDArray[np.float32]:
+        """The numbers (N)."""
+        return np.array([example.label for example in examples], dtype=np.float32)
+
+    def losses(self, logits_B1: Tensor, truth_B: Tensor) -> Tensor:
+        """Squared error of each row (B)."""
+        return (logits_B1[:, 0] - truth_B) ** 2
+
+    def fit_temperature(self, logits_N1: Logits, truth_N: NDArray[np.float32]) -> float | None:
+        """A number has no probabilities to calibrate."""
+        del logits_N1, truth_N
+        return None
+
+    def validate(self, logits_N1: Logits, truth_N: NDArray[np.float32]) -> tuple[dict[str, float], float]:
+        """Metrics on held-out texts, and the one to choose the best epoch by: the negative squared error."""
+        error = mean_squared_error(truth_N, logits_N1[:, 0])
+        return {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}, -error
+
+    def predict(self, logits_1: Logits, temperature: float | None, reading: Reading) -> Prediction:
+        """The number."""
+        del temperature
+        return Score(float(logits_1[0]), reading)
+
+    def report(
+        self, logits_N1: Logits, truth_N: NDArray[np.float32], temperature: float | None, *, resamples: int, seed: int
+    ) -> Report:
+        """Metrics with intervals."""
+        del temperature
+        return regression_report(truth_N, logits_N1[:, 0], resamples=resamples, seed=seed)
+
+
+Target = SingleLabel | MultiLabel | Regression
+
+
+def target_of(kind: TargetKind, examples: Sequence[Example[object]]) -> Target:
+    """The target that training examples call for.
+
+    Raises:
+        InvalidInput: There are fewer than two classes (or, of several labels, none at all).
+    """
+    if kind == "regression":
+        return Regression()
+    if kind == "multi":
+        names = tuple(sorted({str(name) for example in examples for name in _as_tuple(example.label)}))
+        if not names:
+            raise InvalidInput("the training data must name at least one label, but no row does.")
+        return MultiLabel(names)
+    names = tuple(sorted({str(example.label) for example in examples}))
+    if len(names) < 2:
+        raise InvalidInput(
+            f"a classifier needs at least two classes, but every row of the training data is labelled {names[0]!r}. "
+            "Check the label column."
+        )
+    return SingleLabel(names)
+
+
+def converter(kind: TargetKind) -> type[SingleLabel] | type[MultiLabel] | type[Regression]:
+    """The variant of this name.
+
+    Raises:
+        InvalidInput: There is none.
+    """
+    for variant in (SingleLabel, MultiLabel, Regression):
+        if variant.kind == kind:
+            return variant
+    raise InvalidInput(f"the target must be 'single', 'multi' or 'regression', but it is {kind!r}.")
+
+
+def target_settings(target: Target) -> dict[str, object]:
+    """What ``config.json`` says of a target."""
+    return {
+        "problem_type": target.problem_type,
+        "id2label": {str(index): label for index, label in enumerate(target.labels)},
+        "label2id": {label: index for index, label in enumerate(target.labels)},
+    }
+
+
+def stored_target(settings: Mapping[str, object], labels: Iterable[str] | None, classes: int) -> Target:
+    """The target of a trained head, from ``config.json`` and, where that has no names, the caller's labels.
+
+    Raises:
+        InvalidInput: The labels are missing, or their number is not that of the head's outputs.
+    """
+    problem = settings.get("problem_type")
+    if problem == Regression.problem_type or (problem is None and classes == 1):
+        return Regression()
+    names = tuple(labels) if labels is not None else _stored_names(settings)
+    if len(names) != classes or len(set(names)) != classes:
+        raise InvalidInput(
+            f"the trained head has {classes} outputs, so it needs as many labels, but got {list(names)}."
+        )
+    return MultiLabel(names) if problem == MultiLabel.problem_type else SingleLabel(names)
+
+
+def _stored_names(settings: Mapping[str, object]) -> tuple[str, ...]:
+    stored = settings.get("id2label")
+    names = tuple(str(stored[key]) for key in sorted(stored, key=int)) if isinstance(stored, dict) else ()
+    if not names or any(name.startswith("LABEL_") for name in names):
+        raise InvalidInput(
+            "config.json does not say what the classes of its trained head are called "
+            f"({', '.join(names[:3]) or 'no id2label'}). Pass labels=[...] in the order of the outputs."
+        )
+    return names
+
+
+def _ranked(labels: Sequence[str], probabilities_C: NDArray[np.float64]) -> dict[str, float]:
+    order = np.argsort(-probabilities_C, kind="stable")
+    return {labels[index]: float(probabilities_C[index]) for index in order}
+
+
+def _as_tuple(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _unknown_label(label: str, row: int, known: Sequence[str]) -> InvalidInput:
+    shown = ", ".join(repr(name) for name in known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
+    return InvalidInput(f"row {row} is labelled {label!r}, which this classifier does not know. It knows {shown}.")
+
+
+def as_tensor(truth: NDArray[np.generic], rows: Sequence[int], device: torch.device) -> Tensor:
+    """Some rows of encoded labels on a device."""
+    return torch.from_numpy(truth[list(rows)]).to(device)

@@ -1,0 +1,168 @@
+import csv
+import errno
+import gzip
+import io
+import json
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bothways.data import label_set, read_rows, write_rows
+from bothways.errors import InvalidInput, OutOfDisk, OutputExists
+
+UNICODE = st.text(st.characters(exclude_categories=["Cs"]))
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | UNICODE,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(UNICODE, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def tables(draw):
+    columns = draw(st.lists(UNICODE, min_size=1, max_size=4, unique=True))
+    return draw(st.lists(st.fixed_dictionaries(dict.fromkeys(columns, UNICODE)), min_size=1, max_size=4))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.CSV.gz"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(rows=tables())
+def test_any_unicode_strings_are_read_as_they_were_written(tmp_path, name, rows):
+    assert write_rows(tmp_path / name, rows) == len(rows)
+    assert [row.values for row in read_rows(tmp_path / name)] == rows
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(rows=st.lists(st.dictionaries(UNICODE, JSON_VALUES, max_size=4), min_size=1, max_size=4))
+def test_any_json_values_are_read_as_they_were_written(tmp_path, rows):
+    write_rows(tmp_path / "a.jsonl.gz", rows)
+    assert [row.values for row in read_rows(tmp_path / "a.jsonl.gz")] == rows
+
+
+def test_other_csv_readers_read_what_is_written(tmp_path):
+    rows = [{"a": 'q"\r\n,', "b": "ü"}, {"a": "", "b": "\r"}]
+    write_rows(tmp_path / "a.csv", rows)
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
+        assert list(csv.DictReader(stream)) == rows
+
+
+def test_csv_cells_hold_numbers_lists_objects_and_nothing(tmp_path):
+    row = {
+        "n": np.float64(0.5),
+        "i": 3,
+        "none": None,
+        "labels": ["a", "b"],
+        "no labels": [],
+        "p": {"x": 0.25},
+        "v": [1, 2],
+    }
+    write_rows(tmp_path / "a.csv", [row])
+    (read,) = read_rows(tmp_path / "a.csv")
+    assert (read.values["n"], read.values["i"], read.values["none"]) == ("0.5", "3", "")
+    assert label_set(read.values["labels"]) == ("a", "b")
+    assert label_set(read.values["no labels"]) == ()
+    assert json.loads(read.values["p"]) == row["p"]
+    assert json.loads(read.values["v"]) == row["v"]
+
+
+def test_numpy_scalars_are_plain_numbers_in_json(tmp_path):
+    write_rows(tmp_path / "a.jsonl", [{"n": np.float32(0.5), "i": np.int64(3), "b": np.bool_(True)}])
+    assert (tmp_path / "a.jsonl").read_text() == '{"n": 0.5, "i": 3, "b": true}\n'
+
+
+def test_the_same_rows_give_the_same_compressed_bytes_under_any_name_at_any_time(tmp_path, monkeypatch):
+    for name, seconds in (("a.jsonl.gz", 1.0), ("b.jsonl.gz", 2e9)):
+        monkeypatch.setattr(time, "time", lambda seconds=seconds: seconds)
+        write_rows(tmp_path / name, [{"text": "a"}])
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
+    assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()) == b'{"text": "a"}\n'
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.jsonl.gz"])
+def test_a_failure_on_the_way_leaves_the_old_file_and_nothing_else(tmp_path, name):
+    write_rows(tmp_path / name, [{"text": "old"}])
+
+    def rows():
+        yield {"text": "new"}
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError, match="the source broke"):
+        write_rows(tmp_path / name, rows())
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert [row.values for row in read_rows(tmp_path / name)] == [{"text": "old"}]
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    def rows():
+        yield {"text": "new"}
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OutOfDisk):
+        write_rows(tmp_path / "a.jsonl", rows())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_kept_when_it_is_not_to_be_overwritten(tmp_path):
+    write_rows(tmp_path / "a.csv", [{"text": "old"}])
+    with pytest.raises(OutputExists):
+        write_rows(tmp_path / "a.csv", [{"text": "new"}], overwrite=False)
+    assert [row.values for row in read_rows(tmp_path / "a.csv")] == [{"text": "old"}]
+
+
+def test_rows_are_asked_for_one_at_a_time_and_leave_standard_output_at_once(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    seen = []
+
+    def rows():
+        for text in ("é", "b"):
+            seen.append(raw.getvalue())
+            yield {"text": text}
+
+    assert write_rows("-", rows()) == 2
+    assert seen == [b"", '{"text": "é"}\n'.encode()]
+    assert raw.getvalue() == '{"text": "é"}\n{"text": "b"}\n'.encode()
+    assert not raw.closed
+
+
+def test_standard_output_without_bytes_below_it_is_written_as_text(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    write_rows("-", [{"text": "é"}], format="csv")
+    assert sys.stdout.getvalue() == '"text"\n"é"\n'
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.txt", "a.doc", "a"])
+def test_a_format_that_is_not_written_is_refused(tmp_path, name):
+    with pytest.raises(InvalidInput, match="jsonl, csv, tsv"):
+        write_rows(tmp_path / name, [{"text": "a"}])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "problem"),
+    [
+        ("a.jsonl", {"text": float("nan")}, "not JSON compliant"),
+        ("a.jsonl", {"text": object()}, "type object"),
+        ("a.jsonl", {"text": "\ud800"}, "half of a surrogate pair"),
+        ("a.csv", {"text": "\ud800"}, "half of a surrogate pair"),
+        ("a.csv.gz", {"text": "\ud800"}, "half of a surrogate pair"),
+        ("a.csv", {"text": float("inf")}, "not finite"),
+        ("a.csv", {"other": "a"}, "columns"),
+        ("a.csv", {"text": "a", "other": "a"}, "columns"),
+        ("a.csv", {"text": ["a|b"]}, "use jsonl"),
+        ("a.csv", {"text": ["a", ""]}, "use jsonl"),
+    ],
+)
+def test_a_row_that_cannot_be_written_is_refused_with_its_number_and_nothing_is_left(tmp_path, name, row, problem):
+    with pytest.raises(InvalidInput, match=f"row 2 .*{problem}"):
+        write_rows(tmp_path / name, [{"text": "a"}, row])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_csv_row_without_columns_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="row 1 cannot be written: it has no columns"):
+        write_rows(tmp_path / "a.csv", [{}])

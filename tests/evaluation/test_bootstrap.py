@@ -1,0 +1,78 @@
+"""Bootstrap intervals: coverage, agreement with the plain method, seeds and memory."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import bootstrap_estimates, bootstrap_values, percentile_interval, resampled_counts
+
+
+def mean_of(values_N):
+    return lambda counts_RN: (counts_RN @ values_N / len(values_N))[:, None]
+
+
+def test_the_interval_of_an_accuracy_covers_the_truth_about_95_percent_of_the_time():
+    rng = np.random.default_rng(0)
+    trials, rows, truth = 400, 300, 0.8
+    covered = 0
+    for trial in range(trials):
+        correct_N = (rng.random(rows) < truth).astype(float)
+        (estimate,) = bootstrap_estimates(mean_of(correct_N), rows, resamples=400, seed=trial)
+        covered += estimate.low <= truth <= estimate.high
+    # Three binomial standard errors, and half a point for percentiles of a discrete score.
+    tolerance = 3 * np.sqrt(0.95 * 0.05 / trials) + 0.005
+    assert covered / trials == pytest.approx(0.95, abs=tolerance)
+
+
+def test_intervals_agree_with_those_of_scipy():
+    values_N = np.random.default_rng(3).exponential(size=200)
+    (ours,) = bootstrap_estimates(mean_of(values_N), 200, resamples=5000)
+    theirs = scipy.stats.bootstrap(
+        (values_N,), np.mean, n_resamples=5000, method="percentile", rng=np.random.default_rng(8)
+    ).confidence_interval
+    assert ours.value == pytest.approx(values_N.mean(), abs=1e-12)
+    assert (ours.low, ours.high) == (pytest.approx(theirs.low, abs=0.02), pytest.approx(theirs.high, abs=0.02))
+
+
+def test_every_resample_draws_as_many_rows_as_there_are():
+    counts_RN = np.concatenate(list(resampled_counts(50, resamples=30, seed=1)))
+    assert counts_RN.shape == (30, 50)
+    np.testing.assert_array_equal(counts_RN.sum(axis=1), 50)
+    assert len(np.unique(counts_RN, axis=0)) == 30
+
+
+def test_draws_depend_on_the_seed_and_not_on_the_size_of_chunks(monkeypatch):
+    def values(seed):
+        return bootstrap_values(mean_of(np.arange(70.0)), 70, resamples=101, seed=seed)
+
+    whole = values(seed=5)
+    assert not np.array_equal(whole, values(seed=6))
+    for cells in (1, 70, 7 * 70):
+        monkeypatch.setattr("bothways.evaluation.bootstrap.CHUNK_CELLS", cells)
+        np.testing.assert_array_equal(whole, values(seed=5))
+
+
+def test_chunks_stay_within_their_cells_however_many_resamples_are_asked_for():
+    sizes = [chunk.size for chunk in resampled_counts(300_000, resamples=7)]
+    assert sizes == [900_000, 900_000, 300_000]
+
+
+def test_a_higher_level_gives_a_wider_interval():
+    values_R = np.random.default_rng(0).normal(size=1000)
+    narrow, wide = percentile_interval(values_R, 0.5), percentile_interval(values_R, 0.99)
+    assert wide.low < narrow.low < narrow.high < wide.high
+    assert (narrow.level, wide.level) == (0.5, 0.99)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: list(resampled_counts(0)), "at least 1 row"),
+        (lambda: bootstrap_values(mean_of(np.ones(3)), 3, resamples=0), "1 resample"),
+        (lambda: percentile_interval(np.ones(3), 95), "between 0 and 1"),
+    ],
+)
+def test_unusable_input_is_refused_with_what_was_expected(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call()

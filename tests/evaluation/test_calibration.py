@@ -1,0 +1,158 @@
+"""Temperatures: recovered where known, never worse than none, and no change of prediction."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import (
+    TEMPERATURE_BOUNDS,
+    Temperature,
+    apply_sigmoid_temperature,
+    apply_temperature,
+    fit_sigmoid_temperature,
+    fit_temperature,
+    multi_label_nll,
+    negative_log_likelihood,
+    sigmoid,
+    softmax,
+)
+
+LOGITS = hnp.arrays(
+    np.float64,
+    st.tuples(st.integers(1, 20), st.integers(2, 5)),
+    elements=st.floats(-30, 30),
+)
+
+
+def drawn(probabilities_NC, rng):
+    """One class for each row, drawn from its probabilities."""
+    return (probabilities_NC.cumsum(axis=1) < rng.random((len(probabilities_NC), 1))).sum(axis=1)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5, 8.0])
+def test_a_known_temperature_is_recovered(temperature):
+    rng = np.random.default_rng(0)
+    truthful_NC = rng.normal(size=(40_000, 5)) * 2
+    labels_N = drawn(softmax(truthful_NC), rng)
+    assert fit_temperature(truthful_NC * temperature, labels_N) == pytest.approx(temperature, rel=0.03)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5, 8.0])
+def test_a_known_sigmoid_temperature_is_recovered(temperature):
+    rng = np.random.default_rng(0)
+    truthful_NC = rng.normal(size=(20_000, 3)) * 2
+    labels_NC = rng.random(truthful_NC.shape) < sigmoid(truthful_NC)
+    assert fit_sigmoid_temperature(truthful_NC * temperature, labels_NC) == pytest.approx(temperature, rel=0.03)
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 10.0, 60.0])
+def test_the_fit_is_the_minimum_that_scipy_finds(scale):
+    rng = np.random.default_rng(4)
+    logits_NC = rng.normal(size=(400, 6))
+    labels_N = drawn(softmax(logits_NC), rng)
+    logits_NC *= scale
+
+    def nll(log_temperature):
+        log_probabilities = scipy.special.log_softmax(logits_NC / np.exp(log_temperature), axis=1)
+        return -log_probabilities[np.arange(400), labels_N].mean()
+
+    bounds = tuple(np.log(TEMPERATURE_BOUNDS))
+    best = scipy.optimize.minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-10})
+    fitted = fit_temperature(logits_NC, labels_N)
+    assert nll(np.log(fitted)) <= best.fun + 1e-12
+    assert fitted == pytest.approx(np.exp(best.x), rel=1e-4)
+
+
+@given(LOGITS, st.data())
+def test_a_fitted_temperature_never_raises_the_nll(logits_NC, data):
+    labels_N = data.draw(hnp.arrays(np.int64, len(logits_NC), elements=st.integers(0, logits_NC.shape[1] - 1)))
+    temperature = fit_temperature(logits_NC, labels_N)
+    assert TEMPERATURE_BOUNDS[0] <= temperature <= TEMPERATURE_BOUNDS[1]
+    before = scipy.special.log_softmax(logits_NC, axis=1)[np.arange(len(labels_N)), labels_N]
+    after = scipy.special.log_softmax(logits_NC / temperature, axis=1)[np.arange(len(labels_N)), labels_N]
+    assert -after.mean() <= -before.mean() + 1e-12
+
+
+@given(LOGITS, st.data())
+def test_a_fitted_sigmoid_temperature_never_raises_the_nll(logits_NC, data):
+    labels_NC = data.draw(hnp.arrays(np.bool_, logits_NC.shape))
+    temperature = fit_sigmoid_temperature(logits_NC, labels_NC)
+    margins_NC = np.where(labels_NC, -logits_NC, logits_NC)
+    before, after = (np.logaddexp(0, margins_NC / each).mean() for each in (1.0, temperature))
+    assert after <= before + 1e-12
+
+
+@given(LOGITS, st.floats(*TEMPERATURE_BOUNDS))
+def test_a_temperature_keeps_the_prediction(logits_NC, temperature):
+    probabilities_NC = apply_temperature(logits_NC, temperature)
+    predicted_N = logits_NC.argmax(axis=1)
+    rows = np.arange(len(logits_NC))
+    np.testing.assert_array_equal(probabilities_NC[rows, predicted_N], probabilities_NC.max(axis=1))
+    np.testing.assert_allclose(probabilities_NC.sum(axis=1), 1, atol=1e-12)
+    decided_NC = apply_sigmoid_temperature(logits_NC, temperature) >= 0.5
+    # A logit within rounding of zero may fall on 0.5 itself.
+    clear_NC = np.abs(logits_NC) > 1e-9
+    np.testing.assert_array_equal(decided_NC[clear_NC], logits_NC[clear_NC] >= 0)
+
+
+def test_overconfident_logits_get_a_better_nll():
+    rng = np.random.default_rng(1)
+    truthful_NC = rng.normal(size=(2000, 4))
+    labels_N, labels_NC = drawn(softmax(truthful_NC), rng), rng.random((2000, 4)) < sigmoid(truthful_NC)
+    logits_NC = 4 * truthful_NC
+    fitted = negative_log_likelihood(labels_N, apply_temperature(logits_NC, fit_temperature(logits_NC, labels_N)))
+    assert fitted < negative_log_likelihood(labels_N, softmax(logits_NC)) - 0.1
+    shared = fit_sigmoid_temperature(logits_NC, labels_NC)
+    fitted = multi_label_nll(labels_NC, apply_sigmoid_temperature(logits_NC, shared))
+    assert fitted < multi_label_nll(labels_NC, sigmoid(logits_NC)) - 0.1
+
+
+def test_the_search_ends_at_its_bounds_or_at_one_where_there_is_no_minimum():
+    all_right, all_wrong = ([[1.0, 0.0]], [0]), ([[1.0, 0.0]], [1])
+    assert fit_temperature(*all_right) == pytest.approx(TEMPERATURE_BOUNDS[0])
+    assert fit_temperature(*all_wrong) == pytest.approx(TEMPERATURE_BOUNDS[1])
+    assert fit_temperature([[2.0, 2.0]], [0]) == 1.0
+    assert fit_temperature([[90.0, 0.0]], [0]) == 1.0
+
+
+def test_softmax_and_sigmoid_equal_scipy_also_where_exponentials_overflow():
+    logits_NC = np.array([[1000.0, 0.0, -1000.0], [1.0, 2.0, 3.0], [-800.0, -801.0, -800.5]])
+    np.testing.assert_allclose(softmax(logits_NC), scipy.special.softmax(logits_NC, axis=1), atol=1e-15)
+    with np.errstate(over="raise", invalid="raise"):
+        np.testing.assert_allclose(sigmoid(logits_NC), scipy.special.expit(logits_NC), rtol=1e-14)
+
+
+def test_masked_logits_of_single_precision_are_read():
+    masked = float(np.finfo(np.float32).min)
+    temperature = fit_temperature([[2.0, 0.0, masked], [2.0, 0.0, masked], [2.0, 0.0, masked]], [0, 0, 1])
+    assert temperature == pytest.approx(2 / np.log(2), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fit_temperature(np.zeros((0, 3)), []), "none empty"),
+        (lambda: fit_temperature([[1.0]], [0]), "at least 2 classes, got 1"),
+        (lambda: fit_temperature([[np.nan, 1.0]], [0]), "finite"),
+        (lambda: fit_temperature([[np.inf, 1.0]], [0]), "finite"),
+        (lambda: fit_temperature([[1e200, 1.0]], [0]), "magnitudes"),
+        (lambda: fit_temperature([[0.0, 1.0]], [2]), "from 0 to 1"),
+        (lambda: fit_temperature([[0.0, 1.0]], [0, 1]), "expected 1 rows"),
+        (lambda: fit_sigmoid_temperature(np.zeros((0, 3)), np.zeros((0, 3))), "none empty"),
+        (lambda: fit_sigmoid_temperature([[np.nan]], [[1]]), "finite"),
+        (lambda: fit_sigmoid_temperature([[1.0]], [[0.5]]), "only 0 and 1"),
+        (lambda: fit_sigmoid_temperature([[1.0]], [[0, 1]]), "shape"),
+        (lambda: apply_temperature([[0.0, 1.0]], 0.0), "above 0"),
+        (lambda: apply_sigmoid_temperature([[0.0]], -1.0), "above 0"),
+        (lambda: Temperature(float("nan")), "above 0"),
+        (lambda: Temperature(float("inf")), "above 0"),
+    ],
+)
+def test_unusable_input_is_refused_with_what_was_expected(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call()

@@ -1,0 +1,88 @@
+"""Regression metrics equal scikit-learn's and SciPy's, in every resample too."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics as oracle
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import mean_absolute_error, mean_squared_error, pearson, r2, regression, spearman
+
+NUMBERS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
+
+
+def random_pair(case):
+    rng = np.random.default_rng(2)
+    truth = rng.normal(size=300) * 3 + 1
+    predicted = truth * 0.7 + rng.normal(size=300)
+    if case == "ties":
+        return np.round(truth), np.round(predicted)
+    if case == "far from zero":
+        return truth + 1e6, predicted + 1e6
+    return truth, predicted
+
+
+@pytest.mark.parametrize("case", ["ordinary", "ties", "far from zero"])
+def test_metrics_equal_the_oracles(case):
+    truth, predicted = random_pair(case)
+    assert mean_squared_error(truth, predicted) == pytest.approx(oracle.mean_squared_error(truth, predicted), abs=1e-12)
+    assert mean_absolute_error(truth, predicted) == pytest.approx(
+        oracle.mean_absolute_error(truth, predicted), abs=1e-12
+    )
+    assert r2(truth, predicted) == pytest.approx(oracle.r2_score(truth, predicted), abs=1e-12)
+    assert pearson(truth, predicted) == pytest.approx(scipy.stats.pearsonr(truth, predicted)[0], abs=1e-12)
+    assert spearman(truth, predicted) == pytest.approx(scipy.stats.spearmanr(truth, predicted)[0], abs=1e-12)
+
+
+def test_a_resample_is_worth_what_its_rows_are_worth():
+    truth, predicted = random_pair("ties")
+    counts_RN = np.random.default_rng(1).integers(0, 4, (5, len(truth))).astype(float)
+    for weighted, plain in (
+        (regression.weighted_pearson, pearson),
+        (regression.weighted_spearman, spearman),
+        (regression.weighted_r2, r2),
+    ):
+        values = weighted(truth, predicted, counts_RN)
+        for value, times in zip(values, counts_RN.astype(int), strict=True):
+            expected = plain(np.repeat(truth, times), np.repeat(predicted, times))
+            assert value == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e6 / 3])
+def test_a_constant_has_no_correlation(constant):
+    varied, flat = np.arange(7.0), np.full(7, constant)
+    for correlation in (pearson, spearman):
+        assert correlation(varied, flat) == 0.0
+        assert correlation(flat, varied) == 0.0
+    assert r2(flat, varied) == 0.0
+    assert r2(flat, flat) == 1.0
+
+
+def test_r2_of_a_constant_truth_equals_scikit_learn():
+    # A constant whose mean is exact: of others scikit-learn divides by rounding.
+    varied, flat = np.arange(8.0), np.full(8, 2.5)
+    assert r2(flat, varied) == oracle.r2_score(flat, varied)
+    assert r2(flat, flat) == oracle.r2_score(flat, flat)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_correlations_stay_in_range_and_ignore_the_order_of_rows(rows, random):
+    truth, predicted = np.array(rows).T
+    shuffled_truth, shuffled_predicted = np.array(random.sample(rows, len(rows))).T
+    for metric in (pearson, spearman, r2):
+        value = metric(truth, predicted)
+        assert value == pytest.approx(metric(shuffled_truth, shuffled_predicted), rel=1e-6, abs=1e-6)
+        assert value <= 1
+        assert metric is r2 or value >= -1
+
+
+@pytest.mark.parametrize("metric", [mean_squared_error, mean_absolute_error, pearson, spearman, r2])
+def test_unusable_input_is_refused(metric):
+    with pytest.raises(InvalidInput, match="none empty"):
+        metric([], [])
+    with pytest.raises(InvalidInput, match="expected 2 rows"):
+        metric([1.0, 2.0], [1.0])
+    with pytest.raises(InvalidInput, match="finite"):
+        metric([1.0, np.inf], [1.0, 2.0])

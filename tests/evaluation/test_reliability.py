@@ -1,0 +1,124 @@
+"""Calibration errors on cases worked by hand, on simulations of known calibration, and under ties."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import (
+    ReliabilityBin,
+    bootstrap_values,
+    calibration_error_interval,
+    expected_calibration_error,
+    maximum_calibration_error,
+    reliability_bins,
+)
+
+
+def test_bins_and_errors_of_a_case_worked_by_hand():
+    confidence = [0.9, 0.5, 0.6, 0.8, 0.7, 1.0]
+    correct = [1, 1, 0, 1, 0, 1]
+    bins = reliability_bins(confidence, correct, bins=3)
+    assert bins == (
+        ReliabilityBin(0.5, 0.6, 2, pytest.approx(0.55), 0.5),
+        ReliabilityBin(0.7, 0.8, 2, pytest.approx(0.75), 0.5),
+        ReliabilityBin(0.9, 1.0, 2, pytest.approx(0.95), 1.0),
+    )
+    assert expected_calibration_error(bins) == pytest.approx((0.05 + 0.25 + 0.05) / 3)
+    assert maximum_calibration_error(bins) == pytest.approx(0.25)
+
+
+def test_uneven_bins_are_weighted_by_their_rows():
+    bins = reliability_bins([0.6, 0.6, 0.6, 0.9], [1, 1, 1, 0], bins=2)
+    assert [each.count for each in bins] == [3, 1]
+    assert expected_calibration_error(bins) == pytest.approx(0.75 * 0.4 + 0.25 * 0.9)
+
+
+def test_rows_of_one_confidence_share_a_bin():
+    (only,) = reliability_bins([0.3] * 10, [1] * 4 + [0] * 6, bins=5)
+    assert only == ReliabilityBin(0.3, 0.3, 10, 0.3, 0.4)
+
+
+def test_rows_without_ties_are_spread_evenly():
+    bins = reliability_bins(np.linspace(0, 1, 1003), np.zeros(1003), bins=15)
+    counts = [each.count for each in bins]
+    assert len(counts) == 15
+    assert max(counts) - min(counts) <= 1
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.1, 0.25, 0.5, 0.8, 1.0]), st.integers(0, 1)), min_size=1, max_size=40),
+    st.randoms(use_true_random=False),
+    st.integers(1, 20),
+)
+def test_the_order_of_rows_does_not_matter_though_they_tie(rows, random, bins):
+    one = reliability_bins(*zip(*rows, strict=True), bins=bins)
+    other = reliability_bins(*zip(*random.sample(rows, len(rows)), strict=True), bins=bins)
+    assert [(each.lower, each.upper, each.count) for each in one] == [
+        (each.lower, each.upper, each.count) for each in other
+    ]
+    assert expected_calibration_error(one) == pytest.approx(expected_calibration_error(other), abs=1e-12)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 1)), min_size=1, max_size=50), st.integers(1, 20))
+def test_errors_and_bins_stay_in_range_and_hold_every_row(rows, bins):
+    result = reliability_bins(*zip(*rows, strict=True), bins=bins)
+    assert sum(each.count for each in result) == len(rows)
+    assert len(result) <= bins
+    assert all(each.lower <= each.confidence <= each.upper for each in result)
+    assert all(low.upper < high.lower for low, high in itertools.pairwise(result))
+    ece, mce = expected_calibration_error(result), maximum_calibration_error(result)
+    assert 0 <= ece <= mce + 1e-12 <= 1 + 2e-12
+
+
+def simulated(gap, rows, rng):
+    """Confidences, and outcomes that come true less often than stated by ``gap``."""
+    confidence = rng.uniform(0.3, 1.0, rows)
+    return confidence, rng.random(rows) < confidence - gap
+
+
+def test_a_calibrated_model_has_a_low_error_and_an_overconfident_one_its_gap():
+    rng = np.random.default_rng(0)
+    calibrated = reliability_bins(*simulated(0.0, 50_000, rng))
+    overconfident = reliability_bins(*simulated(0.2, 50_000, rng))
+    assert expected_calibration_error(calibrated) < 0.01
+    assert expected_calibration_error(overconfident) == pytest.approx(0.2, abs=0.01)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.2])
+def test_the_interval_of_the_error_covers_the_truth_and_holds_the_estimate(gap):
+    rng = np.random.default_rng(11)
+    covered = 0
+    for trial in range(100):
+        confidence, correct = simulated(gap, 600, rng)
+        order = np.argsort(confidence)
+        gaps_NB = np.zeros((600, 15))
+        gaps_NB[order, np.arange(600) * 15 // 600] = (correct - confidence)[order] / 600
+        gaps_RB = bootstrap_values(
+            lambda counts_RN, gaps_NB=gaps_NB: counts_RN @ gaps_NB, 600, resamples=200, seed=trial
+        )
+        interval = calibration_error_interval(gaps_NB.sum(axis=0), gaps_RB)
+        value = np.abs(gaps_NB.sum(axis=0)).sum()
+        assert interval.low <= value <= interval.high
+        covered += interval.low <= gap <= interval.high
+    assert covered >= 80  # The docstring of calibration_error_interval: 84 to 97 % in simulations.
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: reliability_bins([], []), "none empty"),
+        (lambda: reliability_bins([0.5], [1], bins=0), "at least 1"),
+        (lambda: reliability_bins([0.5, 0.5], [1]), "expected 2 values"),
+        (lambda: reliability_bins([0.5], [0.5]), "0 or 1"),
+        (lambda: reliability_bins([1.5], [1]), "from 0 to 1"),
+        (lambda: expected_calibration_error([]), "at least one"),
+        (lambda: maximum_calibration_error([]), "at least one"),
+    ],
+)
+def test_unusable_input_is_refused_with_what_was_expected(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call()

@@ -1,0 +1,203 @@
+"""Reports: the numbers of the metrics, honest intervals, plain JSON and a short table."""
+
+import json
+import math
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+import sklearn.metrics as oracle
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import (
+    brier_score,
+    classification_report,
+    expected_calibration_error,
+    hamming_loss,
+    maximum_calibration_error,
+    multi_label_brier_score,
+    multi_label_nll,
+    multi_label_report,
+    negative_log_likelihood,
+    pearson,
+    r2,
+    regression_report,
+    softmax,
+    spearman,
+    subset_accuracy,
+)
+
+LABELS = ("card", "cash", "transfer", "never")
+
+
+@pytest.fixture(scope="module")
+def single():
+    """Truth, probabilities and report of 500 rows; no row is of the last class."""
+    rng = np.random.default_rng(7)
+    probabilities = softmax(rng.normal(size=(500, 4)) * 2 - [0, 0, 0, 4])
+    truth = (softmax(2 * np.log(probabilities[:, :3])).cumsum(axis=1) < rng.random((500, 1))).sum(axis=1)
+    return truth, probabilities, classification_report(LABELS, truth, probabilities, resamples=300)
+
+
+@pytest.fixture(scope="module")
+def multi():
+    rng = np.random.default_rng(9)
+    probabilities = rng.random((300, 4))
+    truth = rng.random((300, 4)) < probabilities**2
+    return truth, probabilities, multi_label_report(LABELS, truth, probabilities, threshold=0.6, resamples=300)
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    rng = np.random.default_rng(5)
+    truth = rng.normal(size=200)
+    predicted = truth + rng.normal(size=200)
+    return truth, predicted, regression_report(truth, predicted, resamples=300)
+
+
+def test_a_classification_report_holds_the_numbers_of_the_metrics(single):
+    truth, probabilities, report = single
+    predicted = probabilities.argmax(axis=1)
+    expected = {
+        "accuracy": oracle.accuracy_score(truth, predicted),
+        "macro_f1": oracle.f1_score(truth, predicted, average="macro"),
+        "mcc": oracle.matthews_corrcoef(truth, predicted),
+        "brier": brier_score(truth, probabilities),
+        "nll": negative_log_likelihood(truth, probabilities),
+        "ece": expected_calibration_error(report.reliability),
+    }
+    assert {name: each.value for name, each in report.estimates().items()} == pytest.approx(expected, abs=1e-12)
+    assert report.mce == maximum_calibration_error(report.reliability)
+    np.testing.assert_array_equal(report.confusion, oracle.confusion_matrix(truth, predicted, labels=range(4)))
+    rows = oracle.precision_recall_fscore_support(truth, predicted, labels=range(4), zero_division=0)
+    for row, precision, recall, f1, support in zip(report.per_class, *rows, strict=True):
+        assert (row.precision.value, row.recall.value, row.f1.value) == pytest.approx((precision, recall, f1))
+        assert row.support == support
+    assert [row.label for row in report.per_class] == list(LABELS)
+    assert [row.predicted for row in report.per_class] == np.bincount(predicted, minlength=4).tolist()
+
+
+def test_a_multi_label_report_holds_the_numbers_of_the_metrics(multi):
+    truth, probabilities, report = multi
+    predicted = probabilities >= 0.6
+    expected = {
+        "micro_f1": oracle.f1_score(truth, predicted, average="micro"),
+        "macro_f1": oracle.f1_score(truth, predicted, average="macro"),
+        "subset_accuracy": subset_accuracy(truth, predicted),
+        "hamming_loss": hamming_loss(truth, predicted),
+        "brier": multi_label_brier_score(truth, probabilities),
+        "nll": multi_label_nll(truth, probabilities),
+        "ece": expected_calibration_error(report.reliability),
+    }
+    assert {name: each.value for name, each in report.estimates().items()} == pytest.approx(expected, abs=1e-12)
+    assert sum(each.count for each in report.reliability) == truth.size
+    assert [row.support for row in report.per_class] == truth.sum(axis=0).tolist()
+    assert [row.predicted for row in report.per_class] == predicted.sum(axis=0).tolist()
+
+
+def test_a_regression_report_holds_the_numbers_of_the_metrics(numbers):
+    truth, predicted, report = numbers
+    expected = {
+        "mse": oracle.mean_squared_error(truth, predicted),
+        "mae": oracle.mean_absolute_error(truth, predicted),
+        "pearson": pearson(truth, predicted),
+        "spearman": spearman(truth, predicted),
+        "r2": r2(truth, predicted),
+    }
+    assert {name: each.value for name, each in report.estimates().items()} == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["single", "multi", "numbers"])
+def test_every_interval_has_width_and_holds_its_estimate(kind, request):
+    report = request.getfixturevalue(kind)[2]
+    for name, each in report.estimates().items():
+        assert each.low <= each.value <= each.high, name
+        assert each.low < each.high, name
+
+
+@pytest.mark.parametrize("kind", ["single", "multi", "numbers"])
+def test_a_report_is_plain_json_of_finite_numbers_under_flat_names(kind, request):
+    report = request.getfixturevalue(kind)[2]
+    read = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert read == report.to_dict()
+    assert read["n"] == report.n
+    for name, each in report.estimates().items():
+        assert (read[name], read[f"{name}_low"], read[f"{name}_high"]) == (each.value, each.low, each.high)
+
+
+def test_the_tables_of_a_classification_report_are_in_its_json(single):
+    report = single[2]
+    read = report.to_dict()
+    assert read["per_class"]["cash"]["recall_low"] == report.per_class[1].recall.low
+    assert read["per_class"]["never"] == report.per_class[3].to_dict()
+    assert read["confusion"] == [list(row) for row in report.confusion]
+    assert read["reliability"][0]["confidence"] == report.reliability[0].confidence
+    assert read["labels"] == list(LABELS)
+
+
+@pytest.mark.parametrize("kind", ["single", "multi", "numbers"])
+def test_a_summary_has_a_line_for_each_number_with_its_interval(kind, request):
+    report = request.getfixturevalue(kind)[2]
+    title, *lines = report.summary().splitlines()
+    assert str(report.n) in title
+    for line, (name, each) in zip(lines, report.estimates().items(), strict=True):
+        assert line.split() == [name, f"{each.value:.4f}", f"[{each.low:.4f},", f"{each.high:.4f}]"]
+
+
+def test_the_same_seed_gives_the_same_report_and_another_does_not(single):
+    truth, probabilities, report = single
+    assert classification_report(LABELS, truth, probabilities, resamples=300, seed=0) == report
+    assert classification_report(LABELS, truth, probabilities, resamples=300, seed=1) != report
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
+def test_the_smallest_and_most_degenerate_data_give_finite_reports(rows):
+    truth, predicted = np.array(rows).T
+    one_hot = np.eye(3)[predicted]
+    reports = (
+        classification_report("abc", truth, one_hot, resamples=5),
+        multi_label_report("abc", np.eye(3)[truth], one_hot, resamples=5),
+        regression_report(truth, predicted, resamples=5),
+    )
+    for report in reports:
+        for each in report.estimates().values():
+            assert all(map(math.isfinite, (each.value, each.low, each.high)))
+
+
+def test_a_thousand_resamples_of_ten_thousand_rows_and_150_classes_are_quick_and_small():
+    rng = np.random.default_rng(0)
+    probabilities = softmax(rng.normal(size=(10_000, 150)) * 3)
+    truth = rng.integers(0, 150, 10_000)
+    tracemalloc.start()
+    start = time.process_time()
+    report = classification_report([str(index) for index in range(150)], truth, probabilities)
+    seconds, (_, peak_bytes) = time.process_time() - start, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seconds < 3
+    # All draws at once would take 80 MB, their counts as much again, and confusion matrices 180 MB.
+    assert peak_bytes < 80e6
+    assert report.accuracy.low < 1 / 150 < report.accuracy.high
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: classification_report("ab", [], np.zeros((0, 2))), "none empty"),
+        (lambda: classification_report("abc", [0], [[0.5, 0.5]]), "expected 2 different names"),
+        (lambda: classification_report("aa", [0], [[0.5, 0.5]]), "1 different"),
+        (lambda: classification_report("ab", [0], [[3.0, -1.0]]), "apply softmax"),
+        (lambda: classification_report("ab", [0, 1], [[0.5, 0.5]]), "expected 1 rows"),
+        (lambda: classification_report("ab", [0], [[0.5, 0.5]], resamples=0), "1 resample"),
+        (lambda: classification_report("ab", [0], [[0.5, 0.5]], bins=0), "bins"),
+        (lambda: multi_label_report("ab", [[1]], [[0.5, 0.5]]), "shape"),
+        (lambda: multi_label_report("a", [[1]], [[5.0]]), "from 0 to 1"),
+        (lambda: regression_report([], []), "none empty"),
+        (lambda: regression_report([1.0], [1.0, 2.0]), "expected 1 rows"),
+    ],
+)
+def test_unusable_input_is_refused_with_what_was_expected(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call()

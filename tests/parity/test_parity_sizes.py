@@ -1,0 +1,48 @@
+"""Published sizes have the published number of parameters."""
+
+import pytest
+import torch
+import transformers
+
+from bothways.encoder import Pooler, count_parameters
+from bothways.encoder.config import TanhPooler
+from bothways.families import FAMILIES
+
+PUBLISHED = {size.name: (family, size) for family in FAMILIES.values() for size in family.published}
+
+# Of the bare encoder with its pooler, where the family's published weights have a slot for one.
+KNOWN = {
+    "google-bert/bert-base-uncased": 109_482_240,
+    "google-bert/bert-large-uncased": 335_141_888,
+    "distilbert/distilbert-base-uncased": 66_362_880,
+    "FacebookAI/roberta-base": 124_645_632,
+    "FacebookAI/roberta-large": 355_359_744,
+    "albert/albert-base-v2": 11_683_584,
+    "FacebookAI/xlm-roberta-base": 278_043_648,
+    "sentence-transformers/all-MiniLM-L6-v2": 22_713_216,
+}
+
+
+def count(family, size):
+    config = family.config(size.settings)
+    with torch.device("meta"):
+        pooler = Pooler(config) if isinstance(config.pooler, TanhPooler) else None
+    return count_parameters(config) + sum(value.numel() for value in (pooler.parameters() if pooler else ()))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_size_has_as_many_parameters_as_in_transformers(name):
+    family, size = PUBLISHED[name]
+    config = transformers.AutoConfig.for_model(family.model_type, **size.settings)
+    with torch.device("meta"):
+        theirs = transformers.AutoModel.from_config(config)
+    assert count(family, size) == sum(parameter.numel() for parameter in theirs.parameters())
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_published_size_has_the_number_of_parameters_known_for_it(name):
+    assert count(*PUBLISHED[name]) == KNOWN[name]
+
+
+def test_every_family_has_a_published_size():
+    assert all(family.published for family in FAMILIES.values())

@@ -1,0 +1,223 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from bothways.errors import InvalidInput, OutputExists
+from bothways.report import (
+    Bar,
+    Fact,
+    Figure,
+    KeyFigure,
+    KeyFigures,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    TextItem,
+    TextList,
+    attention_pair,
+    bars,
+    confusion_matrix,
+    learning_curve,
+    render,
+    write,
+)
+from bothways.report.curves import TrainLoss, ValidationScore
+from bothways.report.page import LONGEST_TEXT
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+ATTACK = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
+SMALL_SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10">{}</svg>'
+
+
+class Document(HTMLParser):
+    """Elements, attributes and words of a page; fails where tags do not match."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.attributes, self.words, self.open = [], [], [], []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+    def values(self, name):
+        return [value for _, each, value in self.attributes if each == name]
+
+
+def one_section(*blocks):
+    return Page("Title", "", (Section("Section", blocks),))
+
+
+def full_page(text="words", svg=None):
+    svg = svg or confusion_matrix([text, "b"], [[1, 2], [3, 4]])
+    pair = attention_pair([text, "</s>"], [[0.5, 0.5], [0.1, 0.9]], [[1, 0], [0.4, 0.6]], (text, text))
+    curve = learning_curve([TrainLoss(1, 2.0), TrainLoss(2, 1.0), ValidationScore(1, 0.5)], text)
+    first = (
+        KeyFigures((KeyFigure(text, text, text), KeyFigure("Accuracy", "0.9"))),
+        Paragraph(text),
+        Table((text, "n"), ((text, text), ("a", "1")), text, ("n",)),
+        TextList((TextItem(text, (Fact(text, text),)), TextItem("plain")), text),
+    )
+    second = (
+        Figure(svg, text, text),
+        Figure(pair, "Pair", "two maps"),
+        Figure(curve, "Curve", "two lines"),
+        Figure(bars([Bar(text, 0.5, (0.4, 0.6))], text), "Bars", "a bar"),
+    )
+    return Page(text, text, (Section(text, first), Section("Figures", second)), text)
+
+
+def test_a_page_with_every_block_is_well_formed_html_with_its_words_in_it():
+    document = Document(render(full_page("distinctive")))
+    assert document.words.count("distinctive") > 15
+    assert document.tags.count("svg") == 6
+    assert {"h1", "h2", "nav", "table", "figcaption", "footer", "dl", "ol"} <= set(document.tags)
+
+
+def test_nothing_in_a_page_runs_or_reaches_for_the_network():
+    html = render(full_page())
+    document = Document(html)
+    assert {"script", "link", "iframe", "img", "object", "base", "form"}.isdisjoint(document.tags)
+    assert [name for _, name, _ in document.attributes if name.startswith("on") or name in ("src", "srcset")] == []
+    assert all(value.startswith("#") for value in document.values("href"))
+    assert "http://" not in html
+    assert "https://" not in html
+    assert "@import" not in html
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", html))
+    assert any("default-src 'none'" in value for value in document.values("content"))
+
+
+def test_markup_in_any_text_is_shown_and_not_obeyed():
+    harmless, attacked = Document(render(full_page("words"))), Document(render(full_page(ATTACK)))
+    assert attacked.tags == harmless.tags
+    assert [(tag, name) for tag, name, _ in attacked.attributes] == [
+        (tag, name) for tag, name, _ in harmless.attributes
+    ]
+    assert attacked.words.count(ATTACK) > 10
+    assert ATTACK in attacked.values("aria-label")
+
+
+def test_ids_are_unique_on_a_page_and_every_reference_meets_its_own_drawing():
+    svg = confusion_matrix(["a", "b"], [[1, 2], [3, 4]])
+    assert ' id="' in svg
+    html = render(one_section(Figure(svg, "1", "1"), Figure((svg, svg), "2", "2")))
+    ids = Document(html).values("id")
+    assert len(ids) == len(set(ids))
+    drawings = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    assert len(drawings) == 3
+    for drawing in drawings:
+        references = re.findall(r"url\(#([^)]*)\)", drawing)
+        assert references
+        assert set(references) <= set(re.findall(r' id="([^"]*)"', drawing))
+
+
+def test_links_of_the_contents_lead_to_their_sections():
+    document = Document(render(full_page()))
+    links = [value.removeprefix("#") for tag, name, value in document.attributes if (tag, name) == ("a", "href")]
+    assert links == [value for tag, name, value in document.attributes if (tag, name) == ("section", "id")]
+    assert "nav" not in Document(render(one_section(Paragraph("alone")))).tags
+
+
+def test_the_same_page_gives_the_same_bytes(tmp_path):
+    write(full_page(), tmp_path / "one.html")
+    write(full_page(), tmp_path / "deeper" / "two.html")
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "deeper" / "two.html").read_bytes()
+    assert (tmp_path / "one.html").read_text(encoding="utf-8") == render(full_page())
+
+
+def test_a_page_that_cannot_be_rendered_leaves_the_old_file(tmp_path):
+    path = tmp_path / "report.html"
+    write(full_page(), path)
+    before = path.read_bytes()
+    with pytest.raises(InvalidInput):
+        write(one_section(Figure("<p>no drawing</p>", "", "")), path)
+    with pytest.raises(OutputExists):
+        write(one_section(), path, overwrite=False)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_characters_that_html_cannot_hold_are_replaced(tmp_path):
+    write(full_page("null \x00 half \ud83d bell \x07"), tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "null \ufffd half \ufffd bell \ufffd" in Document(html).words
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", html)
+
+
+def test_numeric_columns_are_marked_in_head_and_body():
+    table = Table(("class", "F1"), (("sport", "0.91"), ("health", "0.88")), numeric=("F1",))
+    html = render(one_section(table))
+    assert '<th scope="col">class</th><th scope="col" class="number">F1</th>' in html
+    assert html.count('class="number"') == 3
+
+
+@pytest.mark.parametrize("table", [Table(("a", "b"), (("1",),)), Table(("a",), (), numeric=("b",))])
+def test_tables_that_do_not_fit_their_columns_are_refused(table):
+    with pytest.raises(InvalidInput, match="expected"):
+        render(one_section(table))
+
+
+def test_of_a_long_text_the_beginning_is_shown_and_the_rest_counted():
+    text = "word " * 1000
+    document = Document(render(one_section(TextList((TextItem(text),)))))
+    shown = next(words for words in document.words if words.startswith("word")).removesuffix(" ")
+    assert text.startswith(shown)
+    assert LONGEST_TEXT - 40 <= len(shown) <= LONGEST_TEXT
+    assert f"… and {len(text) - len(shown)} more characters" in document.words
+
+
+def test_a_text_of_just_the_longest_length_is_shown_whole():
+    html = render(one_section(TextList((TextItem("x" * LONGEST_TEXT),))))
+    assert "x" * LONGEST_TEXT in html
+    assert "more characters" not in html
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "<script>alert(1)</script>",
+        '<rect onload="alert(1)"/>',
+        '<a href="#x"/>',
+        '<use href="https://example.org/x.svg#y"/>',
+        '<use xmlns:xlink="http://www.w3.org/1999/xlink" xlink:href="data:image/svg+xml,x"/>',
+        '<image href="x.png"/>',
+        "<style>*{background:url(x)}</style>",
+        '<rect style="fill:red"/>',
+        '<rect fill="url(https://example.org/x)"/>',
+        '<rect fill="URL(//example.org/x)"/>',
+        '<rect fill="url(\'https://example.org/x"/>',
+        '<animate attributeName="href" to="javascript:alert(1)"/>',
+        '<set attributeName="onclick" to="alert(1)"/>',
+        '<foreignObject><p xmlns="http://www.w3.org/1999/xhtml">x</p></foreignObject>',
+        '<h:script xmlns:h="http://www.w3.org/1999/xhtml">alert(1)</h:script>',
+        "<!-- -->",
+        "<rect>",
+    ],
+)
+def test_drawings_that_could_run_or_fetch_something_are_refused(inside):
+    render(one_section(Figure(SMALL_SVG.format('<rect fill="red"/>'), "", "")))
+    with pytest.raises(InvalidInput, match="figure"):
+        render(one_section(Figure(SMALL_SVG.format(inside), "", "")))
+
+
+def test_a_drawing_with_a_document_type_is_refused():
+    bomb = '<!DOCTYPE svg [<!ENTITY a "aaaaaaaaaa">]>' + SMALL_SVG.format("<text>&a;</text>")
+    with pytest.raises(InvalidInput, match="document type"):
+        render(one_section(Figure(bomb, "", "")))

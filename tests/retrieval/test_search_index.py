@@ -1,0 +1,387 @@
+import errno
+import json
+import os
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from bothways.errors import CorruptCheckpoint, InvalidInput, MissingDependency, OutOfDisk, OutputExists, UnknownModel
+from bothways.retrieval import EncoderIdentity, Hit, SearchIndex, index_files
+
+D = 8
+ENCODER = EncoderIdentity("some/model", "ab" * 32, "mean", D)
+
+
+def random_vectors(rows, seed=0, dimensions=D):
+    return np.random.default_rng(seed).standard_normal((rows, dimensions)).astype(np.float32)
+
+
+def built(rows=20, seed=0):
+    return SearchIndex.build(random_vectors(rows, seed), texts=[f"text {row}" for row in range(rows)], encoder=ENCODER)
+
+
+def brute_force(queries_QD, vectors_ND, k):
+    """Cosines in float64 of the float32 unit vectors, and a stable sort."""
+    queries = unit(queries_QD)
+    scores_QN = np.stack([(vectors_ND.astype(np.float64) * query).sum(axis=1) for query in queries])
+    rows_QK = np.argsort(-scores_QN, axis=1, kind="stable")[:, :k]
+    return rows_QK, np.take_along_axis(scores_QN, rows_QK, axis=1)
+
+
+def unit(vectors):
+    wide = vectors.astype(np.float64)
+    return (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32)
+
+
+def rows_of(hits):
+    return [[int(hit.id) for hit in of_query] for of_query in hits]
+
+
+# Searching
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 70), st.integers(1, 40), st.integers(0, 1000))
+def test_hits_are_those_of_brute_force(rows, queries, k, dimensions, seed):
+    vectors, asked = random_vectors(rows, seed, dimensions), random_vectors(queries, seed + 1, dimensions)
+    index = SearchIndex.build(vectors, texts=["t"] * rows, encoder=replace(ENCODER, dimensions=dimensions))
+    hits = index.search(asked, k)
+    expected_rows, expected_scores = brute_force(asked, index.vectors_ND, k)
+    assert rows_of(hits) == expected_rows.tolist()
+    np.testing.assert_allclose([[hit.score for hit in found] for found in hits], expected_scores, rtol=0, atol=1e-7)
+    assert all([hit.rank for hit in found] == list(range(1, min(k, rows) + 1)) for found in hits)
+
+
+@settings(deadline=None)
+@given(
+    hnp.arrays(np.int8, st.tuples(st.integers(1, 80), st.just(2)), elements=st.integers(-2, 2)).filter(
+        lambda array: array.any(axis=1).all()
+    ),
+    st.integers(1, 10),
+)
+def test_ties_go_by_row_order_however_many_there_are(grid, k):
+    # A grid of few directions: most scores are shared by several rows.
+    vectors = unit(grid.astype(np.float32))
+    index = SearchIndex.build(vectors, texts=["t"] * len(grid), encoder=replace(ENCODER, dimensions=2))
+    expected_rows, _ = brute_force(vectors[:3], index.vectors_ND, k)
+    assert rows_of(index.search(vectors[:3], k)) == expected_rows.tolist()
+
+
+def test_a_thousand_equal_texts_come_in_row_order():
+    vectors = np.repeat(random_vectors(2), 1000, axis=0)
+    index = SearchIndex.build(vectors, texts=["t"] * 2000, encoder=ENCODER)
+    hits = index.search(vectors[[0, 1000]], 5)
+    assert rows_of(hits) == [[0, 1, 2, 3, 4], [1000, 1001, 1002, 1003, 1004]]
+    assert len({hit.score for hit in hits[0]}) == 1
+
+
+def test_a_query_gets_the_same_hits_alone_and_in_a_batch():
+    index, queries = built(300), random_vectors(40, seed=9)
+    together = index.search(queries, 7)
+    assert [index.search(query[None], 7)[0] for query in queries] == together
+
+
+def test_scores_are_cosines_whatever_the_length_of_the_vectors():
+    vectors = random_vectors(30)
+    scale = np.logspace(-200, 200, 30)[:, None]
+    plain = SearchIndex.build(vectors, texts=["t"] * 30, encoder=ENCODER)
+    scaled = SearchIndex.build(vectors * scale, texts=["t"] * 30, encoder=ENCODER)
+    np.testing.assert_allclose(np.linalg.norm(scaled.vectors_ND, axis=1), 1, rtol=0, atol=1e-6)
+    assert rows_of(plain.search(vectors, 5)) == rows_of(scaled.search(vectors * scale, 5))
+    assert plain.search(vectors, 1)[3][0].score == pytest.approx(1, abs=1e-6)
+    assert all(-1 <= hit.score <= 1 for found in plain.search(vectors, 30) for hit in found)
+
+
+def test_a_hit_carries_id_text_and_rank():
+    index = SearchIndex.build(
+        np.eye(3), texts=["x", "y", "z"], ids=["a", "b", "c"], encoder=replace(ENCODER, dimensions=3)
+    )
+    assert index.search(np.array([[0.0, 1.0, 0.0]]), 2) == [[Hit("b", "y", 1.0, 1), Hit("a", "x", 0.0, 2)]]
+
+
+def test_k_beyond_the_index_gives_every_text_and_no_queries_give_no_hits():
+    index = built(5)
+    assert [len(found) for found in index.search(random_vectors(2), 99)] == [5, 5]
+    assert index.search(np.empty((0, D), dtype=np.float32), 3) == []
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.0, True, None])
+def test_k_below_one_or_no_whole_number_is_refused(k):
+    with pytest.raises(InvalidInput, match="k must be a whole number of at least 1"):
+        built().search(random_vectors(1), k)
+
+
+@pytest.mark.parametrize(
+    ("queries", "problem"),
+    [
+        (random_vectors(2, dimensions=D + 1), rf"shape \(rows, {D}\)"),
+        (random_vectors(1)[0], rf"shape \(rows, {D}\)"),
+        (np.zeros((1, D)), "query 0 .* all zeros"),
+        (np.array([[1.0] * D, [np.nan] + [1.0] * (D - 1)]), "query 1 .* NaN or infinity"),
+        (np.ones((1, D), dtype=int), "floating-point"),
+    ],
+)
+def test_unusable_queries_are_refused(queries, problem):
+    with pytest.raises(InvalidInput, match=problem):
+        built().search(queries, 1)
+
+
+def test_searching_without_faiss_names_the_line_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'bothways\[search\]'"):
+        built().search(random_vectors(1), 1)
+
+
+# Building
+
+
+def test_batches_give_the_same_index_as_one_array():
+    vectors, texts = random_vectors(10), [f"text {row}" for row in range(10)]
+    whole = SearchIndex.build(vectors, texts=texts, encoder=ENCODER)
+    batches = ((vectors[start : start + 3], texts[start : start + 3], None) for start in range(0, 10, 3))
+    parts = SearchIndex.build_from_batches(batches, encoder=ENCODER)
+    np.testing.assert_array_equal(parts.vectors_ND, whole.vectors_ND)
+    assert (parts.ids, parts.texts, len(parts)) == (whole.ids, whole.texts, 10)
+    assert parts.ids[-1] == "9"
+
+
+def test_building_leaves_the_callers_vectors_alone():
+    vectors = random_vectors(4) * 3
+    before = vectors.copy()
+    SearchIndex.build(vectors, texts=["t"] * 4, encoder=ENCODER)
+    np.testing.assert_array_equal(vectors, before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"vectors_ND": np.empty((0, D)), "texts": []}, "at least one text"),
+        ({"texts": ["a", "b"]}, "3 vectors, 2 texts and 2 ids"),
+        ({"ids": ["a", "b"]}, "3 vectors, 3 texts and 2 ids"),
+        ({"ids": ["a", "b", "a"]}, "the id 'a' is that of rows 0 and 2"),
+        ({"ids": ["a", "b", 3]}, "id 2 .* must be a string, got int"),
+        ({"texts": ["a", None, "c"]}, "text 1 .* must be a string, got NoneType"),
+        ({"texts": ["a", "b", "\ud800"]}, "text 2 .* surrogate"),
+        ({"vectors_ND": random_vectors(3, dimensions=D - 1)}, rf"shape \(rows, {D}\)"),
+        ({"vectors_ND": random_vectors(3)[:, 0]}, rf"shape \(rows, {D}\)"),
+        ({"vectors_ND": np.array([[1.0] * D, [np.inf] + [1.0] * (D - 1), [1.0] * D])}, "vector 1 .* NaN or infinity"),
+        ({"vectors_ND": np.array([[1.0] * D, [1.0] * D, [0.0] * D])}, "vector 2 .* all zeros"),
+        ({"vectors_ND": np.ones((3, D), dtype=np.complex64)}, "floating-point"),
+    ],
+)
+def test_an_unusable_corpus_is_refused(changes, problem):
+    arguments = {"vectors_ND": random_vectors(3), "texts": ["a", "b", "c"], **changes}
+    with pytest.raises(InvalidInput, match=problem):
+        SearchIndex.build(**arguments, encoder=ENCODER)
+
+
+def test_an_id_in_two_batches_is_refused():
+    batches = [(random_vectors(1), ["a"], ["same"]), (random_vectors(1), ["b"], ["same"])]
+    with pytest.raises(InvalidInput, match="the id 'same' is that of rows 0 and 1"):
+        SearchIndex.build_from_batches(batches, encoder=ENCODER)
+
+
+# The encoder
+
+
+def test_the_encoder_that_built_the_index_is_accepted_under_any_name():
+    built().check_encoder(ENCODER)
+    built().check_encoder(replace(ENCODER, name="moved/elsewhere"))
+
+
+@pytest.mark.parametrize("changes", [{"fingerprint": "cd" * 32}, {"pooling": "cls"}, {"dimensions": 3}])
+def test_another_encoder_is_refused_by_what_differs(changes):
+    (value,) = changes.values()
+    with pytest.raises(InvalidInput, match=f"built with the model 'some/model'.*{value!r} instead of"):
+        built().check_encoder(replace(ENCODER, **changes))
+
+
+# On disk
+
+
+def test_an_opened_index_is_the_one_that_was_saved(tmp_path):
+    texts = ["plain", "line\nbreak \u2028 and 🚲", ""]
+    index = SearchIndex.build(random_vectors(3), texts=texts, ids=["ü", "b", "c"], encoder=ENCODER)
+    index.save(tmp_path / "index")
+    opened = SearchIndex.open(tmp_path / "index")
+    assert (opened.ids, opened.texts, opened.encoder) == (index.ids, index.texts, ENCODER)
+    np.testing.assert_array_equal(opened.vectors_ND, index.vectors_ND)
+    assert opened.search(random_vectors(4, seed=1), 3) == index.search(random_vectors(4, seed=1), 3)
+
+
+def test_opened_vectors_are_mapped_and_not_read_into_memory(tmp_path):
+    built().save(tmp_path / "index")
+    vectors = SearchIndex.open(tmp_path / "index").vectors_ND
+    assert isinstance(vectors, np.memmap)
+    assert not vectors.flags.writeable
+
+
+def test_the_files_are_those_of_format_version_1(tmp_path):
+    encoder = replace(ENCODER, dimensions=2)
+    SearchIndex.build(np.array([[0.0, 2.0]]), texts=["é"], encoder=encoder).save(tmp_path / "index")
+    header = json.loads((tmp_path / "index" / "index.json").read_bytes())
+    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == [
+        "index.json",
+        "records.jsonl",
+        "vectors.npy",
+    ]
+    assert (tmp_path / "index" / "records.jsonl").read_bytes() == '{"id": "0", "text": "é"}\n'.encode()
+    assert (tmp_path / "index" / "vectors.npy").read_bytes()[-8:] == np.array([0, 1], dtype="<f4").tobytes()
+    assert header["format"] == "bothways search index"
+    assert (header["format_version"], header["metric"], header["count"], header["dimensions"]) == (1, "cosine", 1, 2)
+    assert header["encoder"] == {"name": "some/model", "fingerprint": "ab" * 32, "pooling": "mean", "dimensions": 2}
+
+
+@pytest.mark.parametrize("name", ["index.json", "records.jsonl", "vectors.npy"])
+def test_every_bit_flip_is_noticed(tmp_path, name):
+    built(3).save(tmp_path / "index")
+    path = tmp_path / "index" / name
+    good = path.read_bytes()
+    for place in range(len(good) - (name == "index.json")):  # the line break at the end means nothing
+        for bit in range(8):
+            bad = bytearray(good)
+            bad[place] ^= 1 << bit
+            path.write_bytes(bad)
+            with pytest.raises(CorruptCheckpoint, match=name.replace(".", r"\.")):
+                SearchIndex.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize("name", ["index.json", "records.jsonl", "vectors.npy"])
+def test_a_truncated_file_is_noticed(tmp_path, name):
+    built(3).save(tmp_path / "index")
+    path = tmp_path / "index" / name
+    good = path.read_bytes()
+    for kept in (0, 1, len(good) // 2, len(good) - 2):
+        path.write_bytes(good[:kept])
+        with pytest.raises(CorruptCheckpoint):
+            SearchIndex.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "vectors.npy"])
+def test_a_missing_file_is_named(tmp_path, name):
+    built(3).save(tmp_path / "index")
+    (tmp_path / "index" / name).unlink()
+    with pytest.raises(CorruptCheckpoint, match=f"lacks its file '{name}'"):
+        SearchIndex.open(tmp_path / "index")
+
+
+def test_what_is_no_index_is_refused(tmp_path):
+    with pytest.raises(UnknownModel, match="there is no search index folder"):
+        SearchIndex.open(tmp_path / "absent")
+    with pytest.raises(UnknownModel, match=r"has no 'index\.json'"):
+        SearchIndex.open(tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UnknownModel, match="there is no search index folder"):
+        SearchIndex.open(tmp_path / "file")
+
+
+def rewritten(folder, **changes):
+    """Change header fields as a program would that knows the checksum."""
+    path = folder / "index.json"
+    fields = {**json.loads(path.read_bytes()), **changes}
+    fields.pop("checksum")
+    path.write_text(json.dumps({**fields, "checksum": index_files._header_checksum(fields)}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"format": "something else"}, "does not say that it is"),
+        ({"format_version": 2}, "has format version 2; this release reads version 1"),
+        ({"count": 4}, r"vectors\.npy.*expected float32 of shape \(4, 8\), got float32 of shape \(3, 8\)"),
+        ({"count": "3"}, "not those of format version 1"),
+        ({"surplus": 1}, "not those of format version 1"),
+        ({"metric": "euclidean"}, "contradict"),
+        ({"dimensions": 9}, "contradict"),
+        ({"files": {}}, "SHA-256"),
+    ],
+)
+def test_a_header_that_contradicts_the_files_is_refused(tmp_path, changes, problem):
+    built(3).save(tmp_path / "index")
+    rewritten(tmp_path / "index", **changes)
+    with pytest.raises(CorruptCheckpoint, match=problem):
+        SearchIndex.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        b'{"id": "0", "text": "a"}\n{"id": "1", "text": "b"}\n',
+        b'{"id": "0", "text": "a"}\n{"id": "0", "text": "b"}\n{"id": "2", "text": "c"}\n',
+        b'{"id": 0, "text": "a"}\n{"id": 1, "text": "b"}\n{"id": 2, "text": "c"}\n',
+        b'{"id": "0"}\n{"id": "1"}\n{"id": "2"}\n',
+        b"[]\n[]\n[]\n",
+        b"\xff\n",
+    ],
+)
+def test_records_that_do_not_fit_the_header_are_refused(tmp_path, records):
+    built(3).save(tmp_path / "index")
+    (tmp_path / "index" / "records.jsonl").write_bytes(records)
+    digests = {name: index_files._sha256(tmp_path / "index" / name) for name in ("vectors.npy", "records.jsonl")}
+    rewritten(tmp_path / "index", files=digests)
+    with pytest.raises(CorruptCheckpoint, match=r"records\.jsonl"):
+        SearchIndex.open(tmp_path / "index")
+
+
+def test_a_pickled_array_is_never_loaded(tmp_path):
+    built(3).save(tmp_path / "index")
+    np.save(tmp_path / "index" / "vectors.npy", np.array([print], dtype=object), allow_pickle=True)
+    digests = {name: index_files._sha256(tmp_path / "index" / name) for name in ("vectors.npy", "records.jsonl")}
+    rewritten(tmp_path / "index", files=digests)
+    with pytest.raises(CorruptCheckpoint, match="not an array file"):
+        SearchIndex.open(tmp_path / "index")
+
+
+def test_an_existing_index_is_replaced_only_when_asked(tmp_path):
+    built(3).save(tmp_path / "index")
+    with pytest.raises(OutputExists):
+        built(4).save(tmp_path / "index")
+    assert len(SearchIndex.open(tmp_path / "index")) == 3
+    built(4).save(tmp_path / "index", overwrite=True)
+    assert len(SearchIndex.open(tmp_path / "index")) == 4
+
+
+def test_an_index_can_be_saved_over_the_folder_that_it_was_opened_from(tmp_path):
+    built(3).save(tmp_path / "index")
+    opened = SearchIndex.open(tmp_path / "index")
+    opened.save(tmp_path / "index", overwrite=True)
+    np.testing.assert_array_equal(SearchIndex.open(tmp_path / "index").vectors_ND, built(3).vectors_ND)
+
+
+def test_a_folder_of_other_things_is_never_replaced(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputExists, match="is not a search index"):
+        built(3).save(tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_failure_while_saving_leaves_the_old_index_and_nothing_else(tmp_path, monkeypatch):
+    built(3).save(tmp_path / "index")
+
+    def fail(path, contents):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(index_files, "_write_records", fail)
+    with pytest.raises(OutOfDisk):
+        built(4).save(tmp_path / "index", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+    assert len(SearchIndex.open(tmp_path / "index")) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_process_that_dies_while_saving_leaves_the_old_index(tmp_path, monkeypatch):
+    built(3).save(tmp_path / "index")
+    larger = built(4)
+    monkeypatch.setattr(index_files, "_write_records", lambda *_: os._exit(7))
+    child = os.fork()
+    if child == 0:
+        larger.save(tmp_path / "index", overwrite=True)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(SearchIndex.open(tmp_path / "index")) == 3

@@ -1,0 +1,153 @@
+"""One tiny configuration for each family, and small things that the tests of the core build from them.
+
+Every size differs from every other, so that a swapped dimension cannot pass unseen.
+"""
+
+import json
+
+import tokenizers
+import torch
+from safetensors.torch import save_file
+from tokenizers import models, pre_tokenizers, processors
+
+from bothways.encoder import Encoder
+from bothways.families import FAMILIES
+from bothways.families.weight_map import write_weights
+
+VOCABULARY = 61
+FIRST_WORD = 5  # ids below are special tokens
+
+_BERT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "max_position_embeddings": 18,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+}
+_ROBERTA = _BERT | {
+    "max_position_embeddings": 20,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+
+TINY = {
+    "bert": _BERT,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA | {"type_vocab_size": 2, "hidden_act": "gelu_new"},
+    "camembert": _ROBERTA | {"num_hidden_layers": 2},
+    "distilbert": {
+        "vocab_size": VOCABULARY,
+        "dim": 24,
+        "n_layers": 3,
+        "n_heads": 4,
+        "hidden_dim": 37,
+        "max_position_embeddings": 18,
+        "pad_token_id": 0,
+    },
+    "electra": _BERT | {"embedding_size": 14},
+    # Two groups of two layers each over four steps: every part of the sharing is used.
+    "albert": _BERT
+    | {
+        "embedding_size": 14,
+        "num_hidden_layers": 4,
+        "num_hidden_groups": 2,
+        "inner_group_num": 2,
+        "hidden_act": "gelu_new",
+    },
+}
+
+
+def every_family(test):
+    """Run a test for each family of the registry. One that has no tiny configuration here fails, and is not skipped."""
+    import pytest
+
+    return pytest.mark.parametrize("model_type", FAMILIES)(test)
+
+
+def tiny_config(model_type):
+    """The encoder configuration of a family's tiny model."""
+    return FAMILIES[model_type].config(TINY[model_type])
+
+
+def scramble(module, seed=0, spread=0.3):
+    """Give every parameter values of its own: fresh biases of zero and norms of one would hide a swap."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            norm_weight = "norm" in name.lower() and name.endswith("weight")
+            parameter.copy_(1 + 0.1 * noise if norm_weight else spread * noise)
+    return module.eval()
+
+
+def tiny_encoder(model_type="bert", seed=0, dtype=torch.float32):
+    """A scrambled tiny encoder in evaluation mode."""
+    return scramble(Encoder(tiny_config(model_type)), seed).to(dtype)
+
+
+def random_ids(lengths, seed=0, vocabulary=VOCABULARY):
+    """Lists of token ids, none of them a special token."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(FIRST_WORD, vocabulary, (length,), generator=generator).tolist() for length in lengths]
+
+
+def random_types(lengths):
+    """Segment ids: the first half of each sequence is the first text of a pair."""
+    return [[int(2 * place >= length) for place in range(length)] for length in lengths]
+
+
+def padded(sequences, side, fill):
+    """Token ids (B, S) and their attention mask, padded on one side."""
+    longest = max(map(len, sequences))
+    ids_BS = torch.full((len(sequences), longest), fill)
+    mask_BS = torch.zeros_like(ids_BS)
+    for row, sequence in enumerate(sequences):
+        columns = slice(0, len(sequence)) if side == "right" else slice(longest - len(sequence), longest)
+        ids_BS[row, columns] = torch.tensor(sequence)
+        mask_BS[row, columns] = 1
+    return ids_BS, mask_BS
+
+
+def write_tokenizer(folder, model_type):
+    """Write a tokenizer.json that knows the words w5, w6, ... as the ids 5, 6, ..."""
+    special = FAMILIES[model_type].tokenizer.special
+    names = [special.pad, special.cls, special.sep, special.unk, special.mask]
+    if TINY[model_type]["pad_token_id"] == 1:
+        names[:2] = names[1::-1]
+    words = [token.content for token in names] + [f"w{number}" for number in range(FIRST_WORD, VOCABULARY)]
+    ids = {word: number for number, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(ids, unk_token=special.unk.content))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    cls, sep = special.cls.content, special.sep.content
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def write_checkpoint(folder, model_type="bert", seed=0):
+    """A tiny bare-encoder checkpoint, written without this package's writer; returns its tensors by stored name."""
+    family, config = FAMILIES[model_type], tiny_config(model_type)
+    tensors = write_weights(family.rows, config, tiny_encoder(model_type, seed).state_dict())
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {"model_type": model_type, "architectures": [family.base_architecture], **TINY[model_type]}
+    (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    write_tokenizer(folder, model_type)
+    return tensors
+
+
+def edit_config(folder, **changes):
+    """Change settings in a folder's config.json; None takes one out."""
+    path = folder / "config.json"
+    settings = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    path.write_text(json.dumps({k: v for k, v in settings.items() if v is not None}), encoding="utf-8")

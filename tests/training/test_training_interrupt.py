@@ -1,0 +1,119 @@
+"""Ctrl-C never loses the best weights."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from test_training_loop import equal, weights_of
+from training_toys import Toy, mlp, settings
+
+from bothways.training.loop import train
+
+
+def sigint_at(call):
+    """Sends SIGINT in that call."""
+    return lambda now: os.kill(os.getpid(), signal.SIGINT) if now == call else None
+
+
+def test_the_first_sigint_lets_the_update_finish_and_the_best_weights_are_restored(tmp_path):
+    handler = signal.getsignal(signal.SIGINT)
+    toy = Toy(scores=[0.9, 0.1, 0.1], on_loss=sigint_at(12))
+    record = train(toy, settings(), log=tmp_path / "log.jsonl")
+    assert record.interrupted
+    assert record.updates == len(record.losses) == 12
+    assert record.best_epoch == 1
+    assert equal(weights_of(toy), toy.seen[0])
+    last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    assert (last["event"], last["update"], last["best_epoch"]) == ("interrupted", 12, 1)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_second_sigint_does_not_wait_for_the_update():
+    toy = Toy(splits=(4, 4), on_loss=lambda call: [sigint_at(5)(call), sigint_at(6)(call)])
+    record = train(toy, settings())
+    assert record.interrupted
+    assert record.updates == len(record.losses) == 2
+    assert toy.loss_calls == 6
+
+
+def test_a_keyboard_interrupt_out_of_the_objective_ends_the_run_with_the_best_weights():
+    toy = Toy(scores=[0.9, 0.1, 0.1])
+
+    def interrupt(call):
+        if call == 13:
+            raise KeyboardInterrupt
+
+    toy.on_loss = interrupt
+    record = train(toy, settings())
+    assert record.interrupted
+    assert record.updates == len(record.losses) == 12
+    assert equal(weights_of(toy), toy.seen[0])
+
+
+def test_interrupted_before_any_validation_the_last_weights_stay():
+    toy, reference = Toy(on_loss=sigint_at(3)), Toy()
+    start = weights_of(toy)
+    record = train(toy, settings())
+    assert (record.interrupted, record.best_epoch, record.updates) == (True, None, 3)
+    assert not equal(weights_of(toy), start)
+    reference.on_loss = sigint_at(3)
+    train(reference, settings())
+    assert equal(weights_of(toy), weights_of(reference))
+
+
+def test_sigint_in_validation_acts_at_once():
+    toy = Toy(on_validate=sigint_at(2))
+    record = train(toy, settings())
+    assert record.interrupted
+    assert len(record.validations) == 1
+    assert len(toy.seen) == 1  # the second validation got no further than the signal
+    assert equal(weights_of(toy), toy.seen[0])
+
+
+@pytest.mark.parametrize("where", ["an update", "the last update of an epoch", "validation"])
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, where):
+    whole, stopped, resumed = (Toy(mlp(dropout=0.3), on_validate=lambda _: torch.rand(1)) for _ in range(3))
+    expected = train(whole, settings())
+    if where == "validation":
+        stopped.on_validate = lambda call: [torch.rand(1), sigint_at(2)(call)]
+    else:
+        stopped.on_loss = sigint_at(7 if where == "an update" else 10)
+    assert train(stopped, settings(), checkpoints=tmp_path).interrupted
+    record = train(resumed, settings(), checkpoints=tmp_path, resume=True)
+    assert record.resumed_from == (7 if where == "an update" else 10)
+    assert record.losses == expected.losses
+    assert record.validations == expected.validations
+    assert equal(weights_of(resumed), weights_of(whole))
+
+
+def test_outside_the_main_thread_signals_are_left_alone():
+    handler, records = signal.getsignal(signal.SIGINT), []
+    thread = threading.Thread(target=lambda: records.append(train(Toy(), settings(epochs=1))))
+    thread.start()
+    thread.join()
+    assert records[0].updates == 5
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_sigint_to_another_process_ends_it_in_good_order(tmp_path):
+    script = Path(__file__).with_name("training_toys.py")
+    process = subprocess.Popen(
+        [sys.executable, str(script), "interrupt", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    log, deadline = tmp_path / "log.jsonl", time.monotonic() + 60
+    while not (log.exists() and '"epoch", "epoch": 2' in log.read_text()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "interrupted=True restored=True" in output
+    assert json.loads(log.read_text().splitlines()[-1])["event"] == "interrupted"

@@ -1,0 +1,238 @@
+"""What the loop promises about a run that nobody disturbs."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from training_toys import Toy, Unvalidated, mlp, settings
+
+from bothways.errors import InvalidInput
+from bothways.training.loop import train
+from bothways.training.schedules import CosineDecay
+
+
+def weights_of(toy):
+    return {name: value.clone() for name, value in toy.module.state_dict().items()}
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_overfits_random_labels():
+    toy = Toy()
+    record = train(toy, settings(epochs=150, learning_rate=0.03, weight_decay=0.0))
+    assert record.losses[0] > 0.9
+    assert record.losses[-1] < 0.05
+    assert torch.equal(toy.module(toy.points).argmax(-1), toy.labels)
+    assert not toy.module.training
+
+
+@pytest.mark.parametrize("splits", [(5, 3), (1, 6, 1), (1,) * 8])
+def test_splitting_an_update_into_unequal_micro_batches_changes_nothing(splits):
+    whole, split = Toy(), Toy(splits=splits)
+    # A large eps: otherwise AdamW turns the rounding of a gradient near zero into a whole step.
+    same = settings(epochs=2, eps=1e-2, max_gradient_norm=0.5)
+    one, other = train(whole, same), train(split, same)
+    assert split.loss_calls == len(splits) * whole.loss_calls
+    assert other.losses == pytest.approx(one.losses, abs=1e-6)
+    assert one.tokens == other.tokens
+    for name, value in weights_of(whole).items():
+        torch.testing.assert_close(split.module.state_dict()[name], value, atol=1e-6, rtol=0)
+
+
+def test_two_runs_with_dropout_are_equal_to_the_bit_and_another_seed_differs():
+    runs = []
+    for seed in (1, 1, 2):
+        toy = Toy(mlp(dropout=0.3))
+        runs.append((train(toy, settings(seed=seed)).losses, weights_of(toy)))
+        torch.rand(3), random.random(), np.random.rand()  # what happens between runs does not matter
+    assert runs[0][0] == runs[1][0]
+    assert equal(runs[0][1], runs[1][1])
+    assert runs[0][0] != runs[2][0]
+
+
+def test_the_global_generators_stand_afterwards_where_they_stood_before():
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)
+    expected = torch.rand(2), random.random(), np.random.rand()
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)
+    train(Toy(mlp(dropout=0.3)), settings(epochs=1))
+    assert torch.equal(torch.rand(2), expected[0])
+    assert (random.random(), np.random.rand()) == expected[1:]
+
+
+def test_equals_a_loop_written_by_hand_with_torch_and_transformers():
+    from transformers import get_cosine_schedule_with_warmup
+
+    chosen = settings(schedule=CosineDecay(), max_gradient_norm=0.7, weight_decay=0.1)
+    toy, hand = Toy(), Toy()
+    record = train(toy, chosen)
+    decayed = [parameter for parameter in hand.module.parameters() if parameter.ndim > 1]
+    others = [parameter for parameter in hand.module.parameters() if parameter.ndim == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=0.01, fused=True
+    )
+    schedule = get_cosine_schedule_with_warmup(optimizer, 2, 15)
+    losses = []
+    for epoch in range(3):
+        for update in hand.updates(epoch, 0):
+            loss = hand.loss(update.micro_batches[0].payload) / 8
+            loss.backward()
+            nn.utils.clip_grad_norm_(hand.module.parameters(), 0.7)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    assert record.losses == pytest.approx(losses, abs=1e-6)
+    assert record.best_epoch == 3
+    for name, value in weights_of(hand).items():
+        torch.testing.assert_close(toy.module.state_dict()[name], value, atol=1e-6, rtol=0)
+
+
+def test_the_best_weights_are_restored_and_the_earliest_of_equals_wins():
+    toy = Toy(scores=[0.1, 0.6, 0.6, 0.2])
+    record = train(toy, settings(epochs=4))
+    assert record.best_epoch == 2
+    assert not record.stopped_early
+    assert equal(weights_of(toy), toy.seen[1])
+    assert not equal(toy.seen[1], toy.seen[3])
+
+
+def test_patience_ends_the_run():
+    toy = Toy(scores=[0.1, 0.6, 0.5, 0.4, 0.9])
+    record = train(toy, settings(epochs=5, patience=2))
+    assert record.stopped_early
+    assert [validation.score for validation in record.validations] == [0.1, 0.6, 0.5, 0.4]
+    assert record.updates == 20
+    assert equal(weights_of(toy), toy.seen[1])
+
+
+def test_without_validation_the_last_weights_stay():
+    toy, reference = Unvalidated(), Toy(scores=[1.0, 2.0, 3.0])
+    record = train(toy, settings(patience=1))
+    train(reference, settings())
+    assert record.best_epoch is None
+    assert record.validations == ()
+    assert record.updates == 15
+    assert equal(weights_of(toy), reference.seen[2])
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_update_named_and_the_best_weights():
+    toy = Toy(scores=[0.5, 0.9, 0.9])
+
+    def poison(call):
+        if call == 13:
+            with torch.no_grad():
+                toy.points.fill_(float("nan"))
+
+    toy.on_loss = poison
+    with pytest.raises(InvalidInput, match=r"loss of update 13 is nan.*Lower the learning rate"):
+        train(toy, settings())
+    assert equal(weights_of(toy), toy.seen[1])
+
+
+def test_a_run_that_diverges_before_any_validation_falls_back_to_the_start():
+    toy = Toy()
+    toy.points.fill_(float("inf"))
+    before = weights_of(toy)
+    with pytest.raises(InvalidInput, match="update 1 "):
+        train(toy, settings())
+    assert equal(weights_of(toy), before)
+
+
+def test_a_score_that_is_not_finite_is_refused():
+    toy = Toy(scores=[0.5, float("nan")])
+    with pytest.raises(InvalidInput, match="validation score of epoch 2 is nan"):
+        train(toy, settings())
+    assert equal(weights_of(toy), toy.seen[0])
+
+
+def test_the_log_is_json_lines_that_agree_with_the_record(tmp_path):
+    path = tmp_path / "made" / "log.jsonl"
+    record = train(Toy(splits=(5, 3)), settings(), log=path)
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [event["event"] for event in events[:1] + events[-1:]] == ["start", "finished"]
+    updates = [event for event in events if event["event"] == "update"]
+    # every second update, and the last of an epoch
+    assert [event["update"] for event in updates] == [2, 4, 5, 6, 8, 10, 12, 14, 15]
+    assert sum(event["tokens"] for event in updates) == record.tokens == 15 * 80
+    assert updates[0]["loss"] == pytest.approx(sum(record.losses[:2]) / 2)
+    assert all(event["tokens_per_second"] > 0 and event["gradient_norm"] > 0 for event in updates)
+    assert [event["score"] for event in events if event["event"] == "epoch"] == [v.score for v in record.validations]
+
+
+def test_the_log_has_the_scheduled_rates_and_the_norm_before_clipping(tmp_path):
+    free, clipped = tmp_path / "free.jsonl", tmp_path / "clipped.jsonl"
+    train(Toy(), settings(epochs=1, log_every_updates=1, max_gradient_norm=None), log=free)
+    train(Toy(), settings(epochs=1, log_every_updates=1, max_gradient_norm=1e-3), log=clipped)
+    rates, norms = [], []
+    for path in (free, clipped):
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        rates.append([event["learning_rate"] for event in events if event["event"] == "update"])
+        norms.append([event["gradient_norm"] for event in events if event["event"] == "update"])
+    assert rates[0] == rates[1] == pytest.approx([0.0, 0.01, 0.0075, 0.005, 0.0025])
+    assert norms[0][0] == pytest.approx(norms[1][0])
+    assert min(norms[1]) > 1e-3
+
+
+def test_the_record_is_json(tmp_path):
+    record = train(Toy(), settings(epochs=1))
+    values = json.loads(json.dumps(record.to_dict(), allow_nan=False))
+    assert values["losses"] == list(record.losses)
+    assert values["settings"]["schedule"] == {"kind": "LinearDecay", "floor": 0.0}
+    assert values["validations"][0]["metrics"] == record.validations[0].metrics
+
+
+def test_bfloat16_computes_in_bfloat16_and_keeps_float32_weights():
+    exact, rounded = Toy(), Toy()
+    dtypes = set()
+    rounded.module[0].register_forward_hook(lambda *call: dtypes.add(call[2].dtype))
+    one = train(exact, settings(epochs=1))
+    other = train(rounded, settings(epochs=1, precision="bfloat16"))
+    assert torch.bfloat16 in dtypes
+    assert {value.dtype for value in rounded.module.state_dict().values()} == {torch.float32}
+    assert other.losses != one.losses
+    assert other.losses == pytest.approx(one.losses, rel=0.02)
+
+
+def test_what_cannot_be_trained_is_refused():
+    frozen = Toy()
+    frozen.module.requires_grad_(False)
+    with pytest.raises(InvalidInput, match="nothing to train"):
+        train(frozen, settings())
+    with pytest.raises(InvalidInput, match="0 updates"):
+        train(Toy(splits=(41,)), settings())
+    with pytest.raises(InvalidInput, match="resuming needs the folder"):
+        train(Toy(), settings(), resume=True)
+
+
+def test_an_objective_that_miscounts_its_updates_is_refused():
+    toy = Toy()
+    toy.updates_per_epoch = lambda: 7
+    with pytest.raises(InvalidInput, match="announced 7 updates per epoch and gave 5"):
+        train(toy, settings())
+
+
+def test_an_update_without_units_is_refused():
+    toy = Toy(splits=(8, 0))
+    original = toy.updates
+    train(toy, settings(epochs=1))  # an empty micro-batch beside a full one does no harm
+    toy.updates = lambda epoch, start: (type(u)(u.micro_batches[1:]) for u in original(epoch, start))
+    with pytest.raises(InvalidInput, match="update 1 has weight 0"):
+        train(toy, settings(epochs=1))
+
+
+def test_the_bar_shows_loss_and_speed_and_a_pipe_gets_nothing(capsys):
+    train(Toy(), settings(epochs=1))
+    assert capsys.readouterr() == ("", "")
+    train(Toy(), settings(epochs=1), show_progress=True)
+    shown = capsys.readouterr().err
+    assert "training" in shown
+    assert "5/5" in shown

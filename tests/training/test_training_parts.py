@@ -1,0 +1,180 @@
+"""Settings, schedules, optimizer and random generators by themselves."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from training_toys import mlp, settings
+
+from bothways.errors import InvalidInput
+from bothways.training.optimizers import NamedAdamW, clip_gradients, parameter_groups
+from bothways.training.schedules import ConstantRate, CosineDecay, LinearDecay, rate_fraction, warmup_updates
+from bothways.training.seeding import RandomState, seeded
+
+
+def oracle_rates(make, warmup, total):
+    """The rates of a transformers scheduler with a peak of 1."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = make(optimizer, warmup, total)
+    rates = []
+    for _ in range(total):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return rates
+
+
+@pytest.mark.parametrize(("warmup", "total"), [(0, 10), (3, 10), (10, 100), (1, 1), (5, 5)])
+def test_schedules_equal_those_of_transformers(warmup, total):
+    from transformers import optimization as oracle
+
+    pairs = [
+        (LinearDecay(), oracle.get_linear_schedule_with_warmup),
+        (CosineDecay(), oracle.get_cosine_schedule_with_warmup),
+        (ConstantRate(), lambda *arguments: oracle.get_constant_schedule_with_warmup(*arguments[:2])),
+        (
+            CosineDecay(floor=0.1),
+            lambda *arguments: oracle.get_cosine_with_min_lr_schedule_with_warmup(*arguments, min_lr_rate=0.1),
+        ),
+    ]
+    for schedule, make in pairs:
+        rates = [rate_fraction(schedule, update, warmup=warmup, total=total) for update in range(total)]
+        assert rates == pytest.approx(oracle_rates(make, warmup, total), abs=1e-12)
+
+
+@pytest.mark.parametrize("schedule", [LinearDecay(floor=0.2), CosineDecay(floor=0.2)])
+def test_a_schedule_falls_from_the_peak_to_its_floor_and_stays(schedule):
+    rates = [rate_fraction(schedule, update, warmup=2, total=12) for update in range(2, 20)]
+    assert rates[0] == 1.0
+    assert rates == sorted(rates, reverse=True)
+    assert rates[10:] == pytest.approx([0.2] * 8)
+
+
+def test_warmup_is_rounded_up_as_transformers_does():
+    from transformers import TrainingArguments
+
+    for total in (1, 9, 101):
+        asked = TrainingArguments(output_dir="unused", warmup_steps=0.07, use_cpu=True)
+        assert warmup_updates(total, 0.07) == asked.get_warmup_steps(total)
+
+
+@pytest.mark.parametrize("floor", [-0.1, 1.0, math.nan])
+def test_a_floor_outside_the_fractions_is_refused(floor):
+    with pytest.raises(InvalidInput, match="floor"):
+        LinearDecay(floor)
+    with pytest.raises(InvalidInput, match="floor"):
+        CosineDecay(floor)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    {
+        "epochs": [0, -1, 1.5, True, None],
+        "learning_rate": [0.0, -1e-5, math.nan, math.inf, None],
+        "warmup_fraction": [-0.1, 1.1, math.nan],
+        "weight_decay": [-0.1, math.nan, math.inf],
+        "betas": [(0.9,), (0.9, 1.0), (-0.1, 0.9), (math.nan, 0.9)],
+        "eps": [0.0, math.nan],
+        "max_gradient_norm": [0.0, -1.0, math.nan],
+        "precision": ["float16", "bf16"],
+        "patience": [0, -1, 1.0],
+        "seed": [-1, 2**32, 1.0],
+        "log_every_updates": [0],
+        "checkpoint_every_updates": [0],
+        "schedule": ["linear", None],
+    }.items(),
+)
+def test_a_setting_out_of_its_range_is_named(name, values):
+    for value in values:
+        with pytest.raises(InvalidInput, match=f"'{name}' must be .*got"):
+            settings(**{name: value})
+
+
+def test_settings_are_json_and_name_the_schedule():
+    values = settings(schedule=CosineDecay(floor=0.1)).to_dict()
+    assert json.loads(json.dumps(values)) == values
+    assert values["schedule"] == {"kind": "CosineDecay", "floor": 0.1}
+
+
+def test_settings_and_schedules_need_no_torch():
+    code = "import sys, bothways.training.settings, bothways.training.schedules; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_biases_and_norms_are_not_decayed_and_frozen_parameters_are_left_out():
+    module = mlp()
+    module[4].bias.requires_grad_(False)
+    decayed, others = parameter_groups(module, 0.1)
+    assert (decayed.weight_decay, decayed.names) == (0.1, ("0.weight", "4.weight"))
+    assert (others.weight_decay, others.names) == (0.0, ("0.bias", "1.weight", "1.bias"))
+
+
+def test_one_step_is_that_of_the_paper():
+    module = nn.Linear(3, 2)
+    optimizer = NamedAdamW(module, settings(weight_decay=0.3, betas=(0.8, 0.9), eps=1e-3))
+    before = {name: value.detach().clone().double() for name, value in module.named_parameters()}
+    module(torch.ones(1, 3)).square().sum().backward()
+    gradients = {name: value.grad.clone().double() for name, value in module.named_parameters()}
+    optimizer.step(0.05)
+    for name, decay in (("weight", 0.3), ("bias", 0.0)):
+        gradient = gradients[name]
+        # Loshchilov & Hutter, algorithm 2, at t = 1: the bias corrections undo the averages
+        expected = before[name] - 0.05 * (gradient / (gradient.abs() + 1e-3) + decay * before[name])
+        torch.testing.assert_close(module.get_parameter(name).double(), expected, atol=1e-6, rtol=0)
+        assert module.get_parameter(name).grad is None
+
+
+def test_the_optimizer_state_is_a_table_by_name_that_can_be_loaded():
+    one, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    other.load_state_dict(one.state_dict())
+    first, second = NamedAdamW(one, settings()), NamedAdamW(other, settings())
+    points = torch.randn(4, 3)
+    one(points).sum().backward()
+    first.step(0.1)
+    other.load_state_dict(one.state_dict())
+    second.load(first.state())
+    assert second.state().keys() == {f"{k}/{n}" for k in ("step", "exp_avg", "exp_avg_sq") for n in ("weight", "bias")}
+    for module, optimizer in ((one, first), (other, second)):
+        module(points).square().sum().backward()
+        optimizer.step(0.1)
+    assert torch.equal(one.weight, other.weight)
+    assert first.state()["step/bias"].item() == 2
+
+
+@pytest.mark.parametrize("max_norm", [None, 100.0, 0.1])
+def test_clipping_reports_the_norm_before_and_scales_down_only(max_norm):
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor([3.0, 4.0])
+    assert clip_gradients([parameter], max_norm).item() == pytest.approx(5.0)
+    assert parameter.grad.norm().item() == pytest.approx(0.1 if max_norm == 0.1 else 5.0, rel=1e-4)
+
+
+def draw():
+    return torch.rand(2).tolist(), random.random(), random.gauss(0, 1), np.random.rand(), np.random.standard_normal()
+
+
+def test_a_captured_random_state_survives_json():
+    draw()  # leaves half of a pair of normals in Python's and numpy's generators
+    written = json.dumps(RandomState.capture().to_dict())
+    expected = draw()
+    draw()
+    RandomState.from_dict(json.loads(written)).restore()
+    assert draw() == expected
+
+
+def test_seeded_blocks_draw_the_same_and_leave_no_trace():
+    RandomState.capture()
+    before = RandomState.capture().to_dict()
+    with seeded(3):
+        first = draw()
+    assert RandomState.capture().to_dict() == before
+    with seeded(3):
+        assert draw() == first
+    with seeded(4):
+        assert draw() != first

@@ -1,0 +1,227 @@
+"""A run that was killed and resumed is the run that was not."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_training_loop import equal, weights_of
+from torch import nn
+from training_toys import Toy, Unvalidated, mlp, run_settings, settings
+
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, OutOfDisk, OutputExists
+from bothways.training import state as state_module
+from bothways.training.loop import train
+from bothways.training.schedules import CosineDecay, LinearDecay
+
+KILL_POINTS = {
+    # point: updates done at the newest complete checkpoint
+    "before the first checkpoint": None,
+    "in an update": 6,
+    "in validation": 9,
+    "in the middle of a checkpoint": 5,
+    "before the older checkpoint is removed": 9,
+}
+
+
+class CrashError(Exception):
+    pass
+
+
+def crash_at(call):
+    def crash(now):
+        if now == call:
+            raise CrashError
+
+    return crash
+
+
+def comparable(path):
+    """The events of a log without what is measured by the clock."""
+    clock = {"seconds", "tokens_per_second"}
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in event.items() if k not in clock} for event in events if event["event"] != "resumed"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    toy = Toy(mlp(dropout=0.3))
+    record = train(toy, run_settings(), log=folder / "log.jsonl", checkpoints=folder / "checkpoints")
+    return record, weights_of(toy), comparable(folder / "log.jsonl")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A folder for each kill point, left by a process that got SIGKILL there."""
+    script, folder = Path(__file__).with_name("training_toys.py"), tmp_path_factory.mktemp("killed")
+    command = [sys.executable, str(script), "kill", str(folder), *KILL_POINTS]
+    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    assert finished.stdout.split() == [str(-signal.SIGKILL.value)] * len(KILL_POINTS)
+    return {point: folder / point for point in KILL_POINTS}
+
+
+@pytest.mark.parametrize("point", KILL_POINTS)
+def test_killed_by_sigkill_and_resumed_it_gives_the_same_bits(point, killed, uninterrupted):
+    record, weights, events = uninterrupted
+    checkpoints = killed[point] / "checkpoints"
+    toy = Toy(mlp(dropout=0.3))
+    resumed = train(toy, run_settings(), log=killed[point] / "log.jsonl", checkpoints=checkpoints, resume=True)
+    assert resumed.resumed_from == KILL_POINTS[point]
+    assert resumed.losses == record.losses
+    assert resumed.validations == record.validations
+    assert (resumed.updates, resumed.tokens, resumed.best_epoch) == (record.updates, record.tokens, record.best_epoch)
+    assert equal(weights_of(toy), weights)
+    assert comparable(killed[point] / "log.jsonl") == events
+    assert len(list(checkpoints.iterdir())) == 1  # no leftovers of the killed process either
+
+
+@pytest.mark.parametrize("call", range(2, 16))
+def test_resumes_exactly_from_every_update(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(state_module.os, "fsync", lambda _: None)  # slow, and nothing loses power here
+    whole, dying, resumed = (Toy(mlp(dropout=0.3), splits=(5, 3), scores=[0.3, 0.2, 0.1]) for _ in range(3))
+    every = settings(checkpoint_every_updates=1, schedule=CosineDecay())
+    expected = train(whole, every)
+    dying.on_loss = crash_at(2 * call)
+    with pytest.raises(CrashError):
+        train(dying, every, checkpoints=tmp_path)
+    resumed.validations = (call - 1) // 5
+    record = train(resumed, every, checkpoints=tmp_path, resume=True)
+    assert record.resumed_from == call - 1
+    assert record.losses == expected.losses
+    assert record.validations == expected.validations
+    assert equal(weights_of(resumed), weights_of(whole))
+
+
+def test_resuming_twice_and_resuming_a_finished_run_change_nothing(tmp_path, uninterrupted):
+    record, weights, _ = uninterrupted
+    for call in (8, 6):
+        dying = Toy(mlp(dropout=0.3), on_loss=crash_at(call))
+        with pytest.raises(CrashError):
+            train(dying, run_settings(), checkpoints=tmp_path, resume=True)
+    for resumed_from in (10, 15):
+        toy = Toy(mlp(dropout=0.3))
+        again = train(toy, run_settings(), checkpoints=tmp_path, resume=True)
+        assert again.resumed_from == resumed_from
+        assert again.losses == record.losses
+        assert equal(weights_of(toy), weights)
+    assert toy.loss_calls == 0
+
+
+def test_a_run_that_stopped_early_is_not_taken_up_again(tmp_path):
+    patient = settings(patience=1)
+    toy = Toy(scores=[0.9, 0.1])
+    train(toy, patient, checkpoints=tmp_path)
+    again = Toy(scores=[])
+    record = train(again, patient, checkpoints=tmp_path, resume=True)
+    assert record.stopped_early
+    assert again.loss_calls == 0
+    assert equal(weights_of(again), toy.seen[0])
+
+
+def test_a_run_without_validation_resumes_exactly(tmp_path):
+    whole, dying, resumed = (Unvalidated(mlp(dropout=0.3)) for _ in range(3))
+    expected = train(whole, settings())
+    dying.on_loss = crash_at(12)
+    with pytest.raises(CrashError):
+        train(dying, settings(), checkpoints=tmp_path)
+    assert train(resumed, settings(), checkpoints=tmp_path, resume=True).losses == expected.losses
+    assert equal(weights_of(resumed), weights_of(whole))
+
+
+def test_resuming_under_other_settings_names_each_difference(tmp_path):
+    train(Toy(), settings(), checkpoints=tmp_path)
+    other = settings(learning_rate=0.02, schedule=LinearDecay(floor=0.1))
+    with pytest.raises(InvalidInput) as caught:
+        train(Toy(), other, checkpoints=tmp_path, resume=True)
+    assert "settings.learning_rate was 0.01 and is now 0.02" in str(caught.value)
+    assert "settings.schedule.floor was 0.0 and is now 0.1" in str(caught.value)
+    assert "epochs" not in str(caught.value)
+
+
+def test_resuming_on_other_data_or_another_model_is_refused(tmp_path):
+    train(Toy(), settings(), checkpoints=tmp_path)
+    with pytest.raises(InvalidInput, match=r"identity\.order_seed was 3 and is now 4"):
+        train(Toy(order_seed=4), settings(), checkpoints=tmp_path, resume=True)
+    with pytest.raises(InvalidInput, match=r"identity\.updates_per_epoch was 5 and is now 10"):
+        train(Toy(splits=(4,)), settings(), checkpoints=tmp_path, resume=True)
+    with pytest.raises(IncompatibleWeights, match="weight"):
+        train(Toy(nn.Linear(6, 4)), settings(), checkpoints=tmp_path, resume=True)
+
+
+def test_an_earlier_run_is_not_overwritten_unasked(tmp_path):
+    train(Toy(), settings(epochs=1), checkpoints=tmp_path)
+    with pytest.raises(OutputExists, match="checkpoints of an earlier run"):
+        train(Toy(), settings(epochs=1), checkpoints=tmp_path)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_and_the_best_weights(tmp_path, monkeypatch, uninterrupted):
+    real, calls = os.fsync, []
+
+    def full(handle):
+        calls.append(handle)
+        if len(calls) > 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(state_module.os, "fsync", full)
+    toy = Toy(mlp(dropout=0.3))
+    with pytest.raises(OutOfDisk):
+        train(toy, run_settings(), checkpoints=tmp_path)
+    assert equal(weights_of(toy), toy.seen[0])
+    assert len(list(tmp_path.iterdir())) == 1
+    monkeypatch.undo()
+    record = train(Toy(mlp(dropout=0.3)), run_settings(), checkpoints=tmp_path, resume=True)
+    assert record.resumed_from == 5
+    assert record.losses == uninterrupted[0].losses
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs the device that is always full")
+def test_a_full_disk_under_the_log_is_reported():
+    with pytest.raises(OutOfDisk, match="training log"):
+        train(Toy(), settings(), log=Path("/dev/full"))
+
+
+@pytest.mark.parametrize("name", ["state.json", "weights.safetensors", "optimizer.safetensors", "best.safetensors"])
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_a_damaged_checkpoint_is_reported(tmp_path, name, damage):
+    train(Toy(), settings(epochs=1), checkpoints=tmp_path)
+    path = next(tmp_path.glob("checkpoint-*")) / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(CorruptCheckpoint, match="checkpoint-"):
+        train(Toy(), settings(epochs=1), checkpoints=tmp_path, resume=True)
+
+
+def test_tied_weights_and_buffers_are_kept(tmp_path):
+    def tied():
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            module = nn.Sequential(
+                nn.Linear(6, 6), nn.Dropout(0.2), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+            )
+        module[2].weight = module[0].weight
+        return module
+
+    whole, dying, resumed = (Toy(tied()) for _ in range(3))
+    expected = train(whole, settings())
+    dying.on_loss = crash_at(12)
+    with pytest.raises(CrashError):
+        train(dying, settings(), checkpoints=tmp_path)
+    assert train(resumed, settings(), checkpoints=tmp_path, resume=True).losses == expected.losses
+    assert equal(weights_of(resumed), weights_of(whole))
+    assert resumed.module[2].weight is resumed.module[0].weight
+
+
+def test_only_json_and_safetensors_are_written(tmp_path):
+    train(Toy(), settings(epochs=2), checkpoints=tmp_path)
+    (folder,) = tmp_path.iterdir()
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"state.json", "weights.safetensors", "optimizer.safetensors", "best.safetensors"}

@@ -1,0 +1,157 @@
+"""A small objective for the tests of the training loop; as a script, runs that come to a bad end.
+
+``training_toys.py interrupt FOLDER`` trains until SIGINT; ``training_toys.py kill FOLDER POINT...`` trains in one
+process for each point, which gets SIGKILL there. Checkpoints and log.jsonl go to FOLDER or FOLDER/POINT.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from bothways.training import state as state_module
+from bothways.training.loop import train
+from bothways.training.objective import MicroBatch, Update, Validation
+from bothways.training.settings import TrainingSettings
+
+Rows = Tensor  # indices into the data
+EXAMPLES, WIDTH = 40, 6
+
+
+def mlp(dropout: float = 0.0) -> nn.Sequential:
+    """The same initial weights each time, whatever the global generator."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        return nn.Sequential(nn.Linear(WIDTH, 16), nn.LayerNorm(16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 3))
+
+
+@dataclass
+class Toy:
+    """Classification of random points; ``splits`` are the micro-batch sizes of an update."""
+
+    module: nn.Module = field(default_factory=mlp)
+    splits: Sequence[int] = (8,)
+    scores: Sequence[float] | None = None
+    order_seed: int = 3
+    on_loss: Callable[[int], None] = lambda _: None
+    on_validate: Callable[[int], None] = lambda _: None
+    loss_calls: int = 0
+    validations: int = 0
+    seen: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.points = torch.randn(EXAMPLES, WIDTH, generator=generator)
+        self.labels = torch.randint(0, 3, (EXAMPLES,), generator=generator)
+
+    @property
+    def identity(self) -> dict[str, int]:
+        return {"order_seed": self.order_seed}
+
+    def updates_per_epoch(self) -> int:
+        return EXAMPLES // sum(self.splits)
+
+    def updates(self, epoch: int, start: int) -> Iterator[Update[Rows]]:
+        order = torch.randperm(EXAMPLES, generator=torch.Generator().manual_seed(1000 * self.order_seed + epoch))
+        for rows in order.split(sum(self.splits))[start:]:
+            yield Update(tuple(MicroBatch(part, len(part), 10 * len(part)) for part in rows.split(list(self.splits))))
+
+    def loss(self, payload: Rows) -> Tensor:
+        self.loss_calls += 1
+        self.on_loss(self.loss_calls)
+        return nn.functional.cross_entropy(self.module(self.points[payload]), self.labels[payload], reduction="sum")
+
+    def validate(self) -> Validation | None:
+        assert not self.module.training
+        assert not torch.is_grad_enabled()
+        self.validations += 1
+        self.on_validate(self.validations)
+        self.seen.append({name: value.clone() for name, value in self.module.state_dict().items()})
+        if self.scores is None:
+            loss = float(nn.functional.cross_entropy(self.module(self.points), self.labels))
+            return Validation({"loss": loss}, score=-loss)
+        return Validation({"scripted": 1.0}, score=self.scores[self.validations - 1])
+
+
+class Unvalidated(Toy):
+    """There is nothing to validate on."""
+
+    def validate(self) -> Validation | None:
+        return None
+
+
+def settings(**changes: object) -> TrainingSettings:
+    return TrainingSettings(**{"epochs": 3, "learning_rate": 0.01, "log_every_updates": 2, **changes})
+
+
+def run_settings() -> TrainingSettings:
+    """Of the runs that are killed: 15 updates, a checkpoint every third and after each epoch of 5."""
+    return settings(checkpoint_every_updates=3)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(kill_at: str, toy: Toy) -> None:
+    """Arrange for SIGKILL at one point of the run."""
+    if kill_at == "before the first checkpoint":
+        toy.on_loss = lambda call: kill() if call == 2 else None
+    elif kill_at == "in an update":
+        toy.on_loss = lambda call: kill() if call == 9 else None
+    elif kill_at == "in validation":
+        toy.on_validate = lambda call: kill() if call == 2 else None
+    elif kill_at == "in the middle of a checkpoint":
+        write, calls = state_module._write, [0]
+
+        def half(path: Path, content: bytes) -> None:
+            calls[0] += 1
+            if calls[0] == 10:
+                path.write_bytes(content[: len(content) // 2])
+                kill()
+            write(path, content)
+
+        state_module._write = half
+    elif kill_at == "before the older checkpoint is removed":
+        remove = shutil.rmtree
+        shutil.rmtree = lambda path: kill() if "checkpoint-00000003" in str(path) else remove(path)
+    else:
+        raise ValueError(kill_at)
+
+
+def run_until_interrupted(folder: Path) -> None:
+    toy = Toy(mlp(dropout=0.3), on_loss=lambda _: time.sleep(0.02))
+    record = train(toy, settings(epochs=1000), log=folder / "log.jsonl", checkpoints=folder / "checkpoints")
+    kept = toy.seen[record.best_epoch - 1]
+    restored = all(torch.equal(kept[name], value) for name, value in toy.module.state_dict().items())
+    print(f"interrupted={record.interrupted} restored={restored} updates={record.updates}")
+
+
+def run_until_killed(folder: Path, point: str) -> None:
+    toy = Toy(mlp(dropout=0.3))
+    arm(point, toy)
+    train(toy, run_settings(), log=folder / "log.jsonl", checkpoints=folder / "checkpoints")
+
+
+def main(what: str, folder: Path, *points: str) -> None:
+    torch.set_num_threads(1)
+    if what == "interrupt":
+        run_until_interrupted(folder)
+    for point in points:
+        child = os.fork()  # torch takes seconds to import: once for all
+        if child == 0:
+            run_until_killed(folder / point, point)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
