@@ -14,6 +14,7 @@ Each message says what was expected, what came, and what to do about it::
     ├── IncompatibleWeights     tensors missing, left over or of another shape
     ├── MissingOutput           an output that was not computed was asked for
     ├── NotFitted               a task was used before it was trained
+    ├── TrainingDiverged        a loss, gradient or score was not finite; the best weights so far were put back
     ├── NotCalibrated           calibrated probabilities asked of an uncalibrated model
     ├── OutOfMemory             with the batch budget that would fit
     ├── OutOfDisk               the output could not be written; nothing partial was left
@@ -69,6 +70,10 @@ class MissingOutput(BothwaysError):
 
 class NotFitted(BothwaysError):
     """A task model was asked for predictions before it had labels and a trained head."""
+
+
+class TrainingDiverged(BothwaysError):
+    """A loss, gradient or validation score was not finite; the model has its best weights so far."""
 
 
 class NotCalibrated(BothwaysError):

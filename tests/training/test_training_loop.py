@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from training_toys import Toy, Unvalidated, mlp, settings
 
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.training.loop import train
 from bothways.training.schedules import CosineDecay
 
@@ -133,7 +133,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_update_named_and_the_best_weig
                 toy.points.fill_(float("nan"))
 
     toy.on_loss = poison
-    with pytest.raises(InvalidInput, match=r"loss of update 13 is nan.*Lower the learning rate"):
+    with pytest.raises(TrainingDiverged, match=r"loss of update 13 is nan.*Lower the learning rate"):
         train(toy, settings())
     assert equal(weights_of(toy), toy.seen[1])
 
@@ -149,7 +149,7 @@ def test_a_run_that_diverges_before_any_validation_falls_back_to_the_start():
 
 def test_a_score_that_is_not_finite_is_refused():
     toy = Toy(scores=[0.5, float("nan")])
-    with pytest.raises(InvalidInput, match="validation score of epoch 2 is nan"):
+    with pytest.raises(TrainingDiverged, match="validation score of epoch 2 is nan"):
         train(toy, settings())
     assert equal(weights_of(toy), toy.seen[0])
 

@@ -12,7 +12,7 @@ from typing import Any, Generic
 
 import torch
 
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.progress import Progress, progress
 from bothways.training.interrupts import Interrupts
 from bothways.training.log import TrainingLog
@@ -52,8 +52,8 @@ def train(
         show_progress: Force the progress bar on or off; by default it shows on a terminal only.
 
     Raises:
-        InvalidInput: The objective or settings are unusable, a loss or score is not finite (the model then has its best
-            weights), or the checkpoint is of another run.
+        InvalidInput: The objective or settings are unusable, or the checkpoint is of another run.
+        TrainingDiverged: A loss, gradient or score is not finite; the model then has its best weights.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
         OutOfDisk: A checkpoint could not be written; the one before is intact.
         CorruptCheckpoint: The checkpoint to resume from is damaged.
@@ -206,7 +206,7 @@ class _Run(Generic[Payload]):
         """Take the losses off the device; on a divergence put the weights back first."""
         try:
             self.state.losses += [one.loss for one in self.meter.read()]
-        except InvalidInput:
+        except TrainingDiverged:
             restore_weights(self.module, self.kept)
             raise
 
@@ -233,7 +233,7 @@ class _Run(Generic[Payload]):
         epoch = state.epoch + 1
         if validation is not None:
             if not math.isfinite(validation.score):
-                raise InvalidInput(
+                raise TrainingDiverged(
                     f"the validation score of epoch {epoch} is {validation.score}: it must be a finite number, for "
                     "the best epoch is chosen by it. Look at the metrics and the validation data."
                 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bothways.errors import InvalidInput
+from bothways.errors import TrainingDiverged
 from bothways.training.step import Step
 
 
@@ -39,7 +39,7 @@ class Meter:
         """The updates since the last reading; one synchronisation with the device for all of them.
 
         Raises:
-            InvalidInput: A loss or gradient is not finite.
+            TrainingDiverged: A loss or gradient is not finite.
         """
         if not self._unread:
             return []
@@ -87,7 +87,7 @@ class Meter:
 def _check_finite(one: Measured) -> None:
     for name, value in (("loss", one.loss), ("gradient norm", one.gradient_norm)):
         if not math.isfinite(value):
-            raise InvalidInput(
+            raise TrainingDiverged(
                 f"the {name} of update {one.update} is {value} (learning rate {one.learning_rate:g}): training "
                 "diverged, and the model was set back to its best weights. Lower the learning rate, lengthen the "
                 "warm-up or clip harder (max_gradient_norm); if it is update 1, look for bad values in the data."
