@@ -20,6 +20,7 @@ from bothways.training.meter import Meter
 from bothways.training.objective import Objective, Payload, Update
 from bothways.training.optimizers import NamedAdamW
 from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
+from bothways.training.rows import sparse_tables
 from bothways.training.seeding import RandomState, seeded
 from bothways.training.settings import TrainingSettings
 from bothways.training.state import Checkpoint, CheckpointFolder, RunState, check_conditions
@@ -64,6 +65,7 @@ def train(
     folder = None if checkpoints is None else CheckpointFolder(checkpoints, resume=resume)
     with ExitStack() as stack:
         stack.enter_context(seeded(settings.seed))
+        stack.enter_context(sparse_tables(objective.module))
         run = _Run(objective, settings, folder, stack.enter_context(Interrupts()))
         resumed_from = run.resume() if resume else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))

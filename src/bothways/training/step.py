@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bothways.errors import InvalidInput
 from bothways.training.objective import Objective, Payload, Update
-from bothways.training.optimizers import NamedAdamW, clip_gradients
+from bothways.training.optimizers import NamedAdamW
 from bothways.training.schedules import rate_fraction, warmup_updates
 from bothways.training.settings import TrainingSettings
 
@@ -65,7 +65,7 @@ class Stepper:
             settings.schedule, done, warmup=self._warmup, total=self._total
         )
         loss = self._backward(objective, update, weight)
-        gradient_norm = clip_gradients(self._optimizer.parameters, settings.max_gradient_norm)
+        gradient_norm = self._optimizer.clip(settings.max_gradient_norm)
         self._optimizer.step(learning_rate)
         return Step(done + 1, loss, gradient_norm, learning_rate, weight, update.tokens)
 
