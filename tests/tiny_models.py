@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import models, pre_tokenizers, processors
 
-from bothways.encoder import Encoder
+from bothways.encoder import Encoder, Pooler
 from bothways.families import FAMILIES
 from bothways.families.weight_map import write_weights
 
@@ -135,9 +135,16 @@ def write_tokenizer(folder, model_type):
 
 
 def write_checkpoint(folder, model_type="bert", seed=0):
-    """A tiny bare-encoder checkpoint, written without this package's writer; returns its tensors by stored name."""
+    """Write a tiny checkpoint, with a pooler where the family trained one, and return its tensors by stored name.
+
+    Only the names come from this package; the files are written with ``json`` and ``safetensors`` alone.
+    """
     family, config = FAMILIES[model_type], tiny_config(model_type)
-    tensors = write_weights(family.rows, config, tiny_encoder(model_type, seed).state_dict())
+    weights = tiny_encoder(model_type, seed).state_dict()
+    if family.pooler_training is not None:
+        pooler = scramble(Pooler(config), seed + 1)
+        weights |= {f"pooler.{name}": value for name, value in pooler.state_dict().items()}
+    tensors = write_weights(family.rows, config, weights)
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"model_type": model_type, "architectures": [family.base_architecture], **TINY[model_type]}
     (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")

@@ -9,6 +9,7 @@ pytest.importorskip("transformers", reason="the oracle is not installed: pip ins
 def saved(tmp_path_factory):
     """A factory: a model of transformers and the folder that it saved itself into, made once for each kind."""
     from oracles import tiny_oracle
+
     from tiny_models import write_tokenizer
 
     made = {}

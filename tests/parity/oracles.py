@@ -2,9 +2,9 @@
 
 import torch
 import transformers
-from tiny_models import TINY, scramble
 
 from bothways.encoder.config import SharedGroups
+from tiny_models import TINY, scramble
 
 AUTO = {
     "encoder": transformers.AutoModel,
@@ -61,9 +61,7 @@ def difference(ours, theirs):
 
 def opened(model_class, folder, **options):
     """A model that transformers opens from a folder, which must have exactly the tensors that it looks for."""
-    model, info = model_class.from_pretrained(
-        folder, output_loading_info=True, attn_implementation="eager", **options
-    )
+    model, info = model_class.from_pretrained(folder, output_loading_info=True, attn_implementation="eager", **options)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     return model.eval()
 

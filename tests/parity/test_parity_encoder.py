@@ -3,13 +3,13 @@
 import pytest
 import torch
 from oracles import call, counts_positions_itself, difference, layer_steps, oracle, real, relative_difference
-from tiny_models import TINY, every_family, padded, random_ids, random_types, tiny_config
 
 from bothways.checkpoints import open_checkpoint, pretrained
 from bothways.checkpoints.checkpoint import Checkpoint
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights
 from bothways.packing import pack, unpad
+from tiny_models import TINY, every_family, padded, random_ids, random_types, tiny_config
 
 TOLERANCE = 1e-5
 backends = pytest.mark.parametrize("backend", ["reference", "sdpa"])

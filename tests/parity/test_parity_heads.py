@@ -3,10 +3,10 @@
 import pytest
 import torch
 from oracles import CLASSES, call, difference, real
-from tiny_models import TINY, every_family, padded, random_ids
 
 from bothways.checkpoints import open_checkpoint
 from bothways.packing import unpad
+from tiny_models import TINY, every_family, padded, random_ids
 
 LENGTHS = (1, 6, 6, 11)
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 import transformers
 from oracles import AUTO, CLASSES, call, difference, opened, real
-from tiny_models import TINY, every_family, padded, random_ids
 
 from bothways.checkpoints import load, open_checkpoint
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
@@ -12,6 +11,7 @@ from bothways.encoder import Encoder, Pooler
 from bothways.families import FAMILIES
 from bothways.families.weight_map import Ignored, expand, read_weights, write_weights
 from bothways.packing import unpad
+from tiny_models import TINY, every_family, padded, random_ids
 
 
 @pytest.fixture
@@ -55,9 +55,7 @@ def test_a_saved_encoder_opens_here_with_the_same_tensors(saved, model_type, tmp
 def test_a_saved_configuration_names_the_precision_of_the_saved_weights(saved, stored, dtype, tmp_path):
     model = AUTO["encoder"].from_pretrained(saved("bert", "encoder")[1], dtype=getattr(torch, stored))
     model.save_pretrained(tmp_path / "stored")
-    (tmp_path / "stored" / "tokenizer.json").write_bytes(
-        (saved("bert", "encoder")[1] / "tokenizer.json").read_bytes()
-    )
+    (tmp_path / "stored" / "tokenizer.json").write_bytes((saved("bert", "encoder")[1] / "tokenizer.json").read_bytes())
     load(tmp_path / "stored", device="cpu", dtype=dtype).save(tmp_path / "saved")
     assert opened(AUTO["encoder"], tmp_path / "saved").dtype == getattr(torch, dtype)
 
@@ -92,14 +90,18 @@ def test_tensors_read_and_written_again_are_the_same_under_the_same_names(saved,
     stored = model.state_dict()
     written = write_weights(family.rows, config, read_weights(family.rows, config, stored, prefix), prefix)
     written |= write_weights(head, config, read_weights(head, config, stored))
-    ignored = {name for rows, before in ((family.rows, prefix), (head, "")) for name in ignored_names(rows, config, before)}
+    ignored = {
+        name for rows, before in ((family.rows, prefix), (head, "")) for name in ignored_names(rows, config, before)
+    }
     assert set(written) == set(stored) - ignored
     for name, value in written.items():
         assert torch.equal(value, stored[name]), name
 
 
 def ignored_names(rows, config, prefix):
-    return {name for row in expand([row for row in rows if isinstance(row, Ignored)], config, prefix) for name in row.theirs}
+    return {
+        name for row in expand([row for row in rows if isinstance(row, Ignored)], config, prefix) for name in row.theirs
+    }
 
 
 @every_family

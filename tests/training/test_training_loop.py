@@ -142,7 +142,7 @@ def test_a_run_that_diverges_before_any_validation_falls_back_to_the_start():
     toy = Toy()
     toy.points.fill_(float("inf"))
     before = weights_of(toy)
-    with pytest.raises(InvalidInput, match="update 1 "):
+    with pytest.raises(TrainingDiverged, match="update 1 "):
         train(toy, settings())
     assert equal(weights_of(toy), before)
 

@@ -34,7 +34,11 @@ def _scan(path: Path) -> None:
         from picklescan.scanner import scan_file_path
     except ImportError as error:
         raise MissingDependency.of("picklescan", extra="unsafe", purpose="reading a pickled checkpoint") from error
-    result = scan_file_path(str(path))
+    try:
+        result = scan_file_path(str(path))
+    # The scanner lets out whatever its parsers of archives and pickles meet with in a broken file.
+    except Exception as error:
+        raise CorruptCheckpoint(f"{str(path)!r} cannot be scanned for code, so it was not read: {error}.") from error
     if result.scan_err:
         raise UnsafeCheckpoint(f"{str(path)!r} could not be scanned for code, so it was not read.")
     if result.issues_count or result.infected_files:

@@ -79,12 +79,13 @@ class PretrainedEncoder:
         Raises:
             InvalidInput: Both or neither of texts and ids are given, or ids that the model does not have.
             TextTooLong: A text or row is longer than the model reads.
-            DeviceMismatch: The ids lie on another device than the model.
+            DeviceMismatch: One of the tensors lies on another device than the model.
         """
         if (texts is None) is (input_ids is None):
             raise InvalidInput("call the encoder with either texts or input_ids, not with both or neither.")
         if input_ids is not None:
-            packed = self._checked(unpad(input_ids, attention_mask, token_type_ids), input_ids.device)
+            self._check_devices(input_ids, attention_mask, token_type_ids)
+            packed = self._checked(unpad(input_ids, attention_mask, token_type_ids))
             rows, dropped = tuple(range(len(packed.lengths))), (0,) * len(packed.lengths)
         else:
             packed, rows, dropped = self._tokenized([texts] if isinstance(texts, str) else texts or (), on_overflow)
@@ -120,11 +121,15 @@ class PretrainedEncoder:
         packed = pack([window.ids for window in windows], [window.types for window in windows], self.device)
         return packed, rows, tuple(text.dropped_tokens for text in encoded)
 
-    def _checked(self, packed: Packed, device: torch.device) -> Packed:
-        if device != self.device:
-            raise DeviceMismatch(
-                f"input_ids are on {device}, but the model is on {self.device}: move one to the other."
-            )
+    def _check_devices(self, *inputs: Tensor | None) -> None:
+        for name, value in zip(("input_ids", "attention_mask", "token_type_ids"), inputs, strict=True):
+            if value is not None and value.device != self.device:
+                raise DeviceMismatch(
+                    f"{name} must be on the device of the model, {self.device}, but it is on {value.device}: "
+                    "move one to the other."
+                )
+
+    def _checked(self, packed: Packed) -> Packed:
         limit = self.config.max_length
         if limit is not None and packed.max_length > limit:
             raise TextTooLong(

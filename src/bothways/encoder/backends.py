@@ -90,9 +90,12 @@ class SDPA:
     def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
         """Context of every token, (T, N, D)."""
         heads, width = qkv_T3ND.shape[2:]
+        runs = list(runs_of_equal_length(bounds.lengths))
         contexts = []
-        for start, end, length in runs_of_equal_length(bounds.lengths):
-            q_BNnD, k_BNnD, v_BNnD = qkv_T3ND[start:end].view(-1, length, 3, heads, width).permute(2, 0, 3, 1, 4)
+        # One split, not a slice for each run: the backward of a slice fills a gradient of the whole batch.
+        parts = qkv_T3ND.split_with_sizes([end - start for start, end, _ in runs])
+        for part_T3ND, (start, end, length) in zip(parts, runs, strict=True):
+            q_BNnD, k_BNnD, v_BNnD = part_T3ND.view(-1, length, 3, heads, width).permute(2, 0, 3, 1, 4)
             context_BNnD = F.scaled_dot_product_attention(q_BNnD, k_BNnD, v_BNnD, dropout_p=dropout)
             contexts.append(context_BNnD.transpose(1, 2).reshape(end - start, heads, width))
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts)

@@ -86,7 +86,7 @@ def read_weights(
         if len({part.shape for part in parts}) > 1:
             shapes = ", ".join(f"{name} {tuple(part.shape)}" for name, part in zip(mapped.theirs, parts, strict=True))
             raise IncompatibleWeights(f"the parts of {mapped.ours} must have the same shape, but they are: {shapes}.")
-        ours[mapped.ours] = torch.cat([torch.atleast_1d(part) for part in parts])
+        ours[mapped.ours] = torch.cat([part.reshape(part.shape or (1,)) for part in parts])
     return ours
 
 
