@@ -234,10 +234,10 @@ def write_results(name: str, options: Options, figures: Mapping[str, Any], markd
     title = f"# {name}, {about['date'][:10]}"
     text = "\n\n".join([title, describe(about), markdown]) + "\n"
     with new_file(options.output / f"{stem}.json") as stream:
-        stream.write(json.dumps({"environment": about, **figures}, indent=1, default=_plain) + "\n")  # type: ignore[call-overload]
+        stream.write(json.dumps({"environment": about, **figures}, indent=1, default=_plain) + "\n")
     path = options.output / f"{stem}.md"
     with new_file(path) as stream:
-        stream.write(text)  # type: ignore[call-overload]
+        stream.write(text)
     print(text)
     say(f"wrote {path} and its .json")
     return path

@@ -44,7 +44,7 @@ def run(options: Options) -> Path:
         say(f"{number} of {len(plan)}: {key}: training")
         entries[key] = {"dataset": dataset, "seed": seed, "side": side, **_single(dataset, seed, side, options)}
         with new_file(kept) as stream:
-            stream.write(json.dumps(entries, indent=1) + "\n")  # type: ignore[call-overload]
+            stream.write(json.dumps(entries, indent=1) + "\n")
         say(f"{number} of {len(plan)}: test accuracy {entries[key]['accuracy']:.4f}, ECE {entries[key]['ece']:.4f}")
     runs = [entries[key] for key in plan]
     return write_results("quality", replace(options, rounds=0), {"runs": runs}, _table(runs, options))

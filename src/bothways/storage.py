@@ -9,17 +9,27 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Literal, overload
 
-from bothways.errors import OutOfDisk, OutputExists
+from bothways.errors import InvalidInput, OutOfDisk, OutputExists
+
+
+@overload
+def new_file(
+    path: str | os.PathLike[str], *, overwrite: bool = ..., binary: Literal[False] = ...
+) -> AbstractContextManager[IO[str]]: ...
+
+
+@overload
+def new_file(
+    path: str | os.PathLike[str], *, overwrite: bool = ..., binary: Literal[True]
+) -> AbstractContextManager[IO[bytes]]: ...
 
 
 @contextmanager
-def new_file(
-    path: str | os.PathLike[str], *, overwrite: bool = True, binary: bool = False
-) -> Iterator[IO[str] | IO[bytes]]:
+def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bool = False) -> Iterator[IO[Any]]:
     """Open a file for writing that replaces ``path`` only when the block ends well.
 
     Args:
@@ -29,6 +39,7 @@ def new_file(
 
     Raises:
         OutputExists: ``path`` exists and ``overwrite`` is false.
+        InvalidInput: The folder may not be written to.
         OutOfDisk: The disk is full; nothing was left behind.
     """
     target = Path(path)
@@ -39,8 +50,8 @@ def new_file(
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         temporary = Path(name)
         try:
-            stream: IO[str] | IO[bytes]
-            stream = os.fdopen(handle, "wb") if binary else os.fdopen(handle, "w", encoding="utf-8", newline="")
+            mode, encoding, newline = ("wb", None, None) if binary else ("w", "utf-8", "")
+            stream: IO[Any] = os.fdopen(handle, mode, encoding=encoding, newline=newline)
             with stream:
                 yield stream
                 stream.flush()
@@ -108,6 +119,11 @@ def _disk_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and _is_beside(error.filename, target):
+            raise InvalidInput(
+                f"the output {str(target)!r} cannot be written: {error.strerror}. Choose another path or check the "
+                "permissions of its folder."
+            ) from error
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OutOfDisk(
                 f"no space left on the disk of {target}: the unfinished output was removed. "
@@ -119,6 +135,11 @@ def _disk_errors(target: Path) -> Iterator[None]:
 def _already_there(target: Path) -> str:
     kind = "folder" if target.is_dir() else "file"
     return f"the output {kind} {str(target)!r} already exists. Choose another path, or ask for it to be overwritten."
+
+
+def _is_beside(name: object, target: Path) -> bool:
+    """Whether a path that an operating system error names lies where the output goes."""
+    return isinstance(name, str) and target.parent in (Path(name), *Path(name).parents)
 
 
 def _umask() -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Literal, cast, get_args
+from typing import IO, Literal, get_args
 
 import numpy as np
 
@@ -75,12 +75,12 @@ def _output(target: str | Path, *, overwrite: bool) -> Iterator[IO[str]]:
     elif is_gzip_name(str(target)):
         with new_file(target, overwrite=overwrite, binary=True) as raw:
             # No time and no name in the header, so that the bytes depend on the rows alone.
-            packed = gzip.GzipFile(filename="", fileobj=cast("IO[bytes]", raw), mode="wb", mtime=0)
+            packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
             with io.TextIOWrapper(packed, encoding="utf-8", newline="") as stream:
                 yield stream
     else:
         with new_file(target, overwrite=overwrite) as plain:
-            yield cast("IO[str]", plain)
+            yield plain
 
 
 @contextmanager

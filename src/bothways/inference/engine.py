@@ -22,7 +22,7 @@ from bothways.inference.batching import by_token_budget
 from bothways.packing import Packed, pack
 from bothways.progress import progress
 from bothways.text import EncodedText, Overflow, TextTokenizer, Window
-from bothways.text.texts import Text
+from bothways.text.texts import Text, check_text
 
 # On a CPU a batch should stay near the caches; a GPU wants to be filled.
 CPU_TOKENS = 2048
@@ -40,6 +40,9 @@ class Reading:
         tokens: Token budget of a batch; None for what suits the device.
         block_texts: Texts that are read ahead at once.
         block_characters: And characters.
+
+    Raises:
+        InvalidInput: The token budget or the size of a block is below 1.
     """
 
     max_length: int
@@ -48,6 +51,12 @@ class Reading:
     tokens: int | None = None
     block_texts: int = 1024
     block_characters: int = 4_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "block_texts", "block_characters"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidInput(f"{name} must be at least 1, but it is {value}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +121,9 @@ class InferenceEngine:
         block: list[Text] = []
         characters = 0
         for index, text in enumerate(texts):
-            _refuse_empty(index, text)
+            _check(index, text)
             block.append(text)
-            characters += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+            characters += sum(map(len, _parts(text)))
             if len(block) == self.reading.block_texts or characters >= self.reading.block_characters:
                 yield block
                 block, characters = [], 0
@@ -150,7 +159,7 @@ class InferenceEngine:
         windows = [window for text in encoded for window in text.windows]
         lengths = [len(window.ids) for window in windows]
         rows: list[NDArray[np.float32] | None] = [None] * len(windows)
-        for batch in by_token_budget(lengths, self.tokens):
+        for batch in self._batches(lengths):
             answers_BK = self._forward([windows[index] for index in batch])
             for index, answer_K in zip(batch, answers_BK, strict=True):
                 rows[index] = answer_K
@@ -160,6 +169,12 @@ class InferenceEngine:
             rows_WK = np.stack([row for row in rows[start:end] if row is not None])
             yield TextRows(rows_WK, tuple(lengths[start:end]), text.dropped_tokens)
             start = end
+
+    def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
+        """Batches within the budget of the moment, which shrinks when memory runs out."""
+        for planned in by_token_budget(lengths, self.tokens):
+            for part in by_token_budget([lengths[index] for index in planned], self.tokens):
+                yield [planned[index] for index in part]
 
     def _forward(self, windows: list[Window]) -> NDArray[np.float32]:
         """Compute a batch; where it does not fit into memory, its halves, and smaller batches from then on."""
@@ -176,18 +191,19 @@ class InferenceEngine:
                     f"a single window of {packed.max_length} tokens does not fit into the memory of {self.device}. "
                     f"Choose a smaller max_length (now {self.reading.max_length}), a smaller dtype or another device."
                 ) from error
-        self.tokens = max(1, min(self.tokens, sum(packed.lengths)) // 2)
+        self.tokens = min(self.tokens, sum(packed.lengths) // 2)
         middle = len(windows) // 2
         return np.concatenate([self._forward(windows[:middle]), self._forward(windows[middle:])])
 
 
-def _refuse_empty(index: int, text: object) -> None:
-    parts = text if isinstance(text, tuple) else (text,)
-    for part in parts:
-        if not isinstance(part, str):
-            raise InvalidInput(f"text {index} must be a string or a pair of strings, but it is {type(part).__name__}.")
-        if not part.strip():
-            raise InvalidInput(f"text {index} is empty or only white space: drop it or fill it in.")
+def _check(index: int, text: Text) -> None:
+    check_text(index, text)
+    if not all(part.strip() for part in _parts(text)):
+        raise InvalidInput(f"text {index} is empty or only white space: drop it or fill it in.")
+
+
+def _parts(text: Text) -> tuple[str, ...]:
+    return (text,) if isinstance(text, str) else text
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

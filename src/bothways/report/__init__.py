@@ -7,6 +7,7 @@ from bothways.report.curves import Bar, TrainLoss, ValidationScore, bars, learni
 from bothways.report.matrices import attention_map, attention_pair, confusion_matrix
 from bothways.report.page import (
     Block,
+    Code,
     Fact,
     Figure,
     KeyFigure,
@@ -25,6 +26,7 @@ from bothways.report.reliability import reliability_diagram
 __all__ = [
     "Bar",
     "Block",
+    "Code",
     "Fact",
     "Figure",
     "KeyFigure",

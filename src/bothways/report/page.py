@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
-from typing import IO, TypeAlias, assert_never, cast
+from typing import TypeAlias, assert_never
 
 from bothways.errors import InvalidInput
 from bothways.report.characters import printable, storable
@@ -97,7 +97,15 @@ class TextList:
     caption: str = ""
 
 
-Block: TypeAlias = Paragraph | Table | Figure | KeyFigures | TextList
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines to be typed or read as they are, such as commands."""
+
+    lines: tuple[str, ...]
+    caption: str = ""
+
+
+Block: TypeAlias = Paragraph | Table | Figure | KeyFigures | TextList | Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,7 @@ def write(page: Page, path: str | os.PathLike[str], *, overwrite: bool = True) -
     """
     document = render(page).encode()
     with new_file(path, overwrite=overwrite, binary=True) as stream:
-        cast("IO[bytes]", stream).write(document)
+        stream.write(document)
 
 
 def render(page: Page) -> str:
@@ -193,6 +201,8 @@ def _block(block: Block, numbers: _Numbers) -> str:
             return '<dl class="key">\n' + "\n".join(map(_key_figure, figures)) + "\n</dl>"
         case TextList():
             return _text_list(block)
+        case Code():
+            return _code(block)
         case _:
             assert_never(block)
 
@@ -250,6 +260,12 @@ def _text_list(block: TextList) -> str:
     listed = f"<ol>\n{items}\n</ol>" if items else "<p>None.</p>"
     caption = f'<p class="caption">{_text(block.caption)}</p>\n' if block.caption else ""
     return f'<div class="texts">\n{caption}{listed}\n</div>'
+
+
+def _code(block: Code) -> str:
+    caption = f'<p class="caption">{_text(block.caption)}</p>\n' if block.caption else ""
+    lines = "\n".join(map(_text, block.lines))
+    return f'<div class="code">\n{caption}<pre tabindex="0"><code>{lines}</code></pre>\n</div>'
 
 
 def _text_item(item: TextItem) -> str:

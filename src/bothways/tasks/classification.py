@@ -4,6 +4,7 @@ Shapes: N texts, W windows of one text, C outputs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, overload
 
@@ -14,7 +15,7 @@ from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint,
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import WindowStore
-from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, NotFitted
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.storage import new_folder
@@ -23,11 +24,13 @@ from bothways.tasks.objective import LabelledWindows, SequenceModel, SequenceObj
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.splits import hold_out
+from bothways.tasks.stored import stored_length, stored_overflow, stored_temperature
 from bothways.tasks.targets import (
     Logits,
     Report,
     Target,
     TargetKind,
+    Truth,
     converter,
     stored_target,
     target_of,
@@ -91,21 +94,22 @@ class TextClassifier:
 
         Raises:
             InvalidInput: A setting is out of range, or a trained head's labels are not known.
+            CorruptCheckpoint: A file is damaged.
         """
         checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
         model = pretrained(checkpoint, device=device, dtype=dtype)
         extras = checkpoint.extras
         limit = model.config.max_length or 512
-        stored_length, stored_overflow = extras.get("max_length"), extras.get("on_overflow")
-        length = max_length or (stored_length if isinstance(stored_length, int) else limit)
-        if not 1 <= length <= limit:
-            raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, but it is {length}.")
-        overflow = check_overflow(on_overflow or stored_overflow or "window")
+        if max_length is not None and not 1 <= max_length <= limit:
+            raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, but it is {max_length}.")
+        length = max_length or stored_length(extras, limit) or limit
+        overflow = check_overflow(on_overflow or stored_overflow(extras) or "window")
         classifier = cls(checkpoint, model, length, overflow)
         classes = checkpoint.sequence_classes()
         if classes is not None:
-            classifier._open_head(stored_target(checkpoint.settings, labels, classes))
-            classifier.temperature = _temperature(extras)
+            ours = extras.get("task") == TASK
+            classifier._open_head(stored_target(checkpoint.settings, labels, classes, named=ours))
+            classifier.temperature = stored_temperature(extras)
             card = extras.get("card")
             classifier.card = dict(card) if isinstance(card, Mapping) else {}
         elif labels is not None:
@@ -152,7 +156,8 @@ class TextClassifier:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         fine = settings or FitSettings()
-        rate = learning_rate or (1e-4 if self.model.config.hidden <= 512 else 3e-5)
+        usual_rate = 1e-4 if self.model.config.hidden <= 512 else 3e-5
+        rate = usual_rate if learning_rate is None else learning_rate
         training_settings = fine.training(epochs, rate, seed, self.model.device)
         variant = converter(target)
         examples = read_examples(train_data, text=text, label=label, convert=variant.convert)
@@ -160,21 +165,22 @@ class TextClassifier:
             examples, held_out = hold_out(examples, 0.1, seed)
         else:
             held_out = read_examples(validation, text=text, label=label, convert=variant.convert)
-        self._start(target_of(target, examples), seed)
-        training, held = self._labelled(examples), self._labelled(held_out)
-        objective = SequenceObjective(
-            self._fitted(), self._target(), training, held, batch_size=batch_size, tokens=fine.tokens, seed=seed
-        )
-        record = train(
-            objective,
-            training_settings,
-            log=None if log is None else Path(log),
-            checkpoints=None if checkpoints is None else Path(checkpoints),
-            resume=resume,
-            show_progress=show_progress,
-        )
+        chosen = target_of(target, examples)
+        training, held = self._labelled(chosen, examples), self._labelled(chosen, held_out)
+        with self._started(chosen, seed) as module:
+            objective = SequenceObjective(
+                module, chosen, training, held, batch_size=batch_size, tokens=fine.tokens, seed=seed
+            )
+            record = train(
+                objective,
+                training_settings,
+                log=None if log is None else Path(log),
+                checkpoints=None if checkpoints is None else Path(checkpoints),
+                resume=resume,
+                show_progress=show_progress,
+            )
         logits_NC = predict_logits(self._fitted(), held.store, self._tokens())
-        self.temperature = self._target().fit_temperature(logits_NC, held.truth) if fine.calibrate else None  # type: ignore[arg-type]
+        self.temperature = self._target().fit_temperature(logits_NC, held.truth) if fine.calibrate else None
         self.card = _card(self, record, len(examples), len(held_out), validation is None)
         return record
 
@@ -248,11 +254,11 @@ class TextClassifier:
         text: str | tuple[str, ...] = "text",
         label: str = "label",
         show_progress: bool | None = None,
-    ) -> tuple[Logits, np.ndarray[Any, np.dtype[Any]]]:
+    ) -> tuple[Logits, Truth]:
         """Uncalibrated logits (N, C) of labelled texts, and their encoded labels."""
         target = self._target()
         examples = read_examples(data, text=text, label=label, convert=target.convert)
-        truth = target.encode(examples)  # type: ignore[arg-type]
+        truth = target.encode(examples)
         texts = (example.text for example in examples)
         rows = [_merged(answer) for answer in self._run(texts, "evaluating", len(examples), show_progress)]
         return np.stack(rows), truth
@@ -260,7 +266,7 @@ class TextClassifier:
     def report(
         self,
         logits_NC: Logits,
-        truth: np.ndarray[Any, np.dtype[Any]],
+        truth: Truth,
         *,
         calibrated: bool = True,
         resamples: int = 1000,
@@ -306,18 +312,25 @@ class TextClassifier:
         )
         return engine.run(texts, total=total, description=description, show_progress=show_progress)
 
-    def _labelled(self, examples: Sequence[Example[Any]]) -> LabelledWindows:
+    def _labelled(self, target: Target, examples: Sequence[Example[Any]]) -> LabelledWindows:
         encoded = self.model.tokenizer.encode(
             [example.text for example in examples], max_length=self.max_length, on_overflow=self.on_overflow
         )
-        return LabelledWindows(WindowStore.of(encoded), self._target().encode(examples))
+        return LabelledWindows(WindowStore.of(encoded), target.encode(examples))
 
-    def _start(self, target: Target, seed: int) -> None:
+    @contextmanager
+    def _started(self, target: Target, seed: int) -> Iterator[SequenceModel]:
         """Take ``target`` up: continue with the trained head where it is the same, else begin a new one."""
-        if self.target == target and self._module is not None:
-            return
-        with seeded(seed):
-            self._open_head(target)
+        before = self._module, self.target, self.temperature
+        if self.target != target or self._module is None:
+            with seeded(seed):
+                self._open_head(target)
+        try:
+            yield self._fitted()
+        except (InvalidInput, CorruptCheckpoint, IncompatibleWeights):
+            # Raised before anything was trained: a new head must not pass for a trained one.
+            self._module, self.target, self.temperature = before
+            raise
 
     def _open_head(self, target: Target) -> None:
         head = self._checkpoint.build_sequence_head(target.outputs)
@@ -345,13 +358,6 @@ def _merged(answer: TextRows) -> Logits:
     lengths_W = np.asarray(answer.lengths)
     logits_1C = merge_windows(answer.rows_WK, lengths_W, np.zeros(len(lengths_W), dtype=np.int64))
     return logits_1C.reshape(-1)
-
-
-def _temperature(extras: Mapping[str, object]) -> float | None:
-    stored = extras.get("temperature")
-    if stored is None or (isinstance(stored, int | float) and stored > 0):
-        return stored
-    raise CorruptCheckpoint(f"bothways.json must give the temperature as a positive number, but it is {stored!r}.")
 
 
 def _card(

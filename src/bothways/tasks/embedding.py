@@ -4,7 +4,6 @@ Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,46 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.checkpoints import PretrainedEncoder, fingerprint, load
-from bothways.checkpoints.files import read_json
-from bothways.checkpoints.save import encoder_tensors, write_json, write_model
+from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
+from bothways.checkpoints.save import encoder_tensors, write_model
 from bothways.encoder import Pooler
 from bothways.errors import InvalidInput
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.packing import Packed
 from bothways.storage import new_folder
 from bothways.tasks.pooling import Pooling, check_pooling, pool
+from bothways.tasks.sentence_layout import EmbeddingSettings, read_settings, settings_to_store, write_sentence_layout
 from bothways.text import Overflow, check_overflow
 
 Vectors = NDArray[np.float32]
-
-# What the ecosystem's sentence embedders call the ways of pooling in 1_Pooling/config.json.
-POOLING_KEYS: dict[Pooling, str] = {
-    "mean": "pooling_mode_mean_tokens",
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "weighted_mean": "pooling_mode_weightedmean_tokens",
-    "mean_sqrt_length": "pooling_mode_mean_sqrt_len_tokens",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingSettings:
-    """How texts become vectors.
-
-    Attributes:
-        pooling: From token states to one vector.
-        unit_length: Whether vectors are scaled to length 1, so that their inner product is the cosine.
-        dimensions: Leading dimensions kept; all when None.
-        max_length: Most tokens in a window, special ones included.
-        on_overflow: What becomes of longer texts.
-    """
-
-    pooling: Pooling
-    unit_length: bool
-    dimensions: int | None
-    max_length: int
-    on_overflow: Overflow
 
 
 class SentenceEmbedder:
@@ -72,41 +43,50 @@ class SentenceEmbedder:
         name_or_path: str | Path,
         *,
         pooling: Pooling | None = None,
-        unit_length: bool = True,
+        unit_length: bool | None = None,
         dimensions: int | None = None,
         max_length: int | None = None,
-        on_overflow: Overflow = "window",
+        on_overflow: Overflow | None = None,
         revision: str | None = None,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "float32",
         download: bool = False,
+        allow_pickle: bool = False,
     ) -> "SentenceEmbedder":
-        """Load an encoder as an embedder.
+        """Load an encoder as an embedder. What is left out is as the checkpoint says.
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
-            pooling: What the checkpoint says, or the mean, when left out.
-            unit_length: Scale vectors to length 1.
+            pooling: The mean where the checkpoint does not say.
+            unit_length: Scale vectors to length 1, as is done unless an embedder was saved here without.
             dimensions: Keep this many leading dimensions, for models trained to allow it.
-            max_length: Most tokens read at once; what the checkpoint says when left out.
+            max_length: Most tokens read at once; as many as the model can where the checkpoint does not say.
             on_overflow: Longer texts are read in overlapping windows whose vectors are averaged with their lengths as
-                weights (for ``max``: their maximum), or refused, or cut.
+                weights (for ``max``: their maximum; ``"window"``, the default), or refused, or cut.
             revision: The commit that a hub name is pinned to.
             device: ``"auto"`` takes a GPU where there is one.
             dtype: Precision of the weights.
             download: Whether the hub may be asked for it.
+            allow_pickle: Whether a ``.bin`` file may be read, after a scan.
 
         Raises:
             InvalidInput: A setting is out of range.
+            UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
+            CorruptCheckpoint: A file is damaged.
         """
-        model = load(name_or_path, revision=revision, device=device, dtype=dtype, download=download)
-        limit = model.config.max_length
+        checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
+        model = pretrained(checkpoint, device=device, dtype=dtype)
+        hidden, limit = model.config.hidden, model.config.max_length or 512
+        stored = read_settings(model.folder, checkpoint.extras, hidden=hidden, limit=limit)
+        length = (
+            min(model.tokenizer.model_max_length or limit, limit) if stored.max_length is None else stored.max_length
+        )
         settings = EmbeddingSettings(
-            pooling=check_pooling(pooling) if pooling else _stored_pooling(model.folder),
-            unit_length=unit_length,
-            dimensions=_checked("dimensions", dimensions, model.config.hidden),
-            max_length=_checked("max_length", max_length, limit) or _stored_length(model.folder) or limit or 512,
-            on_overflow=check_overflow(on_overflow),
+            pooling=check_pooling(pooling) if pooling else stored.pooling or "mean",
+            unit_length=stored.unit_length is not False if unit_length is None else unit_length,
+            dimensions=stored.dimensions if dimensions is None else _checked("dimensions", dimensions, hidden),
+            max_length=length if max_length is None else _checked("max_length", max_length, limit),
+            on_overflow=check_overflow(on_overflow or stored.on_overflow or "window"),
         )
         return cls(model, settings)
 
@@ -172,16 +152,21 @@ class SentenceEmbedder:
         return fingerprint(self.model.folder)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the embedder so that it opens here and in the ecosystem's sentence embedders.
+        """Write the embedder so that it opens here and in the ecosystem's sentence embedders, whole or not at all.
+
+        With ``dimensions``, sentence-transformers cuts the vectors after they were scaled to length 1, this package
+        before: they point the same way there, but are shorter.
 
         Raises:
             OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
         """
         model, settings = self.model, self.settings
         modules = [("", model.encoder), *([("pooler.", model.pooler)] if isinstance(model.pooler, Pooler) else [])]
         tensors = encoder_tensors(model.family, model.config, *modules)
         with new_folder(folder, overwrite=overwrite) as new:
-            write_model(new, {**model.settings, "architectures": [model.family.base_architecture]}, tensors)
+            config = {**model.settings, "architectures": [model.family.base_architecture]}
+            write_model(new, config, tensors, settings_to_store(settings))
             model.tokenizer.save(new)
             write_sentence_layout(new, model.config.hidden, settings)
 
@@ -194,26 +179,10 @@ class SentenceEmbedder:
         return unit_K
 
 
-def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings) -> None:
-    """Write the files that make a checkpoint a sentence embedder for the ecosystem: modules, pooling, normalisation."""
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if settings.unit_length else [])]
-    paths = ["", "1_Pooling", "2_Normalize"]
-    modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for index, (kind, path) in enumerate(zip(kinds, paths, strict=False))
-    ]
-    write_json(folder / "modules.json", modules)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": settings.max_length, "do_lower_case": False})
-    (folder / "1_Pooling").mkdir()
-    modes = {key: pooling == settings.pooling for pooling, key in POOLING_KEYS.items()}
-    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": hidden, **modes})
-    if settings.unit_length:
-        (folder / "2_Normalize").mkdir()
-
-
 def _merge(answer: TextRows, pooling: Pooling) -> Vectors:
     if len(answer.rows_WK) == 1:
-        return answer.rows_WK[0]
+        only: Vectors = answer.rows_WK[0]
+        return only
     if pooling == "max":
         highest: Vectors = answer.rows_WK.max(0)
         return highest
@@ -221,27 +190,7 @@ def _merge(answer: TextRows, pooling: Pooling) -> Vectors:
     return merged.astype(np.float32)
 
 
-def _stored_pooling(folder: Path) -> Pooling:
-    path = folder / "1_Pooling" / "config.json"
-    if not path.is_file():
-        return "mean"
-    stored = read_json(path)
-    named = [pooling for pooling, key in POOLING_KEYS.items() if stored.get(key) is True]
-    if len(named) != 1:
-        raise InvalidInput(
-            f"{str(path)!r} must choose one of the poolings {', '.join(POOLING_KEYS)}, "
-            f"but it chooses {named or 'none'}. Pass pooling= to choose here."
-        )
-    return named[0]
-
-
-def _stored_length(folder: Path) -> int | None:
-    path = folder / "sentence_bert_config.json"
-    length = read_json(path).get("max_seq_length") if path.is_file() else None
-    return length if isinstance(length, int) else None
-
-
-def _checked(name: str, value: int | None, highest: int | None) -> int | None:
-    if value is not None and (value < 1 or (highest is not None and value > highest)):
+def _checked(name: str, value: int, highest: int) -> int:
+    if not 1 <= value <= highest:
         raise InvalidInput(f"{name} must lie between 1 and {highest}, but it is {value}.")
     return value

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, SequenceHead
+from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.packing import Packed
-from bothways.tasks.targets import Logits, Target, as_tensor
+from bothways.tasks.targets import Logits, Target, Truth, as_tensor
 from bothways.training.objective import MicroBatch, Update, Validation
 
 
@@ -41,7 +42,7 @@ class LabelledWindows:
     """Tokenised texts and their encoded labels."""
 
     store: WindowStore
-    truth: NDArray[np.generic]
+    truth: Truth
 
     @property
     def digest(self) -> str:
@@ -74,6 +75,9 @@ class SequenceObjective:
         batch_size: Texts in one update.
         tokens: Token budget of a micro-batch; what an update has beyond that is accumulated.
         seed: Orders the texts, together with the epoch.
+
+    Raises:
+        InvalidInput: The batch size is below 1.
     """
 
     def __init__(
@@ -87,6 +91,8 @@ class SequenceObjective:
         tokens: int,
         seed: int,
     ) -> None:
+        if batch_size < 1:
+            raise InvalidInput(f"batch_size must be at least 1, but it is {batch_size}.")
         self.model = model
         self.target = target
         self.training = training
@@ -126,7 +132,7 @@ class SequenceObjective:
     def validate(self) -> Validation | None:
         """Metrics on the validation texts."""
         logits_NC = predict_logits(self.model, self.validation.store, self.tokens)
-        metrics, score = self.target.validate(logits_NC, self.validation.truth)  # type: ignore[arg-type]
+        metrics, score = self.target.validate(logits_NC, self.validation.truth)
         return Validation(metrics, score)
 
     def _micro_batches(self, windows: list[int]) -> Iterator[MicroBatch[Batch]]:

@@ -1,5 +1,6 @@
 """Holding out a part of the data."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -16,22 +17,20 @@ def hold_out(
 ) -> tuple[list[Example[Label]], list[Example[Label]]]:
     """Split at random into what stays and what is held out, at least one row each.
 
-    Of a label that occurs once only, the row stays; held-out labels all occur in what stays.
+    Every class, or label of several, that is held out also occurs in what stays; numbers are drawn freely.
 
     Raises:
         InvalidInput: There are too few rows to hold any out.
     """
     order = np.random.default_rng(seed).permutation(len(examples))
-    wanted = max(1, round(fraction * len(examples)))
-    left: dict[Label, int] = {}
-    for example in examples:
-        left[example.label] = left.get(example.label, 0) + 1
+    wanted = min(max(1, round(fraction * len(examples))), len(examples) - 1)
+    left = Counter(name for example in examples for name in _names(example.label))
     held: set[int] = set()
-    for index in order:
-        label = examples[index].label
-        if len(held) < wanted and left[label] > 1:
-            held.add(int(index))
-            left[label] -= 1
+    for index in map(int, order):
+        names = _names(examples[index].label)
+        if len(held) < wanted and all(left[name] > 1 for name in names):
+            held.add(index)
+            left.subtract(names)
     if not held:
         raise InvalidInput(
             f"no validation data were given, and {len(examples)} rows are too few to hold some out: "
@@ -39,3 +38,10 @@ def hold_out(
         )
     stays = [example for index, example in enumerate(examples) if index not in held]
     return stays, [examples[index] for index in sorted(held)]
+
+
+def _names(label: object) -> tuple[object, ...]:
+    """The classes that a label names: one, several, or for a number none."""
+    if isinstance(label, tuple):
+        return label
+    return (label,) if isinstance(label, str) else ()

@@ -8,7 +8,7 @@ Shapes: N texts, B windows of a batch, C outputs.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.data import Example, class_label, label_set, number
-from bothways.errors import InvalidInput
+from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import (
     ClassificationReport,
     MultiLabelReport,
@@ -37,6 +37,8 @@ from bothways.evaluation import (
 from bothways.tasks.predictions import Classification, Labelling, Prediction, Reading, Score
 
 Logits = NDArray[np.float64]
+# Encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N); which, the target knows.
+Truth = NDArray[Any]
 Report = ClassificationReport | MultiLabelReport | RegressionReport
 TargetKind = Literal["single", "multi", "regression"]
 
@@ -56,7 +58,7 @@ class SingleLabel:
         """C."""
         return len(self.labels)
 
-    def encode(self, examples: Sequence[Example[str]]) -> NDArray[np.int64]:
+    def encode(self, examples: Sequence[Example[Any]]) -> Truth:
         """Class numbers (N).
 
         Raises:
@@ -72,11 +74,11 @@ class SingleLabel:
         """Cross-entropy of each row (B)."""
         return F.cross_entropy(logits_BC, truth_B, reduction="none")
 
-    def fit_temperature(self, logits_NC: Logits, truth_N: NDArray[np.int64]) -> float | None:
+    def fit_temperature(self, logits_NC: Logits, truth_N: Truth) -> float | None:
         """The temperature that calibrates held-out logits."""
         return fit_temperature(logits_NC, truth_N)
 
-    def validate(self, logits_NC: Logits, truth_N: NDArray[np.int64]) -> tuple[dict[str, float], float]:
+    def validate(self, logits_NC: Logits, truth_N: Truth) -> tuple[dict[str, float], float]:
         """Metrics on held-out texts, and the one to choose the best epoch by: accuracy."""
         probabilities_NC = apply_temperature(logits_NC, 1.0)
         right = float((probabilities_NC.argmax(1) == truth_N).mean())
@@ -90,7 +92,7 @@ class SingleLabel:
         return Classification(best, by_label[best], by_label, reading)
 
     def report(
-        self, logits_NC: Logits, truth_N: NDArray[np.int64], temperature: float | None, *, resamples: int, seed: int
+        self, logits_NC: Logits, truth_N: Truth, temperature: float | None, *, resamples: int, seed: int
     ) -> Report:
         """Metrics with intervals."""
         probabilities_NC = apply_temperature(logits_NC, temperature or 1.0)
@@ -113,7 +115,7 @@ class MultiLabel:
         """C."""
         return len(self.labels)
 
-    def encode(self, examples: Sequence[Example[tuple[str, ...]]]) -> NDArray[np.float32]:
+    def encode(self, examples: Sequence[Example[Any]]) -> Truth:
         """1 where a label holds (N, C).
 
         Raises:
@@ -132,11 +134,11 @@ class MultiLabel:
         """Mean binary cross-entropy over the labels of each row (B)."""
         return F.binary_cross_entropy_with_logits(logits_BC, truth_BC, reduction="none").mean(1)
 
-    def fit_temperature(self, logits_NC: Logits, truth_NC: NDArray[np.float32]) -> float | None:
+    def fit_temperature(self, logits_NC: Logits, truth_NC: Truth) -> float | None:
         """The temperature that calibrates held-out logits."""
         return fit_sigmoid_temperature(logits_NC, truth_NC.astype(np.int64))
 
-    def validate(self, logits_NC: Logits, truth_NC: NDArray[np.float32]) -> tuple[dict[str, float], float]:
+    def validate(self, logits_NC: Logits, truth_NC: Truth) -> tuple[dict[str, float], float]:
         """Metrics on held-out texts, and the one to choose the best epoch by: micro-F1."""
         truth = truth_NC.astype(np.int64)
         probabilities_NC = apply_sigmoid_temperature(logits_NC, 1.0)
@@ -151,7 +153,7 @@ class MultiLabel:
         return Labelling(tuple(name for name, value in by_label.items() if value >= self.threshold), by_label, reading)
 
     def report(
-        self, logits_NC: Logits, truth_NC: NDArray[np.float32], temperature: float | None, *, resamples: int, seed: int
+        self, logits_NC: Logits, truth_NC: Truth, temperature: float | None, *, resamples: int, seed: int
     ) -> Report:
         """Metrics with intervals."""
         probabilities_NC = apply_sigmoid_temperature(logits_NC, temperature or 1.0)
@@ -171,7 +173,7 @@ class Regression:
     outputs: ClassVar[int] = 1
     convert = staticmethod(number)
 
-    def encode(self, examples: Sequence[Example[float]]) -> NDArray[np.float32]:
+    def encode(self, examples: Sequence[Example[Any]]) -> Truth:
         """The numbers (N)."""
         return np.array([example.label for example in examples], dtype=np.float32)
 
@@ -179,12 +181,12 @@ class Regression:
         """Squared error of each row (B)."""
         return (logits_B1[:, 0] - truth_B) ** 2
 
-    def fit_temperature(self, logits_N1: Logits, truth_N: NDArray[np.float32]) -> float | None:
+    def fit_temperature(self, logits_N1: Logits, truth_N: Truth) -> float | None:
         """A number has no probabilities to calibrate."""
         del logits_N1, truth_N
         return None
 
-    def validate(self, logits_N1: Logits, truth_N: NDArray[np.float32]) -> tuple[dict[str, float], float]:
+    def validate(self, logits_N1: Logits, truth_N: Truth) -> tuple[dict[str, float], float]:
         """Metrics on held-out texts, and the one to choose the best epoch by: the negative squared error."""
         error = mean_squared_error(truth_N, logits_N1[:, 0])
         return {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}, -error
@@ -195,7 +197,7 @@ class Regression:
         return Score(float(logits_1[0]), reading)
 
     def report(
-        self, logits_N1: Logits, truth_N: NDArray[np.float32], temperature: float | None, *, resamples: int, seed: int
+        self, logits_N1: Logits, truth_N: Truth, temperature: float | None, *, resamples: int, seed: int
     ) -> Report:
         """Metrics with intervals."""
         del temperature
@@ -248,16 +250,29 @@ def target_settings(target: Target) -> dict[str, object]:
     }
 
 
-def stored_target(settings: Mapping[str, object], labels: Iterable[str] | None, classes: int) -> Target:
+def stored_target(
+    settings: Mapping[str, object], labels: Iterable[str] | None, classes: int, *, named: bool = False
+) -> Target:
     """The target of a trained head, from ``config.json`` and, where that has no names, the caller's labels.
+
+    Args:
+        settings: The checkpoint's ``config.json``.
+        labels: The caller's names, instead of those in it.
+        classes: Outputs of the head.
+        named: Whether names such as LABEL_0 were given by someone, and do not stand for none.
 
     Raises:
         InvalidInput: The labels are missing, or their number is not that of the head's outputs.
+        CorruptCheckpoint: ``config.json`` and the head contradict each other.
     """
     problem = settings.get("problem_type")
     if problem == Regression.problem_type or (problem is None and classes == 1):
+        if classes != 1:
+            raise CorruptCheckpoint(f"config.json says regression, but the trained head has {classes} outputs, not 1.")
+        if labels is not None:
+            raise InvalidInput("labels name classes, but this checkpoint's head predicts a number: leave labels out.")
         return Regression()
-    names = tuple(labels) if labels is not None else _stored_names(settings)
+    names = tuple(labels) if labels is not None else _stored_names(settings, named=named)
     if len(names) != classes or len(set(names)) != classes:
         raise InvalidInput(
             f"the trained head has {classes} outputs, so it needs as many labels, but got {list(names)}."
@@ -265,10 +280,14 @@ def stored_target(settings: Mapping[str, object], labels: Iterable[str] | None, 
     return MultiLabel(names) if problem == MultiLabel.problem_type else SingleLabel(names)
 
 
-def _stored_names(settings: Mapping[str, object]) -> tuple[str, ...]:
+def _stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:
     stored = settings.get("id2label")
-    names = tuple(str(stored[key]) for key in sorted(stored, key=int)) if isinstance(stored, dict) else ()
-    if not names or any(name.startswith("LABEL_") for name in names):
+    stored = stored if isinstance(stored, dict) else {}
+    if not all(str(key).isdecimal() for key in stored):
+        raise CorruptCheckpoint(f"id2label in config.json must map numbers to labels, but its keys are {list(stored)}.")
+    names = tuple(str(stored[key]) for key in sorted(stored, key=int))
+    unnamed = names == tuple(f"LABEL_{index}" for index in range(len(names)))
+    if not names or (unnamed and not named):
         raise InvalidInput(
             "config.json does not say what the classes of its trained head are called "
             f"({', '.join(names[:3]) or 'no id2label'}). Pass labels=[...] in the order of the outputs."
@@ -290,6 +309,6 @@ def _unknown_label(label: str, row: int, known: Sequence[str]) -> InvalidInput:
     return InvalidInput(f"row {row} is labelled {label!r}, which this classifier does not know. It knows {shown}.")
 
 
-def as_tensor(truth: NDArray[np.generic], rows: Sequence[int], device: torch.device) -> Tensor:
+def as_tensor(truth: Truth, rows: Sequence[int], device: torch.device) -> Tensor:
     """Some rows of encoded labels on a device."""
     return torch.from_numpy(truth[list(rows)]).to(device)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TypeAlias, cast
+from typing import TypeAlias
 
 import tokenizers
 
@@ -51,7 +51,7 @@ def write_tokenizer(
         files[SPECIAL_MAP_FILE] = _json(_special_map(tokenizer, recipe))
     for name, content in files.items():
         with new_file(folder / name, binary=True) as stream:
-            cast("IO[bytes]", stream).write(content)
+            stream.write(content)
 
 
 def _config_file(tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Mapping[str, bytes]) -> bytes:

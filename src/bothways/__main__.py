@@ -1,0 +1,7 @@
+"""``python -m bothways`` is the command ``bothways``."""
+
+import sys
+
+from bothways.cli import main
+
+sys.exit(main())

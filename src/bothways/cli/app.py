@@ -1,0 +1,109 @@
+"""The commands put together, and how the program ends."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Parameter
+
+from bothways.cli import demo, embed, evaluate, models, predict, search, tokenize, train
+from bothways.cli.terminal import complain
+from bothways.errors import BothwaysError, NotFitted, OutputExists, TextTooLong
+
+FAILED, BAD_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+
+# What to type, for errors whose message speaks of the Python interface.
+_HINTS: dict[type[BothwaysError], str] = {
+    OutputExists: "On the command line: --overwrite.",
+    NotFitted: "On the command line: bothways train classification --model ... --train ... --output ...",
+    TextTooLong: "On the command line: --on-overflow window.",
+}
+
+
+def build_app() -> App:
+    """The command tree."""
+    app = App(
+        name="bothways",
+        help="Encoder-only language models: fine-tune, calibrate, evaluate, embed and search.",
+        help_epilogue="bothways COMMAND --help explains a command; bothways demo shows them at work.",
+        version=_version,
+        help_format="plaintext",
+        # Flags have no --no-... twin unless a command says so.
+        default_parameter=Parameter(negative=()),
+        suppress_keyboard_interrupt=False,
+    )
+    training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
+    training.command(train.classification, help_epilogue=train.EXAMPLE)
+    app.command(training)
+    app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
+    app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
+    app.command(embed.embed, help_epilogue=embed.EXAMPLE, sort_key=4)
+    searching = App(name="search", help="Search texts by meaning.", sort_key=5)
+    searching.command(search.build, help_epilogue=search.BUILD_EXAMPLE, sort_key=1)
+    searching.command(search.query, help_epilogue=search.QUERY_EXAMPLE, sort_key=2)
+    app.command(searching)
+    app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
+    app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
+    app.command(demo.demo, help_epilogue=demo.EXAMPLE, sort_key=8)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program.
+
+    Args:
+        arguments: The words after the program's name; those of the process when left out.
+
+    Returns:
+        The exit code: 0; 1 when something failed; 2 for a command line that makes no sense; 130 after Ctrl-C; 141 when
+        the reader of standard output went away.
+    """
+    # A character that the terminal cannot show is no reason to fail.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # What is still buffered has no reader either: let the flush at exit go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        result = build_app()(
+            arguments,
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+            end_of_options_delimiter="--",
+        )
+    except CycloptsError as error:
+        command = " ".join(("bothways", *(error.command_chain or ())))
+        complain(f"{error}\nSee: {command} --help")
+        return BAD_USAGE
+    except KeyboardInterrupt:
+        complain("interrupted.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except BothwaysError as error:
+        hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
+        complain(str(error) if hint is None else f"{error}\n{hint}")
+        return FAILED
+    except OSError as error:
+        # Reading is guarded where it is done; what is left is an output that cannot be written.
+        if error.filename is None:
+            raise
+        complain(f"{str(error.filename)!r} cannot be written: {error.strerror}. Choose another path.")
+        return FAILED
+    return result if isinstance(result, int) else 0
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"bothways {version('bothways')}"

@@ -1,0 +1,89 @@
+"""Opening models as the options say."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cyclopts import Parameter
+
+from bothways.cli.options import Flag, ModelOptions, Overflow, Pooling, PositiveInt, bad_usage
+
+if TYPE_CHECKING:
+    from bothways.tasks import SentenceEmbedder, TextClassifier
+
+
+@Parameter(name="*", group="Reading")
+@dataclass(frozen=True, slots=True)
+class ClassifierOptions:
+    """How a classifier reads texts."""
+
+    max_length: PositiveInt | None = None
+    """Most tokens read at once; by default what the model was trained with, or can."""
+    on_overflow: Overflow | None = None
+    """Longer texts are read in overlapping windows (the default), refused, or cut."""
+    labels: tuple[str, ...] | None = None
+    """Names of the outputs of a trained head that has none: --labels no --labels yes."""
+    allow_pickle: Flag = False
+    """Also read weights from a .bin file, after a scan."""
+
+
+@Parameter(name="*", group="Reading")
+@dataclass(frozen=True, slots=True)
+class EmbedderOptions:
+    """How texts become vectors."""
+
+    pooling: Pooling | None = None
+    """From token states to one vector; by default what the model says, or the mean."""
+    dimensions: PositiveInt | None = None
+    """Keep this many leading dimensions, for models trained to allow it."""
+    max_length: PositiveInt | None = None
+    """Most tokens read at once; by default what the model says."""
+    on_overflow: Overflow = "window"
+    """Longer texts are read in overlapping windows, refused, or cut."""
+
+
+AS_TRAINED = ClassifierOptions()
+AS_THE_MODEL_SAYS = EmbedderOptions()
+
+
+def open_classifier(name: str, reading: ClassifierOptions, model: ModelOptions) -> "TextClassifier":
+    """The classifier of this name.
+
+    Raises:
+        CycloptsError: A value of an option is out of range.
+    """
+    from bothways.tasks import TextClassifier
+
+    with bad_usage():
+        return TextClassifier.from_pretrained(
+            name,
+            labels=reading.labels,
+            max_length=reading.max_length,
+            on_overflow=reading.on_overflow,
+            revision=model.revision,
+            device=model.device,
+            dtype=model.dtype,
+            download=model.download,
+            allow_pickle=reading.allow_pickle,
+        )
+
+
+def open_embedder(name: str, reading: EmbedderOptions, model: ModelOptions) -> "SentenceEmbedder":
+    """The embedder of this name.
+
+    Raises:
+        CycloptsError: A value of an option is out of range.
+    """
+    from bothways.tasks import SentenceEmbedder
+
+    with bad_usage():
+        return SentenceEmbedder.from_pretrained(
+            name,
+            pooling=reading.pooling,
+            dimensions=reading.dimensions,
+            max_length=reading.max_length,
+            on_overflow=reading.on_overflow,
+            revision=model.revision,
+            device=model.device,
+            dtype=model.dtype,
+            download=model.download,
+        )

@@ -1,0 +1,61 @@
+"""Options that several commands share.
+
+The choices repeat those of the modules that they are for, because importing those would load heavy packages;
+``tests/cli/test_options.py`` holds the two together.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from cyclopts import CycloptsError, Parameter
+from cyclopts.validators import Number
+
+from bothways.errors import InvalidInput
+
+Device: TypeAlias = str
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
+Overflow = Literal["window", "error", "truncate"]
+Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
+Target = Literal["single", "multi", "regression"]
+
+Flag = Annotated[bool, Parameter(show_default=False)]
+PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
+PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
+Columns = Annotated[tuple[str, ...], Parameter(show_default=" ".join)]
+
+TEXT: tuple[str, ...] = ("text",)
+
+
+@Parameter(name="*", group="Model")
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How a model is found and where it runs."""
+
+    device: Device = "auto"
+    """cpu, cuda, cuda:1, mps; auto takes a GPU where there is one."""
+    dtype: Dtype = "float32"
+    """Precision of the weights."""
+    revision: str | None = None
+    """Commit (40 hexadecimal digits) that a name on the model hub is pinned to."""
+    download: Flag = False
+    """Fetch the model from the hub if it is not here; nothing is ever downloaded without this."""
+
+
+HERE = ModelOptions()
+
+
+@contextmanager
+def bad_usage() -> Iterator[None]:
+    """Turn an invalid value of an option, which only the library can judge, into a usage error."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise usage_error(str(error)) from error
+
+
+def usage_error(message: str) -> CycloptsError:
+    """The error for a command line that makes no sense; it ends the program with exit code 2."""
+    return CycloptsError(msg=message)

@@ -1,0 +1,44 @@
+"""Rows and texts that a command is given: in a file, on standard input, or on the command line."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from bothways.cli.options import Format, usage_error
+
+if TYPE_CHECKING:
+    from bothways.data import Row, Source
+
+
+def given_rows(
+    texts: tuple[str, ...], data: str | None, text: tuple[str, ...], format_: Format | None
+) -> "Iterable[Row]":
+    """Rows of ``--data``, or one for each text of the command line.
+
+    Raises:
+        CycloptsError: Both were given, or neither.
+    """
+    from bothways.data import Row, read_rows
+
+    if texts and data is not None:
+        raise usage_error("give texts or --data, not both.")
+    if data is not None:
+        return read_rows(data, format=format_)
+    if not texts:
+        raise usage_error("nothing to read: give texts, or --data with a file ('-' for standard input).")
+    # As if they lay in a file with the text column that was asked for.
+    return [Row(number, {text[0]: each}, f"text {number}") for number, each in enumerate(texts, start=1)]
+
+
+def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
+    """The texts of rows, checked."""
+    from bothways.data import text_at
+
+    for row in rows:
+        yield text_at(row, text)
+
+
+def labelled_source(data: str, format_: Format | None) -> "Source":
+    """What the library is given to read labelled rows from."""
+    from bothways.data import read_rows
+
+    return data if format_ is None else [row.values for row in read_rows(data, format=format_)]

@@ -1,0 +1,152 @@
+"""``bothways search``: an index of texts, and what in it is nearest to a query."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
+from bothways.cli.options import HERE, TEXT, Columns, Flag, Format, ModelOptions, PositiveInt
+from bothways.cli.reading import given_rows, texts_of
+from bothways.cli.terminal import console, note, one_line, print_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bothways.data import Row
+    from bothways.retrieval import EncoderIdentity, Hit, SearchIndex
+    from bothways.tasks import SentenceEmbedder
+
+BUILD_EXAMPLE = """\
+Example:
+  bothways search build --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --data corpus.jsonl.gz --output index/"""
+QUERY_EXAMPLE = """\
+Example:
+  bothways search query index/ "some words" --top 5 --json"""
+
+_BATCH = 1024
+
+
+def build(
+    *,
+    model: str,
+    data: str,
+    output: Path,
+    text: Columns = TEXT,
+    id: str | None = None,  # noqa: A002 (the option's name)
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    overwrite: Flag = False,
+    quiet: Flag = False,
+    reading: EmbedderOptions = AS_THE_MODEL_SAYS,
+    opening: ModelOptions = HERE,
+) -> None:
+    """Embed texts and keep them as an index to search.
+
+    Args:
+        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
+        data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        output: Folder for the index.
+        text: Column of the texts; give it again to join several.
+        id: Column of the texts' names, each different; by default they are numbered from 0.
+        format: Of the data, where the name does not say it.
+        overwrite: Replace an index at the output.
+        quiet: Show no progress.
+        reading: How texts are read.
+        opening: How the model is found and where it runs.
+    """
+    from bothways.retrieval import SearchIndex
+    from bothways.storage import check_folder_free
+
+    check_folder_free(output, overwrite=overwrite)
+    embedder = open_embedder(model, reading, opening)
+    rows = given_rows((), data, text, format)
+    batches = _batches(embedder, rows, text, id, show=False if quiet else None)
+    index = SearchIndex.build_from_batches(batches, encoder=_identity(embedder))
+    index.save(output, overwrite=overwrite)
+    if not quiet:
+        note(f"{len(index):,} texts in {output}\nnext: bothways search query {output} 'some words'")
+
+
+def query(
+    index: Path,
+    words: str,
+    /,
+    *,
+    top: PositiveInt = 5,
+    json: Flag = False,
+    model: str | None = None,
+    opening: ModelOptions = HERE,
+) -> None:
+    """The texts of an index that are nearest in meaning, best first, with their cosine similarity.
+
+    Args:
+        index: Folder of the index.
+        words: What to search for.
+        top: How many texts to show.
+        json: Print a JSON list of rank, id, score and text.
+        model: Where the model of the index lies now, if it was moved.
+        opening: How the model is found and where it runs.
+    """
+    from bothways.retrieval import SearchIndex
+
+    opened = SearchIndex.open(index)
+    embedder = _embedder_of(opened, model, opening)
+    (hits,) = opened.search(embedder.encode([words], show_progress=False), top)
+    if json:
+        print_json([{"rank": hit.rank, "id": hit.id, "score": hit.score, "text": hit.text} for hit in hits])
+    else:
+        _print_hits(hits)
+
+
+def _batches(
+    embedder: "SentenceEmbedder", rows: "Iterable[Row]", text: tuple[str, ...], id_: str | None, *, show: bool | None
+) -> "Iterator[tuple[NDArray[np.float32], list[str], list[str] | None]]":
+    import numpy as np
+
+    from bothways.data import class_label, text_at, value_at
+
+    kept, again = itertools.tee(rows)
+    pairs = zip(kept, embedder.encode_stream(texts_of(again, text), show_progress=show), strict=True)
+    while batch := list(itertools.islice(pairs, _BATCH)):
+        ids = None if id_ is None else [class_label(value_at(row, id_)) for row, _ in batch]
+        yield np.stack([vector for _, vector in batch]), [text_at(row, text) for row, _ in batch], ids
+
+
+def _identity(embedder: "SentenceEmbedder") -> "EncoderIdentity":
+    from bothways.retrieval import EncoderIdentity
+
+    model = embedder.model
+    # A folder is remembered by its whole path, so that the index can be searched from anywhere.
+    name = str(Path(model.name).resolve()) if Path(model.name).is_dir() else model.name
+    return EncoderIdentity(name, embedder.fingerprint(), embedder.settings.pooling, embedder.dimensions)
+
+
+def _embedder_of(index: "SearchIndex", model: str | None, opening: ModelOptions) -> "SentenceEmbedder":
+    """The embedder that the index was built with."""
+    from dataclasses import replace
+
+    from bothways.checkpoints import fingerprint
+    from bothways.checkpoints.hub import locate
+    from bothways.tasks.pooling import check_pooling
+
+    built = index.encoder
+    name = model or built.name
+    # Held against the index before it is opened: another model may not even have these dimensions.
+    located = locate(name, revision=opening.revision, download=opening.download)
+    index.check_encoder(replace(built, name=name, fingerprint=fingerprint(located.folder)))
+    reading = EmbedderOptions(pooling=check_pooling(built.pooling), dimensions=built.dimensions)
+    return open_embedder(name, reading, opening)
+
+
+def _print_hits(hits: "list[Hit]") -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("id", overflow="fold")
+    table.add_column("text")
+    for hit in hits:
+        table.add_row(f"{hit.score:.3f}", one_line(hit.id), one_line(hit.text))
+    console().print(table)

@@ -1,0 +1,118 @@
+"""``bothways tokenize``: what a model's tokenizer makes of texts."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from bothways.cli.options import TEXT, Columns, Flag, Format, PositiveInt
+from bothways.cli.reading import given_rows, texts_of
+from bothways.cli.terminal import print_json, printable
+
+if TYPE_CHECKING:
+    from bothways.text import TextTokenizer
+
+EXAMPLE = """\
+Examples:
+  bothways tokenize sentence-transformers/all-MiniLM-L6-v2 "unbelievable"
+  bothways tokenize sentence-transformers/all-MiniLM-L6-v2 --data corpus.jsonl.gz"""
+
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenized:
+    """A text as the model sees it, special tokens included."""
+
+    count: int
+    windows: int
+    tokens: list[str]
+    ids: list[int]
+
+
+def tokenize(
+    model: str,
+    /,
+    *texts: str,
+    data: str | None = None,
+    text: Columns = TEXT,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    max_length: PositiveInt | None = None,
+    json: Flag = False,
+    revision: str | None = None,
+    download: Flag = False,
+) -> None:
+    """Tokens, ids and counts of texts, and which of them are longer than the model reads at once.
+
+    Args:
+        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
+        texts: Texts to show in full.
+        data: Rows to count instead: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for standard input.
+        text: Column of the texts; give it again to join several.
+        format: Of the data, where the name does not say it.
+        max_length: The limit to hold texts against, special tokens included; the model's own when left out.
+        json: Print one JSON object for each text: count, windows, tokens, ids.
+        revision: Commit (40 hexadecimal digits) that a name on the model hub is pinned to.
+        download: Fetch the model from the hub if it is not here.
+    """
+    rows = given_rows(texts, data, text, format)
+    tokenizer, limit = _open(model, revision, download, max_length)
+    tokenized = _tokenized(tokenizer, texts_of(rows, text), limit)
+    if json:
+        for each in tokenized:
+            print_json(asdict(each))
+    elif data is not None:
+        _print_counts(tokenized, limit)
+    else:
+        for each in tokenized:
+            _print_in_full(each, limit)
+
+
+def _open(
+    model: str, revision: str | None, download: bool, max_length: int | None
+) -> "tuple[TextTokenizer, int | None]":
+    """The tokenizer, without the weights, and the most tokens to read at once."""
+    from bothways.checkpoints.files import read_json
+    from bothways.checkpoints.hub import locate
+    from bothways.families import family_of
+    from bothways.text import TextTokenizer
+
+    folder = locate(model, revision=revision, download=download).folder
+    settings = read_json(folder / "config.json")
+    family = family_of(settings.get("model_type"))
+    return TextTokenizer.from_folder(folder, family.tokenizer), max_length or family.config(settings).max_length
+
+
+def _tokenized(tokenizer: "TextTokenizer", texts: Iterable[str], limit: int | None) -> Iterator[Tokenized]:
+    import itertools
+    import sys
+
+    remaining = iter(texts)
+    while block := list(itertools.islice(remaining, _BLOCK)):
+        whole = tokenizer.encode(block, max_length=sys.maxsize)
+        cut = whole if limit is None else tokenizer.encode(block, max_length=limit, on_overflow="window")
+        for one, windows in zip(whole, cut, strict=True):
+            ids = one.windows[0].ids
+            yield Tokenized(len(ids), len(windows.windows), tokenizer.tokens(ids), ids)
+
+
+def _print_in_full(text: Tokenized, limit: int | None) -> None:
+    print(f"tokens  {' '.join(printable(token) for token in text.tokens)}")
+    print(f"ids     {' '.join(map(str, text.ids))}")
+    too_long = f", more than the limit of {limit}: read in {text.windows} windows" if text.windows > 1 else ""
+    print(f"count   {text.count}{too_long}\n")
+
+
+def _print_counts(texts: Iterable[Tokenized], limit: int | None) -> None:
+    counts: list[int] = []
+    too_long = 0
+    for text in texts:
+        counts.append(text.count)
+        too_long += text.windows > 1
+    counts.sort()
+    print(f"texts    {len(counts):,}")
+    print(f"tokens   {sum(counts):,}")
+    print(f"mean     {sum(counts) / len(counts):.1f}")
+    print(f"median   {counts[len(counts) // 2]:,}")
+    print(f"longest  {counts[-1]:,}")
+    if limit is not None:
+        print(f"longer than {limit:,}: {too_long:,} ({too_long / len(counts):.1%})")

@@ -1,0 +1,157 @@
+"""Attention weights of one text, and what a causal mask would leave of them.
+
+A weight says where a head reads from. It is not a reason for a prediction: other weights can give the same
+prediction (Jain and Wallace 2019, arXiv:1902.10186).
+
+Shapes: L layers, N heads, S tokens of the text.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bothways.checkpoints import PretrainedEncoder
+from bothways.errors import InvalidInput
+from bothways.text.texts import Text
+
+Weights = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One attention head; layers and heads count from 0."""
+
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextAttention:
+    """The attention of every head over one text.
+
+    Attributes:
+        tokens: The S tokens as they stand in the vocabulary, special ones included.
+        words: For each token, whether it is (part of) a word or number of the text, and so neither a special token
+            nor punctuation.
+        weights_LNSS: How much each token (row) attends to each token (column); every row sums to 1.
+    """
+
+    tokens: tuple[str, ...]
+    words: tuple[bool, ...]
+    weights_LNSS: Weights
+
+    def head(self, head: Head) -> Weights:
+        """The weights (S, S) of one head.
+
+        Raises:
+            InvalidInput: The model has no such head.
+        """
+        layers, heads = self.weights_LNSS.shape[:2]
+        if not (0 <= head.layer < layers and 0 <= head.head < heads):
+            raise InvalidInput(f"expected a layer from 0 to {layers - 1} and a head from 0 to {heads - 1}, got {head}.")
+        weights_SS: Weights = self.weights_LNSS[head.layer, head.head]
+        return weights_SS
+
+    def mean(self, layer: int | None = None) -> Weights:
+        """The mean (S, S) over the heads of one layer, or of all layers; its rows sum to 1 too.
+
+        Raises:
+            InvalidInput: The model has no such layer.
+        """
+        if layer is None:
+            mean_SS: Weights = self.weights_LNSS.mean((0, 1))
+            return mean_SS
+        if not 0 <= layer < len(self.weights_LNSS):
+            raise InvalidInput(f"expected a layer from 0 to {len(self.weights_LNSS) - 1}, got {layer}.")
+        layer_SS: Weights = self.weights_LNSS[layer].mean(0)
+        return layer_SS
+
+
+def attention_of(model: PretrainedEncoder, text: Text) -> TextAttention:
+    """The attention weights of all layers and heads for one text, or for a pair of texts.
+
+    They come from the reference backend, the one that computes them one by one.
+
+    Raises:
+        InvalidInput: ``text`` is neither a string nor a pair of strings.
+        TextTooLong: It has more tokens than the model reads at once: attention has no meaning across windows.
+    """
+    limit = model.config.max_length or 10**9
+    (encoded,) = model.tokenizer.encode([text], max_length=limit, on_overflow="error", offsets=True)
+    (window,) = encoded.windows
+    with torch.inference_mode():
+        layers = model([text], output_attentions=True, on_overflow="error").attentions
+    parts = (text,) if isinstance(text, str) else text
+    spans = zip(window.offsets or (), window.sequences or (), strict=True)
+    words = tuple(
+        sequence is not None and any(character.isalnum() for character in parts[sequence][begin:end])
+        for (begin, end), sequence in spans
+    )
+    weights_LNSS = torch.stack([layer_1NSS[0] for layer_1NSS in layers]).float().cpu().numpy()
+    return TextAttention(tuple(model.tokenizer.tokens(window.ids)), words, weights_LNSS)
+
+
+def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """What the same head would give if a token could only look to its left and at itself.
+
+    The weights to the right are set to zero and each row is divided by what is left of it. That is exactly what a
+    causal mask on the same scores gives: with ``a[i, j] = exp(s[i, j]) / sum_k exp(s[i, k])``, the softmax over
+    ``j <= i`` alone is ``exp(s[i, j]) / sum_{k <= i} exp(s[i, k]) = a[i, j] / sum_{k <= i} a[i, k]``, since the full
+    sum cancels.
+
+    It holds for one head and its scores. In a model that is causal throughout, the scores would differ too from the
+    second layer on, and its weights would have been trained otherwise. A mean over heads is not a softmax: mask each
+    head, then take the mean.
+
+    Args:
+        weights_SS: (S, S), each row summing to 1.
+
+    Returns:
+        (S, S) in float64: lower triangular, each row summing to 1.
+
+    Raises:
+        InvalidInput: Not a square of finite weights from 0, or a row whose weights to the left were all rounded to
+            zero, so that their proportions are lost.
+    """
+    given_SS = np.asarray(weights_SS, dtype=np.float64)
+    if given_SS.ndim != 2 or given_SS.shape[0] != given_SS.shape[1] or not len(given_SS):
+        raise InvalidInput(f"attention weights: expected a shape of (S, S), got {given_SS.shape}. Choose one head.")
+    if not (np.isfinite(given_SS).all() and (given_SS >= 0).all()):
+        raise InvalidInput("attention weights: expected finite numbers from 0. Pass the weights after the softmax.")
+    left_SS = np.tril(given_SS)
+    left_SS[0, 0] = 1.0  # the first token has nothing but itself to look at, however little it does so
+    totals_S1 = left_SS.sum(1, keepdims=True)
+    if not totals_S1.all():
+        raise InvalidInput(
+            f"token {int(np.argmin(totals_S1))} (counted from 0) gives all tokens up to itself a weight that was "
+            "rounded to zero, so a causal mask cannot be worked out from the weights. Choose another head."
+        )
+    masked_SS: npt.NDArray[np.float64] = left_SS / totals_S1
+    return masked_SS
+
+
+def illustrative_head(attention: TextAttention) -> Head:
+    """The head of the last layer that reads most from distant words of the text: one that is worth looking at.
+
+    Of the weight that the tokens of words give, the share that goes to tokens of words other than themselves and their
+    two neighbours is taken, as a mean over those tokens; the head with the greatest share is chosen, the first of
+    equals. That leaves out where many heads put most of their weight: on the token itself, its neighbours, special
+    tokens and punctuation (Clark et al. 2019, arXiv:1906.04341, section 3). The last layer is taken because its tokens
+    know their context; heads of the first layer see words one by one.
+
+    Raises:
+        InvalidInput: The text has no two words with a token between them.
+    """
+    words_S = np.asarray(attention.words, dtype=bool)
+    places_S = np.arange(len(words_S))
+    distant_SS = np.abs(np.subtract.outer(places_S, places_S)) > 1
+    wanted_SS = np.outer(words_S, words_S) & distant_SS
+    if not wanted_SS.any():
+        raise InvalidInput(
+            f"expected a text with two words that are not neighbours, got the tokens {list(attention.tokens)}."
+        )
+    layer = len(attention.weights_LNSS) - 1
+    shares_N = (attention.weights_LNSS[layer] * wanted_SS).sum((1, 2)) / words_S.sum()
+    return Head(layer, int(shares_N.argmax()))

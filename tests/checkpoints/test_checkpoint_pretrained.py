@@ -1,0 +1,248 @@
+"""A loaded encoder refuses what it cannot answer, and its folder appears whole or not at all."""
+
+import errno
+import os
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from bothways.checkpoints import load, save
+from bothways.errors import (
+    DeviceMismatch,
+    IncompatibleWeights,
+    InvalidInput,
+    MissingOutput,
+    OutOfDisk,
+    OutputExists,
+    TextTooLong,
+    UnsupportedAttention,
+)
+from bothways.families import FAMILIES
+from tiny_models import every_family, write_checkpoint
+
+
+@pytest.fixture
+def model(folder):
+    return load(folder, device="cpu")
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99", "cuda:-1", ""])
+def test_a_device_that_is_not_there_is_refused(folder, device):
+    with pytest.raises(DeviceMismatch, match=rf"{device!r} cannot be used here; there are: cpu"):
+        load(folder, device=device)
+
+
+@pytest.mark.parametrize("dtype", ["float8", "int8", torch.int64, "torch.float32"])
+def test_a_precision_that_is_not_offered_is_refused(folder, dtype):
+    with pytest.raises(InvalidInput, match="dtype must be one of float32, bfloat16, float16, float64"):
+        load(folder, device="cpu", dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", torch.float64])
+def test_a_model_is_loaded_in_the_precision_that_was_asked_for(folder, dtype):
+    output = load(folder, device="cpu", dtype=dtype)("w5 w6")
+    expected = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
+    assert output.last_hidden_state.dtype == output.pooler_output.dtype == expected
+
+
+def test_a_loaded_model_is_in_evaluation_mode(model):
+    assert not model.encoder.training
+    assert not model.pooler.training
+
+
+def test_texts_and_their_ids_give_the_same(model):
+    [encoded] = model.tokenizer.encode([("w5 w6", "w7")], max_length=18)
+    [window] = encoded.windows
+    from_text = model([("w5 w6", "w7")])
+    from_ids = model(input_ids=torch.tensor([window.ids]), token_type_ids=torch.tensor([window.types]))
+    assert torch.equal(from_text.last_hidden_state, from_ids.last_hidden_state)
+    assert max(window.types) == 1
+
+
+@pytest.mark.parametrize(("wrong", "named"), [(61, "61"), (-1, "-1"), (10**12, str(10**12))])
+def test_ids_that_the_model_does_not_have_are_refused(model, wrong, named):
+    with pytest.raises(InvalidInput, match=f"input_ids must lie between 0 and 60, but one of them is {named}"):
+        model(input_ids=torch.tensor([[5, wrong]]))
+
+
+@pytest.mark.parametrize("wrong", [2, -1])
+def test_segment_ids_that_the_model_does_not_have_are_refused(model, wrong):
+    with pytest.raises(InvalidInput, match=f"token_type_ids must lie between 0 and 1, but one of them is {wrong}"):
+        model(input_ids=torch.tensor([[5, 6]]), token_type_ids=torch.tensor([[0, wrong]]))
+
+
+def test_an_id_in_the_padding_is_not_looked_at(model):
+    ids_BS, mask_BS = torch.tensor([[5, 6, -100]]), torch.tensor([[1, 1, 0]])
+    expected = model(input_ids=torch.tensor([[5, 6]])).last_hidden_state
+    assert torch.equal(model(input_ids=ids_BS, attention_mask=mask_BS).last_hidden_state, expected)
+
+
+@every_family
+def test_a_row_longer_than_the_model_reads_is_refused_and_the_longest_is_not(tmp_path, model_type):
+    write_checkpoint(tmp_path, model_type)
+    model = load(tmp_path, device="cpu")
+    assert model.config.max_length == 18
+    assert model(input_ids=torch.full((1, 18), 5)).last_hidden_state.shape == (1, 18, 24)
+    with pytest.raises(TextTooLong, match="at most 18 tokens, but a row of input_ids has 19"):
+        model(input_ids=torch.full((1, 19), 5))
+
+
+def test_padding_does_not_count_towards_the_longest_row(model):
+    mask_BS = torch.tensor([[1] * 18 + [0] * 5])
+    assert model(input_ids=torch.full((1, 23), 5), attention_mask=mask_BS).last_hidden_state.shape == (1, 18, 24)
+
+
+def test_a_long_text_is_refused_cut_or_read_in_windows_as_asked(model):
+    text = " ".join(["w5"] * 30)
+    with pytest.raises(TextTooLong):
+        model(text)
+    cut = model(["w6", text], on_overflow="truncate")
+    assert cut.dropped_tokens == (0, 14)
+    assert cut.text_of_row == (0, 1)
+    windows = model(["w6", text], on_overflow="window")
+    assert windows.dropped_tokens == (0, 0)
+    assert windows.text_of_row[0] == 0
+    assert set(windows.text_of_row[1:]) == {1}
+    assert len(windows.text_of_row) == len(windows.last_hidden_state) > 2
+
+
+@pytest.mark.parametrize(
+    "inputs", [{}, {"texts": "w5", "input_ids": torch.tensor([[5]])}, {"texts": []}, {"texts": ["w5", 3]}]
+)
+def test_a_call_that_says_nothing_or_two_things_is_refused(model, inputs):
+    with pytest.raises(InvalidInput):
+        model(**inputs)
+
+
+@pytest.mark.parametrize("elsewhere", ["input_ids", "attention_mask", "token_type_ids"])
+def test_a_tensor_on_another_device_is_refused_by_name(model, elsewhere):
+    inputs = {"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones((1, 2)), elsewhere: None}
+    inputs[elsewhere] = torch.ones((1, 2), dtype=torch.int64, device="meta")
+    with pytest.raises(DeviceMismatch, match=f"{elsewhere} must be on the device of the model, cpu, but it is on meta"):
+        model(**inputs)
+
+
+@pytest.mark.parametrize("field", ["hidden_states", "attentions"])
+def test_an_output_that_was_not_asked_for_says_how_to_get_it(model, field):
+    output = model("w5 w6")
+    with pytest.raises(MissingOutput, match=f"call with output_{field}=True"):
+        getattr(output, field)
+    assert len(getattr(model("w5 w6", **{f"output_{field}": True}), field)) in (3, 4)
+
+
+def test_attention_weights_from_a_backend_that_has_none_are_refused(model):
+    with pytest.raises(UnsupportedAttention, match="does not return attention weights"):
+        model("w5 w6", output_attentions=True, backend="sdpa")
+
+
+@every_family
+def test_a_pooler_that_nothing_trained_is_not_handed_out(tmp_path, model_type):
+    write_checkpoint(tmp_path, model_type)
+    tensors = load_file(tmp_path / "model.safetensors")
+    family = FAMILIES[model_type]
+    if family.keys.pooler:
+        spare = {"pooler.dense.weight": torch.ones(24, 24), "pooler.dense.bias": torch.ones(24)}
+        if model_type == "albert":
+            spare = {name.replace(".dense", ""): value for name, value in spare.items()}
+        save_file(tensors | spare, tmp_path / "model.safetensors")
+    output = load(tmp_path, device="cpu")("w5 w6")
+    if family.pooler_training is None:
+        with pytest.raises(MissingOutput, match=f"{family.title} was not trained with a pooler"):
+            _ = output.pooler_output
+    else:
+        assert output.pooler_output.shape == (1, 24)
+
+
+def test_a_checkpoint_without_pooler_weights_hands_out_no_pooled_output(bare):
+    with pytest.raises(MissingOutput, match="no weights for one"):
+        _ = load(bare, device="cpu")("w5").pooler_output
+
+
+@pytest.fixture
+def bare(folder):
+    """The folder without its pooler's weights."""
+    tensors = {k: v for k, v in load_file(folder / "model.safetensors").items() if "pooler" not in k}
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def test_half_a_pooler_is_refused(bare):
+    tensors = load_file(bare / "model.safetensors")
+    save_file(tensors | {"pooler.dense.weight": torch.ones(24, 24)}, bare / "model.safetensors")
+    with pytest.raises(IncompatibleWeights, match=r"dense\.bias"):
+        load(bare, device="cpu")
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder, tmp_path):
+    write_checkpoint(tmp_path / "other")
+    text = (tmp_path / "other" / "tokenizer.json").read_text().replace('"w60": 60', '"w60": 61')
+    (folder / "tokenizer.json").write_text(text)
+    with pytest.raises(IncompatibleWeights, match="embedding rows"):
+        load(folder, device="cpu")
+
+
+# Saving
+
+
+def full_disk(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def full_disk_as_safetensors_reports_it(*_, **__):
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize("failure", [full_disk, full_disk_as_safetensors_reports_it])
+def test_a_full_disk_leaves_nothing_behind(model, tmp_path, monkeypatch, failure):
+    monkeypatch.setattr(save, "save_file", failure)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OutOfDisk, match="no space left"):
+        model.save(tmp_path / "saved")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_full_disk_leaves_what_was_there_before(model, tmp_path, monkeypatch):
+    model.save(tmp_path / "saved")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
+    monkeypatch.setattr(save, "save_file", full_disk)
+    with pytest.raises(OutOfDisk):
+        model.save(tmp_path / "saved", overwrite=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()} == before
+
+
+def test_an_unknown_failure_of_the_writer_is_not_hidden(model, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise SafetensorError("something else")
+
+    monkeypatch.setattr(save, "save_file", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        model.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_an_existing_output_folder_is_refused_unless_it_may_be_replaced(model, tmp_path):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "mine.txt").write_text("keep me")
+    with pytest.raises(OutputExists, match="already exists"):
+        model.save(tmp_path / "saved")
+    assert (tmp_path / "saved" / "mine.txt").read_text() == "keep me"
+    model.save(tmp_path / "saved", overwrite=True)
+    assert not (tmp_path / "saved" / "mine.txt").exists()
+
+
+def test_a_model_can_be_saved_over_its_own_folder(model, folder):
+    expected = model("w5 w6").last_hidden_state
+    model.save(folder, overwrite=True)
+    assert torch.equal(load(folder, device="cpu")("w5 w6").last_hidden_state, expected)
+    assert torch.equal(model("w5 w6").last_hidden_state, expected)
+
+
+@every_family
+def test_what_was_loaded_is_saved_tensor_for_tensor(tmp_path, model_type):
+    expected = write_checkpoint(tmp_path / "model", model_type)
+    load(tmp_path / "model", device="cpu").save(tmp_path / "saved")
+    found = load_file(tmp_path / "saved" / "model.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())

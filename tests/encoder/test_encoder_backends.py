@@ -1,0 +1,183 @@
+"""Attention backends: which serves what, and that all of them compute the same."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.encoder import Encoder, backends
+from bothways.encoder.backends import BACKENDS, REFERENCE, SDPA, AttentionRequest, choose, runs_of_equal_length
+from bothways.errors import UnsupportedAttention
+from bothways.packing import pack
+from tiny_models import random_ids, scramble, tiny_config, tiny_encoder
+
+ON_GPU = AttentionRequest("cuda", torch.bfloat16, 64, 0.0, weights=False)
+ON_CPU = AttentionRequest("cpu", torch.float32, 64, 0.0, weights=False)
+ragged = st.lists(st.integers(1, 12), min_size=1, max_size=6).map(tuple)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Pretend which of the two variable-length kernels are installed."""
+
+    def pretend(*, torch_varlen, flash_attn):
+        monkeypatch.setattr(backends, "_has_torch_varlen", lambda: torch_varlen)
+        monkeypatch.setattr(backends, "_has_flash_attn", lambda: flash_attn)
+
+    return pretend
+
+
+def test_an_unknown_backend_is_refused_and_the_known_ones_are_named():
+    with pytest.raises(UnsupportedAttention, match=r"'flash'.* varlen, sdpa, reference"):
+        choose(ON_CPU, "flash")
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (ON_CPU, "needs a CUDA device, not 'cpu'"),
+        (replace(ON_GPU, dtype=torch.float32), "needs float16 or bfloat16, not torch.float32"),
+        (replace(ON_GPU, head_width=12), "multiple of 8 up to 256, not 12"),
+        (replace(ON_GPU, head_width=264), "multiple of 8 up to 256, not 264"),
+        (replace(ON_GPU, dropout=0.1), "no attention dropout"),
+        (replace(ON_GPU, weights=True), "does not return attention weights"),
+    ],
+)
+def test_varlen_says_why_it_cannot_serve(kernels, request_, words):
+    kernels(torch_varlen=True, flash_attn=False)
+    with pytest.raises(UnsupportedAttention, match=f"'varlen' cannot serve this call: .*{words}"):
+        choose(request_, "varlen")
+    assert choose(request_).name != "varlen"
+
+
+def test_varlen_without_a_kernel_says_which_ones_there_could_be(kernels):
+    kernels(torch_varlen=False, flash_attn=False)
+    with pytest.raises(UnsupportedAttention, match=r"torch\.nn\.attention\.varlen nor the flash_attn"):
+        choose(ON_GPU, "varlen")
+
+
+def test_dropout_is_served_by_varlen_where_flash_attn_is_installed(kernels):
+    kernels(torch_varlen=True, flash_attn=True)
+    assert choose(replace(ON_GPU, dropout=0.1)).name == "varlen"
+
+
+def test_the_fastest_backend_that_can_serve_is_chosen(kernels):
+    kernels(torch_varlen=True, flash_attn=False)
+    assert choose(ON_GPU).name == "varlen"
+    assert choose(ON_CPU).name == "sdpa"
+    assert choose(replace(ON_CPU, weights=True)).name == "reference"
+
+
+@pytest.mark.parametrize("name", ["sdpa", "varlen", "nonsense"])
+def test_attention_weights_from_a_backend_that_has_none_are_refused(name):
+    with pytest.raises(UnsupportedAttention, match=name):
+        tiny_encoder().trace(pack([[5, 6]]), backend=name)
+
+
+def test_a_named_backend_is_held_to():
+    with pytest.raises(UnsupportedAttention, match="varlen"):
+        tiny_encoder()(pack([[5, 6]]), backend="varlen")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_named_backend_is_the_one_that_runs(name, monkeypatch):
+    class Reached(Exception):
+        pass
+
+    def attend(*_):
+        raise Reached
+
+    monkeypatch.setattr(type(BACKENDS[name]), "refusal", lambda *_: None)
+    monkeypatch.setattr(type(BACKENDS[name]), "attend", attend)
+    with pytest.raises(Reached):
+        tiny_encoder()(pack([[5, 6]]), backend=name)
+
+
+@given(lengths=ragged)
+def test_runs_cover_all_rows_and_no_two_neighbours_have_one_length(lengths):
+    runs = list(runs_of_equal_length(lengths))
+    assert [start for start, _, _ in runs] == [0, *(end for _, end, _ in runs[:-1])]
+    assert runs[-1][1] == sum(lengths)
+    assert [length for start, end, length in runs for _ in range((end - start) // length)] == list(lengths)
+    assert all(before[2] != after[2] for before, after in pairwise(runs))
+
+
+@settings(max_examples=30)
+@given(lengths=ragged, seed=st.integers(0, 2**16))
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_sdpa_equals_the_reference(dtype, tolerance, lengths, seed):
+    generator = torch.Generator().manual_seed(seed)
+    qkv_T3ND = torch.randn(sum(lengths), 3, 4, 6, generator=generator, dtype=dtype)
+    bounds = pack(random_ids(lengths))
+    difference = SDPA().attend(qkv_T3ND, bounds, 0.0) - REFERENCE.attend(qkv_T3ND, bounds, 0.0)
+    assert difference.abs().max() < tolerance
+
+
+@settings(max_examples=15)
+@given(lengths=ragged)
+def test_gradients_of_sdpa_equal_those_of_the_reference(lengths):
+    bounds = pack(random_ids(lengths))
+    gradients = []
+    for backend in (SDPA(), REFERENCE):
+        qkv_T3ND = torch.randn(
+            sum(lengths), 3, 2, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+        ).requires_grad_()
+        backend.attend(qkv_T3ND, bounds, 0.0).square().sum().backward()
+        gradients.append(qkv_T3ND.grad)
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+
+
+def test_attention_weights_sum_to_one():
+    bounds = pack(random_ids((1, 7, 4)))
+    _, weights = REFERENCE.attend_with_weights(torch.randn(12, 3, 4, 6), bounds, 0.0)
+    for weights_Nnn, length in zip(weights, bounds.lengths, strict=True):
+        assert weights_Nnn.shape == (4, length, length)
+        torch.testing.assert_close(weights_Nnn.sum(-1), torch.ones(4, length))
+
+
+@pytest.mark.parametrize("backend", [SDPA(), REFERENCE], ids=lambda backend: backend.name)
+def test_attention_dropout_keeps_the_mean(backend):
+    torch.manual_seed(0)
+    bounds = pack([[5] * 3] * 4000)
+    qkv_T3ND = torch.ones(12000, 3, 1, 4)
+    context_TND = backend.attend(qkv_T3ND, bounds, 0.3)
+    assert context_TND.std() > 0.1
+    assert context_TND.mean().item() == pytest.approx(1.0, abs=0.03)
+
+
+def gpu_encoder():
+    config = replace(
+        tiny_config("bert"), hidden=32, heads=4, embedding=replace(tiny_config("bert").embedding, width=32)
+    )
+    return scramble(Encoder(config), spread=0.1).cuda().bfloat16()
+
+
+@pytest.mark.gpu
+@settings(max_examples=20)
+@given(lengths=ragged)
+def test_varlen_equals_the_reference_in_half_precision(lengths):
+    encoder, packed = gpu_encoder(), pack(random_ids(lengths), device="cuda")
+    with torch.no_grad():
+        found_TH, expected_TH = (encoder(packed, backend=name) for name in ("varlen", "reference"))
+        exact_TH = encoder.float()(packed, backend="reference")
+    rounding = (expected_TH.float() - exact_TH).abs().max()
+    assert (found_TH.float() - exact_TH).abs().max() < 2 * rounding + 1e-2
+
+
+@pytest.mark.gpu
+def test_varlen_has_the_gradients_of_the_reference():
+    packed = pack(random_ids((1, 12, 5, 5)), device="cuda")
+    gradients = []
+    for name in ("varlen", "reference"):
+        encoder = gpu_encoder()
+        encoder(packed, backend=name).float().square().mul(torch.linspace(0.5, 1.5, 32).cuda()).sum().backward()
+        gradients.append(encoder.layers[0].attention.qkv.weight.grad.float())
+    assert torch.linalg.vector_norm(gradients[0] - gradients[1]) < 0.05 * torch.linalg.vector_norm(gradients[1])
+
+
+@pytest.mark.gpu
+def test_varlen_is_what_half_precision_on_a_gpu_gets():
+    assert choose(AttentionRequest("cuda", torch.bfloat16, 64, 0.0, weights=False)).name == "varlen"

@@ -1,0 +1,98 @@
+"""What holds of every forward pass: rows, batches, dropout, traces."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.encoder import Encoder
+from bothways.encoder.config import Dropout
+from bothways.packing import pack
+from tiny_models import every_family, random_ids, scramble, tiny_config, tiny_encoder
+
+backends = pytest.mark.parametrize("backend", ["reference", "sdpa"])
+ragged = st.lists(st.integers(1, 18), min_size=1, max_size=6).map(tuple)
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    with torch.no_grad():
+        yield
+
+
+@backends
+@settings(max_examples=25)
+@given(lengths=ragged, seed=st.integers(0, 2**16))
+def test_a_text_alone_gives_what_it_gives_in_a_batch(backend, lengths, seed):
+    encoder, sequences = tiny_encoder(), random_ids(lengths, seed)
+    together = encoder(pack(sequences), backend=backend).split(lengths)
+    for sequence, found_nH in zip(sequences, together, strict=True):
+        torch.testing.assert_close(found_nH, encoder(pack([sequence]), backend=backend), rtol=0, atol=1e-5)
+
+
+@settings(max_examples=20)
+@given(data=st.data(), lengths=ragged)
+def test_the_order_of_a_batch_does_not_matter(data, lengths):
+    encoder, sequences = tiny_encoder(), random_ids(lengths)
+    order = data.draw(st.permutations(range(len(lengths))))
+    before = encoder(pack(sequences)).split(lengths)
+    after = encoder(pack([sequences[index] for index in order])).split([lengths[index] for index in order])
+    for index, found_nH in zip(order, after, strict=True):
+        torch.testing.assert_close(found_nH, before[index], rtol=0, atol=1e-5)
+
+
+@every_family
+@backends
+def test_chosen_rows_equal_those_of_the_full_pass(model_type, backend):
+    encoder, packed = tiny_encoder(model_type), pack(random_ids((3, 9, 1, 9)))
+    full_TH = encoder(packed, backend=backend)
+    for rows_M in (packed.first_tokens_B, torch.tensor([21, 0, 4, 4]), torch.arange(22)):
+        torch.testing.assert_close(encoder(packed, rows_M=rows_M, backend=backend), full_TH[rows_M], rtol=0, atol=1e-6)
+
+
+@every_family
+def test_every_token_sees_every_other_token_of_its_text_and_no_other_text(model_type):
+    encoder = tiny_encoder(model_type)
+    first, second = random_ids((6, 6), seed=4)
+    before_TH = encoder(pack([first, second]))
+    for place in range(6):
+        changed = [*first[:place], 5 + (first[place] + 1) % 50, *first[place + 1 :]]
+        after_TH = encoder(pack([changed, second]))
+        moved_T = (after_TH - before_TH).abs().amax(1)
+        assert (moved_T[:6] > 1e-4).all(), "a token did not look behind or before itself"
+        assert (moved_T[6:] < 1e-6).all(), "another text was looked at"
+
+
+@every_family
+def test_a_trace_ends_in_what_the_plain_pass_returns(model_type):
+    encoder, packed = tiny_encoder(model_type), pack(random_ids((3, 8)))
+    expected_TH = encoder(packed)
+    for attentions in (True, False):
+        trace = encoder.trace(packed, attentions=attentions)
+        assert len(trace.hidden_states) == encoder.config.layers + 1
+        torch.testing.assert_close(trace.hidden_states[-1], expected_TH, rtol=0, atol=1e-5)
+    assert encoder.trace(packed, attentions=False).attentions == ()
+
+
+@pytest.mark.parametrize("kind", ["hidden", "attention"])
+@backends
+def test_dropout_is_active_only_in_training(kind, backend):
+    config = replace(tiny_config("bert"), dropout=Dropout(**{"hidden": 0.0, "attention": 0.0, kind: 0.5}))
+    encoder, packed = scramble(Encoder(config)), pack(random_ids((9, 4)))
+    torch.testing.assert_close(encoder(packed, backend=backend), encoder(packed, backend=backend), rtol=0, atol=0)
+    evaluated_TH = encoder(packed, backend=backend)
+    encoder.train()
+    torch.manual_seed(0)
+    first_TH, second_TH = encoder(packed, backend=backend), encoder(packed, backend=backend)
+    assert (first_TH - second_TH).abs().max() > 1e-2
+    assert (first_TH - evaluated_TH).abs().max() > 1e-2
+
+
+@backends
+def test_training_without_dropout_equals_evaluation(backend):
+    encoder = scramble(Encoder(replace(tiny_config("bert"), dropout=Dropout(0.0, 0.0, 0.0))))
+    packed = pack(random_ids((9, 4)))
+    evaluated_TH = encoder(packed, backend=backend)
+    assert torch.equal(encoder.train()(packed, backend=backend), evaluated_TH)

@@ -1,0 +1,42 @@
+"""The encoder computes what its NumPy counterpart computes, in double precision."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bothways.encoder import Encoder
+from bothways.encoder.config import GatedFeedForward, RotaryPositions
+from bothways.encoder.feedforward import ACTIVATIONS
+from bothways.encoder.minimal import MinimalEncoder
+from bothways.errors import UnsupportedConfig
+from bothways.packing import pack
+from tiny_models import every_family, random_ids, random_types, scramble, tiny_config
+
+
+@every_family
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("backend", ["reference", "sdpa"])
+def test_packed_encoder_equals_numpy(model_type, activation, backend):
+    config = tiny_config(model_type)
+    config = replace(config, feed_forward=replace(config.feed_forward, activation=activation))
+    encoder = scramble(Encoder(config)).double()
+    minimal = MinimalEncoder(config, {name: value.numpy() for name, value in encoder.state_dict().items()})
+    lengths = (1, 6, 6, config.max_length)
+    sequences = random_ids(lengths, seed=2)
+    types = random_types(lengths) if config.embedding.types == 2 else [[0] * length for length in lengths]
+    with torch.no_grad():
+        ours_TH = encoder(pack(sequences, types), backend=backend).numpy()
+    expected_TH = np.concatenate([minimal(ids, kinds) for ids, kinds in zip(sequences, types, strict=True)])
+    assert ours_TH.dtype == np.float64
+    np.testing.assert_allclose(ours_TH, expected_TH, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"positions": RotaryPositions(18, 1e4, 1e4)}, {"feed_forward": GatedFeedForward(37, "gelu")}],
+)
+def test_numpy_encoder_refuses_what_it_does_not_know(change):
+    with pytest.raises(UnsupportedConfig, match="absolute positions and dense feed-forward"):
+        MinimalEncoder(replace(tiny_config("bert"), **change), {})

@@ -1,0 +1,346 @@
+"""Sentence embeddings: the same vectors as sentence-transformers, windows, saving, and settings that come back."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists, TextTooLong, UnsupportedConfig
+from bothways.packing import pack, to_padded
+from bothways.tasks import SentenceEmbedder
+from bothways.tasks.pooling import pool
+from bothways.tasks.sentence_layout import NEW_NAMES
+from tiny_models import edit_config, random_ids
+
+TEXTS = [
+    "The cat sat on the mat.",
+    "a",
+    "!?",
+    "Naïve café, coöperate — 'quoted' “text”…",
+    "東京は日本の首都です。",
+    "Москва — столица России",
+    "🙂🙃 emoji and \u200b zero width \u0301 marks",
+    "[CLS] is spelled out, and so is [MASK]",
+    "tabs\tand\nlines\r\nand   spaces",
+    "word " * 200,
+]
+POOLINGS = {ours: theirs for theirs, ours in NEW_NAMES.items()}
+
+
+def sentence_transformer(folder, **options):
+    library = pytest.importorskip("sentence_transformers", reason="the oracle is not installed")
+    return library.SentenceTransformer(str(folder), device="cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def minilm(minilm_folder):
+    return SentenceEmbedder.from_pretrained(minilm_folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def oracle(minilm_folder):
+    return sentence_transformer(minilm_folder)
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+
+
+def test_vectors_equal_those_of_sentence_transformers(minilm, oracle):
+    assert max(len(text) for text in oracle.tokenizer(TEXTS)["input_ids"]) <= 256
+    assert_close(minilm.encode(TEXTS), oracle.encode(TEXTS))
+
+
+@pytest.mark.parametrize("max_length", [256, 40])
+def test_cut_texts_equal_those_of_sentence_transformers(minilm_folder, max_length):
+    texts = [*TEXTS, "several words of a long text, " * 100]
+    ours = SentenceEmbedder.from_pretrained(minilm_folder, device="cpu", max_length=max_length, on_overflow="truncate")
+    theirs = sentence_transformer(minilm_folder)
+    theirs.max_seq_length = max_length
+    assert_close(ours.encode(texts), theirs.encode(texts))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_each_pooling_equals_that_of_sentence_transformers(pooling):
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    packed = pack(random_ids((3, 1, 7, 7, 12, 3)))
+    hidden_TH = torch.randn(len(packed.ids_T), 24, generator=torch.Generator().manual_seed(0))
+    features = {
+        "token_embeddings": to_padded(hidden_TH, packed.lengths),
+        "attention_mask": to_padded(torch.ones(len(packed.ids_T)), packed.lengths),
+    }
+    expected_BH = modules.Pooling(24, POOLINGS[pooling])(features)["sentence_embedding"]
+    assert_close(pool(hidden_TH, packed, pooling), expected_BH)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_each_pooling_of_a_real_model_equals_that_of_sentence_transformers(minilm, minilm_folder, pooling):
+    library = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    transformer = modules.Transformer(str(minilm_folder))
+    layers = [transformer, modules.Pooling(384, POOLINGS[pooling]), modules.Normalize()]
+    theirs = library.SentenceTransformer(modules=layers, device="cpu")
+    assert_close(minilm.encode(TEXTS, pooling=pooling), theirs.encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"max_length": 30},
+        {"unit_length": False},
+        *({"pooling": pooling} for pooling in POOLINGS if pooling != "mean"),
+    ],
+    ids=str,
+)
+def test_a_saved_embedder_opens_in_sentence_transformers_with_the_same_vectors(minilm_folder, settings, tmp_path):
+    ours = SentenceEmbedder.from_pretrained(minilm_folder, device="cpu", on_overflow="truncate", **settings)
+    ours.save(tmp_path / "saved")
+    theirs = sentence_transformer(tmp_path / "saved")
+    assert theirs.max_seq_length == ours.settings.max_length
+    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+
+
+def test_vectors_cut_by_sentence_transformers_point_the_same_way(minilm_folder, tmp_path):
+    ours = SentenceEmbedder.from_pretrained(minilm_folder, device="cpu", dimensions=50)
+    ours.save(tmp_path / "saved")
+    theirs_NK = sentence_transformer(tmp_path / "saved").encode(TEXTS)
+    assert theirs_NK.shape == (len(TEXTS), 50)
+    assert_close(ours.encode(TEXTS), theirs_NK / np.linalg.norm(theirs_NK, axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(("pooling", "dimensions"), [("mean", None), ("weighted_mean", 64), ("mean_sqrt_length", 64)])
+def test_a_model_that_sentence_transformers_saved_opens_with_its_settings(minilm_folder, pooling, dimensions, tmp_path):
+    theirs = sentence_transformer(minilm_folder, truncate_dim=dimensions)
+    theirs[1].pooling_mode = POOLINGS[pooling]
+    theirs.max_seq_length = 33
+    theirs.save(str(tmp_path / "theirs"))
+    ours = SentenceEmbedder.from_pretrained(tmp_path / "theirs", device="cpu", on_overflow="truncate")
+    assert (ours.settings.pooling, ours.settings.dimensions, ours.settings.max_length) == (pooling, dimensions, 33)
+    theirs_NK = theirs.encode(TEXTS)
+    assert_close(ours.encode(TEXTS), theirs_NK / np.linalg.norm(theirs_NK, axis=1, keepdims=True))
+
+
+EVERY_SETTING = {
+    "pooling": "max",
+    "unit_length": False,
+    "dimensions": 7,
+    "max_length": 11,
+    "on_overflow": "truncate",
+}
+
+
+def test_every_setting_comes_back_from_a_saved_embedder(base, tmp_path):
+    first = SentenceEmbedder.from_pretrained(base, device="cpu", **EVERY_SETTING)
+    first.save(tmp_path / "saved")
+    again = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.settings == first.settings
+    texts = ["w5 w6", "w7 " * 30]
+    assert np.array_equal(again.encode(texts), first.encode(texts))
+    again.save(tmp_path / "twice")
+    assert SentenceEmbedder.from_pretrained(tmp_path / "twice", device="cpu").settings == first.settings
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("pooling", "cls"), ("unit_length", True), ("dimensions", 24), ("max_length", 18), ("on_overflow", "error")],
+)
+def test_the_caller_overrules_a_saved_setting(base, tmp_path, name, other):
+    SentenceEmbedder.from_pretrained(base, device="cpu", **EVERY_SETTING).save(tmp_path / "saved")
+    again = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu", **{name: other})
+    assert getattr(again.settings, name) == other
+    for kept in EVERY_SETTING.keys() - {name}:
+        assert getattr(again.settings, kept) == EVERY_SETTING[kept]
+
+
+def test_a_bare_encoder_is_averaged_over_all_that_it_reads(base):
+    settings = SentenceEmbedder.from_pretrained(base, device="cpu").settings
+    assert (settings.pooling, settings.unit_length, settings.dimensions) == ("mean", True, None)
+    assert (settings.max_length, settings.on_overflow) == (18, "window")
+
+
+def test_a_single_text_gives_a_vector_and_a_list_of_one_a_matrix(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    assert embedder.encode("w5 w6").shape == (24,)
+    assert embedder.encode(["w5 w6"]).shape == (1, 24)
+    assert embedder.encode([]).shape == (0, 24)
+    assert np.array_equal(embedder.encode("w5 w6"), embedder.encode(["w5 w6"])[0])
+
+
+def test_kept_dimensions_are_the_leading_ones_at_unit_length(base):
+    whole = SentenceEmbedder.from_pretrained(base, device="cpu", unit_length=False).encode(["w5 w6", "w8"])
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu", dimensions=5)
+    assert embedder.dimensions == 5
+    expected = whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)
+    assert_close(embedder.encode(["w5 w6", "w8"]), expected, 1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"])
+def test_the_windows_of_a_long_text_are_averaged_by_length_or_maximised(base, pooling):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu", pooling=pooling, unit_length=False)
+    long = " ".join(f"w{5 + place % 50}" for place in range(41))
+    windows = embedder.model.tokenizer.encode([long], max_length=18)[0].windows
+    vectors = []
+    for window in windows:
+        packed = pack([window.ids])
+        with torch.no_grad():
+            vectors.append(pool(embedder.model.encoder(packed), packed, pooling)[0].double().numpy())
+    lengths = np.array([len(window.ids) for window in windows])
+    assert len(set(lengths)) > 1
+    stacked = np.stack(vectors)
+    expected = stacked.max(0) if pooling == "max" else (stacked * lengths[:, None]).sum(0) / lengths.sum()
+    assert_close(embedder.encode(long), expected)
+
+
+def test_a_vector_does_not_depend_on_its_neighbours(minilm):
+    texts = [*TEXTS, "long " * 700]
+    together = minilm.encode(texts)
+    for index, text in enumerate(texts):
+        assert_close(minilm.encode(text), together[index])
+    assert_close(minilm.encode(texts[::-1])[::-1], together)
+    assert_close(minilm.encode(texts, max_tokens=1), together)
+
+
+def test_a_stream_gives_the_same_vectors_one_by_one(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    texts = [f"w{number} w9" for number in range(5, 40)]
+    assert_close(np.stack(list(embedder.encode_stream(iter(texts)))), embedder.encode(texts), 1e-6)
+
+
+def test_a_text_of_a_megabyte_is_read_to_its_end(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    text = "w5 w6 w7 " * 111_112
+    assert len(text) > 1_000_000
+    vector = embedder.encode(text)
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
+    assert not np.allclose(vector, embedder.encode(text[: len(text) // 2] + "w50 " * 120_000), atol=1e-3)
+
+
+def test_long_texts_are_refused_on_request(base):
+    with pytest.raises(TextTooLong):
+        SentenceEmbedder.from_pretrained(base, device="cpu", on_overflow="error").encode("w5 " * 17)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"pooling": "median"}, "pooling must be one of"),
+        ({"dimensions": 0}, "dimensions must lie between 1 and 24, but it is 0"),
+        ({"dimensions": 25}, "dimensions must lie between 1 and 24, but it is 25"),
+        ({"max_length": 0}, "max_length must lie between 1 and 18, but it is 0"),
+        ({"max_length": 19}, "max_length must lie between 1 and 18, but it is 19"),
+        ({"on_overflow": "cut"}, "on_overflow to be one of"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(base, settings, words):
+    with pytest.raises(InvalidInput, match=words):
+        SentenceEmbedder.from_pretrained(base, device="cpu", **settings)
+
+
+@pytest.mark.parametrize("tokens", [0, -5])
+def test_a_token_budget_below_one_is_refused(base, tokens):
+    with pytest.raises(InvalidInput, match="tokens must be at least 1"):
+        SentenceEmbedder.from_pretrained(base, device="cpu").encode("w5", max_tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("pooling", "median"),
+        ("pooling", 3),
+        ("unit_length", "yes"),
+        ("dimensions", 0),
+        ("dimensions", 25),
+        ("max_length", "18"),
+        ("max_length", 19),
+        ("on_overflow", "cut"),
+    ],
+)
+def test_a_damaged_setting_of_a_saved_embedder_is_refused(base, tmp_path, name, value):
+    SentenceEmbedder.from_pretrained(base, device="cpu").save(tmp_path / "saved")
+    path = tmp_path / "saved" / "bothways.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(CorruptCheckpoint, match=f"bothways.json must give {name} as"):
+        SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+def test_an_embedder_with_a_module_that_is_not_built_is_refused(base):
+    modules = [
+        {"idx": index, "name": str(index), "path": "", "type": f"sentence_transformers.models.{kind}"}
+        for index, kind in enumerate(["Transformer", "Pooling", "Dense", "Normalize"])
+    ]
+    (base / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(UnsupportedConfig, match="puts the modules Dense into"):
+        SentenceEmbedder.from_pretrained(base, device="cpu")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '[{"idx": 0}]', "3"])
+def test_a_damaged_list_of_modules_is_refused(base, content):
+    (base / "modules.json").write_text(content)
+    with pytest.raises(CorruptCheckpoint, match=r"modules\.json"):
+        SentenceEmbedder.from_pretrained(base, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+        {"pooling_mode_mean_tokens": False},
+        {"pooling_mode": "lasttoken"},
+        {"pooling_mode": ["mean", "max"]},
+    ],
+    ids=str,
+)
+def test_a_pooling_that_is_not_built_is_refused(base, content):
+    (base / "1_Pooling").mkdir()
+    (base / "1_Pooling" / "config.json").write_text(json.dumps(content))
+    with pytest.raises(UnsupportedConfig, match="must choose one of the poolings"):
+        SentenceEmbedder.from_pretrained(base, device="cpu")
+
+
+def test_a_stored_length_beyond_the_model_is_brought_down_to_it(base):
+    (base / "sentence_bert_config.json").write_text('{"max_seq_length": 512}')
+    assert SentenceEmbedder.from_pretrained(base, device="cpu").settings.max_length == 18
+
+
+def test_an_existing_folder_is_not_touched(base, tmp_path):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine.txt").write_text("mine")
+    with pytest.raises(OutputExists):
+        embedder.save(tmp_path / "there")
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["mine.txt"]
+    embedder.save(tmp_path / "there", overwrite=True)
+    assert not (tmp_path / "there" / "mine.txt").exists()
+
+
+def test_weights_of_a_saved_embedder_are_held_against_their_checksum(base, tmp_path):
+    SentenceEmbedder.from_pretrained(base, device="cpu").save(tmp_path / "saved")
+    path = tmp_path / "saved" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptCheckpoint, match="SHA-256"):
+        SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+def test_the_fingerprint_tells_models_apart_by_their_weights(base, tmp_path):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    embedder.save(tmp_path / "copy")
+    copy = SentenceEmbedder.from_pretrained(tmp_path / "copy", device="cpu")
+    copy.save(tmp_path / "second")
+    again = SentenceEmbedder.from_pretrained(tmp_path / "second", device="cpu")
+    assert copy.fingerprint() == again.fingerprint()
+    with torch.no_grad():
+        copy.model.encoder.embedding.tokens.weight[7, 3] += 1
+    copy.save(tmp_path / "changed")
+    changed = SentenceEmbedder.from_pretrained(tmp_path / "changed", device="cpu")
+    assert changed.fingerprint() != copy.fingerprint()
+
+
+def test_a_folder_without_a_configuration_of_its_own_keeps_its_encoder_settings(base, tmp_path):
+    edit_config(base, initializer_range=0.05, my_note="kept")
+    SentenceEmbedder.from_pretrained(base, device="cpu").save(tmp_path / "saved")
+    settings = json.loads((tmp_path / "saved" / "config.json").read_text())
+    assert (settings["initializer_range"], settings["my_note"]) == (0.05, "kept")
