@@ -23,7 +23,7 @@ TEXTS = [
     "🙂🙃 emoji and \u200b zero width \u0301 marks",
     "[CLS] is spelled out, and so is [MASK]",
     "tabs\tand\nlines\r\nand   spaces",
-    "word " * 200,
+    "word " * 60,
 ]
 POOLINGS = {ours: theirs for theirs, ours in NEW_NAMES.items()}
 
@@ -48,8 +48,8 @@ def assert_close(found, expected, tolerance=1e-5):
 
 
 def test_vectors_equal_those_of_sentence_transformers(minilm, oracle):
-    assert max(len(text) for text in oracle.tokenizer(TEXTS)["input_ids"]) <= 256
-    assert_close(minilm.encode(TEXTS), oracle.encode(TEXTS))
+    texts = [*TEXTS, "word " * 254]  # with the special tokens as many as are read at once
+    assert_close(minilm.encode(texts), oracle.encode(texts))
 
 
 @pytest.mark.parametrize("max_length", [256, 40])
@@ -90,7 +90,7 @@ def test_each_pooling_of_a_real_model_equals_that_of_sentence_transformers(minil
         {},
         {"max_length": 30},
         {"unit_length": False},
-        *({"pooling": pooling} for pooling in POOLINGS if pooling != "mean"),
+        *(pytest.param({"pooling": pooling}, marks=pytest.mark.slow) for pooling in POOLINGS if pooling != "mean"),
     ],
     ids=str,
 )
@@ -110,7 +110,7 @@ def test_vectors_cut_by_sentence_transformers_point_the_same_way(minilm_folder, 
     assert_close(ours.encode(TEXTS), theirs_NK / np.linalg.norm(theirs_NK, axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize(("pooling", "dimensions"), [("mean", None), ("weighted_mean", 64), ("mean_sqrt_length", 64)])
+@pytest.mark.parametrize(("pooling", "dimensions"), [("mean", None), ("weighted_mean", 64)])
 def test_a_model_that_sentence_transformers_saved_opens_with_its_settings(minilm_folder, pooling, dimensions, tmp_path):
     theirs = sentence_transformer(minilm_folder, truncate_dim=dimensions)
     theirs[1].pooling_mode = POOLINGS[pooling]
@@ -210,11 +210,11 @@ def test_a_stream_gives_the_same_vectors_one_by_one(base):
 
 def test_a_text_of_a_megabyte_is_read_to_its_end(base):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
-    text = "w5 w6 w7 " * 111_112
+    text = ("w5 w6 w7" + 40 * " ") * 21_000
     assert len(text) > 1_000_000
     vector = embedder.encode(text)
     assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
-    assert not np.allclose(vector, embedder.encode(text[: len(text) // 2] + "w50 " * 120_000), atol=1e-3)
+    assert not np.allclose(vector, embedder.encode(text[: len(text) // 2] + "w50 " * 30_000), atol=1e-3)
 
 
 def test_long_texts_are_refused_on_request(base):

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from bothways.cli.options import Flag
-from bothways.cli.terminal import console, print_json
+from bothways.cli.options import Family, Flag
+from bothways.cli.terminal import plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from bothways.families.catalogue import PublishedSize
@@ -14,17 +14,17 @@ Example:
   bothways models --family roberta"""
 
 
-def models(*, family: str | None = None, json: Flag = False) -> None:
+def models(*, family: Family | None = None, json: Flag = False) -> None:
     """The families of encoders and their published sizes. Any other model of these families opens as well.
 
     Args:
-        family: Only this one: bert, roberta, xlm-roberta, camembert, distilbert, electra, albert.
+        family: Only this one.
         json: Print a JSON list.
     """
-    from bothways.families import FAMILIES, family_of
+    from bothways.families import FAMILIES
     from bothways.families.catalogue import published_sizes
 
-    chosen = FAMILIES.values() if family is None else [family_of(family)]
+    chosen = FAMILIES.values() if family is None else [FAMILIES[family]]
     sizes = published_sizes(*chosen)
     if json:
         print_json([{**asdict(size), "installed": _is_installed(size.name)} for size in sizes])
@@ -42,9 +42,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _print_table(sizes: "tuple[PublishedSize, ...]") -> None:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = plain_table()
     table.add_column("name", overflow="fold")
     table.add_column("family")
     for heading in ("year", "parameters", "layers", "hidden", "heads", "context"):
@@ -53,5 +51,5 @@ def _print_table(sizes: "tuple[PublishedSize, ...]") -> None:
         name = f"{size.name} *" if _is_installed(size.name) else size.name
         numbers = (size.year, f"{size.parameters / 1e6:.1f} M", size.layers, size.hidden, size.heads, size.context)
         table.add_row(name, size.family, *map(str, numbers))
-    console().print(table)
+    print_table(table)
     print("\n* is here already. The others: a folder, or --revision COMMIT --download to take them from the model hub.")

@@ -16,6 +16,7 @@ from bothways.errors import InvalidInput
 
 Device: TypeAlias = str
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+Family = Literal["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert"]
 Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]

@@ -1,6 +1,8 @@
 """``bothways search``: an index of texts, and what in it is nearest to a query."""
 
 import itertools
+import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING
 from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
 from bothways.cli.options import HERE, TEXT, Columns, Flag, Format, ModelOptions, PositiveInt
 from bothways.cli.reading import given_rows, texts_of
-from bothways.cli.terminal import console, note, one_line, print_json
+from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +29,7 @@ Example:
   bothways search query index/ "some words" --top 5 --json"""
 
 _BATCH = 1024
+_SHOWN = 300  # characters of a text
 
 
 def build(
@@ -66,7 +69,7 @@ def build(
     index = SearchIndex.build_from_batches(batches, encoder=_identity(embedder))
     index.save(output, overwrite=overwrite)
     if not quiet:
-        note(f"{len(index):,} texts in {output}\nnext: bothways search query {output} 'some words'")
+        note(f"{len(index):,} texts in {output}\nnext: bothways search query {shlex.quote(str(output))} 'some words'")
 
 
 def query(
@@ -141,12 +144,17 @@ def _embedder_of(index: "SearchIndex", model: str | None, opening: ModelOptions)
 
 
 def _print_hits(hits: "list[Hit]") -> None:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    """A table on a terminal, long texts cut; elsewhere lines of score, id and whole text with tabs between them."""
+    if not sys.stdout.isatty():
+        for hit in hits:
+            print(f"{hit.score:.4f}\t{one_line(hit.id)}\t{one_line(hit.text)}")
+        return
+    table = plain_table()
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("id", overflow="fold")
-    table.add_column("text")
+    table.add_column("text", overflow="fold")
     for hit in hits:
-        table.add_row(f"{hit.score:.3f}", one_line(hit.id), one_line(hit.text))
-    console().print(table)
+        text = one_line(hit.text)
+        shown = text if len(text) <= _SHOWN else text[:_SHOWN].rstrip() + "…"
+        table.add_row(f"{hit.score:.3f}", one_line(hit.id), shown)
+    print_table(table)

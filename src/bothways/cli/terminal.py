@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
-_WIDE = 10_000
+_WIDE = 10_000  # columns where there is no terminal
 
 
 def print_json(value: object) -> None:
@@ -18,24 +19,30 @@ def print_json(value: object) -> None:
 
 def note(message: str) -> None:
     """Say something about the course of the work on standard error."""
-    _print(console(stderr=True), message)
+    _print(printable(message))
 
 
 def complain(message: str) -> None:
     """Report an error on standard error."""
     from rich.text import Text
 
-    _print(console(stderr=True), Text.assemble(("error: ", "bold red"), printable(message)))
+    _print(Text.assemble(("error: ", "bold red"), printable(message)))
 
 
-def console(*, stderr: bool = False) -> "Console":
-    """A console that prints text as it is: no markup, no colours of its own, and no cropping in a pipe."""
-    from rich.console import Console
+def plain_table() -> "Table":
+    """A table without lines."""
+    from rich.table import Table
 
-    plain = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-    if not plain.is_terminal:
-        plain.width = _WIDE
-    return plain
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+
+
+def print_table(table: "Table") -> None:
+    """Print a table, fitted to a terminal and as wide as it likes elsewhere."""
+    target = _console()
+    with target.capture() as capture:
+        target.print(table)
+    # Cells are filled up with spaces, which in the last column nobody needs.
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def printable(text: str) -> str:
@@ -56,5 +63,17 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def _print(target: "Console", message: object) -> None:
+def _print(message: object) -> None:
+    target = _console(stderr=True)
+    # A terminal gets its lines broken between words, a file as they are.
     target.print(message, soft_wrap=not target.is_terminal)
+
+
+def _console(*, stderr: bool = False) -> "Console":
+    """A console that prints text as it is: no markup and no colours of its own."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console

@@ -168,8 +168,8 @@ def _in_words(classifier: "TextClassifier", record: "TrainingRecord", output: Pa
     metrics = ", ".join(f"{name} {value:.4f}" for name, value in _best_metrics(record).items())
     how = ", stopped early" if record.stopped_early else ""
     lines = [
-        f"trained      {len(record.validations)} epochs, {record.updates:,} updates in {record.seconds:,.0f} s{how}",
-        f"best epoch   {record.best_epoch}",
+        f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}",
+        f"best epoch   {record.best_epoch} of {len(record.validations)}",
         f"validation   {metrics}",
     ]
     if classifier.temperature is not None:

@@ -88,7 +88,7 @@ def _results(folder: Path, settings: DemoSettings, course: _Course) -> Results:
 
 
 def _surroundings(device: torch.device) -> Surroundings:
-    names = ("bothways", "torch", "tokenizers", "numpy", "faiss-cpu")
+    names = ("bothways", "torch", "tokenizers", "numpy")
     versions = (("Python", platform.python_version()), *((name, version(name)) for name in names))
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     return Surroundings(versions, kind, torch.get_num_threads())

@@ -64,8 +64,8 @@ def right_and_wrong(classified: Classified) -> str:
     width = (report.accuracy.high - report.accuracy.low) * 100
     return (
         f"Of {report.n} test texts that the model never saw in training, {report.n - wrong} got the right label and "
-        f"{wrong} a wrong one. The 95 % interval of the accuracy is {width:.0f} points wide: with so few texts, two "
-        "models would have to differ by about as much before one could be called better."
+        f"{wrong} a wrong one. So few texts leave much open: the 95 % interval of the accuracy is {width:.0f} points "
+        "wide."
     )
 
 
@@ -137,8 +137,8 @@ def mistakes(classified: Classified, shown: int) -> str:
     listed = f"The {shown} most confident of {len(found)} mistakes" if shown < len(found) else _counted(len(found))
     return (
         f"{listed} on the test texts, by calibrated probability. The model gave its wrong label a probability of 0.9 "
-        f"or more {_times(sure)}. Some of these texts lie between two desks of a newspaper, and one person alone chose "
-        "the labels."
+        f"or more {_times(sure)}. Some texts border on a second category by design, and each was labelled once, by one "
+        "person."
     )
 
 
@@ -146,10 +146,11 @@ def headlines(told: tuple[Told, ...]) -> str:
     """How many headlines got the category that their author meant, and what became of the one that fits none."""
     meant = [each for each in told if each.headline.meant is not None]
     right = sum(each.prediction.label == each.headline.meant for each in meant)
+    sure = [each.prediction.probability for each in meant]
     strange = "".join(
-        f" “{each.headline.text}” fits no category. The model cannot say so: its probabilities are shared out among the "
-        f"categories it knows, and it says {each.prediction.label} with {each.prediction.probability:.2f}"
-        f"{_warning(each.prediction.probability)}."
+        f" “{each.headline.text}” fits no category. The model cannot say so, since its probabilities are shared out "
+        f"among the categories it knows: it says {each.prediction.label} with {each.prediction.probability:.2f}, where "
+        f"the headlines that fit get {min(sure):.2f} to {max(sure):.2f}."
         for each in told
         if each.headline.meant is None
     )
@@ -220,10 +221,6 @@ def _strongest(weights_SS: np.ndarray[tuple[int, ...], np.dtype[np.floating]], t
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _warning(probability: float) -> str:
-    return ", which is as sure as it is of real news" if probability >= 0.9 else ", less sure than of most news"
 
 
 def _counted(number: int) -> str:

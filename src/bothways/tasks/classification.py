@@ -43,6 +43,9 @@ from bothways.training.seeding import seeded
 
 TASK = "classification"
 
+# Texts tokenised at a time, so that only the compact form of all of them is in memory.
+BLOCK = 1024
+
 
 class TextClassifier:
     """Fine-tunes an encoder to label texts, and labels them.
@@ -162,7 +165,7 @@ class TextClassifier:
         variant = converter(target)
         examples = read_examples(train_data, text=text, label=label, convert=variant.convert)
         if validation is None:
-            examples, held_out = hold_out(examples, 0.1, seed)
+            examples, held_out = hold_out(examples, 0.1, seed, variant.names)
         else:
             held_out = read_examples(validation, text=text, label=label, convert=variant.convert)
         chosen = target_of(target, examples)

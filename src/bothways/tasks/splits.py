@@ -1,47 +1,46 @@
 """Holding out a part of the data."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from bothways.data import Example
 from bothways.errors import InvalidInput
 
-Label = TypeVar("Label")
+Examples = list[Example[Any]]
 
 
 def hold_out(
-    examples: Sequence[Example[Label]], fraction: float, seed: int
-) -> tuple[list[Example[Label]], list[Example[Label]]]:
+    examples: Sequence[Example[Any]], fraction: float, seed: int, names: Callable[[Any], tuple[str, ...]]
+) -> tuple[Examples, Examples]:
     """Split at random into what stays and what is held out, at least one row each.
 
-    Every class, or label of several, that is held out also occurs in what stays; numbers are drawn freely.
+    A row is held out only while each of its labels still occurs in what stays, so that no label is there to be
+    validated and not to be learnt.
+
+    Args:
+        examples: Two or more.
+        fraction: How much to hold out.
+        seed: Draws the rows.
+        names: The labels that a row's label stands for; none for a number.
 
     Raises:
-        InvalidInput: There are too few rows to hold any out.
+        InvalidInput: No row can be held out.
     """
-    order = np.random.default_rng(seed).permutation(len(examples))
-    wanted = min(max(1, round(fraction * len(examples))), len(examples) - 1)
-    left = Counter(name for example in examples for name in _names(example.label))
+    wanted = max(1, round(fraction * len(examples)))
+    left = Counter(name for example in examples for name in names(example.label))
     held: set[int] = set()
-    for index in map(int, order):
-        names = _names(examples[index].label)
-        if len(held) < wanted and all(left[name] > 1 for name in names):
+    for index in np.random.default_rng(seed).permutation(len(examples)).tolist():
+        labels = names(examples[index].label)
+        if len(held) < min(wanted, len(examples) - 1) and all(left[name] > 1 for name in labels):
             held.add(index)
-            left.subtract(names)
+            left.subtract(labels)
     if not held:
         raise InvalidInput(
-            f"no validation data were given, and {len(examples)} rows are too few to hold some out: "
+            f"no validation data were given, and none can be held out of {len(examples)} rows: "
             "give at least two rows of a label, or a validation file."
         )
     stays = [example for index, example in enumerate(examples) if index not in held]
     return stays, [examples[index] for index in sorted(held)]
-
-
-def _names(label: object) -> tuple[object, ...]:
-    """The classes that a label names: one, several, or for a number none."""
-    if isinstance(label, tuple):
-        return label
-    return (label,) if isinstance(label, str) else ()

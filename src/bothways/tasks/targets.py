@@ -53,6 +53,11 @@ class SingleLabel:
     problem_type: ClassVar[str] = "single_label_classification"
     convert = staticmethod(class_label)
 
+    @staticmethod
+    def names(label: str) -> tuple[str, ...]:
+        """The labels that a row names."""
+        return (label,)
+
     @property
     def outputs(self) -> int:
         """C."""
@@ -109,6 +114,11 @@ class MultiLabel:
     kind: ClassVar[TargetKind] = "multi"
     problem_type: ClassVar[str] = "multi_label_classification"
     convert = staticmethod(label_set)
+
+    @staticmethod
+    def names(label: tuple[str, ...]) -> tuple[str, ...]:
+        """The labels that a row names."""
+        return label
 
     @property
     def outputs(self) -> int:
@@ -173,6 +183,12 @@ class Regression:
     outputs: ClassVar[int] = 1
     convert = staticmethod(number)
 
+    @staticmethod
+    def names(label: float) -> tuple[str, ...]:
+        """A number names no label."""
+        del label
+        return ()
+
     def encode(self, examples: Sequence[Example[Any]]) -> Truth:
         """The numbers (N)."""
         return np.array([example.label for example in examples], dtype=np.float32)
@@ -207,7 +223,7 @@ class Regression:
 Target = SingleLabel | MultiLabel | Regression
 
 
-def target_of(kind: TargetKind, examples: Sequence[Example[object]]) -> Target:
+def target_of(kind: TargetKind, examples: Sequence[Example[Any]]) -> Target:
     """The target that training examples call for.
 
     Raises:
@@ -216,7 +232,7 @@ def target_of(kind: TargetKind, examples: Sequence[Example[object]]) -> Target:
     if kind == "regression":
         return Regression()
     if kind == "multi":
-        names = tuple(sorted({str(name) for example in examples for name in _as_tuple(example.label)}))
+        names = tuple(sorted({name for example in examples for name in MultiLabel.names(example.label)}))
         if not names:
             raise InvalidInput("the training data must name at least one label, but no row does.")
         return MultiLabel(names)
@@ -298,10 +314,6 @@ def _stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, 
 def _ranked(labels: Sequence[str], probabilities_C: NDArray[np.float64]) -> dict[str, float]:
     order = np.argsort(-probabilities_C, kind="stable")
     return {labels[index]: float(probabilities_C[index]) for index in order}
-
-
-def _as_tuple(value: object) -> tuple[object, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _unknown_label(label: str, row: int, known: Sequence[str]) -> InvalidInput:

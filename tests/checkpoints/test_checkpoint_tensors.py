@@ -1,0 +1,102 @@
+"""Tensors that do not belong to the configuration are refused by name; old and prefixed names are read."""
+
+import pytest
+import torch
+from opening import QUERY, WEIGHTS, open_and_build, rewrite, same_weights
+from safetensors.torch import load_file, save_file
+
+from bothways.checkpoints import open_checkpoint
+from bothways.errors import (
+    IncompatibleWeights,
+)
+from bothways.families import FAMILIES
+from tiny_models import edit_config, every_family, write_checkpoint
+
+
+def test_missing_tensors_are_named(folder):
+    rewrite(folder, lambda tensors: tensors.pop("encoder.layer.1.output.dense.bias"))
+    with pytest.raises(IncompatibleWeights, match=r"lacks 1 of the .*: layers\.1\.feed_forward\.outer\.bias"):
+        open_and_build(folder)
+
+
+def test_a_missing_part_of_a_fused_tensor_is_named(folder):
+    rewrite(folder, lambda tensors: tensors.pop(QUERY))
+    with pytest.raises(IncompatibleWeights, match=rf"but not bert\.{QUERY}; both belong to layers\.1\.attention\.qkv"):
+        open_and_build(folder)
+
+
+def test_left_over_tensors_are_named(folder):
+    edit_config(folder, num_hidden_layers=2)
+    with pytest.raises(
+        IncompatibleWeights, match=r"16 encoder tensors .*bert\.encoder\.layer\.2\.attention.* and 11 more"
+    ):
+        open_and_build(folder)
+
+
+def test_misshapen_tensors_are_named_with_both_shapes(folder):
+    edit_config(folder, intermediate_size=40)
+    with pytest.raises(IncompatibleWeights, match=r"9 tensors.*inner\.bias should be \(40,\) but is \(37,\)"):
+        open_and_build(folder)
+
+
+@pytest.mark.parametrize("shape", [(24, 25), (25, 24), (12, 24), (24,), ()])
+def test_parts_that_cannot_be_fused_are_named(folder, shape):
+    rewrite(folder, lambda tensors: tensors.update({QUERY: torch.zeros(shape)}))
+    with pytest.raises(IncompatibleWeights, match=f"{QUERY}"):
+        open_and_build(folder)
+
+
+def test_three_scalars_do_not_fuse_to_a_tensor(folder):
+    parts = [QUERY.replace("query", part) for part in ("query", "key", "value")]
+    rewrite(folder, lambda tensors: tensors.update({name: torch.zeros(()) for name in parts}))
+    with pytest.raises(IncompatibleWeights, match=r"qkv\.weight should be \(72, 24\)"):
+        open_and_build(folder)
+
+
+def test_quantised_tensors_are_refused_by_name(folder):
+    name = "encoder.layer.1.output.dense.weight"
+    rewrite(folder, lambda tensors: tensors.update({name: tensors[name].to(torch.int8)}))
+    with pytest.raises(IncompatibleWeights, match=r"not: layers\.1\.feed_forward\.outer\.weight"):
+        open_and_build(folder)
+
+
+def test_a_checkpoint_without_a_masked_lm_head_says_so(folder):
+    with pytest.raises(IncompatibleWeights, match="lacks 5 of the 5"):
+        open_checkpoint(folder).build_masked_lm_head()
+
+
+@every_family
+def test_two_encoders_of_one_checkpoint_share_no_memory(tmp_path, model_type):
+    write_checkpoint(tmp_path, model_type)
+    checkpoint = open_checkpoint(tmp_path)
+    first, second = checkpoint.build_encoder(), checkpoint.build_encoder()
+    before = {name: value.clone() for name, value in second.state_dict().items()}
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.zero_()
+    same_weights(second.state_dict(), before)
+    same_weights(checkpoint.build_encoder().state_dict(), before)
+
+
+def test_old_names_of_the_norms_are_read(folder):
+    expected = open_and_build(folder).state_dict()
+
+    def age(tensors):
+        for name in [name for name in tensors if "LayerNorm" in name]:
+            tensors[name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")] = (
+                tensors.pop(name)
+            )
+
+    rewrite(folder, age)
+    assert "embeddings.LayerNorm.gamma" in load_file(folder / WEIGHTS)
+    same_weights(open_and_build(folder).state_dict(), expected)
+
+
+@every_family
+def test_names_with_and_without_the_prefix_are_read(tmp_path, model_type):
+    write_checkpoint(tmp_path, model_type)
+    expected = open_and_build(tmp_path).state_dict()
+    save_file(
+        {FAMILIES[model_type].prefix + k: v for k, v in load_file(tmp_path / WEIGHTS).items()}, tmp_path / WEIGHTS
+    )
+    same_weights(open_and_build(tmp_path).state_dict(), expected)

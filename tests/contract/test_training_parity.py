@@ -1,0 +1,80 @@
+"""One step of fine-tuning: loss and gradients are those of transformers on a padded batch."""
+
+import pytest
+import torch
+
+from bothways.checkpoints import open_checkpoint
+from bothways.data import Example
+from bothways.data.windows import WindowStore
+from bothways.families.weight_map import write_weights
+from bothways.tasks.objective import LabelledWindows, SequenceModel, SequenceObjective
+from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.text import TextTokenizer
+from tiny_models import TINY, every_family, padded, scramble, write_tokenizer
+
+transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
+
+TEXTS = ("w5 w6 w7", "w8", "w9 w10 w11 w12 w13 w14 w15", "w5 w40 w41", "w20 w21")
+NAMES = ("ant", "bee", "cow")
+CASES = {
+    "single": (SingleLabel(NAMES), ("ant", "cow", "bee", "cow", "ant")),
+    "multi": (MultiLabel(NAMES), (("ant", "cow"), (), ("bee",), NAMES, ("cow",))),
+    "regression": (Regression(), (0.5, -1.25, 3.0, 0.0, 1.0)),
+}
+NO_DROPOUT = dict.fromkeys(
+    ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
+    + ("seq_classif_dropout", "classifier_dropout_prob"),
+    0.0,
+)
+
+
+def oracle(folder, model_type, target):
+    """A model of transformers with no dropout, saved into ``folder`` with a tokenizer."""
+    known = transformers.AutoConfig.for_model(model_type)
+    dropout = {name: value for name, value in NO_DROPOUT.items() if hasattr(known, name)}
+    config = transformers.AutoConfig.for_model(
+        model_type, **TINY[model_type], **dropout, num_labels=target.outputs, problem_type=target.problem_type
+    )
+    model = scramble(transformers.AutoModelForSequenceClassification.from_config(config), spread=0.15)
+    model.save_pretrained(folder)
+    write_tokenizer(folder, model_type)
+    return model.train()
+
+
+@every_family
+@pytest.mark.parametrize("kind", CASES)
+def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, kind, tmp_path):
+    target, labels = CASES[kind]
+    theirs = oracle(tmp_path, model_type, target)
+    checkpoint = open_checkpoint(tmp_path)
+    family, config = checkpoint.family, checkpoint.config
+    encoded = TextTokenizer.from_folder(tmp_path, family.tokenizer).encode(TEXTS, max_length=18)
+    truth = target.encode([Example(text, label, 1) for text, label in zip(TEXTS, labels, strict=True)])
+
+    ids_BS, mask_BS = padded([text.windows[0].ids for text in encoded], "right", TINY[model_type]["pad_token_id"])
+    expected = theirs(ids_BS, attention_mask=mask_BS, labels=torch.from_numpy(truth)).loss
+    expected.backward()
+
+    data = LabelledWindows(WindowStore.of(encoded), truth)
+    model = SequenceModel(checkpoint.build_encoder(), checkpoint.build_sequence_head(target.outputs)).train()
+    objective = SequenceObjective(model, target, data, data, batch_size=len(TEXTS), tokens=12, seed=0)
+    (update,) = objective.updates(epoch=0, start=0)
+    assert len(update.micro_batches) > 1
+    loss = sum(objective.loss(part.payload) for part in update.micro_batches) / update.weight
+    loss.backward()
+
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    gradients = {}
+    for rows, module, before in (
+        (family.rows, model.encoder, ""),
+        (family.sequence.rows, model.head, "head."),
+    ):
+        ours = {before + name: parameter.grad for name, parameter in module.named_parameters()}
+        assert all(value is not None for value in ours.values())
+        gradients |= write_weights(rows, config, ours, "" if before else family.prefix)
+    wanted = {name: value.grad for name, value in theirs.named_parameters() if value.grad is not None}
+    assert wanted.keys() == gradients.keys()
+    for name, value in wanted.items():
+        torch.testing.assert_close(
+            gradients[name], value, rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )

@@ -1,0 +1,349 @@
+"""Fine-tuning, predicting, calibrating, resuming and saving text classifiers."""
+
+import hashlib
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from classifier_cases import LABELS, noisy_rows, rows, same, tensors, without_dropout
+from safetensors.torch import load_file
+
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists
+from bothways.evaluation import apply_temperature, fit_temperature
+from bothways.tasks import TextClassifier
+from bothways.tasks.objective import SequenceModel
+from bothways.tasks.settings import FitSettings
+from bothways.tasks.targets import SingleLabel
+from tiny_models import FIRST_WORD, VOCABULARY
+
+QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}
+
+
+def opened(folder, **options):
+    return TextClassifier.from_pretrained(folder, device="cpu", **options)
+
+
+def fitted(folder, data=None, *, open_with=None, **options):
+    classifier = opened(folder, **(open_with or {}))
+    classifier.fit(data or rows(), **{**QUICK, **options})
+    return classifier
+
+
+def softmax(logits_NC):
+    exponentials = np.exp(logits_NC - logits_NC.max(1, keepdims=True))
+    return exponentials / exponentials.sum(1, keepdims=True)
+
+
+def probabilities(classifier, data, **options):
+    predictions = classifier.predict([row["text"] for row in data], **options)
+    return np.array([[prediction.probabilities[label] for label in LABELS] for prediction in predictions])
+
+
+def test_the_same_seed_gives_the_same_model_to_the_bit_and_another_seed_another(base, tmp_path):
+    first, again, other = (
+        tensors(fitted(base, seed=seed), tmp_path / name) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_training_leaves_the_global_random_generators_and_the_files_of_the_base_alone(base):
+    before = {path.name: hashlib.sha256(path.read_bytes()).digest() for path in base.iterdir()}
+    torch.manual_seed(5)
+    np.random.seed(5)
+    expected = torch.rand(1), np.random.rand()
+    classifier = opened(base)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    classifier.fit(rows(), **QUICK)
+    assert (torch.rand(1), np.random.rand()) == expected
+    assert {path.name: hashlib.sha256(path.read_bytes()).digest() for path in base.iterdir()} == before
+
+
+def test_training_moves_every_weight_of_encoder_and_head_that_the_texts_touch(base, tmp_path):
+    before = load_file(base / "model.safetensors")
+    after = tensors(fitted(base, learning_rate=1e-2), tmp_path / "saved")
+    for name, value in before.items():
+        changed = after[name if name in after else f"bert.{name}"]
+        assert not torch.equal(changed, value), name
+
+
+def test_the_token_budget_changes_memory_and_not_the_weights(base, tmp_path):
+    # In float64: AdamW scales a gradient that is zero but for rounding, such as that of the keys' biases, up to a step.
+    without_dropout(base)
+    data = [*rows(), {"text": "w9 " * 60, "label": "ant"}]
+    small, large = (
+        tensors(
+            fitted(base, data, open_with={"dtype": "float64"}, settings=FitSettings(tokens=budget)), tmp_path / name
+        )
+        for name, budget in (("small", 8), ("large", 100_000))
+    )
+    for name in small:
+        torch.testing.assert_close(small[name], large[name], rtol=0, atol=1e-6, msg=name)
+
+
+def test_training_on_long_texts_reads_every_window(base, monkeypatch):
+    seen = set()
+    forward = SequenceModel.forward
+
+    def recording(self, packed):
+        if self.training:
+            seen.update(packed.ids_T.tolist())
+        return forward(self, packed)
+
+    monkeypatch.setattr(SequenceModel, "forward", recording)
+    long = " ".join(f"w{number}" for number in range(FIRST_WORD, VOCABULARY))
+    data = [{"text": long, "label": "ant"}, {"text": "w5 w6", "label": "bee"}]
+    fitted(base, data, epochs=1, validation=data)
+    assert set(range(FIRST_WORD, VOCABULARY)) <= seen
+
+
+def test_cut_texts_are_trained_on_to_the_cut_only(base, monkeypatch):
+    seen = set()
+    forward = SequenceModel.forward
+    monkeypatch.setattr(
+        SequenceModel, "forward", lambda self, packed: seen.update(packed.ids_T.tolist()) or forward(self, packed)
+    )
+    long = " ".join(f"w{number}" for number in range(FIRST_WORD, VOCABULARY))
+    data = [{"text": long, "label": "ant"}, {"text": "w5 w6", "label": "bee"}]
+    classifier = fitted(base, data, epochs=1, validation=data, open_with={"on_overflow": "truncate", "max_length": 8})
+    assert max(seen) == FIRST_WORD + 5
+    reading = classifier.predict(long).reading
+    assert (reading.windows, reading.dropped_tokens) == (1, VOCABULARY - FIRST_WORD - 6)
+
+
+def test_a_long_text_is_labelled_by_the_mean_of_its_windows_logits(base):
+    classifier = fitted(base, settings=FitSettings(calibrate=False))
+    long = " ".join(f"w{5 + place % 50}" for place in range(41))
+    windows = classifier.model.tokenizer.encode([long], max_length=18)[0].windows
+    words = [" ".join(classifier.model.tokenizer.tokens(window.ids[1:-1])) for window in windows]
+    logits_WC, _ = classifier.logits([{"text": text, "label": "ant"} for text in words])
+    lengths = np.array([len(window.ids) for window in windows])
+    expected = softmax((logits_WC * lengths[:, None]).sum(0, keepdims=True) / lengths.sum())[0]
+    found = classifier.predict(long)
+    assert found.reading.windows == len(windows) > 2
+    np.testing.assert_allclose([found.probabilities[label] for label in LABELS], expected, rtol=0, atol=1e-6)
+
+
+def test_a_prediction_depends_on_neither_its_neighbours_nor_their_order(base):
+    classifier = fitted(base)
+    texts = [row["text"] for row in rows(30)] + ["w5 " * 50]
+    together = classifier.predict(texts)
+    backwards = classifier.predict(texts[::-1])[::-1]
+    streamed = list(classifier.predict_stream(iter(texts)))
+    for index, text in enumerate(texts):
+        alone = classifier.predict(text)
+        for other in (together[index], backwards[index], streamed[index]):
+            assert other.label == alone.label
+            assert other.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
+
+
+def test_probabilities_sum_to_one_and_are_ranked(base):
+    for prediction in fitted(base).predict([row["text"] for row in rows()]):
+        assert sum(prediction.probabilities.values()) == pytest.approx(1)
+        ranked = list(prediction.probabilities.values())
+        assert ranked == sorted(ranked, reverse=True)
+        assert prediction.probability == ranked[0] == prediction.probabilities[prediction.label]
+        assert set(prediction.probabilities) == set(LABELS)
+
+
+def test_a_prediction_becomes_flat_json_values(base):
+    found = fitted(base).predict("w5 w6")
+    assert found.to_dict() == {
+        "label": found.label,
+        "probability": found.probability,
+        "probabilities": found.probabilities,
+        "windows": 1,
+        "dropped_tokens": 0,
+    }
+
+
+def test_probabilities_are_calibrated_on_the_validation_data_and_stay_so_when_saved(base, tmp_path):
+    validation = noisy_rows()
+    classifier = fitted(base, validation=validation, epochs=6)
+    logits_NC, truth_N = classifier.logits(validation)
+    assert classifier.temperature == pytest.approx(fit_temperature(logits_NC, truth_N), rel=1e-4)
+    assert classifier.temperature != pytest.approx(1, abs=0.01)
+    calibrated = probabilities(classifier, validation)
+    np.testing.assert_allclose(calibrated, apply_temperature(logits_NC, classifier.temperature), atol=1e-6)
+    np.testing.assert_allclose(probabilities(classifier, validation, calibrated=False), softmax(logits_NC), atol=1e-6)
+    classifier.save(tmp_path / "saved")
+    again = opened(tmp_path / "saved")
+    assert again.temperature == classifier.temperature
+    assert np.array_equal(probabilities(again, validation), calibrated)
+
+
+def test_calibration_can_be_left_out(base, tmp_path):
+    classifier = fitted(base, settings=FitSettings(calibrate=False))
+    assert classifier.temperature is None
+    assert np.array_equal(probabilities(classifier, rows()), probabilities(classifier, rows(), calibrated=False))
+    classifier.save(tmp_path / "saved")
+    assert opened(tmp_path / "saved").temperature is None
+
+
+def test_evaluation_agrees_with_the_predictions(base):
+    classifier, data = fitted(base), noisy_rows()
+    labels = [prediction.label for prediction in classifier.predict([row["text"] for row in data])]
+    expected = np.mean([label == row["label"] for label, row in zip(labels, data, strict=True)])
+    report = classifier.evaluate(data, resamples=20)
+    assert report.accuracy.value == pytest.approx(expected)
+
+
+def test_without_validation_data_a_tenth_is_held_out_by_the_seed(base, tmp_path):
+    data = rows(40)
+    first, again = (fitted(base, data, validation=None, seed=3) for _ in range(2))
+    assert (first.card["training_rows"], first.card["validation_rows"]) == (36, 4)
+    assert same(tensors(first, tmp_path / "a"), tensors(again, tmp_path / "b"))
+    assert first.temperature == again.temperature
+
+
+def test_numbers_that_are_all_different_can_be_held_out(base):
+    data = [{"text": f"w{5 + number}", "label": 0.5 * number} for number in range(20)]
+    classifier = fitted(base, data, validation=None, target="regression")
+    assert classifier.card["validation_rows"] == 2
+
+
+def test_what_was_made_of_what_is_kept_with_the_model(base, tmp_path):
+    classifier = fitted(base, seed=4)
+    classifier.save(tmp_path / "saved")
+    card = opened(tmp_path / "saved").card
+    assert card == classifier.card
+    assert (card["training_rows"], card["validation_rows"], card["validation"]) == (18, 6, "given")
+    assert card["base_model"] == str(base)
+    assert card["training"]["settings"]["seed"] == 4
+
+
+class Interruption:
+    """Validates as ever, remembers the logits, and presses Ctrl-C in one validation."""
+
+    def __init__(self, monkeypatch, at):
+        self.logits = []
+        original = SingleLabel.validate
+
+        def validate(target, logits_NC, truth_N):
+            if len(self.logits) + 1 == at:
+                monkeypatch.setattr(SingleLabel, "validate", original)
+                os.kill(os.getpid(), signal.SIGINT)
+            self.logits.append(logits_NC.copy())
+            return original(target, logits_NC, truth_N)
+
+        monkeypatch.setattr(SingleLabel, "validate", validate)
+
+
+def test_after_ctrl_c_the_classifier_has_its_best_epoch_and_is_usable(base, monkeypatch, tmp_path):
+    interruption = Interruption(monkeypatch, at=3)
+    classifier = opened(base)
+    record = classifier.fit(rows(), **{**QUICK, "epochs": 50})
+    assert record.interrupted
+    assert len(interruption.logits) == 2
+    found, _ = classifier.logits(QUICK["validation"])
+    np.testing.assert_allclose(found, interruption.logits[record.best_epoch - 1], atol=1e-5)
+    classifier.save(tmp_path / "saved")
+    assert opened(tmp_path / "saved").predict("w5 w20") == classifier.predict("w5 w20")
+
+
+def test_an_interrupted_run_that_is_resumed_gives_the_model_of_one_that_was_not(base, monkeypatch, tmp_path):
+    options = {"epochs": 4, "seed": 2}
+    whole = fitted(base, **options)
+    Interruption(monkeypatch, at=3)
+    assert opened(base).fit(rows(), checkpoints=tmp_path / "run", **{**QUICK, **options}).interrupted
+    resumed = opened(base)
+    record = resumed.fit(rows(), checkpoints=tmp_path / "run", resume=True, **{**QUICK, **options})
+    assert record.resumed_from == 9
+    assert same(tensors(whole, tmp_path / "whole"), tensors(resumed, tmp_path / "resumed"))
+    assert resumed.temperature == whole.temperature
+
+
+def test_fitting_again_on_the_same_labels_goes_on_with_the_head(base, tmp_path):
+    fitted(base).save(tmp_path / "saved")
+    classifier = opened(tmp_path / "saved")
+    before, _ = classifier.logits(rows())
+    classifier.fit(rows(), **{**QUICK, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)})
+    np.testing.assert_allclose(classifier.logits(rows())[0], before, atol=1e-4)
+
+
+def test_fitting_on_other_labels_begins_a_new_head(base):
+    classifier = fitted(base)
+    other = [{**row, "label": row["label"] + "s"} for row in rows()]
+    classifier.fit(other, **{**QUICK, "validation": other})
+    assert classifier.target.labels == ("ants", "bees", "cows")
+    assert classifier.predict("w5").label in {"ants", "bees", "cows"}
+
+
+def test_length_and_overflow_come_back_and_the_caller_overrules_them(base, tmp_path):
+    fitted(base, open_with={"max_length": 9, "on_overflow": "truncate"}).save(tmp_path / "saved")
+    again = opened(tmp_path / "saved")
+    assert (again.max_length, again.on_overflow) == (9, "truncate")
+    other = opened(tmp_path / "saved", max_length=12, on_overflow="error")
+    assert (other.max_length, other.on_overflow) == (12, "error")
+
+
+def test_labels_of_ones_own_that_look_like_numbered_ones_come_back(base, tmp_path):
+    data = [{**row, "label": f"LABEL_{LABELS.index(row['label'])}"} for row in rows()]
+    fitted(base, data, validation=data).save(tmp_path / "saved")
+    assert opened(tmp_path / "saved").target.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_unicode_labels_come_back(base, tmp_path):
+    data = [{**row, "label": {"ant": "Ameise 🐜", "bee": "蜂", "cow": "vache du pré"}[row["label"]]} for row in rows()]
+    classifier = fitted(base, data, validation=data)
+    classifier.save(tmp_path / "saved")
+    assert opened(tmp_path / "saved").target == classifier.target
+
+
+@pytest.mark.parametrize("use", ["predict", "evaluate", "save", "predict_stream", "logits"])
+def test_an_unfitted_classifier_says_to_fit_it(base, use, tmp_path):
+    classifier = opened(base)
+    calls = {
+        "predict": lambda: classifier.predict("w5"),
+        "evaluate": lambda: classifier.evaluate(rows()),
+        "save": lambda: classifier.save(tmp_path / "saved"),
+        "predict_stream": lambda: next(classifier.predict_stream(["w5"])),
+        "logits": lambda: classifier.logits(rows()),
+    }
+    with pytest.raises(NotFitted, match="call fit first"):
+        calls[use]()
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"validation": [{"text": "w5", "label": "dog"}]},
+        {"batch_size": 0},
+        {"epochs": 0},
+        {"learning_rate": 0.0},
+        {"resume": True},
+    ],
+    ids=str,
+)
+def test_a_fit_that_was_refused_leaves_the_classifier_as_it_was(base, options):
+    classifier = opened(base)
+    with pytest.raises(InvalidInput):
+        classifier.fit(rows(), **{**QUICK, **options})
+    with pytest.raises(NotFitted):
+        classifier.predict("w5")
+
+
+def test_a_refit_that_was_refused_keeps_the_trained_head(base, tmp_path):
+    classifier = fitted(base, checkpoints=tmp_path / "run")
+    before = classifier.predict("w5 w20")
+    other = [{**row, "label": row["label"] + "s"} for row in rows()]
+    with pytest.raises(OutputExists):
+        classifier.fit(other, **{**QUICK, "validation": other}, checkpoints=tmp_path / "run")
+    assert classifier.predict("w5 w20") == before
+
+
+def test_resuming_from_a_damaged_checkpoint_is_refused(base, tmp_path):
+    fitted(base, checkpoints=tmp_path / "run")
+    newest = max(
+        (path for path in (tmp_path / "run").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
+    newest.write_bytes(newest.read_bytes()[:100])
+    classifier = opened(base)
+    with pytest.raises(CorruptCheckpoint):
+        classifier.fit(rows(), checkpoints=tmp_path / "run", resume=True, **QUICK)
+    with pytest.raises(NotFitted):
+        classifier.predict("w5")
