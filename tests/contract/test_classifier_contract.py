@@ -19,7 +19,7 @@ every_target = pytest.mark.parametrize("target", TARGETS)
 
 @pytest.fixture(scope="module")
 def overfitted(tmp_path_factory):
-    """A factory: a classifier fitted to a few texts, and the folder that it saved itself into, made once for each kind."""
+    """A factory: a classifier fitted to a few texts and the folder that it saved itself into, made once for a kind."""
     made = {}
 
     def make(model_type, target):
@@ -28,9 +28,9 @@ def overfitted(tmp_path_factory):
             write_pretrained(folder / "base", model_type)
             classifier = TextClassifier.from_pretrained(folder / "base", device="cpu")
             data = rows(target)
-            settings = FitSettings(weight_decay=0.0)
+            settings = FitSettings(weight_decay=0.0, patience=15)
             classifier.fit(
-                data, validation=data, target=target, epochs=60, learning_rate=5e-3, batch_size=8, settings=settings
+                data, validation=data, target=target, epochs=60, learning_rate=3e-3, batch_size=8, settings=settings
             )
             classifier.save(folder / "saved")
             made[model_type, target] = (classifier, folder / "saved")
@@ -46,7 +46,7 @@ def test_a_few_texts_are_learnt_by_heart(overfitted, model_type, target):
     data = rows(target)
     answers = [answer(prediction) for prediction in classifier.predict([row["text"] for row in data])]
     if target == "regression":
-        assert answers == pytest.approx([row["label"] for row in data], abs=0.5)
+        assert answers == pytest.approx([row["label"] for row in data], abs=0.1)
     else:
         assert answers == [row["label"] for row in data]
 
@@ -61,7 +61,7 @@ def test_evaluation_agrees_with_what_was_learnt(overfitted, model_type, target):
     elif target == "multi":
         assert report.micro_f1.value == 1
     else:
-        assert report.spearman.value > 0.9
+        assert report.mse.value < 0.01
 
 
 @every_family

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from contract_cases import tiny_settings
 
 from bothways.checkpoints import open_checkpoint
 from bothways.data import Example
@@ -21,20 +22,11 @@ CASES = {
     "multi": (MultiLabel(NAMES), (("ant", "cow"), (), ("bee",), NAMES, ("cow",))),
     "regression": (Regression(), (0.5, -1.25, 3.0, 0.0, 1.0)),
 }
-NO_DROPOUT = dict.fromkeys(
-    ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
-    + ("seq_classif_dropout", "classifier_dropout_prob"),
-    0.0,
-)
 
 
 def oracle(folder, model_type, target):
     """A model of transformers with no dropout, saved into ``folder`` with a tokenizer."""
-    known = transformers.AutoConfig.for_model(model_type)
-    dropout = {name: value for name, value in NO_DROPOUT.items() if hasattr(known, name)}
-    config = transformers.AutoConfig.for_model(
-        model_type, **TINY[model_type], **dropout, num_labels=target.outputs, problem_type=target.problem_type
-    )
+    config = tiny_settings(model_type, num_labels=target.outputs, problem_type=target.problem_type)
     model = scramble(transformers.AutoModelForSequenceClassification.from_config(config), spread=0.15)
     model.save_pretrained(folder)
     write_tokenizer(folder, model_type)

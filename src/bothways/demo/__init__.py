@@ -29,6 +29,9 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
     # Before torch is imported, which takes seconds: a wrong folder or a missing package is said at once.
     check_packages()
     check_replaceable(Path(output))
+    show(
+        f"The demo trains two small classifiers, which takes a minute or two, and writes {output}. Nothing leaves here."
+    )
     from bothways.demo.pipeline import produce
 
     return produce(Path(output), DemoSettings(seed=seed), show)

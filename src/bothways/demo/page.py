@@ -47,7 +47,7 @@ def report_page(results: Results, output: Path) -> Page:
         MissingDependency: The extra ``report`` is not installed.
     """
     return Page(
-        title="Short news, understood",
+        title="Short news, read both ways",
         subtitle=(
             "A small encoder fine-tuned, calibrated, evaluated, searched and looked into, on one machine and offline."
         ),
@@ -72,7 +72,7 @@ def _summary(results: Results) -> Section:
     figures = (
         _key("Accuracy, category", category, "accuracy"),
         _key("Macro F1, category", category, "macro_f1"),
-        _key("Calibration error, category", category, "ece"),
+        _key("Calibration error", category, "ece"),
         _key("Accuracy, sentiment", sentiment, "accuracy"),
     )
     words = (
@@ -102,7 +102,7 @@ def _done(results: Results) -> Table:
         ("Intervals", f"95 %, bootstrap over the test texts with {settings.resamples} resamples"),
         ("Seed", str(settings.seed)),
         ("Versions", ", ".join(f"{name} {number}" for name, number in surroundings.versions)),
-        ("Computed on", f"{surroundings.device}, {surroundings.threads} CPU threads"),
+        ("Computed on", f"{surroundings.device}, {surroundings.threads} threads"),
         ("Time", ", ".join(f"{name} {story.duration(value)}" for name, value in results.seconds.items())),
     )
     return Table(("What", "How"), rows, "What was done.")
@@ -206,7 +206,7 @@ def _sentiment(classified: Classified) -> Section:
         f"Accuracy {story.with_interval(classified.after.accuracy)}, macro F1 "
         f"{story.with_interval(classified.after.macro_f1)}, expected calibration error "
         f"{story.with_interval(classified.before.ece)} before calibration and "
-        f"{story.with_interval(classified.after.ece)} after. {story.calibration_verdict(classified.nll_change)}"
+        f"{story.with_interval(classified.after.ece)} after. {story.likelihood(classified.nll_change)}"
     )
     return Section("A harder label: sentiment", (Paragraph(words), _per_class(classified.after)[0]))
 

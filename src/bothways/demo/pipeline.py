@@ -64,7 +64,7 @@ def produce(output: Path, settings: DemoSettings, show: Show) -> Path:
 def _results(folder: Path, settings: DemoSettings, course: _Course) -> Results:
     data, test = folder / DATA, "calibrated, on the test texts"
     copy_news(data, settings.rows)
-    counts = {split: len(news_rows(data, split)) for split in SPLITS}
+    counts: dict[str, int] = {split: len(news_rows(data, split)) for split in SPLITS}
     with course.stage("category", f"Fine-tuning {MODEL} on the category of {counts['train']} news texts"):
         trained = stages.train(data, "category", settings)
         category = stages.evaluate(trained, data, "category", settings)

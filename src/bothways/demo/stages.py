@@ -3,7 +3,7 @@
 Shapes: N texts, C classes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -109,7 +109,7 @@ def mistakes(
             probability=float(probabilities_NC[row].max()),
             probability_of_truth=float(probabilities_NC[row, truth_N[row]]),
         )
-        for row in np.flatnonzero(predicted_N != truth_N)
+        for row in np.flatnonzero(predicted_N != truth_N).tolist()
     ]
     return tuple(sorted(wrong, key=lambda each: -each.probability))
 
@@ -173,6 +173,6 @@ def _agreement_by_chance(labels: Sequence[str]) -> float:
     return same / (len(labels) * (len(labels) - 1))
 
 
-def _mean(values: Any) -> float:
+def _mean(values: Iterable[float]) -> float:
     listed = list(values)
     return sum(listed) / len(listed)

@@ -106,16 +106,22 @@ def calibration(classified: Classified, validation_texts: int) -> tuple[str, ...
         f"probabilities. It was fitted on the {validation_texts} validation texts: {value:.2f}, "
         f"{'so nothing changes' if value == 1 else direction}. The predicted labels stay the same.",
         f"On the {after.n} test texts the expected calibration error (ECE) goes from {with_interval(before.ece)} to "
-        f"{with_interval(after.ece)}, and the negative log likelihood of a text changes by "
-        f"{with_interval(classified.nll_change)}; below 0 is better. {calibration_verdict(classified.nll_change)}",
+        f"{with_interval(after.ece)}. {likelihood(classified.nll_change)}",
         f"With {after.n} texts, {len(after.reliability)} bins hold about {after.n / len(after.reliability):.0f} texts "
         "each. One text more or less moves such a bar far, and even a perfectly calibrated model would not reach an "
         "ECE of 0 here.",
     )
 
 
-def calibration_verdict(change: Estimate) -> str:
-    """Whether calibration helped on the test texts, by the interval of the change in negative log likelihood."""
+def likelihood(change: Estimate) -> str:
+    """How calibration changed the negative log likelihood of the test texts, and whether that is more than chance."""
+    return (
+        f"Calibration changes the negative log likelihood of a text by {with_interval(change)}, where below 0 is "
+        f"better. {_verdict(change)}"
+    )
+
+
+def _verdict(change: Estimate) -> str:
     if change.high < 0:
         return "The interval lies below 0: calibration helped on texts that it was not fitted on."
     if change.low > 0:

@@ -6,6 +6,7 @@ Shapes: T packed tokens, H hidden, E embedding width.
 from torch import Tensor, nn
 
 from bothways.encoder.config import AbsolutePositions, EncoderConfig
+from bothways.encoder.dropout import Dropout
 from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
 
@@ -25,7 +26,7 @@ class Embedding(nn.Module):
         self.positions = nn.Embedding(positions.count + positions.offset, width)
         self.types = nn.Embedding(config.embedding.types, width) if config.embedding.types else None
         self.norm = nn.LayerNorm(width, eps=config.norm.eps)
-        self.dropout = nn.Dropout(config.dropout.hidden)
+        self.dropout = Dropout(config.dropout.hidden)
         self.projection = nn.Linear(width, config.hidden) if config.embedding.projected else None
 
     def forward(self, packed: Packed) -> Tensor:

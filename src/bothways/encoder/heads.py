@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder.config import Activation, EncoderConfig
+from bothways.encoder.dropout import Dropout
 from bothways.encoder.encoder import initialize
 from bothways.encoder.feedforward import ACTIVATIONS
 
@@ -72,10 +73,10 @@ class SequenceHead(nn.Module):
 
     def __init__(self, config: EncoderConfig, kind: SequenceHeadKind, classes: int) -> None:
         super().__init__()
-        self.dropout_first = nn.Dropout(config.dropout.head if kind.dropout_first else 0.0)
+        self.dropout_first = Dropout(config.dropout.head if kind.dropout_first else 0.0)
         self.dense = nn.Linear(config.hidden, config.hidden)
         self.activation = ACTIVATIONS[kind.activation]
-        self.dropout = nn.Dropout(config.dropout.head)
+        self.dropout = Dropout(config.dropout.head)
         self.output = nn.Linear(config.hidden, classes)
         initialize(self, config.initializer_range)
 

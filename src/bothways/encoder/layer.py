@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from bothways.encoder.attention import SelfAttention
 from bothways.encoder.config import EncoderConfig, PostNorm
+from bothways.encoder.dropout import Dropout
 from bothways.encoder.feedforward import FeedForward
 from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
@@ -23,7 +24,7 @@ class Layer(nn.Module):
         self.attention_norm = nn.LayerNorm(config.hidden, eps=config.norm.eps)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden, eps=config.norm.eps)
-        self.dropout = nn.Dropout(config.dropout.hidden)
+        self.dropout = Dropout(config.dropout.hidden)
 
     def forward(
         self, hidden_TH: Tensor, bounds: Packed, backend: str | None = None, rows_M: Tensor | None = None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # From this share of the accent colour on, white text has more contrast on a light page than dark text.
 _WHITE_TEXT_FROM = 0.75
 _FAINTEST_DRAWN = 0.0005
+_SLANTED_FROM = 24  # pixels; labels of narrower columns stand upright
 
 
 def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
@@ -103,8 +104,7 @@ def attention_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str =
         {"row": int(row), "column": int(column), "shade": round(float(checked_SS[row, column]), 4)}
         for row, column in np.argwhere(checked_SS >= _FAINTEST_DRAWN)
     ]
-    room = PANEL_WIDTH - label_width(tokens) - label_width(tokens[-1:]) - 40
-    step = float(np.clip(room / len(tokens), 14, 36))
+    step = _attention_step(tokens)
     scale = alt.Scale(type="sqrt", domain=[0, 1], range=[ACCENT_CLEAR, ACCENT])
     legend = alt.Legend(title="attention weight", values=[0, 0.1, 0.5, 1], format="~g", **_LEGEND)
     chart = (
@@ -177,11 +177,19 @@ def _overhang(labels: Sequence[str]) -> float:
     return 4 + 0.12 * label_width(labels[-1:])
 
 
+def _attention_step(tokens: Sequence[str]) -> float:
+    """As large as a panel has room for; slanted labels need some on the right too."""
+    room = PANEL_WIDTH - label_width(tokens) - 40
+    slanted = (room - label_width(tokens[-1:])) / len(tokens)
+    upright = min(room / len(tokens), _SLANTED_FROM - 1)
+    return float(np.clip(slanted if slanted >= _SLANTED_FROM else upright, 14, 36))
+
+
 def _column_angle(labels: Sequence[str], step: float) -> int:
     """Degrees: level where every label fits above its column, else slanted, else upright."""
     if label_width(labels) <= step - 6:
         return 0
-    return -45 if step >= 24 else -90
+    return -45 if step >= _SLANTED_FROM else -90
 
 
 def _checked_counts(labels: Sequence[str], counts: npt.ArrayLike) -> npt.NDArray[np.int64]:

@@ -1,0 +1,298 @@
+"""The demo from end to end on a few rows, and the sentences that it works out."""
+
+import json
+import re
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bothways.demo
+from bothways import SearchIndex, TextClassifier
+from bothways.demo import folder, story
+from bothways.demo.news import SPLITS, file_name, news_rows
+from bothways.demo.pipeline import produce
+from bothways.demo.settings import HEADLINES, MODEL, PRONOUN, QUERIES, SENTENCE, DemoSettings
+from bothways.demo.stages import attend, mistakes, nll_change
+from bothways.errors import MissingDependency, OutputExists
+from bothways.evaluation import Estimate
+
+ROWS = 24
+SECTIONS = (
+    "In short",
+    "Training",
+    "Test results",
+    "Calibration",
+    "Most confident mistakes",
+    "Unseen headlines",
+    "A harder label: sentiment",
+    "Reading both ways",
+    "Search by meaning",
+    "What to run next",
+)
+
+
+@dataclass(frozen=True)
+class TinyReport:
+    """As much of a report as the words on confusions read."""
+
+    labels: tuple
+    confusion: tuple
+    n: int
+
+
+class Report(HTMLParser):
+    """Headings, attributes and words of the report; fails where tags do not match."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.open, self.headings, self.attributes, self.tags, self.words = [], [], [], [], ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(name, value) for name, value in attrs]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(data)
+        if self.open and self.open[-1] != "style":
+            self.words += data
+
+
+@pytest.fixture(scope="module")
+def made(minilm_folder, tmp_path_factory):
+    """A demo on the first rows of each file: its folder, and what it showed."""
+    for package in ("faiss", "altair", "vl_convert"):
+        pytest.importorskip(package)
+    output, lines = tmp_path_factory.mktemp("made") / "demo run", []
+    path = produce(output, DemoSettings(epochs=1, rows=ROWS, resamples=50), lines.append)
+    assert path == output / "report.html"
+    return output, lines
+
+
+@pytest.fixture(scope="module")
+def report(made):
+    return Report((made[0] / "report.html").read_text(encoding="utf-8"))
+
+
+# --- the report ---
+
+
+def test_the_report_has_every_section(report):
+    assert tuple(report.headings) == SECTIONS
+
+
+def test_the_report_refers_to_nothing_outside_of_itself(made, report):
+    assert set(report.tags).isdisjoint({"script", "link", "img", "iframe", "object", "use"})
+    references = [value for name, value in report.attributes if name in ("href", "src", "xlink:href", "action")]
+    assert references
+    assert all(value.startswith("#") for value in references)
+    page = (made[0] / "report.html").read_text(encoding="utf-8")
+    assert "://" not in page
+    assert re.findall(r"url\((?!#)", page) == []
+
+
+def test_the_report_draws_every_chart(report):
+    # Two panels each for the course of training, the reliability and the attention.
+    assert report.tags.count("figure") == 6
+    assert report.tags.count("svg") == 9
+
+
+def test_the_report_names_settings_seed_and_versions(report):
+    import torch
+
+    for said in (MODEL, f"{ROWS} train", "50 resamples", f"torch {torch.__version__}", bothways.__version__):
+        assert said in report.words
+
+
+def test_the_report_shows_headlines_queries_and_the_sentence(report):
+    for text in (*(headline.text for headline in HEADLINES), *QUERIES, SENTENCE):
+        assert text in report.words
+
+
+def test_the_report_gives_the_figures_of_the_saved_model_on_the_saved_data(made, report):
+    output, _ = made
+    classifier = TextClassifier.from_pretrained(output / "model")
+    again = classifier.evaluate(output / "data" / "news.test.jsonl", label="category", resamples=50, seed=1)
+    figures = json.loads((output / "demo.json").read_text(encoding="utf-8"))
+    assert figures["category"]["test"]["accuracy"] == pytest.approx(again.accuracy.value)
+    assert figures["category"]["test"]["nll"] == pytest.approx(again.nll.value, rel=1e-4)
+    assert f"{again.accuracy.value:.3f} ({again.accuracy.low:.3f} to {again.accuracy.high:.3f})" in report.words
+
+
+# --- what is left beside it ---
+
+
+def test_the_folder_holds_what_the_commands_name_and_nothing_else(made):
+    output, _ = made
+    assert {path.name for path in output.iterdir()} == {"report.html", "demo.json", "model", "index", "data"}
+    assert [len(news_rows(output / "data", split)) for split in SPLITS] == [ROWS] * 3
+    index = SearchIndex.open(output / "index")
+    assert (len(index), index.encoder.name) == (3 * ROWS, MODEL)
+
+
+def test_no_unfinished_folder_stays_beside_it(made):
+    assert [path.name for path in made[0].parent.iterdir()] == ["demo run"]
+
+
+def test_every_stage_is_shown_as_it_begins(made):
+    assert [line[:5] for line in made[1] if line.startswith("[")] == [f"[{at}/6]" for at in range(1, 7)]
+
+
+def test_the_printed_commands_are_those_of_the_report_and_name_real_paths(made, report):
+    output, lines = made
+    commands = [line.strip() for line in lines[lines.index("What to run next:") + 1 :]]
+    assert len(commands) == 4
+    for command in commands:
+        assert command in report.words
+        quoted = re.findall(rf"'({re.escape(str(output))}[^']*)'", command)
+        assert quoted
+        assert all(Path(path).exists() for path in quoted)
+
+
+def test_shipped_files_are_copied_as_they_are(tmp_path):
+    from bothways.demo.news import copy_news
+
+    copy_news(tmp_path / "data", None)
+    shipped = Path(bothways.demo.__file__).parent / "data"
+    for name in ("README.md", *map(file_name, SPLITS)):
+        assert (tmp_path / "data" / name).read_bytes() == (shipped / name).read_bytes()
+
+
+# --- the folder that may be replaced ---
+
+
+def silent(_line):
+    """Show nothing."""
+
+
+def demo_folder(path):
+    path.mkdir()
+    (path / "demo.json").write_text(json.dumps({"made_by": "bothways demo"}))
+    (path / "report.html").write_text("an earlier report")
+    return path
+
+
+def test_an_earlier_demo_may_be_replaced(tmp_path):
+    folder.check_replaceable(demo_folder(tmp_path / "demo"))
+
+
+@pytest.mark.parametrize("kind", ["nothing", "empty folder"])
+def test_where_nothing_is_lost_the_demo_may_write(tmp_path, kind):
+    if kind == "empty folder":
+        (tmp_path / "demo").mkdir()
+    folder.check_replaceable(tmp_path / "demo")
+
+
+@pytest.mark.parametrize("content", [None, "not JSON", "[]", '{"made_by": "another"}'])
+def test_a_folder_that_is_something_else_is_refused_and_left(tmp_path, content):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    if content is not None:
+        (tmp_path / "demo.json").write_text(content)
+    with pytest.raises(OutputExists, match="no demo made"):
+        bothways.demo.run(tmp_path, show=silent)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_demo_folder_with_something_added_is_refused(tmp_path):
+    (demo_folder(tmp_path / "demo") / "notes.txt").write_text("mine")
+    with pytest.raises(OutputExists, match=r"more than the demo made: notes\.txt"):
+        bothways.demo.run(tmp_path / "demo", show=silent)
+
+
+def test_a_file_in_the_way_is_refused(tmp_path):
+    (tmp_path / "demo").write_text("a file")
+    with pytest.raises(OutputExists, match="is a file"):
+        bothways.demo.run(tmp_path / "demo", show=silent)
+
+
+def test_an_earlier_demo_stays_if_the_new_one_fails(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bothways.demo.stages.train", fail)
+    earlier = demo_folder(tmp_path / "demo")
+    with pytest.raises(KeyboardInterrupt):
+        produce(earlier, DemoSettings(rows=2), silent)
+    assert (earlier / "report.html").read_text() == "an earlier report"
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+@pytest.mark.parametrize(("module", "package"), folder._PACKAGES)
+def test_a_missing_package_is_named_with_the_extra_that_has_it(tmp_path, monkeypatch, module, package):
+    monkeypatch.setattr(folder, "find_spec", lambda name: None if name == module else object())
+    with pytest.raises(MissingDependency, match=rf"'{package}'.*bothways\[demo\]"):
+        bothways.demo.run(tmp_path / "demo", show=silent)
+    assert not (tmp_path / "demo").exists()
+
+
+# --- the numbers and sentences ---
+
+
+def test_mistakes_are_those_with_the_wrong_label_and_the_most_confident_come_first():
+    probabilities = np.array([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.8, 0.2]])
+    found = mistakes(["a", "b", "c", "d"], ["left", "right"], probabilities, np.array([1, 1, 1, 0]))
+    assert [(each.text, each.truth, each.predicted) for each in found] == [
+        ("b", "right", "left"),
+        ("a", "right", "left"),
+    ]
+    assert (found[0].probability, found[0].probability_of_truth) == (0.9, 0.1)
+
+
+def test_the_change_by_calibration_is_the_difference_of_the_likelihoods():
+    before, after, truth = np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 1])
+    change = nll_change(before, after, truth, DemoSettings(resamples=200))
+    assert change.value == pytest.approx((np.log(0.5 / 0.8) + np.log(0.5 / 0.4)) / 2)
+    assert change.low == pytest.approx(np.log(0.5 / 0.8))
+    assert change.high == pytest.approx(np.log(0.5 / 0.4))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Estimate(-0.1, -0.2, -0.05), "calibration helped on texts that it was not fitted on"),
+        (Estimate(-0.1, -0.2, 0.05), "helped a little here, but that may be chance"),
+        (Estimate(0.1, -0.05, 0.2), "did not help on these test texts"),
+        (Estimate(0.1, 0.05, 0.2), "made the probabilities of the test texts worse"),
+    ],
+)
+def test_the_words_on_calibration_follow_the_figures(change, said):
+    assert said in story.likelihood(change)
+
+
+def test_the_attention_example_reads_to_the_right_only_without_the_mask(minilm_folder):
+    attended = attend()
+    tokens = attended.attention.tokens
+    pronoun, noun = tokens.index(PRONOUN), tokens.index("cat")
+    assert pronoun < noun
+    assert attended.encoder_SS[pronoun].argmax() == noun
+    assert not np.triu(attended.causal_SS, 1).any()
+    words = " ".join(story.attention(attended))
+    assert f"“it” reads mostly from “cat” ({attended.encoder_SS[pronoun, noun]:.2f})" in words
+
+
+def test_the_words_on_mistakes_and_confusions_follow_the_figures():
+    report = TinyReport(("a", "b"), ((3, 0), (0, 2)), 5)
+    assert story.confusion(report) == "No test text got a wrong label."
+    assert "2 texts of b labelled a" in story.confusion(replace(report, confusion=((3, 1), (2, 2))))
+    assert "One of the most frequent" in story.confusion(replace(report, confusion=((3, 1), (1, 2))))
+
+
+def test_the_headlines_hold_one_that_fits_no_category_and_are_in_no_file():
+    texts = {row["text"] for split in SPLITS for row in news_rows(Path(bothways.demo.__file__).parent / "data", split)}
+    assert [headline.meant for headline in HEADLINES].count(None) == 1
+    assert texts.isdisjoint(headline.text for headline in HEADLINES)

@@ -1,0 +1,304 @@
+"""What a classifier is given wrongly: each case has an error of the tree that says what, and where."""
+
+import errno
+import json
+import os
+
+import pytest
+from classifier_cases import rows, write_rows
+from safetensors.torch import load_file, save_file
+
+from bothways.checkpoints import save as saving
+from bothways.errors import (
+    CorruptCheckpoint,
+    InvalidInput,
+    OutOfDisk,
+    OutputExists,
+    TextTooLong,
+    UnknownModel,
+)
+from bothways.tasks import TextClassifier
+from tiny_models import edit_config
+
+VALIDATION = rows(6, first=30)
+GOOD = '{"text": "w5 w6", "label": "ant"}\n{"text": "w6 w7", "label": "bee"}\n'
+
+
+def opened(folder, **options):
+    return TextClassifier.from_pretrained(folder, device="cpu", **options)
+
+
+def fit(folder, data, **options):
+    opened(folder).fit(data, **{"epochs": 1, "validation": VALIDATION, **options})
+
+
+@pytest.fixture
+def fitted(base):
+    classifier = opened(base)
+    classifier.fit(rows(), epochs=1, validation=VALIDATION)
+    return classifier
+
+
+@pytest.fixture
+def saved(fitted, tmp_path):
+    fitted.save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.jsonl", "", "empty: expected at least one row"),
+        ("a.csv", "text,label\n", "a header but no rows"),
+        ("a.jsonl", GOOD + '{"text": null, "label": "ant"}\n', "line 3 .* 'text' is null"),
+        ("a.jsonl", GOOD + '{"text": 7, "label": "ant"}\n', "line 3 .* 'text' is of type int"),
+        ("a.jsonl", GOOD + '{"text": "", "label": "ant"}\n', "line 3 .* the text in 'text' is empty"),
+        ("a.jsonl", GOOD + '{"text": " ", "label": "ant"}\n', "line 3 .* only white space"),
+        ("a.jsonl", GOOD + '{"text": "w5", "label": null}\n', "line 3 .* the label in 'label': .* null"),
+        ("a.jsonl", GOOD + '{"text": "w5", "label": " "}\n', "line 3 .* the label in 'label'"),
+        ("a.jsonl", GOOD + '{"text": "w5", "label": ["ant"]}\n', "line 3 .* the label in 'label'"),
+        ("a.jsonl", GOOD + '{"body": "w5", "label": "ant"}\n', "line 3 .* no column 'text'. It has: 'body', 'label'"),
+        ("a.jsonl", GOOD + '{"text": "w5", "text": "w6"}\n', "line 3 .* key 'text' appears twice"),
+        ("a.csv", "text,label,text\nw5,ant,w6\n", "column 'text' twice"),
+        ("a.jsonl", GOOD + "{not json}\n", "line 3 .* not valid JSON"),
+        ("a.jsonl", GOOD.encode() + b'{"text": "\xff", "label": "ant"}\n', "line 3 .* not UTF-8: byte 0xff"),
+        ("a.jsonl", GOOD.replace("bee", "ant"), "at least two classes, but every row .* labelled 'ant'"),
+        ("a.unknown", GOOD, "does not say its format"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 60 else None,
+)
+def test_a_bad_training_file_is_refused_with_the_place(base, tmp_path, name, data, words):
+    path = tmp_path / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    with pytest.raises(InvalidInput, match=words):
+        fit(base, path)
+
+
+def test_a_missing_file_is_refused(base, tmp_path):
+    with pytest.raises(InvalidInput, match=r"there is no file '.*none\.jsonl'"):
+        fit(base, tmp_path / "none.jsonl")
+
+
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(base, tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", rows())
+    with pytest.raises(InvalidInput, match=r"no column 'labels'. It has: 'text', 'label'.* mean 'label'"):
+        fit(base, path, label="labels")
+
+
+def test_a_bad_validation_file_is_refused_before_training(base, tmp_path):
+    path = tmp_path / "validation.jsonl"
+    path.write_text(GOOD + '{"text": "w5", "label": "dog"}\n')
+    with pytest.raises(InvalidInput, match=r"row 3 is labelled 'dog', .* knows 'ant', 'bee', 'cow'"):
+        fit(base, rows(), validation=path)
+
+
+def test_too_few_rows_to_hold_any_out_are_refused(base):
+    data = [{"text": "w5", "label": "ant"}, {"text": "w6", "label": "bee"}]
+    with pytest.raises(InvalidInput, match="2 rows are too few to hold some out"):
+        fit(base, data, validation=None)
+
+
+@pytest.mark.parametrize(
+    ("target", "label", "words"),
+    [
+        ("regression", "high", "expected a finite number"),
+        ("regression", float("nan"), "expected a finite number"),
+        ("multi", 3, "expected a list of labels"),
+    ],
+)
+def test_a_label_of_the_wrong_kind_is_refused_with_its_row(base, target, label, words):
+    good = {"regression": 1.5, "multi": ["ant"]}[target]
+    data = [{"text": "w5", "label": good}, {"text": "w6", "label": label}]
+    with pytest.raises(InvalidInput, match=f"row 2 of the given list: the label in 'label': {words}"):
+        fit(base, data, target=target)
+
+
+def test_labels_that_no_row_names_are_refused(base):
+    with pytest.raises(InvalidInput, match="must name at least one label"):
+        fit(base, [{"text": "w5", "label": []}] * 3, target="multi")
+
+
+def test_an_unknown_target_is_refused(base):
+    with pytest.raises(InvalidInput, match="'single', 'multi' or 'regression', but it is 'pair'"):
+        fit(base, rows(), target="pair")
+
+
+def test_a_text_that_is_too_long_is_refused_on_request(base):
+    with pytest.raises(TextTooLong, match="limit of 18"):
+        opened(base, on_overflow="error").fit([*rows(), {"text": "w5 " * 17, "label": "ant"}], validation=VALIDATION)
+
+
+def test_an_unknown_label_at_evaluation_is_refused_with_its_row(fitted, tmp_path):
+    path = write_rows(tmp_path / "test.jsonl", [*rows(4), {"text": "w5", "label": "dog"}])
+    with pytest.raises(InvalidInput, match=r"row 5 is labelled 'dog', .* knows 'ant', 'bee', 'cow'"):
+        fitted.evaluate(path)
+
+
+@pytest.mark.parametrize(("bad", "words"), [("", "empty"), (" \n", "only white space"), (None, ""), (3, "int")])
+def test_a_text_to_predict_that_is_none_is_refused_by_its_number(fitted, bad, words):
+    with pytest.raises(InvalidInput, match=f"text 2 .*{words}"):
+        fitted.predict(["w5", "w6", bad, "w7"])
+
+
+@pytest.mark.parametrize("max_length", [0, -1, 19])
+def test_a_length_out_of_range_is_refused(base, max_length):
+    with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, but it is {max_length}"):
+        opened(base, max_length=max_length)
+
+
+def test_an_unknown_overflow_policy_is_refused(base):
+    with pytest.raises(InvalidInput, match="on_overflow to be one of"):
+        opened(base, on_overflow="cut")
+
+
+def test_labels_without_a_trained_head_are_refused(base):
+    with pytest.raises(InvalidInput, match="this checkpoint has none: call fit"):
+        opened(base, labels=["ant", "bee"])
+
+
+def unnamed(folder):
+    """Take away what this package keeps, and the names of the classes: a model that someone else saved."""
+    (folder / "bothways.json").unlink()
+    names = {str(index): f"LABEL_{index}" for index in range(3)}
+    edit_config(folder, id2label=names, label2id={name: int(index) for index, name in names.items()})
+    return folder
+
+
+def test_a_head_without_names_asks_for_labels(saved, fitted):
+    unnamed(saved)
+    with pytest.raises(InvalidInput, match=r"LABEL_0, LABEL_1, LABEL_2\). Pass labels="):
+        opened(saved)
+    edit_config(saved, id2label=None)
+    with pytest.raises(InvalidInput, match=r"no id2label\). Pass labels="):
+        opened(saved)
+    classifier = opened(saved, labels=["ant", "bee", "cow"])
+    assert classifier.predict("w5 w9").label == fitted.predict("w5 w9").label
+
+
+@pytest.mark.parametrize("labels", [["ant"], ["ant", "bee", "cow", "dog"], ["ant", "bee", "ant"]])
+def test_labels_that_do_not_fit_the_head_are_refused(saved, labels):
+    with pytest.raises(InvalidInput, match="has 3 outputs, so it needs as many labels"):
+        opened(unnamed(saved), labels=labels)
+
+
+def test_labels_for_a_number_are_refused(base, tmp_path):
+    classifier = opened(base)
+    data = [{"text": f"w{5 + number}", "label": number} for number in range(6)]
+    classifier.fit(data, validation=data, target="regression", epochs=1)
+    classifier.save(tmp_path / "saved")
+    with pytest.raises(InvalidInput, match="predicts a number: leave labels out"):
+        opened(tmp_path / "saved", labels=["high"])
+
+
+def test_a_problem_type_that_contradicts_the_head_is_refused(saved):
+    edit_config(saved, problem_type="regression")
+    with pytest.raises(CorruptCheckpoint, match="regression, but the trained head has 3 outputs"):
+        opened(saved)
+
+
+def test_names_of_classes_without_numbers_are_refused(saved):
+    edit_config(saved, id2label={"first": "ant", "second": "bee", "third": "cow"})
+    with pytest.raises(CorruptCheckpoint, match="id2label in config.json must map numbers to labels"):
+        opened(saved)
+
+
+def test_saving_onto_a_folder_that_is_there_leaves_it_as_it_is(fitted, saved):
+    before = content(saved)
+    (saved / "mine.txt").write_text("mine")
+    with pytest.raises(OutputExists, match="already exists"):
+        fitted.save(saved)
+    assert content(saved) == {**before, "mine.txt": b"mine"}
+    fitted.save(saved, overwrite=True)
+    assert content(saved).keys() == before.keys()
+
+
+@pytest.mark.parametrize("writer", ["save_file", "write_json", "sha256_of"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_on_a_full_disk_nothing_is_left_and_nothing_lost(fitted, saved, monkeypatch, writer, overwrite):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = content(saved)
+    beside = sorted(saved.parent.iterdir())
+    monkeypatch.setattr(saving, writer, full)
+    with pytest.raises(OutOfDisk, match="no space left"):
+        fitted.save(saved if overwrite else saved.parent / "new", overwrite=overwrite)
+    assert content(saved) == before
+    assert sorted(saved.parent.iterdir()) == beside
+
+
+@pytest.mark.parametrize("place", [0, 9, 0.5, -1])
+def test_a_flipped_bit_in_the_weights_is_noticed(saved, place):
+    path = saved / "model.safetensors"
+    damaged = bytearray(path.read_bytes())
+    damaged[int(place * len(damaged)) if isinstance(place, float) else place] ^= 0x10
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptCheckpoint, match="SHA-256"):
+        opened(saved)
+
+
+@pytest.mark.parametrize("length", [0, 7, 1000])
+def test_cut_weights_are_noticed(saved, length):
+    path = saved / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(CorruptCheckpoint):
+        opened(saved)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"', "{} {}", "\x00", "\ufeff"])
+def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
+    (saved / "bothways.json").write_text(text, encoding="utf-8")
+    with pytest.raises(CorruptCheckpoint, match=r"bothways\.json"):
+        opened(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 0),
+        ("temperature", -1.5),
+        ("temperature", "1.5"),
+        ("temperature", True),
+        ("temperature", float("inf")),
+        ("temperature", float("nan")),
+        ("max_length", 0),
+        ("max_length", 19),
+        ("max_length", "18"),
+        ("max_length", 8.5),
+        ("on_overflow", "cut"),
+        ("on_overflow", 3),
+        ("checksums", ["model.safetensors"]),
+    ],
+)
+def test_a_damaged_value_in_bothways_json_is_refused(saved, name, value):
+    path = saved / "bothways.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(CorruptCheckpoint, match=name):
+        opened(saved)
+
+
+def test_a_saved_head_with_another_number_of_names_is_refused(saved):
+    edit_config(saved, id2label={"0": "ant", "1": "bee"}, label2id={"ant": 0, "bee": 1})
+    with pytest.raises(InvalidInput, match="has 3 outputs"):
+        opened(saved)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(saved):
+    for name in ("tokenizer.json", "vocab.txt"):
+        (saved / name).unlink(missing_ok=True)
+    with pytest.raises(UnknownModel, match="no tokenizer"):
+        opened(saved)
+
+
+def test_weights_of_the_hidden_layer_of_a_head_must_be_there(saved):
+    (saved / "bothways.json").unlink()
+    tensors = load_file(saved / "model.safetensors")
+    left = {name: value for name, value in tensors.items() if "pooler" not in name}
+    assert len(left) < len(tensors)
+    save_file(left, saved / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CorruptCheckpoint):
+        opened(saved)
