@@ -31,7 +31,7 @@ def kernels(monkeypatch):
 
 
 def test_an_unknown_backend_is_refused_and_the_known_ones_are_named():
-    with pytest.raises(UnsupportedAttention, match=r"'flash'.* varlen, sdpa, reference"):
+    with pytest.raises(UnsupportedAttention, match=r"'flash'.* varlen, sdpa, padded, reference"):
         choose(ON_CPU, "flash")
 
 
@@ -67,11 +67,12 @@ def test_dropout_is_served_by_varlen_where_flash_attn_is_installed(kernels):
 def test_the_fastest_backend_that_can_serve_is_chosen(kernels):
     kernels(torch_varlen=True, flash_attn=False)
     assert choose(ON_GPU).name == "varlen"
+    assert choose(replace(ON_GPU, dtype=torch.float32)).name == "padded"
     assert choose(ON_CPU).name == "sdpa"
     assert choose(replace(ON_CPU, weights=True)).name == "reference"
 
 
-@pytest.mark.parametrize("name", ["sdpa", "varlen", "nonsense"])
+@pytest.mark.parametrize("name", ["sdpa", "padded", "varlen", "nonsense"])
 def test_attention_weights_from_a_backend_that_has_none_are_refused(name):
     with pytest.raises(UnsupportedAttention, match=name):
         tiny_encoder().trace(pack([[5, 6]]), backend=name)

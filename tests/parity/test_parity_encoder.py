@@ -12,7 +12,7 @@ from bothways.packing import pack, unpad
 from tiny_models import TINY, every_family, padded, random_ids, random_types, tiny_config
 
 TOLERANCE = 1e-5
-backends = pytest.mark.parametrize("backend", ["reference", "sdpa"])
+backends = pytest.mark.parametrize("backend", ["reference", "sdpa", "padded"])
 sides = pytest.mark.parametrize("side", ["right", "left"])
 
 

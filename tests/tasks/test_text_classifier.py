@@ -4,19 +4,26 @@ import hashlib
 import os
 import signal
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
 from classifier_cases import LABELS, noisy_rows, rows, same, tensors, without_dropout
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from bothways.data.windows import WindowStore
+from bothways.encoder import Encoder, SequenceHead
+from bothways.encoder.heads import SequenceHeadKind
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists
 from bothways.evaluation import apply_temperature, fit_temperature
 from bothways.tasks import TextClassifier
-from bothways.tasks.objective import SequenceModel
+from bothways.tasks.objective import LabelledWindows, SequenceModel, SequenceObjective
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.targets import SingleLabel
-from tiny_models import FIRST_WORD, VOCABULARY
+from bothways.tasks.targets import Regression, SingleLabel
+from bothways.text import EncodedText, Window
+from tiny_models import FIRST_WORD, VOCABULARY, tiny_config
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}
 
@@ -98,6 +105,32 @@ def test_training_on_long_texts_reads_every_window(base, monkeypatch):
     data = [{"text": long, "label": "ant"}, {"text": "w5 w6", "label": "bee"}]
     fitted(base, data, epochs=1, validation=data)
     assert set(range(FIRST_WORD, VOCABULARY)) <= seen
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(1, 5), st.integers(1, 80))
+@hypothesis.settings(max_examples=40)
+def test_a_text_weighs_the_same_however_many_windows_it_has(lengths, batch_size, tokens):
+    texts = [
+        EncodedText(tuple(Window([row] * 4, [0] * 4) for _ in range(-(-count // 4))), count)
+        for row, count in enumerate(lengths)
+    ]
+    data = LabelledWindows(WindowStore.of(texts), np.arange(len(lengths)))
+    config = tiny_config("bert")
+    model = SequenceModel(Encoder(config), SequenceHead(config, SequenceHeadKind("tanh", dropout_first=False), 3))
+    objective = SequenceObjective(model, Regression(), data, data, batch_size=batch_size, tokens=tokens, seed=0)
+    updates = list(objective.updates(epoch=0, start=0))
+    assert len(updates) == objective.updates_per_epoch()
+    weights, windows = np.zeros(len(lengths)), np.zeros(len(lengths))
+    for update in updates:
+        assert update.weight == pytest.approx(min(batch_size, len(lengths)), abs=1e-5) or update is updates[-1]
+        for part in update.micro_batches:
+            np.add.at(weights, part.payload.truth.numpy(), part.payload.weights_B.numpy())
+            np.add.at(windows, part.payload.truth.numpy(), 1)
+            # Each window goes with the label of its own text, which here is also its token.
+            assert part.payload.packed.ids_T[part.payload.packed.first_tokens_B].equal(part.payload.truth)
+            assert part.tokens == sum(part.payload.packed.lengths)
+    np.testing.assert_allclose(weights, 1, atol=1e-5)
+    assert windows.tolist() == [len(text.windows) for text in texts]
 
 
 def test_cut_texts_are_trained_on_to_the_cut_only(base, monkeypatch):

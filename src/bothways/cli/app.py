@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -73,8 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    app = build_app()
     try:
-        result = build_app()(
+        result = app(
             arguments,
             exit_on_error=False,
             print_error=False,
@@ -82,7 +84,7 @@ def _run(arguments: list[str]) -> int:
             end_of_options_delimiter="--",
         )
     except CycloptsError as error:
-        command = " ".join(("bothways", *(error.command_chain or ())))
+        command = " ".join(("bothways", *app.parse_commands(arguments)[0]))
         complain(f"{error}\nSee: {command} --help")
         return BAD_USAGE
     except KeyboardInterrupt:
@@ -91,16 +93,24 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except BothwaysError as error:
-        hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
-        complain(str(error) if hint is None else f"{error}\n{hint}")
+        hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), "")
+        complain(f"{error}\n{hint}" if hint and "--" not in str(error) else str(error))
         return FAILED
     except OSError as error:
         # Reading is guarded where it is done; what is left is an output that cannot be written.
         if error.filename is None:
             raise
-        complain(f"{str(error.filename)!r} cannot be written: {error.strerror}. Choose another path.")
+        in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
+        problem = "a file is in the way of a folder" if in_the_way else error.strerror
+        complain(f"nothing can be written at {_place(error.filename)!r}: {problem}. Choose another path.")
         return FAILED
     return result if isinstance(result, int) else 0
+
+
+def _place(path: object) -> str:
+    """The path of a failed write; for a temporary file, whose name means nothing to the user, its folder."""
+    written = Path(os.fsdecode(path) if isinstance(path, bytes) else str(path))
+    return str(written.parent if written.name.startswith(".") else written)
 
 
 def _version() -> str:

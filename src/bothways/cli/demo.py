@@ -24,5 +24,4 @@ def demo(
     """
     from bothways.demo import run
 
-    report = run(output, seed=seed, show=print)
-    print(f"report  {report}\nnext    open it in a browser; bothways --help shows the commands behind it")
+    run(output, seed=seed, show=print)

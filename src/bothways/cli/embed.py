@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
-from bothways.cli.options import HERE, TEXT, Columns, Flag, Format, ModelOptions, usage_error
+from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import note
 from bothways.cli.vectors import VectorWriter, write_jsonl, write_npy
@@ -18,8 +18,8 @@ def embed(
     model: str,
     /,
     *,
-    data: str,
-    output: str,
+    data: File,
+    output: File,
     text: Columns = TEXT,
     format: Format | None = None,  # noqa: A002 (the option's name)
     quiet: Flag = False,

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_classifier
-from bothways.cli.options import HERE, TEXT, Columns, Flag, Format, ModelOptions
+from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions
 from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import print_json
 
@@ -19,7 +19,7 @@ def evaluate(
     run: str,
     /,
     *,
-    data: str,
+    data: File,
     text: Columns = TEXT,
     label: str = "label",
     format: Format | None = None,  # noqa: A002 (the option's name)

@@ -16,12 +16,14 @@ from bothways.errors import InvalidInput
 
 Device: TypeAlias = str
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
-Family = Literal["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert"]
+FamilyName = Literal["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert"]
 Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
 Target = Literal["single", "multi", "regression"]
 
+# A lone hyphen is a file name here: standard input or output.
+File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
 PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_classifier
-from bothways.cli.options import HERE, TEXT, Columns, Flag, Format, ModelOptions, usage_error
+from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import note
 
@@ -24,9 +24,9 @@ def predict(
     run: str,
     /,
     *texts: str,
-    data: str | None = None,
+    data: File | None = None,
     text: Columns = TEXT,
-    output: str = "-",
+    output: File = "-",
     keep: Flag = False,
     format: Format | None = None,  # noqa: A002 (the option's name)
     quiet: Flag = False,

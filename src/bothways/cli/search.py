@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
-from bothways.cli.options import HERE, TEXT, Columns, Flag, Format, ModelOptions, PositiveInt
+from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, PositiveInt
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table
 
@@ -35,7 +35,7 @@ _SHOWN = 300  # characters of a text
 def build(
     *,
     model: str,
-    data: str,
+    data: File,
     output: Path,
     text: Columns = TEXT,
     id: str | None = None,  # noqa: A002 (the option's name)

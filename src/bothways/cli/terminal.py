@@ -33,7 +33,7 @@ def plain_table() -> "Table":
     """A table without lines."""
     from rich.table import Table
 
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    return Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
 
 
 def print_table(table: "Table") -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from bothways.cli.options import TEXT, Columns, Flag, Format, PositiveInt
+from bothways.cli.options import TEXT, Columns, File, Flag, Format, PositiveInt
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import print_json, printable
 
@@ -33,7 +33,7 @@ def tokenize(
     model: str,
     /,
     *texts: str,
-    data: str | None = None,
+    data: File | None = None,
     text: Columns = TEXT,
     format: Format | None = None,  # noqa: A002 (the option's name)
     max_length: PositiveInt | None = None,

@@ -85,7 +85,7 @@ def _summary(results: Results) -> Section:
 
 def _key(name: str, report: ClassificationReport, metric: str) -> KeyFigure:
     estimate = report.estimates()[metric]
-    return KeyFigure(name, f"{estimate.value:.3f}", f"95 % interval {story.interval(estimate)}")
+    return KeyFigure(name, f"{estimate.value:.3f}", f"95\u00a0% interval {story.interval(estimate)}")
 
 
 def _done(results: Results) -> Table:
@@ -99,10 +99,10 @@ def _done(results: Results) -> Table:
             f"{settings.epochs} epochs, {settings.batch_size} texts in an update, learning rate up to "
             f"{settings.learning_rate:g}, AdamW, best epoch by validation accuracy",
         ),
-        ("Intervals", f"95 %, bootstrap over the test texts with {settings.resamples} resamples"),
+        ("Intervals", f"95\u00a0%, bootstrap over the test texts with {settings.resamples} resamples"),
         ("Seed", str(settings.seed)),
         ("Versions", ", ".join(f"{name} {number}" for name, number in surroundings.versions)),
-        ("Computed on", f"{surroundings.device}, {surroundings.threads} threads"),
+        ("Device", f"{surroundings.device}, CPU threads: {surroundings.threads}"),
         ("Time", ", ".join(f"{name} {story.duration(value)}" for name, value in results.seconds.items())),
     )
     return Table(("What", "How"), rows, "What was done.")
@@ -127,7 +127,7 @@ def _evaluation(classified: Classified) -> Section:
     table = Table(
         ("Measure", "Before calibration", "After calibration"),
         tuple((name, story.with_interval(before[key]), story.with_interval(after[key])) for key, name in _METRICS),
-        "The test texts, with 95 % intervals in brackets. Calibration changes probabilities and no label.",
+        "The test texts, with 95\u00a0% intervals in brackets. Calibration changes probabilities and no label.",
         numeric=("Before calibration", "After calibration"),
     )
     return Section("Test results", (Paragraph(story.right_and_wrong(classified)), table, *_per_class(classified.after)))
@@ -142,7 +142,7 @@ def _per_class(report: ClassificationReport) -> tuple[Block, ...]:
     scores = [Bar(row.label, row.f1.value, (row.f1.low, row.f1.high)) for row in report.per_class]
     f1 = Figure(
         bars(scores, "F1", domain=(0.0, 1.0)),
-        "F1 of each class, the harmonic mean of precision and recall; the thin lines are 95 % intervals.",
+        "F1 of each class, the harmonic mean of precision and recall; the thin lines are 95\u00a0% intervals.",
         "F1 of each class: " + ", ".join(f"{bar.label} {bar.value:.2f}" for bar in scores),
     )
     return confusion, f1
@@ -185,16 +185,14 @@ def _headlines(results: Results) -> Section:
             (
                 each.headline.text,
                 each.headline.meant or "none of them",
-                each.prediction.label,
-                f"{each.prediction.probability:.2f}",
+                f"{each.prediction.label} {each.prediction.probability:.2f}",
                 f"{second[0]} {second[1]:.2f}",
             )
         )
     table = Table(
-        ("Headline", "Meant as", "Predicted", "Probability", "Second"),
+        ("Headline", "Meant as", "Predicted", "Second"),
         tuple(rows),
         "Predictions for unseen headlines, with calibrated probabilities.",
-        numeric=("Probability",),
     )
     return Section("Unseen headlines", (Paragraph(story.headlines(results.told)), table))
 

@@ -34,9 +34,9 @@ HEADLINES = (
 )
 
 QUERIES = (
-    "a late goal decides the match",
     "somebody stole personal data",
-    "a film that disappointed the reviewers",
+    "an athlete comes back after an injury",
+    "a late goal decides the match",
 )
 
 

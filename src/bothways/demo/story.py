@@ -19,7 +19,7 @@ _FAINTEST = 0.005  # rounds to 0.01
 
 
 def interval(estimate: Estimate, decimals: int = 3) -> str:
-    """The ends of the 95 % interval."""
+    """The ends of the 95\u00a0% interval."""
     return f"{_minus(estimate.low, decimals)} to {_minus(estimate.high, decimals)}"
 
 
@@ -64,7 +64,7 @@ def right_and_wrong(classified: Classified) -> str:
     width = (report.accuracy.high - report.accuracy.low) * 100
     return (
         f"Of {report.n} test texts that the model never saw in training, {report.n - wrong} got the right label and "
-        f"{wrong} a wrong one. So few texts leave much open: the 95 % interval of the accuracy is {width:.0f} points "
+        f"{wrong} a wrong one. So few texts leave much open: the 95\u00a0% interval of the accuracy is {width:.0f} points "
         "wide."
     )
 
@@ -143,7 +143,7 @@ def mistakes(classified: Classified, shown: int) -> str:
     listed = f"The {shown} most confident of {len(found)} mistakes" if shown < len(found) else _counted(len(found))
     return (
         f"{listed} on the test texts, by calibrated probability. The model gave its wrong label a probability of 0.9 "
-        f"or more {_times(sure)}. Some texts border on a second category by design, and each was labelled once, by one "
+        f"or more in {_of_them(sure)}. Some texts border on a second category by design, and each was labelled once, by one "
         "person."
     )
 
@@ -190,7 +190,8 @@ def search(searched: Searched) -> str:
     return (
         "The model as it comes, without fine-tuning, turns each text into a vector; texts that mean similar things get "
         f"vectors that point the same way. Of all {len(searched.category_of)} texts, {searched.agreement:.0%} have a "
-        f"nearest other text of the same category; by chance it would be {searched.agreement_by_chance:.0%}."
+        f"nearest other text of the same category; by chance it would be {searched.agreement_by_chance:.0%}. "
+        "A hit is near in what it is about; it may still tell the opposite, or use the same words for another thing."
     )
 
 
@@ -233,8 +234,8 @@ def _counted(number: int) -> str:
     return "The only mistake" if number == 1 else f"All {number} mistakes"
 
 
-def _times(number: int) -> str:
-    return {0: "in none of them", 1: "once"}.get(number, f"{number} times")
+def _of_them(number: int) -> str:
+    return f"{ ({0: 'none', 1: 'one'}.get(number, number)) } of them"
 
 
 def _minus(value: float, decimals: int) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bothways.encoder.dropout import dropout as drop
 from bothways.errors import UnsupportedAttention
-from bothways.packing import Packed
+from bothways.packing import Packed, to_padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,26 @@ class SDPA:
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
 
+class Padded:
+    """torch's fused attention over a padded batch with a mask, for devices where many small calls cost more."""
+
+    name = "padded"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """It cannot hand out attention weights."""
+        return "it does not return attention weights" if request.weights else None
+
+    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+        """Context of every token, (T, N, D)."""
+        lengths_B = bounds.cu_seqlens.diff()
+        real_BS = torch.arange(bounds.max_length, device=lengths_B.device) < lengths_B[:, None]
+        q_BNSD, k_BNSD, v_BNSD = to_padded(qkv_T3ND, bounds.lengths).permute(2, 0, 3, 1, 4)
+        context_BNSD = F.scaled_dot_product_attention(
+            q_BNSD, k_BNSD, v_BNSD, attn_mask=real_BS[:, None, None, :], dropout_p=dropout
+        )
+        return context_BNSD.transpose(1, 2)[real_BS]
+
+
 class VarLen:
     """Variable-length flash attention on a GPU: torch's own, or the ``flash_attn`` package where that is installed."""
 
@@ -145,17 +165,23 @@ class VarLen:
 
 
 REFERENCE = Reference()
-BACKENDS: dict[str, AttentionBackend] = {backend.name: backend for backend in (VarLen(), SDPA(), REFERENCE)}
+_VARLEN, _SDPA, _PADDED = VarLen(), SDPA(), Padded()
+BACKENDS: dict[str, AttentionBackend] = {backend.name: backend for backend in (_VARLEN, _SDPA, _PADDED, REFERENCE)}
+
+# What to try, in this order: a GPU would rather compute some padding than be called for each length.
+_ON_CPU: tuple[AttentionBackend, ...] = (_SDPA, REFERENCE)
+_ELSEWHERE: tuple[AttentionBackend, ...] = (_VARLEN, _PADDED, REFERENCE)
 
 
 def choose(request: AttentionRequest, name: str | None = None) -> AttentionBackend:
-    """The backend for a request: the named one, or the first of ``varlen``, ``sdpa``, ``reference`` that can serve it.
+    """The backend for a request: the named one, or the fastest that can serve it on its device.
 
     Raises:
         UnsupportedAttention: The named backend does not exist or cannot serve the request.
     """
     if name is None:
-        return next(backend for backend in BACKENDS.values() if backend.refusal(request) is None)
+        candidates = _ON_CPU if request.device == "cpu" else _ELSEWHERE
+        return next(backend for backend in candidates if backend.refusal(request) is None)
     if name not in BACKENDS:
         raise UnsupportedAttention(f"there is no attention backend {name!r}. Choose one of {', '.join(BACKENDS)}.")
     refusal = BACKENDS[name].refusal(request)

@@ -1,7 +1,7 @@
 """Dropout (Srivastava et al. 2014, JMLR 15) that does not hold up training on a CPU.
 
-torch draws one random float for each element, which takes 9 ns on one core: as long as the matrix products of a small
-layer take for half a token. Sixteen random bits are enough, and one draw gives four of them: 2 ns in all.
+torch draws one random float for each element, which takes 9 ns on one core and is not spread over several. Sixteen
+random bits are enough, and one draw gives four times as many: 2 ns in all.
 """
 
 import torch

@@ -1,0 +1,180 @@
+"""The program as a whole: help, exit codes, and how light it is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import typing
+from importlib.metadata import version
+
+import pytest
+from command_line import call, write_jsonl
+
+from bothways.checkpoints.devices import DTYPES
+from bothways.cli import options
+from bothways.data import FORMATS
+from bothways.families import FAMILIES
+from bothways.tasks import pooling
+from bothways.tasks.targets import TargetKind
+from bothways.text.overflow import OVERFLOWS
+
+COMMANDS = [
+    "train classification",
+    "evaluate",
+    "predict",
+    "embed",
+    "search build",
+    "search query",
+    "tokenize",
+    "models",
+    "demo",
+]
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")
+
+
+def program(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "bothways", *map(str, words)], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "classification", "--help"], ["search", "query", "--help"]])
+def test_help_loads_no_heavy_package(words):
+    code = f"import sys, json; from bothways.cli import main; main({words}); print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(HEAVY).isdisjoint(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(command):
+    outcome = call(*command.split(), "--help")
+    assert outcome.code == 0
+    assert f"Usage: bothways {command}" in outcome.out
+    assert f"\n  bothways {command} " in outcome.out
+
+
+def test_help_lists_every_command():
+    out = call("--help").out
+    assert all(command.split()[0] in out for command in COMMANDS)
+
+
+def test_version_names_the_installed_package():
+    assert call("--version").out == f"bothways {version('bothways')}\n"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (options.Overflow, OVERFLOWS),
+        (options.Format, FORMATS),
+        (options.Pooling, typing.get_args(pooling.Pooling)),
+        (options.Target, typing.get_args(TargetKind)),
+        (options.Dtype, tuple(DTYPES)),
+        (options.FamilyName, tuple(FAMILIES)),
+    ],
+)
+def test_the_choices_of_options_are_those_of_the_library(ours, theirs):
+    assert typing.get_args(ours) == theirs
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian"], 'Did you mean "train"?'),
+        (["predict", "x", "text", "--ouput", "y"], "Did you mean --output?"),
+        (["evaluate", "x"], "--data requires an argument"),
+        (["train", "classification", "--epochs", "0", "--model", "m", "--train", "t", "--output", "o"], "Must be >= 1"),
+        (["predict", "x", "text", "--max-length", "many"], 'unable to convert "many" into int'),
+        (["models", "--family", "gpt"], 'Choose from: "bert"'),
+        (["predict", "x"], "give texts, or --data"),
+        (["predict", "x", "text", "--data", "y"], "not both"),
+        (["embed", "x", "--data", "y", "--output", "-"], "not written to standard output"),
+        (["embed", "x", "--data", "y", "--output", "v.txt"], "must end in .npy, .jsonl or .jsonl.gz"),
+        (["embed", "x", "--data", "y.jsonl", "--output", "./y.jsonl"], "the same file"),
+        (["predict", "x", "--data", "y.jsonl", "--output", "./y.jsonl"], "the same file"),
+    ],
+)
+def test_bad_usage_ends_with_2_and_says_where_to_look(words, said):
+    outcome = call(*words)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert said in outcome.err
+    assert "See: bothways" in outcome.err
+    assert outcome.err.endswith("--help\n")
+
+
+def test_an_option_value_that_only_the_model_can_judge_is_bad_usage(files):
+    data = files / "test.jsonl.gz"
+    outcome = call("embed", files / "tiny", "--data", data, "--output", files / "v.npy", "--max-length", 10_000)
+    assert outcome.code == 2
+    assert "between 1 and 18" in outcome.err
+
+
+def test_a_failure_is_one_line_without_traceback_or_markup(tmp_path):
+    outcome = call("evaluate", tmp_path / "[bold]nothing[/bold]", "--data", "x.jsonl")
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert "[bold]nothing[/bold]" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_an_error_cannot_steer_the_terminal(tmp_path):
+    outcome = call("predict", f"{tmp_path}/\x1b[31mred", "text")
+    assert outcome.code == 1
+    assert "\x1b" not in outcome.err
+    assert "x1b[31mred" in outcome.err
+
+
+def test_an_output_that_cannot_be_written_is_a_clear_failure(files, run):
+    outcome = call("predict", run, "w6 w8", "--output", files / "test.jsonl.gz" / "out.jsonl")
+    assert outcome.code == 1
+    assert "a file is in the way of a folder" in outcome.err
+    assert "Choose another path" in outcome.err
+
+
+def test_an_error_of_ours_keeps_its_traceback(monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("bothways.families.catalogue.published_sizes", broken)
+    with pytest.raises(ZeroDivisionError):
+        call("models")
+
+
+def test_ctrl_c_before_anything_was_done_ends_with_130(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bothways.families.catalogue.published_sizes", interrupted)
+    outcome = call("models")
+    assert outcome.code == 130
+    assert outcome.err == "error: interrupted.\n"
+
+
+def test_a_reader_that_goes_away_is_no_error(files, run, tmp_path):
+    data = write_jsonl(tmp_path / "many.jsonl", [{"text": f"w{5 + number % 50}"} for number in range(3000)])
+    words = [sys.executable, "-m", "bothways", "predict", str(run), "--data", str(data)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert json.loads(process.stdout.readline())["label"] in ("even", "odd")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+def test_results_and_remarks_are_apart_and_json_is_ascii_where_there_is_no_utf_8(files, index):
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = program("tokenize", files / "tiny", "w6 été", "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tokens"] == ["[CLS]", "w6", "[UNK]", "[SEP]"]
+    assert done.stderr == ""
+
+
+def test_the_demo_is_called_with_what_was_asked_for(monkeypatch, tmp_path):
+    def run(output, *, seed, show):
+        show(f"{output} {seed}")
+        return output / "report.html"
+
+    monkeypatch.setattr("bothways.demo.run", run)
+    assert call("demo", "--output", tmp_path, "--seed", 3).out == f"{tmp_path} 3\n"

@@ -1,0 +1,295 @@
+"""What one does with a trained run or a model: evaluate, predict, embed, search, tokenize, list models."""
+
+import csv
+import gzip
+import io
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from command_line import call, rows, write_jsonl
+
+from bothways.families import FAMILIES
+from bothways.tasks import SentenceEmbedder, TextClassifier
+
+
+@pytest.fixture
+def test_data(files):
+    return files / "test.jsonl.gz"
+
+
+def as_stdin(monkeypatch, content):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+# --- evaluate ---
+
+
+def test_evaluate_gives_the_numbers_of_the_library(run, test_data):
+    report = TextClassifier.from_pretrained(run, device="cpu").evaluate(test_data)
+    given = call("evaluate", run, "--data", test_data, "--json").json()
+    assert given == json.loads(json.dumps(report.to_dict()))
+    assert {"accuracy", "macro_f1", "ece"} <= given.keys()
+
+
+def test_evaluate_prints_a_table_for_people(run, test_data):
+    out = call("evaluate", run, "--data", test_data, "--resamples", 20).out
+    assert out.startswith("30 rows, 2 classes")
+    assert "accuracy" in out
+
+
+def test_an_unknown_label_at_evaluation_is_named_with_its_row(run, tmp_path):
+    data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w5", "label": "odd"}, {"text": "w6", "label": "prime"}])
+    outcome = call("evaluate", run, "--data", data)
+    assert outcome.code == 1
+    assert "row 2 is labelled 'prime'" in outcome.err
+
+
+def test_a_missing_column_is_named_with_those_there_are(run, test_data):
+    outcome = call("evaluate", run, "--data", test_data, "--label", "lable")
+    assert outcome.code == 1
+    assert "Did you mean 'label'?" in outcome.err
+
+
+def test_a_model_without_a_head_says_what_to_run(files, test_data):
+    outcome = call("evaluate", files / "tiny", "--data", test_data)
+    assert outcome.code == 1
+    assert "bothways train classification" in outcome.err
+
+
+def test_a_truncated_model_is_refused(run, test_data, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    weights = tmp_path / "run" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    outcome = call("evaluate", tmp_path / "run", "--data", test_data)
+    assert outcome.code == 1
+    assert "model.safetensors" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+# --- predict ---
+
+
+def test_predict_writes_one_object_a_line_with_the_rows_ids(run, test_data, tmp_path):
+    outcome = call("predict", run, "--data", test_data, "--output", tmp_path / "out.jsonl")
+    assert outcome.code == 0
+    assert outcome.out == ""
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    texts = [row["text"] for row in rows(30, 2)]
+    expected = TextClassifier.from_pretrained(run, device="cpu").predict(texts)
+    assert [row["id"] for row in written] == [f"r{number}" for number in range(30)]
+    for row, prediction in zip(written, expected, strict=True):
+        assert row["label"] == prediction.label
+        assert row["probability"] == prediction.probability
+        assert row["probabilities"] == prediction.probabilities
+
+
+def test_predict_reads_texts_from_the_command_line(run):
+    even, odd = (row["text"] for row in rows(2, 2))
+    first, second = call("predict", run, even, odd).lines()
+    assert (first["label"], second["label"]) == ("even", "odd")
+    assert first["probabilities"]["even"] == first["probability"]
+
+
+def test_predict_reads_standard_input_and_writes_standard_output(run, monkeypatch):
+    as_stdin(monkeypatch, b'{"text": "w6 w8"}\n{"text": "w5"}\n')
+    assert len(call("predict", run, "--data", "-", "--output", "-").lines()) == 2
+
+
+def test_a_compressed_standard_input_is_read_too(run, monkeypatch):
+    as_stdin(monkeypatch, gzip.compress(b"w6 w8\nw5\nw7\n"))
+    assert len(call("predict", run, "--data", "-", "--format", "txt").lines()) == 3
+
+
+def test_every_format_gives_the_same_predictions(run, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    made = rows(6, 9)
+    write_jsonl(tmp_path / "a.jsonl", made)
+    write_jsonl(tmp_path / "a.jsonl.gz", made)
+    for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
+        with (tmp_path / name).open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, made[0], delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows(made)
+    pq.write_table(pa.Table.from_pylist(made), tmp_path / "a.parquet")
+    outcomes = [call("predict", run, "--data", path) for path in sorted(tmp_path.iterdir())]
+    assert len(outcomes) == 5
+    assert {outcome.code for outcome in outcomes} == {0}
+    assert len({outcome.out for outcome in outcomes}) == 1
+
+
+def test_keep_loses_no_column_of_the_input(run, test_data):
+    first = call("predict", run, "--data", test_data, "--keep").lines()[0]
+    row = rows(1, 2)[0]
+    assert first["text"] == row["text"]
+    assert first["input_label"] == row["label"]
+    assert first["id"] == "r0"
+
+
+def test_predictions_can_be_a_table(run, test_data, tmp_path):
+    assert call("predict", run, "--data", test_data, "--output", tmp_path / "out.csv").code == 0
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert len(table) == 30
+    assert set(json.loads(table[0]["probabilities"])) == {"even", "odd"}
+
+
+def test_a_bad_row_leaves_the_old_output_alone(run, tmp_path):
+    data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w5"}, {"text": 5}])
+    (tmp_path / "out.jsonl").write_text("old\n")
+    outcome = call("predict", run, "--data", data, "--output", tmp_path / "out.jsonl")
+    assert outcome.code == 1
+    assert "line 2" in outcome.err
+    assert (tmp_path / "out.jsonl").read_text() == "old\n"
+
+
+def test_a_long_text_is_refused_when_asked_to_with_a_hint(run):
+    outcome = call("predict", run, "w6 " * 40, "--on-overflow", "error")
+    assert outcome.code == 1
+    assert "--on-overflow window" in outcome.err
+
+
+# --- embed ---
+
+
+def test_embed_writes_the_array_of_the_library(files, test_data, tmp_path):
+    out = tmp_path / "vectors.npy"
+    assert call("embed", files / "tiny", "--data", test_data, "--text", "text", "--output", out).code == 0
+    expected = SentenceEmbedder.from_pretrained(files / "tiny", device="cpu").encode(
+        [row["text"] for row in rows(30, 2)]
+    )
+    array = np.load(out)
+    assert array.dtype == np.float32
+    np.testing.assert_array_equal(array, expected)
+
+
+def test_vectors_as_json_lines_are_the_same_numbers(files, test_data, tmp_path):
+    for name in ("v.npy", "v.jsonl.gz"):
+        words = ["--data", test_data, "--output", tmp_path / name, "--pooling", "cls", "--dimensions", 7]
+        assert call("embed", files / "tiny", *words).code == 0
+    with gzip.open(tmp_path / "v.jsonl.gz", "rt") as stream:
+        vectors = np.array([json.loads(line)["vector"] for line in stream], dtype=np.float32)
+    assert vectors.shape == (30, 7)
+    np.testing.assert_array_equal(vectors, np.load(tmp_path / "v.npy"))
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 1000, 123_456])
+def test_the_header_of_an_array_fits_any_number_of_rows(tmp_path, count):
+    from bothways.cli.vectors import write_npy
+
+    vector = np.arange(2, dtype=np.float32)
+    assert write_npy(str(tmp_path / "v.npy"), (vector for _ in range(count)), 2) == count
+    array = np.load(tmp_path / "v.npy")
+    assert array.shape == (count, 2)
+    assert (array == vector).all()
+
+
+def test_a_bad_row_leaves_no_array(files, tmp_path):
+    data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w5"}, {"text": " "}])
+    assert call("embed", files / "tiny", "--data", data, "--output", tmp_path / "v.npy").code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
+
+
+# --- search ---
+
+
+def test_a_text_finds_itself_first(index):
+    row = rows(30, 2)[4]
+    hits = call("search", "query", index, row["text"], "--top", 5, "--json").json()
+    assert [hit["rank"] for hit in hits] == [1, 2, 3, 4, 5]
+    assert hits[0]["id"] == "r4"
+    assert hits[0]["text"] == row["text"]
+    assert hits[0]["score"] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_without_json_hits_are_lines_with_tabs_in_a_pipe(index):
+    score, id_, text = call("search", "query", index, "w6 w8", "--top", 1).out.rstrip("\n").split("\t")
+    assert -1 <= float(score) <= 1
+    assert {"id": id_, "text": text}.items() <= rows(30, 2)[int(id_[1:])].items()
+
+
+def test_an_index_is_searched_with_its_own_model_and_pooling(files, test_data, tmp_path, monkeypatch):
+    monkeypatch.chdir(files)
+    words = [
+        "--model",
+        "tiny",
+        "--data",
+        test_data,
+        "--output",
+        tmp_path / "index",
+        "--pooling",
+        "max",
+        "--dimensions",
+        9,
+    ]
+    assert call("search", "build", *words).code == 0
+    monkeypatch.chdir(tmp_path)
+    assert call("search", "query", tmp_path / "index", "w6 w8", "--json").json()[0]["rank"] == 1
+
+
+def test_a_moved_model_is_named_and_another_one_refused(files, index, tmp_path):
+    import tiny_models
+
+    shutil.copytree(files / "tiny", tmp_path / "moved")
+    assert call("search", "query", index, "w6", "--model", tmp_path / "moved").code == 0
+    tiny_models.write_checkpoint(tmp_path / "other", seed=1)
+    outcome = call("search", "query", index, "w6", "--model", tmp_path / "other")
+    assert outcome.code == 1
+    assert "fingerprint" in outcome.err
+
+
+def test_building_over_an_index_needs_overwrite(files, test_data, tmp_path):
+    words = ["search", "build", "--model", files / "tiny", "--data", test_data, "--output", tmp_path / "index"]
+    assert call(*words).code == 0
+    refused = call(*words)
+    assert refused.code == 1
+    assert "--overwrite" in refused.err
+    assert call(*words, "--overwrite").code == 0
+
+
+# --- tokenize and models ---
+
+
+def test_tokenize_shows_tokens_ids_and_counts(files):
+    (given,) = call("tokenize", files / "tiny", "w6 w8", "--json").lines()
+    assert given == {"count": 4, "windows": 1, "tokens": ["[CLS]", "w6", "w8", "[SEP]"], "ids": [1, 6, 8, 2]}
+
+
+def test_tokenize_reports_texts_longer_than_the_model_reads(files, tmp_path):
+    assert "more than the limit of 18" in call("tokenize", files / "tiny", "w6 " * 17).out
+    data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w6 " * 16}, {"text": "w6 " * 17}])
+    out = call("tokenize", files / "tiny", "--data", data).out
+    assert "longer than 18: 1 (50.0%)" in out
+    assert "longest  19" in out
+
+
+def test_tokenize_needs_no_weights(files, tmp_path):
+    shutil.copytree(files / "tiny", tmp_path / "tiny")
+    (tmp_path / "tiny" / "model.safetensors").unlink()
+    assert call("tokenize", tmp_path / "tiny", "w6").code == 0
+
+
+def test_models_lists_every_published_size_with_its_parameters(monkeypatch):
+    listed = {size["name"]: size for size in call("models", "--json").json()}
+    assert set(listed) == {size.name for family in FAMILIES.values() for size in family.published}
+    assert listed["google-bert/bert-base-uncased"]["parameters"] == 109_482_240
+    assert listed["google-bert/bert-base-uncased"]["context"] == 512
+    assert not listed["google-bert/bert-base-uncased"]["installed"]
+
+
+def test_models_of_one_family_fit_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    lines = call("models", "--family", "distilbert").out.split("\n\n")[0].splitlines()
+    assert "roberta" not in " ".join(lines)
+    assert max(map(len, lines)) > 20
+
+
+def test_an_unknown_model_is_a_failure_that_says_what_was_expected():
+    outcome = call("tokenize", "nobody/nothing", "w6")
+    assert outcome.code == 1
+    assert "'nobody/nothing'" in outcome.err
