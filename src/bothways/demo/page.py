@@ -178,23 +178,16 @@ def _mistakes(classified: Classified) -> Section:
 
 
 def _headlines(results: Results) -> Section:
-    rows = []
+    items = []
     for each in results.told:
-        (_, second) = list(each.prediction.probabilities.items())[:2]
-        rows.append(
-            (
-                each.headline.text,
-                each.headline.meant or "none of them",
-                f"{each.prediction.label} {each.prediction.probability:.2f}",
-                f"{second[0]} {second[1]:.2f}",
-            )
+        probabilities = each.prediction.probabilities
+        first, second = [f"{label} ({probabilities[label]:.2f})" for label in probabilities][:2]
+        meant = each.headline.meant or "none of them"
+        items.append(
+            TextItem(each.headline.text, (Fact("meant as", meant), Fact("predicted", first), Fact("second", second)))
         )
-    table = Table(
-        ("Headline", "Meant as", "Predicted", "Second"),
-        tuple(rows),
-        "Predictions for unseen headlines, with calibrated probabilities.",
-    )
-    return Section("Unseen headlines", (Paragraph(story.headlines(results.told)), table))
+    caption = "Predictions for unseen headlines, with calibrated probabilities in brackets."
+    return Section("Unseen headlines", (Paragraph(story.headlines(results.told)), TextList(tuple(items), caption)))
 
 
 def _sentiment(classified: Classified) -> Section:

@@ -19,7 +19,7 @@ _FAINTEST = 0.005  # rounds to 0.01
 
 
 def interval(estimate: Estimate, decimals: int = 3) -> str:
-    """The ends of the 95\u00a0% interval."""
+    """The ends of the 95 % interval."""
     return f"{_minus(estimate.low, decimals)} to {_minus(estimate.high, decimals)}"
 
 
@@ -64,8 +64,8 @@ def right_and_wrong(classified: Classified) -> str:
     width = (report.accuracy.high - report.accuracy.low) * 100
     return (
         f"Of {report.n} test texts that the model never saw in training, {report.n - wrong} got the right label and "
-        f"{wrong} a wrong one. So few texts leave much open: the 95\u00a0% interval of the accuracy is {width:.0f} points "
-        "wide."
+        f"{wrong} a wrong one. So few texts leave much open: the 95\u00a0% interval of the accuracy is {width:.0f} "
+        "points wide."
     )
 
 
@@ -143,8 +143,8 @@ def mistakes(classified: Classified, shown: int) -> str:
     listed = f"The {shown} most confident of {len(found)} mistakes" if shown < len(found) else _counted(len(found))
     return (
         f"{listed} on the test texts, by calibrated probability. The model gave its wrong label a probability of 0.9 "
-        f"or more in {_of_them(sure)}. Some texts border on a second category by design, and each was labelled once, by one "
-        "person."
+        f"or more in {_of_them(sure)}. Some texts border on a second category by design, and each was labelled once, "
+        "by one person."
     )
 
 
@@ -235,7 +235,8 @@ def _counted(number: int) -> str:
 
 
 def _of_them(number: int) -> str:
-    return f"{ ({0: 'none', 1: 'one'}.get(number, number)) } of them"
+    counted = {0: "none", 1: "one"}.get(number, str(number))
+    return f"{counted} of them"
 
 
 def _minus(value: float, decimals: int) -> str:

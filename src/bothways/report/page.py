@@ -264,8 +264,8 @@ def _text_list(block: TextList) -> str:
 
 def _code(block: Code) -> str:
     caption = f'<p class="caption">{_text(block.caption)}</p>\n' if block.caption else ""
-    lines = "\n".join(map(_text, block.lines))
-    return f'<div class="code">\n{caption}<pre tabindex="0"><code>{lines}</code></pre>\n</div>'
+    lines = "".join(f"<span>{_text(line)}\n</span>" for line in block.lines)
+    return f'<div class="code">\n{caption}<pre><code>{lines}</code></pre>\n</div>'
 
 
 def _text_item(item: TextItem) -> str:

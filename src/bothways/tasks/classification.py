@@ -25,17 +25,8 @@ from bothways.tasks.predictions import Prediction
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.splits import hold_out
 from bothways.tasks.stored import stored_length, stored_overflow, stored_temperature
-from bothways.tasks.targets import (
-    Logits,
-    Report,
-    Target,
-    TargetKind,
-    Truth,
-    converter,
-    stored_target,
-    target_of,
-    target_settings,
-)
+from bothways.tasks.target_settings import stored_target, target_settings
+from bothways.tasks.targets import Logits, Report, Target, TargetKind, Truth, converter, target_of
 from bothways.text import Overflow, check_overflow
 from bothways.training.loop import train
 from bothways.training.record import TrainingRecord
