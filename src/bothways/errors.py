@@ -73,7 +73,13 @@ class NotFitted(BothwaysError):
 
 
 class TrainingDiverged(BothwaysError):
-    """A loss, gradient or validation score was not finite; the model has its best weights so far."""
+    """A loss, gradient or validation score was not finite; the model has its best weights so far.
+
+    Attributes:
+        best_epoch: The epoch (from 1) that those are of; None where no epoch was finished and they are the first ones.
+    """
+
+    best_epoch: int | None = None
 
 
 class NotCalibrated(BothwaysError):

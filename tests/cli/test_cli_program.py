@@ -87,6 +87,7 @@ def test_the_choices_of_options_are_those_of_the_library(ours, theirs):
         (["train", "classification", "--epochs", "0", "--model", "m", "--train", "t", "--output", "o"], "Must be >= 1"),
         (["predict", "x", "text", "--max-length", "many"], 'unable to convert "many" into int'),
         (["models", "--family", "gpt"], 'Choose from: "bert"'),
+        (["train", "classification", "--model", "m", "--train", "t", "--output", "."], "must name a folder of its own"),
         (["predict", "x"], "give texts, or --data"),
         (["predict", "x", "text", "--data", "y"], "not both"),
         (["embed", "x", "--data", "y", "--output", "-"], "not written to standard output"),

@@ -171,7 +171,7 @@ def start_and_interrupt(words, unfinished):
     deadline = time.monotonic() + 60
     while not list(unfinished.glob("checkpoint-*")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
-    os.kill(process.pid, signal.SIGINT)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 

@@ -87,10 +87,10 @@ def test_predict_writes_one_object_a_line_with_the_rows_ids(run, test_data, tmp_
 
 
 def test_predict_reads_texts_from_the_command_line(run):
-    even, odd = (row["text"] for row in rows(2, 2))
-    first, second = call("predict", run, even, odd).lines()
-    assert (first["label"], second["label"]) == ("even", "odd")
-    assert first["probabilities"]["even"] == first["probability"]
+    texts = [row["text"] for row in rows(2, 2)]
+    first, second = call("predict", run, *texts).lines()
+    expected = TextClassifier.from_pretrained(run, device="cpu").predict(texts)
+    assert [first["probabilities"], second["probabilities"]] == [each.probabilities for each in expected]
 
 
 def test_predict_reads_standard_input_and_writes_standard_output(run, monkeypatch):

@@ -332,7 +332,6 @@ def test_half_of_a_surrogate_pair_is_refused_by_its_number(model):
         list(engine_of(model, block_texts=4).run([text_of(2)] * 9 + ["w5 \ud83d"]))
 
 
-@pytest.mark.xfail(strict=True, reason="TextTokenizer.encode numbers texts from the start of a block")
 def test_a_text_that_is_too_long_is_refused_by_its_number(model):
     with pytest.raises(TextTooLong, match="text 9 has 40 tokens"):
         list(engine_of(model, block_texts=4, on_overflow="error").run([text_of(2)] * 9 + [text_of(40)]))

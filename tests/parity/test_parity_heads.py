@@ -32,7 +32,7 @@ def test_sequence_logits_equal_transformers(saved, model_type, inputs):
     model, folder = saved(model_type, "sequence")
     checkpoint = open_checkpoint(folder)
     packed = unpad(*inputs)
-    head = checkpoint.build_sequence_head(CLASSES).eval()
+    head = checkpoint.build_sequence_head().eval()
     with torch.no_grad():
         theirs_BC = call(checkpoint.family, model, *inputs).logits
         first_BH = checkpoint.build_encoder()(packed, rows_M=packed.first_tokens_B)

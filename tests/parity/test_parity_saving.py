@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from oracles import AUTO, CLASSES, call, difference, opened, real
+from oracles import AUTO, call, difference, opened, real
 
 from bothways.checkpoints import load, open_checkpoint
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
@@ -67,7 +67,7 @@ def test_a_saved_model_with_a_head_opens_in_transformers(saved, model_type, kind
     checkpoint = open_checkpoint(folder)
     family, config = checkpoint.family, checkpoint.config
     stored = family.masked_lm if kind == "masked_lm" else family.sequence
-    head = checkpoint.build_masked_lm_head() if kind == "masked_lm" else checkpoint.build_sequence_head(CLASSES)
+    head = checkpoint.build_masked_lm_head() if kind == "masked_lm" else checkpoint.build_sequence_head()
     tensors = encoder_tensors(family, config, ("", checkpoint.build_encoder()), prefix=family.prefix)
     settings = {**checkpoint.settings, "architectures": [stored.architecture]}
     write_model(tmp_path, settings, tensors | head_tensors(stored.rows, config, head))

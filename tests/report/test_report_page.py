@@ -6,6 +6,7 @@ import pytest
 from bothways.errors import InvalidInput, OutputExists
 from bothways.report import (
     Bar,
+    Code,
     Fact,
     Figure,
     KeyFigure,
@@ -74,6 +75,7 @@ def full_page(text="words", svg=None):
         Paragraph(text),
         Table((text, "n"), ((text, text), ("a", "1")), text, ("n",)),
         TextList((TextItem(text, (Fact(text, text),)), TextItem("plain")), text),
+        Code((text, "second line"), text),
     )
     second = (
         Figure(svg, text, text),
@@ -89,6 +91,12 @@ def test_a_page_with_every_block_is_well_formed_html_with_its_words_in_it():
     assert document.words.count("distinctive") > 15
     assert document.tags.count("svg") == 6
     assert {"h1", "h2", "nav", "table", "figcaption", "footer", "dl", "ol"} <= set(document.tags)
+
+
+def test_code_keeps_its_lines_and_spaces():
+    document = Document(render(one_section(Code(('predict  "a b"', "search"), "Commands"))))
+    assert "pre" in document.tags
+    assert 'predict  "a b"\nsearch\n' in "".join(document.words)
 
 
 def test_nothing_in_a_page_runs_or_reaches_for_the_network():

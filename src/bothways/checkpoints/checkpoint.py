@@ -74,8 +74,18 @@ class Checkpoint:
             pooler = Pooler(self.config)
         return self._fill(pooler, weights)
 
-    def build_sequence_head(self, classes: int) -> SequenceHead:
-        """The sequence head; what this checkpoint has no weights for, or for another number of classes, is drawn."""
+    def build_sequence_head(self) -> SequenceHead:
+        """The trained sequence head.
+
+        Raises:
+            IncompatibleWeights: The checkpoint has none, or not the whole of it.
+        """
+        with torch.device("meta"):
+            head = SequenceHead(self.config, self.family.sequence_kind, self.sequence_classes() or 1)
+        return self._fill(head, self._sequence_weights())
+
+    def new_sequence_head(self, classes: int) -> SequenceHead:
+        """A sequence head to train: what pre-training left of it (a pooler, in some families), the rest drawn."""
         head = SequenceHead(self.config, self.family.sequence_kind, classes)
         stored = self._sequence_weights()
         with torch.no_grad():

@@ -16,7 +16,6 @@ Example:
 
 def embed(
     model: str,
-    /,
     *,
     data: File,
     output: File,

@@ -20,6 +20,7 @@ from bothways.cli.options import (
     PositiveFloat,
     PositiveInt,
     Target,
+    usage_error,
 )
 from bothways.cli.reading import labelled_source
 from bothways.cli.runs import RunFolders
@@ -100,6 +101,8 @@ def classification(
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
+    if output.name in ("", ".."):
+        raise usage_error(f"--output must name a folder of its own for the model, but it is {str(output)!r}.")
     folders = RunFolders(output)
     folders.begin(resume=resume, overwrite=overwrite)
     try:

@@ -8,7 +8,7 @@ Shapes: W windows of one text, K numbers that the model gives for each window.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -74,6 +74,14 @@ class TextRows:
     dropped_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Texts that are tokenised at once, and the number of the first of them."""
+
+    first: int
+    texts: list[Text]
+
+
 class InferenceEngine:
     """Runs a function of packed batches over any number of texts.
 
@@ -117,20 +125,19 @@ class InferenceEngine:
                 yield from self._computed(encoded)
                 bar.advance(len(encoded))
 
-    def _blocks(self, texts: Iterable[Text]) -> Iterator[list[Text]]:
-        block: list[Text] = []
-        characters = 0
+    def _blocks(self, texts: Iterable[Text]) -> Iterator[_Block]:
+        block, characters = _Block(0, []), 0
         for index, text in enumerate(texts):
             _check(index, text)
-            block.append(text)
+            block.texts.append(text)
             characters += sum(map(len, _parts(text)))
-            if len(block) == self.reading.block_texts or characters >= self.reading.block_characters:
+            if len(block.texts) == self.reading.block_texts or characters >= self.reading.block_characters:
                 yield block
-                block, characters = [], 0
-        if block:
+                block, characters = _Block(index + 1, []), 0
+        if block.texts:
             yield block
 
-    def _tokenized(self, blocks: Iterator[list[Text]]) -> Iterator[list[EncodedText]]:
+    def _tokenized(self, blocks: Iterator[_Block]) -> Iterator[list[EncodedText]]:
         """Encoded blocks, one block ahead of the reader; a single block costs no thread."""
         first, second = next(blocks, None), next(blocks, None)
         if first is None:
@@ -149,10 +156,14 @@ class InferenceEngine:
                     waiting.append(pool.submit(self._encode, block))
                 yield encoded
 
-    def _encode(self, texts: Sequence[Text]) -> list[EncodedText]:
+    def _encode(self, block: _Block) -> list[EncodedText]:
         reading = self.reading
         return self.tokenizer.encode(
-            texts, max_length=reading.max_length, on_overflow=reading.on_overflow, stride=reading.stride
+            block.texts,
+            max_length=reading.max_length,
+            on_overflow=reading.on_overflow,
+            stride=reading.stride,
+            first=block.first,
         )
 
     def _computed(self, encoded: list[EncodedText]) -> Iterator[TextRows]:

@@ -15,7 +15,8 @@ from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint,
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import WindowStore
-from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, NotFitted
+from bothways.encoder import SequenceHead
+from bothways.errors import BothwaysError, InvalidInput, NotFitted, TrainingDiverged
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.storage import new_folder
@@ -102,7 +103,8 @@ class TextClassifier:
         classes = checkpoint.sequence_classes()
         if classes is not None:
             ours = extras.get("task") == TASK
-            classifier._open_head(stored_target(checkpoint.settings, labels, classes, named=ours))
+            target = stored_target(checkpoint.settings, labels, classes, named=ours)
+            classifier._open_head(target, checkpoint.build_sequence_head())
             classifier.temperature = stored_temperature(extras)
             card = extras.get("card")
             classifier.card = dict(card) if isinstance(card, Mapping) else {}
@@ -307,8 +309,15 @@ class TextClassifier:
         return engine.run(texts, total=total, description=description, show_progress=show_progress)
 
     def _labelled(self, target: Target, examples: Sequence[Example[Any]]) -> LabelledWindows:
-        encoded = self.model.tokenizer.encode(
-            [example.text for example in examples], max_length=self.max_length, on_overflow=self.on_overflow
+        encoded = (
+            text
+            for start in range(0, len(examples), BLOCK)
+            for text in self.model.tokenizer.encode(
+                [example.text for example in examples[start : start + BLOCK]],
+                max_length=self.max_length,
+                on_overflow=self.on_overflow,
+                first=start,
+            )
         )
         return LabelledWindows(WindowStore.of(encoded), target.encode(examples))
 
@@ -318,16 +327,16 @@ class TextClassifier:
         before = self._module, self.target, self.temperature
         if self.target != target or self._module is None:
             with seeded(seed):
-                self._open_head(target)
+                self._open_head(target, self._checkpoint.new_sequence_head(target.outputs))
         try:
             yield self._fitted()
-        except (InvalidInput, CorruptCheckpoint, IncompatibleWeights):
-            # Raised before anything was trained: a new head must not pass for a trained one.
-            self._module, self.target, self.temperature = before
+        except BothwaysError as error:
+            # A new head that learnt nothing must not pass for a trained one.
+            if not (isinstance(error, TrainingDiverged) and error.best_epoch):
+                self._module, self.target, self.temperature = before
             raise
 
-    def _open_head(self, target: Target) -> None:
-        head = self._checkpoint.build_sequence_head(target.outputs)
+    def _open_head(self, target: Target, head: SequenceHead) -> None:
         head = head.to(self.model.device, self.model.encoder.embedding.tokens.weight.dtype)
         self._module = SequenceModel(self.model.encoder, head).eval()
         self.target = target

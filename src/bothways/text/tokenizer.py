@@ -165,6 +165,7 @@ class TextTokenizer:
         on_overflow: Overflow = "window",
         stride: int | None = None,
         offsets: bool = False,
+        first: int = 0,
     ) -> list[EncodedText]:
         """Encode texts, or pairs of texts, with the special tokens that the model expects.
 
@@ -174,6 +175,7 @@ class TextTokenizer:
             on_overflow: What to do with a longer text; of a pair only the second text is cut.
             stride: Tokens that neighbouring windows share; by default a quarter of what a window has for the text.
             offsets: Whether windows carry offsets, words and sequences.
+            first: Number of the first text, for messages, where these are a part of many.
 
         Returns:
             One ``EncodedText`` for each text, in order.
@@ -187,7 +189,7 @@ class TextTokenizer:
         if isinstance(texts, str):
             raise InvalidInput("expected a sequence of texts, got one string: put it into a list.")
         texts = list(texts)
-        pairs = [check_text(index, text) for index, text in enumerate(texts)]
+        pairs = [check_text(index, text) for index, text in enumerate(texts, start=first)]
         self._check_limits(limits, pair=any(pairs))
         if offsets or (any(pairs) and not self._has_template):
             batch = self._tokenizer.encode_batch
@@ -199,7 +201,7 @@ class TextTokenizer:
                 index = len(encoded)
                 pair = pairs[index]
                 special = self._special_count[pair]
-                encoded.append(encoded_text(raw, limits, index=index, pair=pair, special=special))
+                encoded.append(encoded_text(raw, limits, index=first + index, pair=pair, special=special))
         return encoded
 
     def save(self, folder: Path) -> None:

@@ -208,9 +208,13 @@ class _Run(Generic[Payload]):
         """Take the losses off the device; on a divergence put the weights back first."""
         try:
             self.state.losses += [one.loss for one in self.meter.read()]
-        except TrainingDiverged:
-            restore_weights(self.module, self.kept)
+        except TrainingDiverged as error:
+            self._put_back(error)
             raise
+
+    def _put_back(self, error: TrainingDiverged) -> None:
+        restore_weights(self.module, self.kept)
+        error.best_epoch = self.state.best_epoch
 
     def _report(self) -> None:
         """Write what happened since the last report to the log and behind the bar."""
@@ -235,10 +239,12 @@ class _Run(Generic[Payload]):
         epoch = state.epoch + 1
         if validation is not None:
             if not math.isfinite(validation.score):
-                raise TrainingDiverged(
+                error = TrainingDiverged(
                     f"the validation score of epoch {epoch} is {validation.score}: it must be a finite number, for "
                     "the best epoch is chosen by it. Look at the metrics and the validation data."
                 )
+                self._put_back(error)
+                raise error
             state.validations.append(
                 EpochValidation(epoch, state.updates, float(validation.score), dict(validation.metrics))
             )
