@@ -11,6 +11,8 @@ import time
 import pytest
 from command_line import call, rows, write_jsonl
 
+from bothways.training import step
+
 
 def words_of(files, output, *more):
     return [
@@ -202,9 +204,9 @@ def test_ctrl_c_saves_the_best_so_far_and_resume_continues(files, tmp_path):
     assert events[-1] == "finished"
 
 
-def test_an_interruption_before_the_first_validation_saves_nothing_but_can_be_resumed(files, tmp_path, monkeypatch):
-    from bothways.training import step
-
+@pytest.fixture
+def ctrl_c_in_the_second_update(monkeypatch):
+    """Ctrl-C comes once, during the second update of the test."""
     taken = []
 
     def interrupted(self, *arguments):
@@ -215,6 +217,10 @@ def test_an_interruption_before_the_first_validation_saves_nothing_but_can_be_re
 
     usual = step.Stepper.step
     monkeypatch.setattr(step.Stepper, "step", interrupted)
+
+
+@pytest.mark.usefixtures("ctrl_c_in_the_second_update")
+def test_an_interruption_before_the_first_validation_saves_nothing_but_can_be_resumed(files, tmp_path):
     words = words_of(files, tmp_path / "run", "--batch-size", 16)
     outcome = call(*words)
     assert outcome.code == 130
@@ -233,6 +239,27 @@ def test_overwrite_begins_an_unfinished_run_anew(files, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_without_checkpoints_only_the_log_is_beside_the_output(files, tmp_path):
+def test_a_run_without_checkpoints_ends_like_any_other(files, tmp_path):
     assert call(*words_of(files, tmp_path / "run", "--no-checkpoints")).code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.usefixtures("ctrl_c_in_the_second_update")
+def test_an_interruption_without_checkpoints_leaves_nothing_and_promises_nothing(files, tmp_path):
+    outcome = call(*words_of(files, tmp_path / "run", "--no-checkpoints"))
+    assert outcome.code == 130
+    assert "--resume" not in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_the_model_is_saved_says_how_to_resume(files, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bothways.tasks.TextClassifier.save", interrupted)
+        outcome = call(*words_of(files, tmp_path / "run"))
+    assert outcome.code == 130
+    assert "--resume" in outcome.err
+    assert not (tmp_path / "run").exists()
+    assert call(*words_of(files, tmp_path / "run", "--resume")).code == 0

@@ -1,7 +1,7 @@
 """Options that several commands share.
 
 The choices repeat those of the modules that they are for, because importing those would load heavy packages;
-``tests/cli/test_options.py`` holds the two together.
+``tests/cli/test_cli_program.py`` holds the two together.
 """
 
 from collections.abc import Iterator

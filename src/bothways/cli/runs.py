@@ -32,6 +32,11 @@ class RunFolders:
         """The log, while the run is unfinished."""
         return self.unfinished / _LOG
 
+    @property
+    def resumable(self) -> bool:
+        """Whether there is a checkpoint to continue from."""
+        return any(self.unfinished.glob("checkpoint-*"))
+
     def begin(self, *, resume: bool, overwrite: bool) -> None:
         """Check, before any work is done, that the run can write where it will have to.
 
@@ -39,7 +44,7 @@ class RunFolders:
             OutputExists: Something is there that was not to be overwritten, or that is no trained model.
             OSError: The folder cannot be written to.
         """
-        started = any(self.unfinished.glob("checkpoint-*"))
+        started = self.resumable
         if started and not (resume or overwrite):
             raise OutputExists(
                 f"{str(self.unfinished)!r} holds an unfinished run. Continue it with --resume, or begin again with "
@@ -59,21 +64,22 @@ class RunFolders:
                 f"{str(self.output)!r} is not a trained model, so it is not replaced. Choose another folder."
             )
         if overwrite and not resume:
-            self._forget()
+            self.forget()
         self.unfinished.mkdir(parents=True, exist_ok=True)
 
     def finish(self) -> None:
         """Move the log into the saved model, and remove what was unfinished."""
         if self.log.is_file():
             self.log.replace(self.output / _LOG)
-        self._forget()
+        self.forget()
 
     def discard_if_empty(self) -> None:
         """Leave nothing behind of a run that failed before its first step."""
         if self.unfinished.is_dir() and not any(self.unfinished.iterdir()):
             self.unfinished.rmdir()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Remove log and checkpoints."""
         for checkpoint in self.unfinished.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
         self.log.unlink(missing_ok=True)

@@ -124,6 +124,11 @@ def classification(
             show_progress=False if quiet else None,
         )
         return _conclude(classifier, record, folders, json=json)
+    except KeyboardInterrupt:
+        # After the training itself, which ends by its own on Ctrl-C.
+        if folders.resumable:
+            note(f"Nothing was saved.{_how_to_resume(folders)}")
+        raise
     finally:
         folders.discard_if_empty()
 
@@ -136,21 +141,27 @@ def _settings(training: TrainingOptions) -> "FitSettings":
 
 def _conclude(classifier: "TextClassifier", record: "TrainingRecord", folders: RunFolders, *, json: bool) -> int:
     """Save what was trained and say how it went; the exit code."""
-    resume = "Run the same command with --resume to continue."
     if record.interrupted and record.best_epoch is None:
-        note(f"Interrupted in the first epoch, before there was a model worth saving. {resume}")
+        note(f"Interrupted in the first epoch, before there was a model worth saving.{_how_to_resume(folders)}")
+        if not folders.resumable:
+            folders.forget()
         return _INTERRUPTED
     # What is in the way was checked, and allowed, before the training.
     classifier.save(folders.output, overwrite=True)
     if record.interrupted:
-        note(f"Interrupted: {folders.output} has the best epoch so far, {record.best_epoch}. {resume}")
-    else:
+        best = f"{folders.output} has the best epoch so far, {record.best_epoch}"
+        note(f"Interrupted: {best}.{_how_to_resume(folders)}")
+    if not (record.interrupted and folders.resumable):
         folders.finish()
     if json:
         print_json(_summary(classifier, record, folders.output))
     else:
         print(_in_words(classifier, record, folders.output))
     return _INTERRUPTED if record.interrupted else 0
+
+
+def _how_to_resume(folders: RunFolders) -> str:
+    return " Run the same command with --resume to continue." if folders.resumable else ""
 
 
 def _summary(classifier: "TextClassifier", record: "TrainingRecord", output: Path) -> dict[str, object]:
