@@ -15,7 +15,7 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
     Args:
         output: The folder to make: ``report.html``, ``demo.json`` with the figures, ``model``, ``index`` and ``data``.
             An earlier demo there is replaced when the new one is complete.
-        seed: Of the training and of the bootstrap intervals.
+        seed: Of the training.
         show: Takes each line of the course of events.
 
     Raises:

@@ -63,9 +63,7 @@ def evaluate(trained: Trained, data: Path, label: str, settings: DemoSettings) -
     before, after = (
         cast(
             "ClassificationReport",
-            classifier.report(
-                logits_NC, truth_N, calibrated=calibrated, resamples=settings.resamples, seed=settings.seed
-            ),
+            classifier.report(logits_NC, truth_N, calibrated=calibrated, resamples=settings.resamples),
         )
         for calibrated in (False, True)
     )
@@ -91,7 +89,6 @@ def nll_change(
         lambda counts_RN: (counts_RN @ changes_N / len(changes_N))[:, None],
         len(changes_N),
         resamples=settings.resamples,
-        seed=settings.seed,
     )
     return estimate
 

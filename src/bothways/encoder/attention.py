@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bothways.encoder.backends import REFERENCE, AttentionRequest, choose
 from bothways.encoder.config import EncoderConfig, FullAttention
+from bothways.encoder.linear import Linear
 from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
 
@@ -22,8 +23,8 @@ class SelfAttention(nn.Module):
             raise UnsupportedConfig(f"{type(config.pattern).__name__} is described but not built yet.")
         self.heads, self.head_width = config.heads, config.head_width
         self.dropout = config.dropout.attention
-        self.qkv = nn.Linear(config.hidden, 3 * config.hidden)
-        self.output = nn.Linear(config.hidden, config.hidden)
+        self.qkv = Linear(config.hidden, 3 * config.hidden)
+        self.output = Linear(config.hidden, config.hidden)
 
     def forward(self, hidden_TH: Tensor, bounds: Packed, backend: str | None, rows_M: Tensor | None) -> Tensor:
         """Attend and project: (T, H), or (M, H) when only some rows are wanted.
