@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.encoder import Encoder, backends
-from bothways.encoder.backends import BACKENDS, REFERENCE, SDPA, AttentionRequest, choose, runs_of_equal_length
+from bothways.encoder.backends import (
+    BACKENDS,
+    REFERENCE,
+    SDPA,
+    AttentionRequest,
+    Grouped,
+    Padded,
+    choose,
+    runs_of_equal_length,
+)
 from bothways.errors import UnsupportedAttention
 from bothways.packing import pack
 from tiny_models import random_ids, scramble, tiny_config, tiny_encoder
@@ -31,7 +40,7 @@ def kernels(monkeypatch):
 
 
 def test_an_unknown_backend_is_refused_and_the_known_ones_are_named():
-    with pytest.raises(UnsupportedAttention, match=r"'flash'.* varlen, sdpa, padded, reference"):
+    with pytest.raises(UnsupportedAttention, match=r"'flash'.* varlen, sdpa, grouped, padded, reference"):
         choose(ON_CPU, "flash")
 
 
@@ -69,10 +78,11 @@ def test_the_fastest_backend_that_can_serve_is_chosen(kernels):
     assert choose(ON_GPU).name == "varlen"
     assert choose(replace(ON_GPU, dtype=torch.float32)).name == "padded"
     assert choose(ON_CPU).name == "sdpa"
+    assert choose(replace(ON_CPU, dropout=0.1)).name == "grouped"
     assert choose(replace(ON_CPU, weights=True)).name == "reference"
 
 
-@pytest.mark.parametrize("name", ["sdpa", "padded", "varlen", "nonsense"])
+@pytest.mark.parametrize("name", ["sdpa", "grouped", "padded", "varlen", "nonsense"])
 def test_attention_weights_from_a_backend_that_has_none_are_refused(name):
     with pytest.raises(UnsupportedAttention, match=name):
         tiny_encoder().trace(pack([[5, 6]]), backend=name)
@@ -109,20 +119,22 @@ def test_runs_cover_all_rows_and_no_two_neighbours_have_one_length(lengths):
 @settings(max_examples=30)
 @given(lengths=ragged, seed=st.integers(0, 2**16))
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
-def test_sdpa_equals_the_reference(dtype, tolerance, lengths, seed):
+@pytest.mark.parametrize("kernel", [SDPA(), Grouped(), Padded()], ids=lambda kernel: kernel.name)
+def test_the_fast_backends_equal_the_reference(kernel, dtype, tolerance, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     qkv_T3ND = torch.randn(sum(lengths), 3, 4, 6, generator=generator, dtype=dtype)
     bounds = pack(random_ids(lengths))
-    difference = SDPA().attend(qkv_T3ND, bounds, 0.0) - REFERENCE.attend(qkv_T3ND, bounds, 0.0)
+    difference = kernel.attend(qkv_T3ND, bounds, 0.0) - REFERENCE.attend(qkv_T3ND, bounds, 0.0)
     assert difference.abs().max() < tolerance
 
 
 @settings(max_examples=15)
 @given(lengths=ragged)
-def test_gradients_of_sdpa_equal_those_of_the_reference(lengths):
+@pytest.mark.parametrize("kernel", [SDPA(), Grouped(), Padded()], ids=lambda kernel: kernel.name)
+def test_gradients_of_the_fast_backends_equal_those_of_the_reference(kernel, lengths):
     bounds = pack(random_ids(lengths))
     gradients = []
-    for backend in (SDPA(), REFERENCE):
+    for backend in (kernel, REFERENCE):
         qkv_T3ND = torch.randn(
             sum(lengths), 3, 2, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64
         ).requires_grad_()
@@ -139,7 +151,7 @@ def test_attention_weights_sum_to_one():
         torch.testing.assert_close(weights_Nnn.sum(-1), torch.ones(4, length))
 
 
-@pytest.mark.parametrize("backend", [SDPA(), REFERENCE], ids=lambda backend: backend.name)
+@pytest.mark.parametrize("backend", [SDPA(), Grouped(), REFERENCE], ids=lambda backend: backend.name)
 def test_attention_dropout_keeps_the_mean(backend):
     torch.manual_seed(0)
     bounds = pack([[5] * 3] * 4000)

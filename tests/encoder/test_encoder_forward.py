@@ -12,7 +12,7 @@ from bothways.encoder.config import Dropout
 from bothways.packing import pack
 from tiny_models import every_family, random_ids, scramble, tiny_config, tiny_encoder
 
-backends = pytest.mark.parametrize("backend", ["reference", "sdpa", "padded"])
+backends = pytest.mark.parametrize("backend", ["reference", "sdpa", "grouped", "padded"])
 ragged = st.lists(st.integers(1, 18), min_size=1, max_size=6).map(tuple)
 
 

@@ -17,7 +17,7 @@ from tiny_models import every_family, random_ids, random_types, scramble, tiny_c
 
 @every_family
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("backend", ["reference", "sdpa", "padded"])
+@pytest.mark.parametrize("backend", ["reference", "sdpa", "grouped", "padded"])
 def test_packed_encoder_equals_numpy(model_type, activation, backend):
     config = tiny_config(model_type)
     config = replace(config, feed_forward=replace(config.feed_forward, activation=activation))
