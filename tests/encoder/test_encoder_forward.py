@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bothways.encoder import Encoder
 from bothways.encoder.config import Dropout
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, SelectedRows, select
 from bothways.packing import pack
 from tiny_models import every_family, random_ids, scramble, tiny_config, tiny_encoder
 
@@ -46,10 +47,11 @@ def test_the_order_of_a_batch_does_not_matter(data, lengths):
 @every_family
 @backends
 def test_chosen_rows_equal_those_of_the_full_pass(model_type, backend):
-    encoder, packed = tiny_encoder(model_type), pack(random_ids((3, 9, 1, 9)))
+    encoder, packed = tiny_encoder(model_type).double(), pack(random_ids((3, 9, 1, 9)))
     full_TH = encoder(packed, backend=backend)
-    for rows_M in (packed.first_tokens_B, torch.tensor([21, 0, 4, 4]), torch.arange(22)):
-        torch.testing.assert_close(encoder(packed, rows_M=rows_M, backend=backend), full_TH[rows_M], rtol=0, atol=1e-6)
+    for rows in (FIRST_TOKENS, SelectedRows(torch.tensor([21, 0, 4, 4])), SelectedRows(torch.arange(22)), ALL_ROWS):
+        found_MH = encoder(packed, rows=rows, backend=backend)
+        torch.testing.assert_close(found_MH, select(full_TH, rows, packed), rtol=0, atol=1e-12)
 
 
 @every_family

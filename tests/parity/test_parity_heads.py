@@ -5,6 +5,7 @@ import torch
 from oracles import CLASSES, call, difference, real
 
 from bothways.checkpoints import open_checkpoint
+from bothways.encoder.rows import FIRST_TOKENS
 from bothways.packing import unpad
 from tiny_models import TINY, every_family, padded, random_ids
 
@@ -35,7 +36,7 @@ def test_sequence_logits_equal_transformers(saved, model_type, inputs):
     head = checkpoint.build_sequence_head().eval()
     with torch.no_grad():
         theirs_BC = call(checkpoint.family, model, *inputs).logits
-        first_BH = checkpoint.build_encoder()(packed, rows_M=packed.first_tokens_B)
+        first_BH = checkpoint.build_encoder()(packed, rows=FIRST_TOKENS)
         ours_BC = head(first_BH)
     assert checkpoint.sequence_classes() == CLASSES
     assert difference(ours_BC, theirs_BC) < 1e-5

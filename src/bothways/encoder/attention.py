@@ -5,11 +5,13 @@ Every token attends to every token of its own sequence, before and behind it: no
 Shapes: T packed tokens, H hidden, N heads, D head width, n tokens of one sequence, M selected rows.
 """
 
+import torch
 from torch import Tensor, nn
 
-from bothways.encoder.backends import REFERENCE, AttentionRequest, choose
+from bothways.encoder.backends import REFERENCE, AttentionRequest, attend_once, choose
 from bothways.encoder.config import EncoderConfig, FullAttention
-from bothways.encoder.linear import Linear
+from bothways.encoder.linear import Linear, linear
+from bothways.encoder.rows import FirstTokens, Rows, select
 from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
 
@@ -26,41 +28,50 @@ class SelfAttention(nn.Module):
         self.qkv = Linear(config.hidden, 3 * config.hidden)
         self.output = Linear(config.hidden, config.hidden)
 
-    def forward(self, hidden_TH: Tensor, bounds: Packed, backend: str | None, rows_M: Tensor | None) -> Tensor:
-        """Attend and project: (T, H), or (M, H) when only some rows are wanted.
+    def forward(self, hidden_TH: Tensor, bounds: Packed, backend: str | None, rows: Rows) -> Tensor:
+        """Attend and project the rows that are read: (T, H), (B, H) or (M, H).
 
         Raises:
             UnsupportedAttention: The named backend cannot serve this call.
         """
-        qkv_T3ND = self._project(hidden_TH)
-        request = self._request(qkv_T3ND, weights=False)
-        context_TND = choose(request, backend).attend(qkv_T3ND, bounds, request.dropout)
-        return self._merge(context_TND, rows_M)
+        request = self._request(hidden_TH, weights=False)
+        chosen = choose(request, backend)
+        if isinstance(rows, FirstTokens):
+            context_BND = self._of_first_tokens(hidden_TH, bounds, request.dropout)
+            return linear(context_BND.flatten(1), self.output.weight, self.output.bias)
+        context_TND = chosen.attend(self._project(hidden_TH), bounds, request.dropout)
+        return linear(select(context_TND.flatten(1), rows, bounds), self.output.weight, self.output.bias)
 
     def forward_with_weights(
-        self, hidden_TH: Tensor, bounds: Packed, backend: str | None, rows_M: Tensor | None
+        self, hidden_TH: Tensor, bounds: Packed, backend: str | None
     ) -> tuple[Tensor, list[Tensor]]:
         """As `forward`, and for each sequence the attention weights (N, n, n) before dropout.
 
         Raises:
             UnsupportedAttention: The named backend is another than the reference, the only one that has them.
         """
-        qkv_T3ND = self._project(hidden_TH)
-        request = self._request(qkv_T3ND, weights=True)
+        request = self._request(hidden_TH, weights=True)
         if backend is not None:
             choose(request, backend)
-        context_TND, weights = REFERENCE.attend_with_weights(qkv_T3ND, bounds, request.dropout)
-        return self._merge(context_TND, rows_M), weights
+        context_TND, weights = REFERENCE.attend_with_weights(self._project(hidden_TH), bounds, request.dropout)
+        return self.output(context_TND.flatten(1)), weights
 
-    def _request(self, qkv_T3ND: Tensor, *, weights: bool) -> AttentionRequest:
-        dropout = self.dropout if self.training else 0.0
-        return AttentionRequest(qkv_T3ND.device.type, qkv_T3ND.dtype, self.head_width, dropout, weights)
+    def _request(self, hidden_TH: Tensor, *, weights: bool) -> AttentionRequest:
+        device = hidden_TH.device.type
+        # Under autocast the projection changes the precision.
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_TH.dtype
+        return AttentionRequest(device, dtype, self.head_width, self.dropout if self.training else 0.0, weights)
 
     def _project(self, hidden_TH: Tensor) -> Tensor:
         qkv_T3H: Tensor = self.qkv(hidden_TH)
         return qkv_T3H.view(-1, 3, self.heads, self.head_width)
 
-    def _merge(self, context_TND: Tensor, rows_M: Tensor | None) -> Tensor:
-        context_TH = context_TND.flatten(1)
-        output_TH: Tensor = self.output(context_TH if rows_M is None else context_TH[rows_M])
-        return output_TH
+    def _of_first_tokens(self, hidden_TH: Tensor, bounds: Packed, dropout: float) -> Tensor:
+        """Context (B, N, D) of the first tokens alone: one query a sequence, so there is nothing to fuse."""
+        shape = (-1, self.heads, self.head_width)
+        hidden = hidden_TH.shape[1]
+        q_weight_HH, kv_weight_2HH = self.qkv.weight.split_with_sizes((hidden, 2 * hidden))
+        q_bias_H, kv_bias_2H = self.qkv.bias.split_with_sizes((hidden, 2 * hidden))
+        q_BND = linear(hidden_TH[bounds.first_tokens_B], q_weight_HH, q_bias_H).view(shape)
+        k_TH, v_TH = linear(hidden_TH, kv_weight_2HH, kv_bias_2H).chunk(2, 1)
+        return attend_once(q_BND, k_TH.view(shape), v_TH.view(shape), bounds, dropout)

@@ -262,6 +262,17 @@ def _attend_group(qkv_T3ND: Tensor, lengths: tuple[int, ...], dropout: float) ->
     return context_TND if rows_T is None else context_TND.index_select(0, rows_T)
 
 
+def attend_once(q_BND: Tensor, k_TND: Tensor, v_TND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+    """Context (B, N, D) of one query for each sequence, over all of the sequence's keys and values."""
+    places = torch.repeat_interleave(bounds.cu_seqlens.diff()), bounds.positions_T
+    scores_TN = (q_BND[places[0]] * k_TND).sum(-1) * q_BND.shape[-1] ** -0.5
+    scores_BSN = scores_TN.new_full((len(q_BND), bounds.max_length, q_BND.shape[1]), -torch.inf)
+    weights_BSN = scores_BSN.index_put(places, scores_TN).softmax(1)
+    weights_TN = (drop(weights_BSN, dropout) if dropout else weights_BSN)[places]
+    context_BND: Tensor = torch.zeros_like(q_BND).index_add(0, places[0], weights_TN[..., None] * v_TND)
+    return context_BND
+
+
 @cache
 def _has_flash_attn() -> bool:
     return find_spec("flash_attn") is not None

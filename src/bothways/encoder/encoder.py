@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bothways.encoder.config import EncoderConfig, SharedGroups
 from bothways.encoder.embeddings import Embedding
 from bothways.encoder.layer import Layer
+from bothways.encoder.rows import ALL_ROWS, Rows
 from bothways.packing import Packed
 
 
@@ -43,17 +44,16 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(distinct))
         initialize(self, config.initializer_range)
 
-    def forward(self, packed: Packed, *, rows_M: Tensor | None = None, backend: str | None = None) -> Tensor:
+    def forward(self, packed: Packed, *, rows: Rows = ALL_ROWS, backend: str | None = None) -> Tensor:
         """Last hidden states.
 
         Args:
             packed: The batch.
-            rows_M: Rows of the packed batch that are read afterwards; the last layer computes only those. All when
-                left out.
+            rows: Rows of the packed batch that are read afterwards; the last layer computes only those to the end.
             backend: Name of the attention backend to hold to; the best that serves the call when left out.
 
         Returns:
-            (T, H), or (M, H) when ``rows_M`` is given.
+            (T, H), or (B, H) or (M, H) for first tokens or selected rows.
 
         Raises:
             UnsupportedAttention: The named backend cannot serve this call.
@@ -62,7 +62,7 @@ class Encoder(nn.Module):
         *steps, last = (index for step in self.order for index in step)
         for index in steps:
             hidden_TH = self.layers[index](hidden_TH, packed, backend)
-        hidden_TH = self.layers[last](hidden_TH, packed, backend, rows_M)
+        hidden_TH = self.layers[last](hidden_TH, packed, backend, rows)
         return hidden_TH
 
     def trace(self, packed: Packed, *, attentions: bool = True, backend: str | None = None) -> Trace:

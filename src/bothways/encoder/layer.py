@@ -9,6 +9,7 @@ from bothways.encoder.attention import SelfAttention
 from bothways.encoder.config import EncoderConfig, PostNorm
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.feedforward import FeedForward
+from bothways.encoder.rows import ALL_ROWS, Rows, select
 from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
 
@@ -26,22 +27,19 @@ class Layer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.hidden, eps=config.norm.eps)
         self.dropout = Dropout(config.dropout.hidden)
 
-    def forward(
-        self, hidden_TH: Tensor, bounds: Packed, backend: str | None = None, rows_M: Tensor | None = None
-    ) -> Tensor:
-        """(T, H) to (T, H), or to (M, H) when ``rows_M`` names the rows that somebody reads."""
-        return self._finish(hidden_TH, self.attention(hidden_TH, bounds, backend, rows_M), rows_M)
+    def forward(self, hidden_TH: Tensor, bounds: Packed, backend: str | None = None, rows: Rows = ALL_ROWS) -> Tensor:
+        """(T, H) to those rows of (T, H) that are read."""
+        return self._finish(select(hidden_TH, rows, bounds), self.attention(hidden_TH, bounds, backend, rows))
 
     def forward_with_weights(
-        self, hidden_TH: Tensor, bounds: Packed, backend: str | None = None, rows_M: Tensor | None = None
+        self, hidden_TH: Tensor, bounds: Packed, backend: str | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         """As `forward`, and for each sequence its attention weights (N, n, n)."""
-        attended_TH, weights = self.attention.forward_with_weights(hidden_TH, bounds, backend, rows_M)
-        return self._finish(hidden_TH, attended_TH, rows_M), weights
+        attended_TH, weights = self.attention.forward_with_weights(hidden_TH, bounds, backend)
+        return self._finish(hidden_TH, attended_TH), weights
 
-    def _finish(self, hidden_TH: Tensor, attended_TH: Tensor, rows_M: Tensor | None) -> Tensor:
-        """Everything behind the attention; works on single rows, so unread rows can be left out from here on."""
-        residual_TH = hidden_TH if rows_M is None else hidden_TH[rows_M]
-        hidden_TH = self.attention_norm(residual_TH + self.dropout(attended_TH))
+    def _finish(self, hidden_TH: Tensor, attended_TH: Tensor) -> Tensor:
+        """Everything behind the attention; each row stands for itself, so unread ones are left out from here on."""
+        hidden_TH = self.attention_norm(hidden_TH + self.dropout(attended_TH))
         output_TH: Tensor = self.feed_forward_norm(hidden_TH + self.dropout(self.feed_forward(hidden_TH)))
         return output_TH

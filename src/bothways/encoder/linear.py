@@ -28,12 +28,17 @@ class Linear(nn.Linear):
     """``x W^T + b``, as `torch.nn.Linear`."""
 
     def forward(self, x_TI: Tensor) -> Tensor:  # noqa: D102  (torch's contract)
-        if not (ONEDNN_LINEAR and _serves(x_TI, self.weight)):
-            return F.linear(x_TI, self.weight, self.bias)
-        if torch.is_grad_enabled() and (x_TI.requires_grad or self.weight.requires_grad):
-            y_TO: Tensor = _OneDNNLinear.apply(x_TI, self.weight, self.bias)  # type: ignore[no-untyped-call]
-            return y_TO
-        return _product(x_TI, self.weight, self.bias)
+        return linear(x_TI, self.weight, self.bias)
+
+
+def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor) -> Tensor:
+    """``x W^T + b`` (T, O)."""
+    if not (ONEDNN_LINEAR and _serves(x_TI, weight_OI)):
+        return F.linear(x_TI, weight_OI, bias_O)
+    if torch.is_grad_enabled() and (x_TI.requires_grad or weight_OI.requires_grad):
+        y_TO: Tensor = _OneDNNLinear.apply(x_TI, weight_OI, bias_O)  # type: ignore[no-untyped-call]
+        return y_TO
+    return _product(x_TI, weight_OI, bias_O)
 
 
 class _OneDNNLinear(torch.autograd.Function):

@@ -14,6 +14,7 @@ from torch import Tensor
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
 from bothways.checkpoints.save import encoder_tensors, write_model
 from bothways.encoder import Pooler
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS
 from bothways.errors import InvalidInput
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.packing import Packed
@@ -138,8 +139,7 @@ class SentenceEmbedder:
         settings = self.settings
 
         def forward(packed: Packed) -> Tensor:
-            rows_M = packed.first_tokens_B if chosen == "cls" else None
-            hidden_TH = self.model.encoder(packed, rows_M=rows_M)
+            hidden_TH = self.model.encoder(packed, rows=FIRST_TOKENS if chosen == "cls" else ALL_ROWS)
             return hidden_TH if chosen == "cls" else pool(hidden_TH, packed, chosen)
 
         reading = Reading(settings.max_length, settings.on_overflow, tokens=max_tokens)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, SequenceHead
+from bothways.encoder.rows import FIRST_TOKENS
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.packing import Packed
@@ -33,7 +34,7 @@ class SequenceModel(nn.Module):
 
     def forward(self, packed: Packed) -> Tensor:
         """Logits (B, C)."""
-        logits_BC: Tensor = self.head(self.encoder(packed, rows_M=packed.first_tokens_B))
+        logits_BC: Tensor = self.head(self.encoder(packed, rows=FIRST_TOKENS))
         return logits_BC
 
 

@@ -1,0 +1,43 @@
+"""Which rows of the last layer somebody reads; the others are not computed to the end.
+
+Shapes: B sequences, T packed tokens, M selected rows.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bothways.packing import Packed
+
+
+@dataclass(frozen=True, slots=True)
+class AllRows:
+    """Every token, as pooling by the mean needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTokens:
+    """The first token of each sequence, as classification needs; it alone asks, all tokens answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRows:
+    """Some rows of the packed batch, as masked language modelling needs."""
+
+    rows_M: Tensor
+
+
+Rows = AllRows | FirstTokens | SelectedRows
+
+ALL_ROWS, FIRST_TOKENS = AllRows(), FirstTokens()
+
+
+def select(values_TH: Tensor, rows: Rows, packed: Packed) -> Tensor:
+    """The rows of a packed tensor that are read: (T, ...), (B, ...) or (M, ...)."""
+    match rows:
+        case AllRows():
+            return values_TH
+        case FirstTokens():
+            return values_TH[packed.first_tokens_B]
+        case SelectedRows(rows_M):
+            return values_TH[rows_M]
