@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 
 from bothways.encoder import linear as module
 from bothways.encoder.linear import Linear, linear
