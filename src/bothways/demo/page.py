@@ -111,7 +111,7 @@ def _done(results: Results) -> Table:
 def _training(classified: Classified) -> Section:
     record = classified.record
     losses = [TrainLoss(step, loss) for step, loss in enumerate(record.losses, start=1)]
-    scores = [ValidationScore(each.epoch, each.score) for each in record.validations]
+    scores = [ValidationScore(each.epoch, each.metrics["accuracy"]) for each in record.validations]
     figure = Figure(
         learning_curve([*losses, *scores], "validation accuracy"),
         "Fine-tuning on the category: the loss of each update on its training texts, and the accuracy on the "

@@ -75,11 +75,11 @@ def best_epoch(classified: Classified) -> str:
     if record.best_epoch is None:
         return f"The weights of the last of {record.settings.epochs} epochs were kept."
     best = next(each for each in record.validations if each.epoch == record.best_epoch)
-    ties = sum(each.score == best.score for each in record.validations) - 1
-    tied = " (the first of several with that accuracy)" if ties else ""
+    ties = sum(each.metrics["accuracy"] == best.metrics["accuracy"] for each in record.validations) - 1
+    tied = " (of several with that accuracy, the one with the best likelihood)" if ties else ""
     return (
         f"After each epoch the model was tried on the validation texts; the weights of epoch {best.epoch}, with an "
-        f"accuracy of {best.score:.3f} there{tied}, were kept."
+        f"accuracy of {best.metrics['accuracy']:.3f} there{tied}, were kept."
     )
 
 

@@ -42,6 +42,9 @@ Truth = NDArray[Any]
 Report = ClassificationReport | MultiLabelReport | RegressionReport
 TargetKind = Literal["single", "multi", "regression"]
 
+# Small enough that one more text right among 100,000 outweighs any usual difference in likelihood.
+_BREAKS_TIES = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class SingleLabel:
@@ -84,10 +87,11 @@ class SingleLabel:
         return fit_temperature(logits_NC, truth_N)
 
     def validate(self, logits_NC: Logits, truth_N: Truth) -> tuple[dict[str, float], float]:
-        """Metrics on held-out texts, and the one to choose the best epoch by: accuracy."""
+        """Metrics on held-out texts, and the score to choose the best epoch by: accuracy, of equals the lower NLL."""
         probabilities_NC = apply_temperature(logits_NC, 1.0)
         right = float((probabilities_NC.argmax(1) == truth_N).mean())
-        return {"accuracy": right, "nll": negative_log_likelihood(truth_N, probabilities_NC)}, right
+        nll = negative_log_likelihood(truth_N, probabilities_NC)
+        return {"accuracy": right, "nll": nll}, right - _BREAKS_TIES * nll
 
     def predict(self, logits_C: Logits, temperature: float | None, reading: Reading) -> Prediction:
         """The most probable label."""
@@ -149,13 +153,14 @@ class MultiLabel:
         return fit_sigmoid_temperature(logits_NC, truth_NC.astype(np.int64))
 
     def validate(self, logits_NC: Logits, truth_NC: Truth) -> tuple[dict[str, float], float]:
-        """Metrics on held-out texts, and the one to choose the best epoch by: micro-F1."""
+        """Metrics on held-out texts, and the score to choose the best epoch by: micro-F1, of equals the lower NLL."""
         truth = truth_NC.astype(np.int64)
         probabilities_NC = apply_sigmoid_temperature(logits_NC, 1.0)
         predicted = probabilities_NC >= self.threshold
         # F1 = 2 TP / (positives in truth + positives predicted)
-        score = float(2 * (predicted * truth).sum() / max(1, predicted.sum() + truth.sum()))
-        return {"micro_f1": score, "nll": multi_label_nll(truth, probabilities_NC)}, score
+        f1 = float(2 * (predicted * truth).sum() / max(1, predicted.sum() + truth.sum()))
+        nll = multi_label_nll(truth, probabilities_NC)
+        return {"micro_f1": f1, "nll": nll}, f1 - _BREAKS_TIES * nll
 
     def predict(self, logits_C: Logits, temperature: float | None, reading: Reading) -> Prediction:
         """The labels at or above the threshold."""
@@ -203,7 +208,7 @@ class Regression:
         return None
 
     def validate(self, logits_N1: Logits, truth_N: Truth) -> tuple[dict[str, float], float]:
-        """Metrics on held-out texts, and the one to choose the best epoch by: the negative squared error."""
+        """Metrics on held-out texts, and the score to choose the best epoch by: the negative squared error."""
         error = mean_squared_error(truth_N, logits_N1[:, 0])
         return {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}, -error
 
