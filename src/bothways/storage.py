@@ -56,7 +56,7 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.chmod(0o666 & ~_umask())
+            give_usual_mode(temporary)
             temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -96,6 +96,11 @@ def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
     target = Path(path)
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not overwrite):
         raise OutputExists(_already_there(target))
+
+
+def give_usual_mode(path: Path) -> None:
+    """Give a file the permissions that any new file here gets, where something made it for its owner alone."""
+    path.chmod(0o666 & ~_umask())
 
 
 def _swap(temporary: Path, target: Path) -> None:

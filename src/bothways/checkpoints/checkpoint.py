@@ -168,7 +168,7 @@ def open_checkpoint(
         UnsupportedConfig: Its configuration asks for something that is not built.
         OfflineError: It would have to be downloaded, and that was not asked for or failed.
     """
-    located = locate(name_or_path, revision=revision, download=download)
+    located = locate(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
     settings = read_json(located.folder / "config.json")
     family = family_of(settings.get("model_type"))
     config = family.config(settings)

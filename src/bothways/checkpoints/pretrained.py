@@ -98,6 +98,9 @@ class PretrainedEncoder:
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the encoder and tokenizer in the ecosystem's layout, whole or not at all.
 
+        A head is not written, and of poolers only one that was trained: what the checkpoint of a family without such a
+        one (RoBERTa's, for instance) carried under that name is left out, and ``transformers`` then draws it anew.
+
         Raises:
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.

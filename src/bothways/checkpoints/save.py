@@ -16,6 +16,7 @@ from bothways.checkpoints.files import WEIGHTS, sha256_of
 from bothways.encoder.config import EncoderConfig
 from bothways.families import Family
 from bothways.families.weight_map import WeightRow, write_weights
+from bothways.storage import give_usual_mode
 
 
 def encoder_tensors(
@@ -74,6 +75,8 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         found = re.search(r"\(os error (\d+)\)", str(error))
         number = int(found.group(1)) if found else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from error
+    # The library makes it readable for its owner alone.
+    give_usual_mode(path)
 
 
 def _precision(settings: Mapping[str, object], tensors: Mapping[str, Tensor]) -> dict[str, str]:

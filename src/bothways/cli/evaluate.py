@@ -6,7 +6,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_classifier
-from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions
+from bothways.cli.options import HERE, File, Flag, Format, ModelOptions
 from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import print_json
 
@@ -20,8 +20,8 @@ def evaluate(
     /,
     *,
     data: File,
-    text: Columns = TEXT,
-    label: str = "label",
+    text: tuple[str, ...] | None = None,
+    label: str | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
     resamples: Annotated[int, Parameter(validator=Number(gte=0))] = 1000,
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
@@ -35,8 +35,8 @@ def evaluate(
     Args:
         run: Folder of a trained classifier.
         data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        text: Column of the texts; give it again to join several.
-        label: Column of the labels.
+        text: Column of the texts, by default as in training; give it again to join several.
+        label: Column of the labels, by default as in training.
         format: Of the data, where the name does not say it.
         resamples: Bootstrap resamples for the intervals.
         seed: Of the bootstrap.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from bothways.cli.options import Flag, ModelOptions, Overflow, Pooling, PositiveInt, bad_usage
+from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, bad_usage
 
 if TYPE_CHECKING:
     from bothways.tasks import SentenceEmbedder, TextClassifier
@@ -22,8 +22,6 @@ class ClassifierOptions:
     """Longer texts are read in overlapping windows (the default), refused, or cut."""
     labels: tuple[str, ...] | None = None
     """Names of the outputs of a trained head that has none: --labels no --labels yes."""
-    allow_pickle: Flag = False
-    """Also read weights from a .bin file, after a scan."""
 
 
 @Parameter(name="*", group="Reading")
@@ -63,7 +61,7 @@ def open_classifier(name: str, reading: ClassifierOptions, model: ModelOptions) 
             device=model.device,
             dtype=model.dtype,
             download=model.download,
-            allow_pickle=reading.allow_pickle,
+            allow_pickle=model.allow_pickle,
         )
 
 
@@ -86,4 +84,5 @@ def open_embedder(name: str, reading: EmbedderOptions, model: ModelOptions) -> "
             device=model.device,
             dtype=model.dtype,
             download=model.download,
+            allow_pickle=model.allow_pickle,
         )

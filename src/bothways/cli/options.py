@@ -45,6 +45,8 @@ class ModelOptions:
     """Commit (40 hexadecimal digits) that a name on the model hub is pinned to."""
     download: Flag = False
     """Fetch the model from the hub if it is not here; nothing is ever downloaded without this."""
+    allow_pickle: Flag = False
+    """Also read weights from a .bin file, after a scan, where there is nothing else."""
 
 
 HERE = ModelOptions()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_classifier
-from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, usage_error
+from bothways.cli.options import HERE, TEXT, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import note
 
@@ -25,7 +25,7 @@ def predict(
     /,
     *texts: str,
     data: File | None = None,
-    text: Columns = TEXT,
+    text: tuple[str, ...] | None = None,
     output: File = "-",
     keep: Flag = False,
     format: Format | None = None,  # noqa: A002 (the option's name)
@@ -39,7 +39,7 @@ def predict(
         run: Folder of a trained classifier.
         texts: Texts, instead of --data.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        text: Column of the texts; give it again to join several.
+        text: Column of the texts, by default as in training; give it again to join several.
         output: .jsonl, .csv or .tsv (also .gz), replaced if it is there; '-' is standard output.
         keep: Copy all columns of the input; those named like a result get 'input_' before their names.
         format: Of the data, where the name does not say it.
@@ -52,9 +52,10 @@ def predict(
     if data is not None and data != "-" and output != "-" and Path(data).resolve() == Path(output).resolve():
         raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
     show = None if not quiet and output != "-" else False
-    rows, again = itertools.tee(given_rows(texts, data, text, format))
+    rows, again = itertools.tee(given_rows(texts, data, TEXT, format))
     classifier = open_classifier(run, reading, model)
-    predictions = classifier.predict_stream(texts_of(again, text), show_progress=show)
+    columns = TEXT if texts else text or classifier.columns.text
+    predictions = classifier.predict_stream(texts_of(again, columns), show_progress=show)
     count = write_rows(output, _answers(rows, predictions, keep=keep))
     if output != "-" and not quiet:
         note(f"{count:,} predictions in {output}")

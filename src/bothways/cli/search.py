@@ -137,7 +137,9 @@ def _embedder_of(index: "SearchIndex", model: str | None, opening: ModelOptions)
     built = index.encoder
     name = model or built.name
     # Held against the index before it is opened: another model may not even have these dimensions.
-    located = locate(name, revision=opening.revision, download=opening.download)
+    located = locate(
+        name, revision=opening.revision, download=opening.download, allow_pickle=opening.allow_pickle
+    )
     index.check_encoder(replace(built, name=name, fingerprint=fingerprint(located.folder)))
     reading = EmbedderOptions(pooling=check_pooling(built.pooling), dimensions=built.dimensions)
     return open_embedder(name, reading, opening)

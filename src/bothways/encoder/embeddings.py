@@ -12,6 +12,13 @@ from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
 
 
+class Table(nn.Embedding):
+    """A table of vectors, drawn by `bothways.encoder.encoder.initialize` and not at once."""
+
+    def reset_parameters(self) -> None:  # noqa: D102  (torch's contract)
+        pass
+
+
 class Embedding(nn.Module):
     """Token + position + segment vectors, norm, dropout, and a projection where the family has one."""
 
@@ -23,9 +30,9 @@ class Embedding(nn.Module):
             )
         width, positions = config.embedding.width, config.positions
         self.offset = positions.offset
-        self.tokens = nn.Embedding(config.vocabulary, width)
-        self.positions = nn.Embedding(positions.count + positions.offset, width)
-        self.types = nn.Embedding(config.embedding.types, width) if config.embedding.types else None
+        self.tokens = Table(config.vocabulary, width)
+        self.positions = Table(positions.count + positions.offset, width)
+        self.types = Table(config.embedding.types, width) if config.embedding.types else None
         self.norm = nn.LayerNorm(width, eps=config.norm.eps)
         self.dropout = Dropout(config.dropout.hidden)
         self.projection = Linear(width, config.hidden) if config.embedding.projected else None

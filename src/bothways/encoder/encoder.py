@@ -101,7 +101,12 @@ def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:
 
 
 def initialize(module: nn.Module, spread: float) -> None:
-    """Draw matrices from a normal distribution with standard deviation ``spread``; zero biases, identity norms."""
+    """Draw matrices from a normal distribution with standard deviation ``spread``; zero biases, identity norms.
+
+    Weights on the meta device have no values, and drawing them all the same would import a symbolic algebra system.
+    """
+    if any(parameter.is_meta for parameter in module.parameters()):
+        return
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             nn.init.normal_(part.weight, std=spread)

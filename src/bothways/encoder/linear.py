@@ -25,7 +25,10 @@ ONEDNN_LINEAR = _has_onednn_linear()
 
 
 class Linear(nn.Linear):
-    """``x W^T + b``, as `torch.nn.Linear`."""
+    """``x W^T + b``, as `torch.nn.Linear`, but drawn by `bothways.encoder.encoder.initialize` and not at once."""
+
+    def reset_parameters(self) -> None:  # noqa: D102  (torch's contract)
+        pass
 
     def forward(self, x_TI: Tensor) -> Tensor:  # noqa: D102  (torch's contract)
         return linear(x_TI, self.weight, self.bias)

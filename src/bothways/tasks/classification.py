@@ -21,6 +21,7 @@ from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.storage import new_folder
 from bothways.tasks import predictions
+from bothways.tasks.card import Columns, DataUsed, stored_columns, written_card
 from bothways.tasks.objective import LabelledWindows, SequenceModel, SequenceObjective, merge_windows, predict_logits
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.settings import FitSettings
@@ -58,6 +59,7 @@ class TextClassifier:
         self.target: Target | None = None
         self.temperature: float | None = None
         self.card: dict[str, Any] = {}
+        self.columns = Columns()
         self._module: SequenceModel | None = None
 
     @classmethod
@@ -108,6 +110,7 @@ class TextClassifier:
             classifier.temperature = stored_temperature(extras)
             card = extras.get("card")
             classifier.card = dict(card) if isinstance(card, Mapping) else {}
+            classifier.columns = stored_columns(classifier.card)
         elif labels is not None:
             raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
         return classifier
@@ -177,7 +180,9 @@ class TextClassifier:
             )
         logits_NC = predict_logits(self._fitted(), held.store, self._tokens())
         self.temperature = self._target().fit_temperature(logits_NC, held.truth) if fine.calibrate else None
-        self.card = _card(self, record, len(examples), len(held_out), validation is None)
+        self.columns = Columns.of(text, label)
+        used = DataUsed(self.columns, len(examples), len(held_out), split=validation is None)
+        self.card = written_card(self.model, record, used)
         return record
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
@@ -228,13 +233,21 @@ class TextClassifier:
         self,
         data: Source,
         *,
-        text: str | tuple[str, ...] = "text",
-        label: str = "label",
+        text: str | tuple[str, ...] | None = None,
+        label: str | None = None,
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
     ) -> Report:
         """Metrics on labelled texts, with 95 % bootstrap intervals; probabilities are calibrated where the model is.
+
+        Args:
+            data: A file, or a list of mappings.
+            text: Column of the texts, or several; those that it was trained on when left out.
+            label: Column of the labels; the one that it was trained on when left out.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Of the bootstrap.
+            show_progress: Force the progress bar on or off.
 
         Raises:
             NotFitted: There is no trained head yet.
@@ -247,13 +260,14 @@ class TextClassifier:
         self,
         data: Source,
         *,
-        text: str | tuple[str, ...] = "text",
-        label: str = "label",
+        text: str | tuple[str, ...] | None = None,
+        label: str | None = None,
         show_progress: bool | None = None,
     ) -> tuple[Logits, Truth]:
         """Uncalibrated logits (N, C) of labelled texts, and their encoded labels."""
         target = self._target()
-        examples = read_examples(data, text=text, label=label, convert=target.convert)
+        columns = Columns.of(text or self.columns.text, label or self.columns.label)
+        examples = read_examples(data, text=columns.text, label=columns.label, convert=target.convert)
         truth = target.encode(examples)
         texts = (example.text for example in examples)
         rows = [_merged(answer) for answer in self._run(texts, "evaluating", len(examples), show_progress)]
@@ -361,18 +375,3 @@ def _merged(answer: TextRows) -> Logits:
     lengths_W = np.asarray(answer.lengths)
     logits_1C = merge_windows(answer.rows_WK, lengths_W, np.zeros(len(lengths_W), dtype=np.int64))
     return logits_1C.reshape(-1)
-
-
-def _card(
-    classifier: TextClassifier, record: TrainingRecord, rows: int, held_out_rows: int, split: bool
-) -> dict[str, Any]:
-    """What a saved model says of its making."""
-    summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
-    return {
-        "base_model": classifier.model.name,
-        "revision": classifier.model.revision,
-        "training_rows": rows,
-        "validation_rows": held_out_rows,
-        "validation": "a tenth of the training data" if split else "given",
-        "training": summary,
-    }
