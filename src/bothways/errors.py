@@ -16,7 +16,7 @@ Each message says what was expected, what came, and what to do about it::
     ├── NotFitted               a task was used before it was trained
     ├── TrainingDiverged        a loss, gradient or score was not finite; the best weights so far were put back
     ├── NotCalibrated           calibrated probabilities asked of an uncalibrated model
-    ├── OutOfMemory             with the batch budget that would fit
+    ├── OutOfMemory             the smallest possible batch does not fit, or a training batch; says what to reduce
     ├── OutOfDisk               the output could not be written; nothing partial was left
     ├── DeviceMismatch          tensors or a model on another device than expected
     ├── OfflineError            a download would be needed and was not asked for
@@ -87,7 +87,7 @@ class NotCalibrated(BothwaysError):
 
 
 class OutOfMemory(BothwaysError):
-    """A batch did not fit; the message names the token budget that would."""
+    """Something did not fit into memory even when made as small as it can be; the message says what to reduce."""
 
 
 class OutOfDisk(BothwaysError):
@@ -100,6 +100,13 @@ class DeviceMismatch(BothwaysError):
 
 class OfflineError(BothwaysError):
     """A file would have to be downloaded, and the caller did not ask for that."""
+
+
+class TextsTruncated(UserWarning):
+    """Texts were cut because the caller chose ``"truncate"``; says how many, and how many tokens were not read.
+
+    Not an error, and no part of the tree: what was asked for was done.
+    """
 
 
 class MissingDependency(BothwaysError):

@@ -4,6 +4,7 @@ Files and folders are written under a temporary name beside their target, flushe
 in between, the temporary is removed and whatever was at the target before is still there.
 """
 
+import ctypes
 import errno
 import os
 import shutil
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import IO, Any, Literal, overload
 
 from bothways.errors import InvalidInput, OutOfDisk, OutputExists
+
+# From linux/fcntl.h and linux/fs.h: paths count from the current folder, and the two names are exchanged.
+_HERE, _EXCHANGE = -100, 2
 
 
 @overload
@@ -104,9 +108,16 @@ def give_usual_mode(path: Path) -> None:
 
 
 def _swap(temporary: Path, target: Path) -> None:
-    """Rename ``temporary`` to ``target``, moving an older folder aside first and back if that fails."""
+    """Put ``temporary`` in the place of ``target``.
+
+    Where the system can exchange two names, at no moment is there neither folder. Elsewhere the older one is moved
+    aside first, and back if the second step fails.
+    """
     if not target.exists():
         temporary.rename(target)
+        return
+    if _exchange(temporary, target):
+        shutil.rmtree(temporary)
         return
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
     target.rename(aside / "old")
@@ -117,6 +128,16 @@ def _swap(temporary: Path, target: Path) -> None:
         aside.rmdir()
         raise
     shutil.rmtree(aside)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step, as Linux can; whether it was done."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    done: int = renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE)
+    return done == 0
 
 
 @contextmanager

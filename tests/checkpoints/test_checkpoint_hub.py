@@ -6,7 +6,9 @@ import shutil
 import huggingface_hub
 import huggingface_hub.constants
 import pytest
+import torch
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from safetensors.torch import load_file
 
 from bothways.checkpoints import MINILM, hub, open_checkpoint
 from bothways.checkpoints.hub import Embedded, locate
@@ -41,7 +43,7 @@ def http(kind):
 
 
 def test_a_hub_name_without_a_commit_is_refused(snapshot):
-    with pytest.raises(UnknownModel, match="name the commit: revision="):
+    with pytest.raises(UnknownModel, match=r"name the commit.* revision=.*--revision and --download"):
         locate(NAME)
     assert not snapshot.calls
 
@@ -149,3 +151,27 @@ def test_without_its_package_minilm_says_how_to_install_it(monkeypatch):
 def test_a_pinned_commit_of_minilm_is_taken_from_the_hub(snapshot):
     assert locate(MINILM, revision=COMMIT).revision == COMMIT
     assert snapshot.calls[0][0] == MINILM
+
+
+def test_a_pickle_is_fetched_only_when_allowed_and_only_where_there_is_nothing_else(snapshot, folder):
+    locate(NAME, revision=COMMIT, download=True, allow_pickle=True)
+    (folder / "model.safetensors").unlink()
+    locate(NAME, revision=COMMIT, download=True)
+    locate(NAME, revision=COMMIT, download=True, allow_pickle=True)
+    asked = ["pytorch_model.bin" in options["allow_patterns"] for _, options in snapshot.calls]
+    assert asked == [False, False, False, True]
+
+
+def test_opening_passes_on_that_a_pickle_is_allowed(snapshot, folder):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    assert open_checkpoint(NAME, revision=COMMIT, download=True, allow_pickle=True).tensors
+    assert "pytorch_model.bin" in snapshot.calls[-1][1]["allow_patterns"]
+
+
+def test_an_empty_name_is_not_the_current_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert locate(".").folder.resolve() == folder.resolve()
+    with pytest.raises(UnknownModel, match="empty"):
+        locate("")

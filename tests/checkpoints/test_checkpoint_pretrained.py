@@ -116,6 +116,22 @@ def test_a_call_that_says_nothing_or_two_things_is_refused(model, inputs):
         model(**inputs)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "problem"),
+    [
+        ({"input_ids": [[5, 6]]}, "input_ids must be a tensor .* it is a list"),
+        ({"input_ids": torch.tensor([[5, 6]]), "attention_mask": [[1, 1]]}, "attention_mask must be a tensor"),
+        (
+            {"input_ids": torch.tensor([[5.5, 6.0]])},
+            "input_ids must hold whole numbers, but its dtype is torch.float32",
+        ),
+    ],
+)
+def test_what_is_no_tensor_of_ids_is_refused_by_name(model, inputs, problem):
+    with pytest.raises(InvalidInput, match=problem):
+        model(**inputs)
+
+
 @pytest.mark.parametrize("elsewhere", ["input_ids", "attention_mask", "token_type_ids"])
 def test_a_tensor_on_another_device_is_refused_by_name(model, elsewhere):
     inputs = {"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones((1, 2)), elsewhere: None}
@@ -246,3 +262,13 @@ def test_what_was_loaded_is_saved_tensor_for_tensor(tmp_path, model_type):
     found = load_file(tmp_path / "saved" / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_every_saved_file_has_the_permissions_of_a_new_file(model, tmp_path):
+    before = os.umask(0o027)
+    try:
+        model.save(tmp_path / "saved")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "saved").iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"] == 0o640

@@ -263,3 +263,11 @@ def test_ctrl_c_while_the_model_is_saved_says_how_to_resume(files, tmp_path, mon
     assert "--resume" in outcome.err
     assert not (tmp_path / "run").exists()
     assert call(*words_of(files, tmp_path / "run", "--resume")).code == 0
+
+
+def test_standard_input_cannot_be_read_twice(files, tmp_path):
+    words = ("train", "classification", "--model", files / "tiny", "--train", "-", "--validation", "-")
+    outcome = call(*words, "--output", tmp_path / "run")
+    assert outcome.code == 2
+    assert "cannot both be standard input" in outcome.err
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,9 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from command_line import call, rows, write_jsonl
+from safetensors.torch import load_file
 
 from bothways.families import FAMILIES
 from bothways.tasks import SentenceEmbedder, TextClassifier
@@ -52,6 +54,43 @@ def test_a_missing_column_is_named_with_those_there_are(run, test_data):
     outcome = call("evaluate", run, "--data", test_data, "--label", "lable")
     assert outcome.code == 1
     assert "Did you mean 'label'?" in outcome.err
+
+
+def test_columns_are_those_of_the_training_unless_others_are_named(files, run, test_data, tmp_path):
+    other = shutil.copytree(run, tmp_path / "other")
+    saved = json.loads((other / "bothways.json").read_text())
+    saved["card"]["columns"] = {"text": ["body"], "label": "class"}
+    (other / "bothways.json").write_text(json.dumps(saved))
+    made = rows(30, 2)
+    data = write_jsonl(tmp_path / "d.jsonl", [{"body": row["text"], "class": row["label"]} for row in made])
+    as_trained = call("evaluate", other, "--data", data, "--json").json()
+    assert as_trained == call("evaluate", run, "--data", test_data, "--json").json()
+    assert call("predict", other, "--data", data).out == call("predict", run, "--data", data, "--text", "body").out
+    assert call("predict", other, "w6 w8").code == 0
+    missing = call("predict", other, "--data", test_data)
+    assert (missing.code, "no column 'body'" in missing.err) == (1, True)
+    assert call("predict", other, "--data", test_data, "--text", "text").code == 0
+
+
+def test_every_command_that_reads_weights_takes_a_pickle_when_allowed(files, tmp_path):
+    old = shutil.copytree(files / "tiny", tmp_path / "old")
+    weights = load_file(old / "model.safetensors")
+    (old / "model.safetensors").unlink()
+    torch.save(weights, old / "pytorch_model.bin")
+    data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w5 w6"}])
+    words = ("embed", old, "--data", data, "--output", tmp_path / "v.npy")
+    assert "--allow-pickle" in call(*words).err
+    assert call(*words, "--allow-pickle").code == 0
+    index = ("--data", data, "--output", tmp_path / "index", "--allow-pickle")
+    assert call("search", "build", "--model", old, *index).code == 0
+    assert call("search", "query", tmp_path / "index", "w5", "--allow-pickle").code == 0
+
+
+def test_a_row_is_named_by_its_file_and_line_also_with_a_format_given(run, tmp_path):
+    (tmp_path / "d.data").write_text("text,label\nw5,odd\n ,odd\n")
+    outcome = call("evaluate", run, "--data", tmp_path / "d.data", "--format", "csv")
+    assert "line 3 of " in outcome.err
+    assert "d.data" in outcome.err
 
 
 def test_a_model_without_a_head_says_what_to_run(files, test_data):
@@ -168,6 +207,13 @@ def test_embed_writes_the_array_of_the_library(files, test_data, tmp_path):
     np.testing.assert_array_equal(array, expected)
 
 
+def test_embed_says_how_much_was_cut(files, test_data, tmp_path):
+    words = ["--data", test_data, "--output", tmp_path / "v.npy", "--max-length", 3, "--on-overflow", "truncate"]
+    result = call("embed", files / "tiny", *words)
+    assert result.code == 0
+    assert re.search(r"^warning: .* were cut: \d+ tokens were not read\.$", result.err, re.M)
+
+
 def test_vectors_as_json_lines_are_the_same_numbers(files, test_data, tmp_path):
     for name in ("v.npy", "v.jsonl.gz"):
         words = ["--data", test_data, "--output", tmp_path / name, "--pooling", "cls", "--dimensions", 7]
@@ -230,6 +276,12 @@ def test_an_index_is_searched_with_its_own_model_and_pooling(files, test_data, t
     assert call("search", "build", *words).code == 0
     monkeypatch.chdir(tmp_path)
     assert call("search", "query", tmp_path / "index", "w6 w8", "--json").json()[0]["rank"] == 1
+
+
+def test_an_empty_query_is_wrong_usage(index):
+    outcome = call("search", "query", index, " ")
+    assert outcome.code == 2
+    assert "the words to search for are empty" in outcome.err
 
 
 def test_a_moved_model_is_named_and_another_one_refused(files, index, tmp_path):

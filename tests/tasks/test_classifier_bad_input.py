@@ -17,6 +17,7 @@ from bothways.errors import (
     OutputExists,
     TextTooLong,
     UnknownModel,
+    UnsupportedConfig,
 )
 from bothways.tasks import TextClassifier
 from tiny_models import edit_config
@@ -279,6 +280,13 @@ def test_a_damaged_value_in_bothways_json_is_refused(saved, name, value):
     path = saved / "bothways.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
     with pytest.raises(CorruptCheckpoint, match=name):
+        opened(saved)
+
+
+def test_a_model_of_a_later_format_is_refused(saved):
+    path = saved / "bothways.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
+    with pytest.raises(UnsupportedConfig, match="format version 2"):
         opened(saved)
 
 

@@ -1,6 +1,7 @@
 """Fine-tuning, predicting, calibrating, resuming and saving text classifiers."""
 
 import hashlib
+import json
 import os
 import signal
 
@@ -16,7 +17,7 @@ from safetensors.torch import load_file
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, SequenceHead
 from bothways.encoder.heads import SequenceHeadKind
-from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
 from bothways.evaluation import apply_temperature, fit_temperature
 from bothways.tasks import TextClassifier
 from bothways.tasks.objective import LabelledWindows, SequenceModel, SequenceObjective
@@ -212,6 +213,8 @@ def test_calibration_can_be_left_out(base, tmp_path):
     classifier = fitted(base, settings=FitSettings(calibrate=False))
     assert classifier.temperature is None
     assert np.array_equal(probabilities(classifier, rows()), probabilities(classifier, rows(), calibrated=False))
+    with pytest.raises(NotCalibrated, match="was not calibrated"):
+        classifier.predict("w5", calibrated=True)
     classifier.save(tmp_path / "saved")
     assert opened(tmp_path / "saved").temperature is None
 
@@ -246,6 +249,32 @@ def test_what_was_made_of_what_is_kept_with_the_model(base, tmp_path):
     assert (card["training_rows"], card["validation_rows"], card["validation"]) == (18, 6, "given")
     assert card["base_model"] == str(base)
     assert card["training"]["settings"]["seed"] == 4
+
+
+def test_the_columns_of_the_training_data_are_read_again_unless_others_are_named(base, tmp_path):
+    def renamed(data):
+        return [{"title": "w5", "body": row["text"], "class": row["label"]} for row in data]
+
+    columns = {"text": ("title", "body"), "label": "class"}
+    fitted(base, renamed(rows()), **columns, validation=renamed(rows(6, first=30))).save(tmp_path / "saved")
+    classifier, test = opened(tmp_path / "saved"), renamed(rows(6, first=40))
+    assert classifier.card["columns"] == {"text": ["title", "body"], "label": "class"}
+    assert classifier.evaluate(test).to_dict() == classifier.evaluate(test, **columns).to_dict()
+    with pytest.raises(InvalidInput, match="no column 'text'"):
+        classifier.evaluate(test, text="text")
+    with pytest.raises(InvalidInput, match="no column 'title'"):
+        classifier.evaluate(rows(6))
+
+
+@pytest.mark.parametrize("columns", ["text", {"text": "text", "label": "label"}, {"text": [], "label": "label"}])
+def test_damaged_columns_of_a_card_are_refused(base, tmp_path, columns):
+    fitted(base).save(tmp_path / "saved")
+    path = tmp_path / "saved" / "bothways.json"
+    content = json.loads(path.read_text())
+    content["card"]["columns"] = columns
+    path.write_text(json.dumps(content))
+    with pytest.raises(CorruptCheckpoint, match="columns of its card"):
+        opened(tmp_path / "saved")
 
 
 class Interruption:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from training_toys import Toy, Unvalidated, mlp, settings
 
-from bothways.errors import InvalidInput, TrainingDiverged
+from bothways.errors import InvalidInput, OutOfMemory, TrainingDiverged
 from bothways.training.loop import train
 from bothways.training.schedules import CosineDecay
 
@@ -236,3 +236,12 @@ def test_the_bar_shows_loss_and_speed_and_a_pipe_gets_nothing(capsys):
     shown = capsys.readouterr().err
     assert "training" in shown
     assert "5/5" in shown
+
+
+def test_a_batch_that_does_not_fit_says_what_to_reduce():
+    class Big(Toy):
+        def loss(self, payload):  # noqa: ARG002  (the protocol's name)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(OutOfMemory, match=r"does not fit into the memory of cpu\. Set its token budget lower"):
+        train(Big(), settings())

@@ -21,6 +21,7 @@ from bothways.families import Family, family_of
 from bothways.families.weight_map import known_names, read_weights
 
 OURS = "bothways.json"
+FORMAT_VERSION = 1
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -173,6 +174,7 @@ def open_checkpoint(
     family = family_of(settings.get("model_type"))
     config = family.config(settings)
     extras = read_json(located.folder / OURS) if (located.folder / OURS).is_file() else {}
+    _check_version(extras)
     verify_checksums(located.folder, _checksums(extras))
     tensors = family.canonical(read_tensors(located.folder, allow_pickle=allow_pickle))
     return Checkpoint(located.folder, located.name, located.revision, settings, family, config, tensors, extras)
@@ -182,6 +184,15 @@ def fingerprint(folder: Path) -> str:
     """SHA-256 of the weight files of a checkpoint folder, joined: two models are the same where theirs are."""
     names = sorted(path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
     return "+".join(sha256_of(folder / name) for name in names)
+
+
+def _check_version(extras: Mapping[str, object]) -> None:
+    version = extras.get("format_version", FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise UnsupportedConfig(
+            f"{OURS} has the format version {version!r}, but this version of bothways reads {FORMAT_VERSION}. "
+            "Open the model with the version that saved it."
+        )
 
 
 def _checksums(extras: Mapping[str, object]) -> dict[str, str]:

@@ -149,6 +149,4 @@ def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: 
 def _snapshot(name: str, revision: str, files: tuple[str, ...], *, download: bool) -> Path:
     from huggingface_hub import snapshot_download
 
-    return Path(
-        snapshot_download(name, revision=revision, allow_patterns=list(files), local_files_only=not download)
-    )
+    return Path(snapshot_download(name, revision=revision, allow_patterns=list(files), local_files_only=not download))

@@ -77,14 +77,14 @@ class PretrainedEncoder:
             backend: Name of the attention backend to hold to.
 
         Raises:
-            InvalidInput: Both or neither of texts and ids are given, or ids that the model does not have.
+            InvalidInput: Both or neither of texts and ids are given, or what is no tensor of ids that the model has.
             TextTooLong: A text or row is longer than the model reads.
             DeviceMismatch: One of the tensors lies on another device than the model.
         """
         if (texts is None) is (input_ids is None):
             raise InvalidInput("call the encoder with either texts or input_ids, not with both or neither.")
         if input_ids is not None:
-            self._check_devices(input_ids, attention_mask, token_type_ids)
+            self._check_tensors(input_ids, attention_mask, token_type_ids)
             packed = self._checked(unpad(input_ids, attention_mask, token_type_ids))
             rows, dropped = tuple(range(len(packed.lengths))), (0,) * len(packed.lengths)
         else:
@@ -124,8 +124,12 @@ class PretrainedEncoder:
         packed = pack([window.ids for window in windows], [window.types for window in windows], self.device)
         return packed, rows, tuple(text.dropped_tokens for text in encoded)
 
-    def _check_devices(self, *inputs: Tensor | None) -> None:
+    def _check_tensors(self, *inputs: Tensor | None) -> None:
         for name, value in zip(("input_ids", "attention_mask", "token_type_ids"), inputs, strict=True):
+            if value is not None and not isinstance(value, Tensor):
+                raise InvalidInput(f"{name} must be a tensor (batch, sequence), but it is a {type(value).__name__}.")
+            if value is not None and name != "attention_mask" and value.is_floating_point():
+                raise InvalidInput(f"{name} must hold whole numbers, but its dtype is {value.dtype}.")
             if value is not None and value.device != self.device:
                 raise DeviceMismatch(
                     f"{name} must be on the device of the model, {self.device}, but it is on {value.device}: "

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bothways.checkpoints.checkpoint import OURS
+from bothways.checkpoints.checkpoint import FORMAT_VERSION, OURS
 from bothways.checkpoints.files import WEIGHTS, sha256_of
 from bothways.encoder.config import EncoderConfig
 from bothways.families import Family
@@ -59,7 +59,7 @@ def write_model(
     _write_tensors(folder / WEIGHTS, tensors)
     if extras is not None:
         checksums = {WEIGHTS: sha256_of(folder / WEIGHTS)}
-        write_json(folder / OURS, {"format_version": 1, **extras, "checksums": checksums})
+        write_json(folder / OURS, {"format_version": FORMAT_VERSION, **extras, "checksums": checksums})
 
 
 def write_json(path: Path, content: Mapping[str, object] | Sequence[object]) -> None:

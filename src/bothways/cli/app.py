@@ -2,14 +2,16 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from cyclopts import App, CycloptsError, Parameter
 
 from bothways.cli import demo, embed, evaluate, models, predict, search, tokenize, train
-from bothways.cli.terminal import complain
-from bothways.errors import BothwaysError, NotFitted, OutputExists, TextTooLong
+from bothways.cli.terminal import complain, note
+from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
 
 FAILED, BAD_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -64,13 +66,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", TextsTruncated)
+            warnings.showwarning = _show_warning
+            code = _run(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
         return code
     except BrokenPipeError:
         # What is still buffered has no reader either: let the flush at exit go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Say a warning in one line, without the place in the code that it comes from."""
+    del category, filename, lineno, file, line
+    note(f"warning: {message}")
 
 
 def _run(arguments: list[str]) -> int:

@@ -23,7 +23,7 @@ def evaluate(
     text: tuple[str, ...] | None = None,
     label: str | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
-    resamples: Annotated[int, Parameter(validator=Number(gte=0))] = 1000,
+    resamples: Annotated[int, Parameter(validator=Number(gte=1))] = 1000,
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
     json: Flag = False,
     quiet: Flag = False,

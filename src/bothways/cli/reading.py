@@ -41,4 +41,4 @@ def labelled_source(data: str, format_: Format | None) -> "Source":
     """What the library is given to read labelled rows from."""
     from bothways.data import read_rows
 
-    return data if format_ is None else [row.values for row in read_rows(data, format=format_)]
+    return data if format_ is None else list(read_rows(data, format=format_))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
-from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, PositiveInt
+from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, PositiveInt, usage_error
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table
 
@@ -94,6 +94,8 @@ def query(
     """
     from bothways.retrieval import SearchIndex
 
+    if not words.strip():
+        raise usage_error("the words to search for are empty.")
     opened = SearchIndex.open(index)
     embedder = _embedder_of(opened, model, opening)
     (hits,) = opened.search(embedder.encode([words], show_progress=False), top)
@@ -137,9 +139,7 @@ def _embedder_of(index: "SearchIndex", model: str | None, opening: ModelOptions)
     built = index.encoder
     name = model or built.name
     # Held against the index before it is opened: another model may not even have these dimensions.
-    located = locate(
-        name, revision=opening.revision, download=opening.download, allow_pickle=opening.allow_pickle
-    )
+    located = locate(name, revision=opening.revision, download=opening.download, allow_pickle=opening.allow_pickle)
     index.check_encoder(replace(built, name=name, fingerprint=fingerprint(located.folder)))
     reading = EmbedderOptions(pooling=check_pooling(built.pooling), dimensions=built.dimensions)
     return open_embedder(name, reading, opening)

@@ -103,6 +103,8 @@ def classification(
     """
     if output.name in ("", ".."):
         raise usage_error(f"--output must name a folder of its own for the model, but it is {str(output)!r}.")
+    if train == validation == "-":
+        raise usage_error("--train and --validation cannot both be standard input: give one of them as a file.")
     folders = RunFolders(output)
     folders.begin(resume=resume, overwrite=overwrite)
     try:

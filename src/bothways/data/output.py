@@ -13,7 +13,7 @@ from typing import IO, Literal, get_args
 
 import numpy as np
 
-from bothways.data.formats import guess_format, is_gzip_name
+from bothways.data.formats import Format, guess_format, is_gzip_name
 from bothways.errors import InvalidInput
 from bothways.storage import new_file
 
@@ -47,7 +47,7 @@ def write_rows(
         OutputExists: The target exists and ``overwrite`` is false.
         OutOfDisk: The disk is full; nothing was left behind.
     """
-    chosen = format or ("jsonl" if str(target) == "-" else guess_format(Path(target).name))
+    chosen = format or ("jsonl" if str(target) == "-" else _named_format(Path(target).name))
     if chosen not in _WRITERS:
         raise InvalidInput(f"rows cannot be written as {chosen!r}: expected one of {', '.join(OUTPUT_FORMATS)}.")
     with _output(target, overwrite=overwrite) as stream:
@@ -56,6 +56,16 @@ def write_rows(
         for count, row in enumerate(rows, start=1):
             _write_one(write, row, count)
     return count
+
+
+def _named_format(name: str) -> Format:
+    try:
+        return guess_format(name)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"the name {name!r} does not say what format to write: its ending must be one of "
+            f"{', '.join(OUTPUT_FORMATS)}, with or without .gz."
+        ) from error
 
 
 def _write_one(write: Callable[[_Row], None], row: _Row, number: int) -> None:

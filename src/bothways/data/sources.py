@@ -17,7 +17,7 @@ from bothways.data.lines import decoded_lines, decompressed, open_file, text_lin
 from bothways.data.parquet import parquet_rows
 from bothways.errors import InvalidInput
 
-Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Sequence[Mapping[str, object]]
+Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Sequence[Mapping[str, object] | Row]
 
 LabelT = TypeVar("LabelT")
 
@@ -35,7 +35,7 @@ def read_rows(source: Source, *, format: Format | None = None) -> Iterator[Row]:
     """Rows of a source, one at a time.
 
     Args:
-        source: A path, ``"-"`` for standard input, an open stream (not closed here), or a list of mappings.
+        source: A path, ``"-"`` for standard input, an open stream (not closed here), or a list of mappings (or rows).
             Files are UTF-8, with or without a byte order mark, plain or compressed with gzip.
         format: By default what the file's name says, and ``jsonl`` for standard input.
 
@@ -179,8 +179,11 @@ def _stream_rows(
     return TEXT_FORMATS[format_](lines, name)
 
 
-def _list_rows(rows: Sequence[Mapping[str, object]]) -> Iterator[Row]:
+def _list_rows(rows: Sequence[Mapping[str, object] | Row]) -> Iterator[Row]:
     for number, values in enumerate(rows, start=1):
+        if isinstance(values, Row):  # read before, and knows where it came from
+            yield values
+            continue
         where = f"row {number} of the given list"
         if not isinstance(values, Mapping):
             raise InvalidInput(f"{where} is of type {type(values).__name__}. Expected a dict of column to value.")

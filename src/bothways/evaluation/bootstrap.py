@@ -28,7 +28,7 @@ Statistic = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval: the truth lies from ``low`` to ``high`` with probability ``level``."""
+    """A confidence interval: of many made in this way, about a share of ``level`` hold the truth."""
 
     low: float
     high: float

@@ -16,7 +16,7 @@ from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import WindowStore
 from bothways.encoder import SequenceHead
-from bothways.errors import BothwaysError, InvalidInput, NotFitted, TrainingDiverged
+from bothways.errors import BothwaysError, InvalidInput, NotCalibrated, NotFitted, TrainingDiverged
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.storage import new_folder
@@ -187,26 +187,28 @@ class TextClassifier:
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
     def predict(  # type: ignore[overload-overlap]
-        self, texts: str, *, calibrated: bool = ..., show_progress: bool | None = ...
+        self, texts: str, *, calibrated: bool | None = ..., show_progress: bool | None = ...
     ) -> Prediction: ...
 
     @overload
     def predict(
-        self, texts: Sequence[str], *, calibrated: bool = ..., show_progress: bool | None = ...
+        self, texts: Sequence[str], *, calibrated: bool | None = ..., show_progress: bool | None = ...
     ) -> list[Prediction]: ...
 
     def predict(
-        self, texts: str | Sequence[str], *, calibrated: bool = True, show_progress: bool | None = None
+        self, texts: str | Sequence[str], *, calibrated: bool | None = None, show_progress: bool | None = None
     ) -> Prediction | list[Prediction]:
         """Predictions for texts, in order; one prediction for a single string.
 
         Args:
             texts: One text or many.
-            calibrated: Whether probabilities are calibrated, where the model is.
+            calibrated: True insists on calibrated probabilities, False wants those of the head as it is; when left
+                out they are calibrated where the model is.
             show_progress: Force the progress bar on or off.
 
         Raises:
             NotFitted: There is no trained head yet.
+            NotCalibrated: Calibrated probabilities were insisted on and the model has no calibration.
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
@@ -219,12 +221,12 @@ class TextClassifier:
         self,
         texts: Iterable[str],
         *,
-        calibrated: bool = True,
+        calibrated: bool | None = None,
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Prediction]:
         """Predictions for an iterable of any length, in order and in flat memory."""
-        target, temperature = self._target(), self.temperature if calibrated else None
+        target, temperature = self._target(), self._temperature(calibrated)
         for answer in self._run(texts, "predicting", total, show_progress):
             reading = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
             yield target.predict(_merged(answer), temperature, reading)
@@ -278,12 +280,12 @@ class TextClassifier:
         logits_NC: Logits,
         truth: Truth,
         *,
-        calibrated: bool = True,
+        calibrated: bool | None = None,
         resamples: int = 1000,
         seed: int = 0,
     ) -> Report:
         """Metrics of logits that `logits` gave, with this model's calibration or without."""
-        temperature = self.temperature if calibrated else None
+        temperature = self._temperature(calibrated)
         return self._target().report(logits_NC, truth, temperature, resamples=resamples, seed=seed)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -355,6 +357,14 @@ class TextClassifier:
         self._module = SequenceModel(self.model.encoder, head).eval()
         self.target = target
         self.temperature = None
+
+    def _temperature(self, calibrated: bool | None) -> float | None:
+        if calibrated and self.temperature is None:
+            raise NotCalibrated(
+                f"calibrated probabilities were asked for, but {self.model.name!r} was not calibrated. Fit it with "
+                "validation data, or leave calibrated out."
+            )
+        return None if calibrated is False else self.temperature
 
     def _tokens(self) -> int:
         return CPU_TOKENS if self.model.device.type == "cpu" else GPU_TOKENS

@@ -3,6 +3,7 @@
 Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint
 from bothways.checkpoints.save import encoder_tensors, write_model
 from bothways.encoder import Pooler
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, TextsTruncated
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.packing import Packed
 from bothways.storage import new_folder
@@ -134,7 +135,11 @@ class SentenceEmbedder:
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Vectors]:
-        """Vectors (K), one for each text of an iterable of any length, in order and in flat memory."""
+        """Vectors (K), one for each text of an iterable of any length, in order and in flat memory.
+
+        Warns:
+            TextsTruncated: At the end, if texts were cut (only with ``on_overflow="truncate"``).
+        """
         chosen = check_pooling(pooling) if pooling else self.settings.pooling
         settings = self.settings
 
@@ -144,8 +149,13 @@ class SentenceEmbedder:
 
         reading = Reading(settings.max_length, settings.on_overflow, tokens=max_tokens)
         engine = InferenceEngine(self.model.tokenizer, forward, self.model.device, reading)
+        cut = dropped = 0
         for answer in engine.run(texts, total=total, description="embedding", show_progress=show_progress):
+            cut, dropped = cut + (answer.dropped_tokens > 0), dropped + answer.dropped_tokens
             yield self._finish(_merge(answer, chosen))
+        if cut:
+            texts_were = "1 text was" if cut == 1 else f"{cut:,} texts were"
+            warnings.warn(TextsTruncated(f"{texts_were} cut: {dropped:,} tokens were not read."), stacklevel=2)
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights on disk, which says whether two embedders are the same model."""

@@ -112,7 +112,13 @@ class SequenceObjective:
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
         """What decides the course of the run besides the settings."""
-        return {"data": self.training.digest, "batch_size": self.batch_size, "target": self.target.kind}
+        return {
+            "training data": self.training.digest,
+            "validation data": self.validation.digest,
+            "batch size": self.batch_size,
+            "token budget": self.tokens,
+            "target": self.target.kind,
+        }
 
     def updates_per_epoch(self) -> int:
         """Number of batches of ``batch_size`` texts, the last one smaller."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, OutOfMemory
 from bothways.training.objective import Objective, Payload, Update
 from bothways.training.optimizers import NamedAdamW
 from bothways.training.schedules import rate_fraction, warmup_updates
@@ -73,9 +73,16 @@ class Stepper:
         """Gradients of the update's mean loss, micro-batch by micro-batch; that mean, on its device."""
         total = torch.zeros((), device=self._device)
         for micro_batch in update.micro_batches:
-            with torch.autocast(self._device.type, torch.bfloat16, enabled=self._settings.precision == "bfloat16"):
-                loss = objective.loss(micro_batch.payload)
-            mean = loss.float() / weight
-            mean.backward()  # type: ignore[no-untyped-call]
+            try:
+                with torch.autocast(self._device.type, torch.bfloat16, enabled=self._settings.precision == "bfloat16"):
+                    loss = objective.loss(micro_batch.payload)
+                mean = loss.float() / weight
+                mean.backward()  # type: ignore[no-untyped-call]
+            except torch.OutOfMemoryError as error:
+                raise OutOfMemory(
+                    f"a training batch of {micro_batch.tokens:,} tokens does not fit into the memory of "
+                    f"{self._device}. Set its token budget lower, for instance to "
+                    f"{max(1, micro_batch.tokens // 2):,} (FitSettings(tokens=...)), or max_length."
+                ) from error
             total += mean.detach()
         return total

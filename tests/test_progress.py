@@ -1,0 +1,29 @@
+"""Bars on a terminal, silence in a pipe."""
+
+import io
+import sys
+
+import pytest
+
+from bothways.progress import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stream", "speaks"), [(Terminal, True), (io.StringIO, False)])
+def test_a_bar_shows_on_a_terminal_only(monkeypatch, stream, speaks):
+    monkeypatch.setattr(sys, "stderr", stream())
+    with progress("counting sheep", 3) as bar:
+        bar.advance(2, "two")
+        bar.advance()
+    assert ("counting sheep" in sys.stderr.getvalue()) is speaks
+
+
+def test_a_bar_can_be_forced_off(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress("counting sheep", 3, show=False) as bar:
+        bar.advance()
+    assert sys.stderr.getvalue() == ""

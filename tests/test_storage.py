@@ -1,0 +1,150 @@
+"""Output appears whole or not at all."""
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from bothways import storage
+from bothways.errors import InvalidInput, OutOfDisk, OutputExists
+from bothways.storage import check_folder_free, new_file, new_folder
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_file_is_there_only_after_the_block(tmp_path):
+    with new_file(tmp_path / "deep" / "a.txt") as stream:
+        stream.write("naïve\n")
+        assert not (tmp_path / "deep" / "a.txt").exists()
+    assert (tmp_path / "deep" / "a.txt").read_text(encoding="utf-8") == "naïve\n"
+    assert names(tmp_path / "deep") == ["a.txt"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_block_that_fails_leaves_the_old_file(tmp_path, error):
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(error), new_file(tmp_path / "a.txt") as stream:
+        stream.write("new")
+        raise error
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_bytes_are_written_as_they_are(tmp_path):
+    with new_file(tmp_path / "a.bin", binary=True) as stream:
+        stream.write(b"\r\n\x00")
+    assert (tmp_path / "a.bin").read_bytes() == b"\r\n\x00"
+
+
+def test_new_output_has_the_usual_permissions(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with new_file(tmp_path / "a"):
+            pass
+        with new_folder(tmp_path / "b"):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "b").stat().st_mode) == 0o750
+
+
+def test_a_file_is_not_replaced_unless_asked(tmp_path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(OutputExists, match="already exists"), new_file(tmp_path / "a", overwrite=False):
+        pass
+    with pytest.raises(OutputExists), new_file(tmp_path):
+        pass
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutOfDisk, match="no space left"), new_file(tmp_path / "a") as stream:
+        stream.write("x")
+    with pytest.raises(OutOfDisk), new_folder(tmp_path / "b"):
+        full()
+    assert names(tmp_path) == []
+
+
+def test_a_folder_that_may_not_be_written_to_is_said(tmp_path, monkeypatch):
+    def refuse(*_, dir, **__):  # noqa: A002
+        raise PermissionError(errno.EACCES, "Permission denied", str(dir / "x"))
+
+    monkeypatch.setattr(storage.tempfile, "mkstemp", refuse)
+    with pytest.raises(InvalidInput, match="cannot be written: Permission denied"), new_file(tmp_path / "a"):
+        pass
+
+
+def test_another_file_that_may_not_be_read_is_not_blamed_on_the_output(tmp_path):
+    with pytest.raises(PermissionError), new_file(tmp_path / "out" / "a"):
+        raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere/data.csv")
+
+
+def test_a_folder_takes_the_place_of_an_older_one_at_once(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "old").touch()
+    with new_folder(tmp_path / "run", overwrite=True) as new:
+        (new / "new").touch()
+        assert names(tmp_path / "run") == ["old"]
+    assert names(tmp_path / "run") == ["new"]
+    assert names(tmp_path) == ["run"]
+
+
+def test_a_folder_is_replaced_where_names_cannot_be_exchanged(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "_exchange", lambda *_: False)
+    test_a_folder_takes_the_place_of_an_older_one_at_once(tmp_path)
+
+
+def test_a_folder_that_fails_leaves_the_older_one(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "old").touch()
+    with pytest.raises(ValueError, match="no"), new_folder(tmp_path / "run", overwrite=True) as new:
+        (new / "new").touch()
+        raise ValueError("no")
+    assert names(tmp_path / "run") == ["old"]
+    assert names(tmp_path) == ["run"]
+
+
+def test_an_empty_folder_counts_as_absent_and_a_full_one_does_not(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with new_folder(tmp_path / "empty") as new:
+        (new / "x").touch()
+    with pytest.raises(OutputExists), new_folder(tmp_path / "empty"):
+        pass
+    check_folder_free(tmp_path / "empty", overwrite=True)
+    with pytest.raises(OutputExists):
+        check_folder_free(tmp_path / "empty", overwrite=False)
+    with pytest.raises(OutputExists):
+        check_folder_free(tmp_path / "empty" / "x", overwrite=True)
+
+
+def test_a_process_killed_while_replacing_a_folder_leaves_one_of_the_two_whole(tmp_path):
+    program = textwrap.dedent("""
+        import pathlib, sys
+        from bothways.storage import new_folder
+        target = pathlib.Path(sys.argv[1])
+        for number in range(100_000):
+            with new_folder(target, overwrite=True) as new:
+                (new / "one").write_text(str(number))
+                (new / "two").write_text(str(number))
+            if number == 20:
+                print("ready", flush=True)
+    """)
+    for _ in range(5):
+        process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "run")], stdout=subprocess.PIPE)
+        process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert (tmp_path / "run" / "one").read_text() == (tmp_path / "run" / "two").read_text() != ""
