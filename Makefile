@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests $(wildcard benchmarks)
 # One computing thread for each test worker, so that the workers do not fight over the cores.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules src/bothways tests -n $(JOBS)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -47,7 +47,7 @@ def test_an_unknown_label_at_evaluation_is_named_with_its_row(run, tmp_path):
     data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w5", "label": "odd"}, {"text": "w6", "label": "prime"}])
     outcome = call("evaluate", run, "--data", data)
     assert outcome.code == 1
-    assert "row 2 is labelled 'prime'" in outcome.err
+    assert re.search(r"line 2 of '.*' is labelled 'prime'", outcome.err)
 
 
 def test_a_missing_column_is_named_with_those_there_are(run, test_data):

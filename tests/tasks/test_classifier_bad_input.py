@@ -94,7 +94,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(base, tmp_pat
 def test_a_bad_validation_file_is_refused_before_training(base, tmp_path):
     path = tmp_path / "validation.jsonl"
     path.write_text(GOOD + '{"text": "w5", "label": "dog"}\n')
-    with pytest.raises(InvalidInput, match=r"row 3 is labelled 'dog', .* knows 'ant', 'bee', 'cow'"):
+    with pytest.raises(InvalidInput, match=r"line 3 of '.*' is labelled 'dog', .* knows 'ant', 'bee', 'cow'"):
         fit(base, rows(), validation=path)
 
 
@@ -136,7 +136,7 @@ def test_a_text_that_is_too_long_is_refused_on_request(base):
 
 def test_an_unknown_label_at_evaluation_is_refused_with_its_row(fitted, tmp_path):
     path = write_rows(tmp_path / "test.jsonl", [*rows(4), {"text": "w5", "label": "dog"}])
-    with pytest.raises(InvalidInput, match=r"row 5 is labelled 'dog', .* knows 'ant', 'bee', 'cow'"):
+    with pytest.raises(InvalidInput, match=r"line 5 of '.*' is labelled 'dog', .* knows 'ant', 'bee', 'cow'"):
         fitted.evaluate(path)
 
 

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Generic, TypeVar, cast, overload
 
@@ -24,11 +24,19 @@ LabelT = TypeVar("LabelT")
 
 @dataclass(frozen=True, slots=True)
 class Example(Generic[LabelT]):
-    """A text and what is to be learnt about it; ``row`` is its line or row in the source, from 1."""
+    """A text and what is to be learnt about it.
+
+    Attributes:
+        text: The text.
+        label: Its label, converted.
+        row: Its line or row in the source, from 1.
+        where: The same for messages, with the name of the source.
+    """
 
     text: str
     label: LabelT
     row: int
+    where: str = field(default="a row", compare=False)
 
 
 def read_rows(source: Source, *, format: Format | None = None) -> Iterator[Row]:  # noqa: A002 (the option's name)
@@ -113,7 +121,7 @@ def read_examples(
         MissingDependency: As for ``read_rows``.
     """
     examples = [
-        Example(text_at(row, text), _converted(row, label, convert), row.number)
+        Example(text_at(row, text), _converted(row, label, convert), row.number, row.where)
         for row in read_rows(source, format=format)
     ]
     return cast("list[Example[LabelT]]", examples)

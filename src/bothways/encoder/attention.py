@@ -31,6 +31,9 @@ class SelfAttention(nn.Module):
     def forward(self, hidden_TH: Tensor, bounds: Packed, backend: str | None, rows: Rows) -> Tensor:
         """Attend and project the rows that are read: (T, H), (B, H) or (M, H).
 
+        First tokens alone take a way of their own, the same for every backend: one query a sequence leaves nothing to
+        fuse. The named backend is held to serve the call all the same.
+
         Raises:
             UnsupportedAttention: The named backend cannot serve this call.
         """

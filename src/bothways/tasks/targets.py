@@ -75,7 +75,7 @@ class SingleLabel:
         numbers = {label: index for index, label in enumerate(self.labels)}
         for example in examples:
             if example.label not in numbers:
-                raise _unknown_label(example.label, example.row, self.labels)
+                raise _unknown_label(example.label, example.where, self.labels)
         return np.array([numbers[example.label] for example in examples], dtype=np.int64)
 
     def losses(self, logits_BC: Tensor, truth_B: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class MultiLabel:
         for row, example in enumerate(examples):
             for label in example.label:
                 if label not in numbers:
-                    raise _unknown_label(label, example.row, self.labels)
+                    raise _unknown_label(label, example.where, self.labels)
                 truth_NC[row, numbers[label]] = 1.0
         return truth_NC
 
@@ -267,9 +267,9 @@ def _ranked(labels: Sequence[str], probabilities_C: NDArray[np.float64]) -> dict
     return {labels[index]: float(probabilities_C[index]) for index in order}
 
 
-def _unknown_label(label: str, row: int, known: Sequence[str]) -> InvalidInput:
+def _unknown_label(label: str, where: str, known: Sequence[str]) -> InvalidInput:
     shown = ", ".join(repr(name) for name in known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
-    return InvalidInput(f"row {row} is labelled {label!r}, which this classifier does not know. It knows {shown}.")
+    return InvalidInput(f"{where} is labelled {label!r}, which this classifier does not know. It knows {shown}.")
 
 
 def as_tensor(truth: Truth, rows: Sequence[int], device: torch.device) -> Tensor:
