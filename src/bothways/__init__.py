@@ -9,16 +9,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
-    from bothways.retrieval import SearchIndex
+    from bothways.retrieval import SearchIndex, SemanticSearch
     from bothways.tasks import SentenceEmbedder, TextClassifier
 
     __version__: str
 
-__all__ = ["BothwaysError", "SearchIndex", "SentenceEmbedder", "TextClassifier", "__version__", "load"]
+__all__ = [
+    "BothwaysError",
+    "SearchIndex",
+    "SemanticSearch",
+    "SentenceEmbedder",
+    "TextClassifier",
+    "__version__",
+    "load",
+]
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
     "SearchIndex": "bothways.retrieval",
+    "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
     "TextClassifier": "bothways.tasks",
     "load": "bothways.checkpoints",

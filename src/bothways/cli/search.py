@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bothways.data import Row
-    from bothways.retrieval import EncoderIdentity, Hit, SearchIndex
+    from bothways.retrieval import Hit
     from bothways.tasks import SentenceEmbedder
 
 BUILD_EXAMPLE = """\
@@ -59,14 +59,14 @@ def build(
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
-    from bothways.retrieval import SearchIndex
+    from bothways.retrieval import SearchIndex, identity_of
     from bothways.storage import check_folder_free
 
     check_folder_free(output, overwrite=overwrite)
     embedder = open_embedder(model, reading, opening)
     rows = given_rows((), data, text, format)
     batches = _batches(embedder, rows, text, id, show=False if quiet else None)
-    index = SearchIndex.build_from_batches(batches, encoder=_identity(embedder))
+    index = SearchIndex.build_from_batches(batches, encoder=identity_of(embedder))
     index.save(output, overwrite=overwrite)
     if not quiet:
         note(f"{len(index):,} texts in {output}\nnext: bothways search query {shlex.quote(str(output))} 'some words'")
@@ -92,13 +92,20 @@ def query(
         model: Where the model of the index lies now, if it was moved.
         opening: How the model is found and where it runs.
     """
-    from bothways.retrieval import SearchIndex
+    from bothways.retrieval import SemanticSearch
 
     if not words.strip():
         raise usage_error("the words to search for are empty.")
-    opened = SearchIndex.open(index)
-    embedder = _embedder_of(opened, model, opening)
-    (hits,) = opened.search(embedder.encode([words], show_progress=False), top)
+    opened = SemanticSearch.open(
+        index,
+        model=model,
+        revision=opening.revision,
+        device=opening.device,
+        dtype=opening.dtype,
+        download=opening.download,
+        allow_pickle=opening.allow_pickle,
+    )
+    hits = opened.search(words, top)
     if json:
         print_json([{"rank": hit.rank, "id": hit.id, "score": hit.score, "text": hit.text} for hit in hits])
     else:
@@ -117,32 +124,6 @@ def _batches(
     while batch := list(itertools.islice(pairs, _BATCH)):
         ids = None if id_ is None else [class_label(value_at(row, id_)) for row, _ in batch]
         yield np.stack([vector for _, vector in batch]), [text_at(row, text) for row, _ in batch], ids
-
-
-def _identity(embedder: "SentenceEmbedder") -> "EncoderIdentity":
-    from bothways.retrieval import EncoderIdentity
-
-    model = embedder.model
-    # A folder is remembered by its whole path, so that the index can be searched from anywhere.
-    name = str(Path(model.name).resolve()) if Path(model.name).is_dir() else model.name
-    return EncoderIdentity(name, embedder.fingerprint(), embedder.settings.pooling, embedder.dimensions)
-
-
-def _embedder_of(index: "SearchIndex", model: str | None, opening: ModelOptions) -> "SentenceEmbedder":
-    """The embedder that the index was built with."""
-    from dataclasses import replace
-
-    from bothways.checkpoints import fingerprint
-    from bothways.checkpoints.hub import locate
-    from bothways.tasks.pooling import check_pooling
-
-    built = index.encoder
-    name = model or built.name
-    # Held against the index before it is opened: another model may not even have these dimensions.
-    located = locate(name, revision=opening.revision, download=opening.download, allow_pickle=opening.allow_pickle)
-    index.check_encoder(replace(built, name=name, fingerprint=fingerprint(located.folder)))
-    reading = EmbedderOptions(pooling=check_pooling(built.pooling), dimensions=built.dimensions)
-    return open_embedder(name, reading, opening)
 
 
 def _print_hits(hits: "list[Hit]") -> None:

@@ -17,8 +17,7 @@ from bothways.demo.results import Attended, Classified, Found, Mistake, Searched
 from bothways.demo.settings import HEADLINES, MODEL, QUERIES, SENTENCE, DemoSettings
 from bothways.evaluation import ClassificationReport, Estimate, apply_temperature, bootstrap_estimates
 from bothways.explain import attention_of, causal, illustrative_head
-from bothways.retrieval import SearchIndex
-from bothways.retrieval.index_files import EncoderIdentity
+from bothways.retrieval import SearchIndex, SemanticSearch
 from bothways.tasks import SentenceEmbedder, TextClassifier
 from bothways.tasks.predictions import Classification
 from bothways.training.record import TrainingRecord
@@ -125,12 +124,11 @@ def search(data: Path, index_folder: Path) -> Searched:
     rows = [row for split in SPLITS for row in news_rows(data, split)]
     texts, ids = [row["text"] for row in rows], [row["id"] for row in rows]
     embedder = SentenceEmbedder.from_pretrained(MODEL)
-    identity = EncoderIdentity(MODEL, embedder.fingerprint(), embedder.settings.pooling, embedder.dimensions)
-    index = SearchIndex.build(embedder.encode(texts), texts=texts, ids=ids, encoder=identity)
-    index.save(index_folder)
-    answers = index.search(embedder.encode(QUERIES, show_progress=False), HITS)
+    semantic = SemanticSearch.build(embedder, texts, ids=ids)
+    semantic.save(index_folder)
+    answers = semantic.search(QUERIES, HITS)
     category_of = {row["id"]: row["category"] for row in rows}
-    others = _nearest_others(index)
+    others = _nearest_others(semantic.index)
     return Searched(
         queries=tuple(Found(query, tuple(hits)) for query, hits in zip(QUERIES, answers, strict=True)),
         neighbours=tuple(others[row["id"]] for row in _first_of_each(news_rows(data, "test"), "category").values()),

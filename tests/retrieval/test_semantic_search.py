@@ -1,0 +1,79 @@
+"""An embedder and its index together: queries are texts."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from bothways import SemanticSearch, SentenceEmbedder
+from bothways.errors import InvalidInput, OutputExists
+
+TEXTS = [
+    "A cat sleeps on the sofa.",
+    "Interest rates rose again.",
+    "The striker scored twice.",
+    "A kitten plays with wool.",
+]
+
+
+@pytest.fixture(scope="module")
+def embedder(request):
+    return SentenceEmbedder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2", device="cpu", dimensions=100)
+
+
+@pytest.fixture
+def search(minilm_folder, embedder):
+    return SemanticSearch.build(embedder, TEXTS, ids=["a", "b", "c", "d"])
+
+
+def test_the_nearest_text_is_found_with_its_cosine(search, embedder):
+    best, second = search.search("a pet cat", k=2)
+    assert {best.id, second.id} == {"a", "d"}
+    query_K, text_K = embedder.encode(["a pet cat", best.text])
+    assert best.score == pytest.approx(float(query_K @ text_K), abs=1e-6)
+
+
+def test_several_queries_get_an_answer_each_and_a_single_one_the_same(search):
+    answers = search.search(["football", "central bank"], k=1)
+    assert [hits[0].id for hits in answers] == ["c", "b"]
+    assert search.search("football", k=1) == answers[0]
+
+
+def test_a_saved_search_opens_with_its_model_and_answers_the_same(search, tmp_path):
+    search.save(tmp_path / "index")
+    again = SemanticSearch.open(tmp_path / "index", device="cpu")
+    assert again.embedder.dimensions == 100
+    assert again.search("a pet cat", k=3) == search.search("a pet cat", k=3)
+    with pytest.raises(OutputExists):
+        search.save(tmp_path / "index")
+
+
+def test_a_model_that_was_moved_can_be_named(minilm_folder, tmp_path):
+    shutil.copytree(minilm_folder, tmp_path / "one")
+    embedder = SentenceEmbedder.from_pretrained(tmp_path / "one", device="cpu")
+    SemanticSearch.build(embedder, TEXTS).save(tmp_path / "index")
+    (tmp_path / "one").rename(tmp_path / "two")
+    found = SemanticSearch.open(tmp_path / "index", model=tmp_path / "two", device="cpu").search("football", k=1)
+    assert found[0].id == "2"
+
+
+def test_an_index_of_another_embedder_is_refused(search, minilm_folder):
+    other = SentenceEmbedder.from_pretrained(minilm_folder, device="cpu", pooling="max", dimensions=100)
+    with pytest.raises(InvalidInput, match="pooling"):
+        SemanticSearch(other, search.index)
+
+
+def test_texts_may_come_from_a_stream(embedder, minilm_folder):
+    built = SemanticSearch.build(embedder, (text for text in TEXTS))
+    np.testing.assert_allclose(built.index.vectors_ND, embedder.encode(TEXTS), atol=1e-6)
+
+
+@pytest.mark.parametrize("ids", [["a", "b", "c"], ["a", "b", "c", "d", "e"], ["a", "b", "c", "a"]])
+def test_ids_that_do_not_fit_are_refused(embedder, minilm_folder, ids):
+    with pytest.raises(InvalidInput, match="id"):
+        SemanticSearch.build(embedder, TEXTS, ids=ids)
+
+
+def test_an_empty_query_is_refused(search):
+    with pytest.raises(InvalidInput, match="empty"):
+        search.search(" ")
