@@ -214,6 +214,15 @@ def test_embed_says_how_much_was_cut(files, test_data, tmp_path):
     assert re.search(r"^warning: .* were cut: \d+ tokens were not read\.$", result.err, re.M)
 
 
+def test_embed_and_search_build_say_what_they_wrote_as_json(files, test_data, tmp_path):
+    out, index = tmp_path / "v.npy", tmp_path / "index"
+    result = call("embed", files / "tiny", "--data", test_data, "--output", out, "--json")
+    vectors = np.load(out)
+    assert json.loads(result.out) == {"vectors": len(vectors), "dimensions": vectors.shape[1], "output": str(out)}
+    result = call("search", "build", "--model", files / "tiny", "--data", test_data, "--output", index, "--json")
+    assert json.loads(result.out) == {"texts": len(vectors), "dimensions": vectors.shape[1], "output": str(index)}
+
+
 def test_vectors_as_json_lines_are_the_same_numbers(files, test_data, tmp_path):
     for name in ("v.npy", "v.jsonl.gz"):
         words = ["--data", test_data, "--output", tmp_path / name, "--pooling", "cls", "--dimensions", 7]

@@ -5,7 +5,7 @@ from pathlib import Path
 from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
 from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import given_rows, texts_of
-from bothways.cli.terminal import note
+from bothways.cli.terminal import note, print_json
 from bothways.cli.vectors import VectorWriter, write_jsonl, write_npy
 
 EXAMPLE = """\
@@ -21,6 +21,7 @@ def embed(
     output: File,
     text: Columns = TEXT,
     format: Format | None = None,  # noqa: A002 (the option's name)
+    json: Flag = False,
     quiet: Flag = False,
     reading: EmbedderOptions = AS_THE_MODEL_SAYS,
     opening: ModelOptions = HERE,
@@ -33,6 +34,7 @@ def embed(
         output: A .npy file (float32, one row a text) or .jsonl (also .gz); replaced if it is there.
         text: Column of the texts; give it again to join several.
         format: Of the data, where the name does not say it.
+        json: Print what was written as one JSON object.
         quiet: Show no progress.
         reading: How texts are read.
         opening: How the model is found and where it runs.
@@ -44,7 +46,9 @@ def embed(
     rows = given_rows((), data, text, format)
     vectors = embedder.encode_stream(texts_of(rows, text), show_progress=False if quiet else None)
     count = write(output, vectors, embedder.dimensions)
-    if not quiet:
+    if json:
+        print_json({"vectors": count, "dimensions": embedder.dimensions, "output": output})
+    elif not quiet:
         note(f"{count:,} vectors of {embedder.dimensions} dimensions in {output}")
 
 

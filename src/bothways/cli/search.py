@@ -41,6 +41,7 @@ def build(
     id: str | None = None,  # noqa: A002 (the option's name)
     format: Format | None = None,  # noqa: A002 (the option's name)
     overwrite: Flag = False,
+    json: Flag = False,
     quiet: Flag = False,
     reading: EmbedderOptions = AS_THE_MODEL_SAYS,
     opening: ModelOptions = HERE,
@@ -55,6 +56,7 @@ def build(
         id: Column of the texts' names, each different; by default they are numbered from 0.
         format: Of the data, where the name does not say it.
         overwrite: Replace an index at the output.
+        json: Print what was built as one JSON object.
         quiet: Show no progress.
         reading: How texts are read.
         opening: How the model is found and where it runs.
@@ -68,7 +70,9 @@ def build(
     batches = _batches(embedder, rows, text, id, show=False if quiet else None)
     index = SearchIndex.build_from_batches(batches, encoder=identity_of(embedder))
     index.save(output, overwrite=overwrite)
-    if not quiet:
+    if json:
+        print_json({"texts": len(index), "dimensions": embedder.dimensions, "output": str(output)})
+    elif not quiet:
         note(f"{len(index):,} texts in {output}\nnext: bothways search query {shlex.quote(str(output))} 'some words'")
 
 
