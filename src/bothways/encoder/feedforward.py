@@ -9,7 +9,6 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 
 from bothways.encoder.config import Activation, DenseFeedForward, EncoderConfig
-from bothways.encoder.linear import Linear
 from bothways.errors import UnsupportedConfig
 
 
@@ -34,8 +33,8 @@ class FeedForward(nn.Module):
         kind = config.feed_forward
         if not isinstance(kind, DenseFeedForward):
             raise UnsupportedConfig(f"{type(kind).__name__} is described but not built yet; only DenseFeedForward is.")
-        self.inner = Linear(config.hidden, kind.width)
-        self.outer = Linear(kind.width, config.hidden)
+        self.inner = nn.Linear(config.hidden, kind.width)
+        self.outer = nn.Linear(kind.width, config.hidden)
         self.activation = ACTIVATIONS[kind.activation]
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
