@@ -109,7 +109,7 @@ def test_parquet_without_pyarrow_names_the_line_that_installs_it(tmp_path, monke
         list(read_rows(written(tmp_path, "a.parquet", b"PAR1")))
 
 
-@pytest.mark.parametrize("content", [JSONL, gzip.compress(JSONL)])
+@pytest.mark.parametrize("content", [JSONL, gzip.compress(JSONL, mtime=0)], ids=["plain", "gzip"])
 def test_a_dash_reads_json_lines_from_standard_input(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", Standard(content))
     assert list(read_texts("-")) == TEXTS
