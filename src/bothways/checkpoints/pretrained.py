@@ -3,7 +3,7 @@
 Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N heads, n tokens of one text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,12 +105,15 @@ class PretrainedEncoder:
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
+        with new_folder(folder, overwrite=overwrite) as new:
+            self.write(new)
+
+    def write(self, folder: Path, extras: Mapping[str, object] | None = None) -> None:
+        """Write the files of `save`, and ``bothways.json`` if there are extras, into a folder that is there."""
         modules = [("", self.encoder), *([("pooler.", self.pooler)] if isinstance(self.pooler, Pooler) else [])]
         tensors = encoder_tensors(self.family, self.config, *modules)
-        settings = {**self.settings, "architectures": [self.family.base_architecture]}
-        with new_folder(folder, overwrite=overwrite) as new:
-            write_model(new, settings, tensors)
-            self.tokenizer.save(new)
+        write_model(folder, {**self.settings, "architectures": [self.family.base_architecture]}, tensors, extras)
+        self.tokenizer.save(folder)
 
     def _tokenized(
         self, texts: Sequence[Text], on_overflow: Overflow

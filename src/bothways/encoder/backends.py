@@ -234,13 +234,13 @@ def groups_of_like_length(lengths: tuple[int, ...], waste: float = 0.2) -> list[
     [(10, 9, 8), (3, 3)]
     """
     groups: list[tuple[int, ...]] = []
-    for length in lengths:
-        group = (*groups[-1], length) if groups else (length,)
-        if groups and len(group) * max(group) <= (1 + waste) * sum(group):
-            groups[-1] = group
-        else:
-            groups.append((length,))
-    return groups
+    start = longest = total = 0
+    for index, length in enumerate(lengths):
+        longest, total = max(longest, length), total + length
+        if (index + 1 - start) * longest > (1 + waste) * total:
+            groups.append(lengths[start:index])
+            start, longest, total = index, length, length
+    return [*groups, lengths[start:]]
 
 
 def _attend_group(qkv_T3ND: Tensor, lengths: tuple[int, ...], dropout: float) -> Tensor:

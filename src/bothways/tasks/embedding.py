@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
-from bothways.checkpoints.save import encoder_tensors, write_model
-from bothways.encoder import Pooler
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.inference import InferenceEngine, Reading, TextRows
@@ -172,12 +170,8 @@ class SentenceEmbedder:
             OutOfDisk: The disk is full; nothing was left behind.
         """
         model, settings = self.model, self.settings
-        modules = [("", model.encoder), *([("pooler.", model.pooler)] if isinstance(model.pooler, Pooler) else [])]
-        tensors = encoder_tensors(model.family, model.config, *modules)
         with new_folder(folder, overwrite=overwrite) as new:
-            config = {**model.settings, "architectures": [model.family.base_architecture]}
-            write_model(new, config, tensors, settings_to_store(settings))
-            model.tokenizer.save(new)
+            model.write(new, settings_to_store(settings))
             write_sentence_layout(new, model.config.hidden, settings)
 
     def _finish(self, vector_H: Vectors) -> Vectors:
