@@ -3,7 +3,6 @@
 import itertools
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,7 @@ from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from bothways.data import Row
     from bothways.retrieval import Hit
-    from bothways.tasks import SentenceEmbedder
 
 BUILD_EXAMPLE = """\
 Example:
@@ -61,19 +55,24 @@ def build(
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
-    from bothways.retrieval import SearchIndex, identity_of
+    from bothways.data import class_label, value_at
+    from bothways.retrieval import SemanticSearch
     from bothways.storage import check_folder_free
 
     check_folder_free(output, overwrite=overwrite)
     embedder = open_embedder(model, reading, opening)
     rows = given_rows((), data, text, format)
-    batches = _batches(embedder, rows, text, id, show=False if quiet else None)
-    index = SearchIndex.build_from_batches(batches, encoder=identity_of(embedder))
-    index.save(output, overwrite=overwrite)
+    ids = None
+    if id is not None:
+        rows, named = itertools.tee(rows)
+        ids = (class_label(value_at(row, id)) for row in named)
+    search = SemanticSearch.build(embedder, texts_of(rows, text), ids=ids, show_progress=False if quiet else None)
+    search.save(output, overwrite=overwrite)
     if json:
-        print_json({"texts": len(index), "dimensions": embedder.dimensions, "output": str(output)})
+        print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
     elif not quiet:
-        note(f"{len(index):,} texts in {output}\nnext: bothways search query {shlex.quote(str(output))} 'some words'")
+        next_step = f"bothways search query {shlex.quote(str(output))} 'some words'"
+        note(f"{len(search.index):,} texts in {output}\nnext: {next_step}")
 
 
 def query(
@@ -114,20 +113,6 @@ def query(
         print_json([{"rank": hit.rank, "id": hit.id, "score": hit.score, "text": hit.text} for hit in hits])
     else:
         _print_hits(hits)
-
-
-def _batches(
-    embedder: "SentenceEmbedder", rows: "Iterable[Row]", text: tuple[str, ...], id_: str | None, *, show: bool | None
-) -> "Iterator[tuple[NDArray[np.float32], list[str], list[str] | None]]":
-    import numpy as np
-
-    from bothways.data import class_label, text_at, value_at
-
-    kept, again = itertools.tee(rows)
-    pairs = zip(kept, embedder.encode_stream(texts_of(again, text), show_progress=show), strict=True)
-    while batch := list(itertools.islice(pairs, _BATCH)):
-        ids = None if id_ is None else [class_label(value_at(row, id_)) for row, _ in batch]
-        yield np.stack([vector for _, vector in batch]), [text_at(row, text) for row, _ in batch], ids
 
 
 def _print_hits(hits: "list[Hit]") -> None:
