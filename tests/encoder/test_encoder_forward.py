@@ -78,6 +78,15 @@ def test_a_trace_ends_in_what_the_plain_pass_returns(model_type):
     assert encoder.trace(packed, attentions=False).attentions == ()
 
 
+def test_sums_stay_in_single_precision_under_autocast(monkeypatch):
+    encoder, seen = tiny_encoder(), []
+    for layer in encoder.layers:
+        layer.attention_norm.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        encoder(pack(random_ids((3, 8))))
+    assert set(seen) == {torch.float32}
+
+
 @pytest.mark.parametrize("kind", ["hidden", "attention"])
 @backends
 def test_dropout_is_active_only_in_training(kind, backend):

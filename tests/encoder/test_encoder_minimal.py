@@ -18,7 +18,8 @@ from tiny_models import every_family, random_ids, random_types, scramble, tiny_c
 @every_family
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("backend", ["reference", "sdpa", "grouped", "padded"])
-def test_packed_encoder_equals_numpy(model_type, activation, backend):
+@pytest.mark.parametrize("gradients", [False, True])
+def test_packed_encoder_equals_numpy(model_type, activation, backend, gradients):
     config = tiny_config(model_type)
     config = replace(config, feed_forward=replace(config.feed_forward, activation=activation))
     encoder = scramble(Encoder(config)).double()
@@ -26,8 +27,8 @@ def test_packed_encoder_equals_numpy(model_type, activation, backend):
     lengths = (1, 6, 6, config.max_length)
     sequences = random_ids(lengths, seed=2)
     types = random_types(lengths) if config.embedding.types == 2 else [[0] * length for length in lengths]
-    with torch.no_grad():
-        ours_TH = encoder(pack(sequences, types), backend=backend).numpy()
+    with torch.set_grad_enabled(gradients):
+        ours_TH = encoder(pack(sequences, types), backend=backend).detach().numpy()
     expected_TH = np.concatenate([minimal(ids, kinds) for ids, kinds in zip(sequences, types, strict=True)])
     assert ours_TH.dtype == np.float64
     np.testing.assert_allclose(ours_TH, expected_TH, rtol=0, atol=1e-10)

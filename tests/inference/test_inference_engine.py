@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.checkpoints import load
+from bothways.encoder.linear import ROW_BLOCK
 from bothways.errors import InvalidInput, OutOfMemory, TextTooLong
 from bothways.inference import InferenceEngine, Reading
 from bothways.inference.batching import by_token_budget
@@ -69,6 +70,27 @@ def test_answers_come_in_the_order_of_the_texts_whatever_their_lengths(model, te
     for text, answer in zip(texts, answers, strict=True):
         np.testing.assert_allclose(answer.rows_WK, expected_rows(model, text), rtol=1e-6)
         assert answer.lengths == tuple(answer.rows_WK[:, 1])
+
+
+@pytest.mark.parametrize("texts", [1, 3, 70, 127, 200])
+def test_large_batches_are_filled_to_whole_blocks_that_nobody_reads(model, texts):
+    seen = []
+
+    def forward(packed):
+        seen.append(len(packed.ids_T))
+        return means(packed)
+
+    given_texts = [text_of(LIMIT_WORDS - 1, first) for first in range(texts)]
+    answers = list(engine_of(model, forward, tokens=64 * 60).run(given_texts))
+    real = texts * (LIMIT - 1)
+    full = -(-real // ROW_BLOCK) * ROW_BLOCK
+    [rows] = seen
+    assert rows in (real, full)
+    assert rows - real <= 0.06 * real
+    assert rows == full or full > 1.06 * real
+    assert len(answers) == texts
+    for text, answer in zip(given_texts, answers, strict=True):
+        np.testing.assert_allclose(answer.rows_WK, expected_rows(model, text), rtol=1e-6)
 
 
 @given(ragged_texts, st.integers(1, 60), st.integers(1, 5))

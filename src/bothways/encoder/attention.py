@@ -6,11 +6,11 @@ Shapes: T packed tokens, H hidden, N heads, D head width, n tokens of one sequen
 """
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 
 from bothways.encoder.backends import REFERENCE, AttentionRequest, attend_once, choose
 from bothways.encoder.config import EncoderConfig, FullAttention
+from bothways.encoder.linear import Linear, linear
 from bothways.encoder.rows import FirstTokens, Rows, select
 from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
@@ -25,8 +25,8 @@ class SelfAttention(nn.Module):
             raise UnsupportedConfig(f"{type(config.pattern).__name__} is described but not built yet.")
         self.heads, self.head_width = config.heads, config.head_width
         self.dropout = config.dropout.attention
-        self.qkv = nn.Linear(config.hidden, 3 * config.hidden)
-        self.output = nn.Linear(config.hidden, config.hidden)
+        self.qkv = Linear(config.hidden, 3 * config.hidden)
+        self.output = Linear(config.hidden, config.hidden)
 
     def forward(self, hidden_TH: Tensor, bounds: Packed, backend: str | None, rows: Rows) -> Tensor:
         """Attend and project the rows that are read: (T, H), (B, H) or (M, H).
@@ -79,6 +79,6 @@ class SelfAttention(nn.Module):
         hidden = hidden_TH.shape[1]
         q_weight_HH, kv_weight_2HH = self.qkv.weight.split_with_sizes((hidden, 2 * hidden))
         q_bias_H, kv_bias_2H = self.qkv.bias.split_with_sizes((hidden, 2 * hidden))
-        q_BND = F.linear(hidden_TH[bounds.first_tokens_B], q_weight_HH, q_bias_H).view(shape)
-        k_TH, v_TH = F.linear(hidden_TH, kv_weight_2HH, kv_bias_2H).chunk(2, 1)
+        q_BND = linear(hidden_TH[bounds.first_tokens_B], q_weight_HH, q_bias_H).view(shape)
+        k_TH, v_TH = linear(hidden_TH, kv_weight_2HH, kv_bias_2H).chunk(2, 1)
         return attend_once(q_BND, k_TH.view(shape), v_TH.view(shape), bounds, dropout)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from bothways.encoder.config import AbsolutePositions, EncoderConfig
 from bothways.encoder.dropout import Dropout
+from bothways.encoder.linear import Linear
 from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
 
@@ -34,7 +35,7 @@ class Embedding(nn.Module):
         self.types = Table(config.embedding.types, width) if config.embedding.types else None
         self.norm = nn.LayerNorm(width, eps=config.norm.eps)
         self.dropout = Dropout(config.dropout.hidden)
-        self.projection = nn.Linear(width, config.hidden) if config.embedding.projected else None
+        self.projection = Linear(width, config.hidden) if config.embedding.projected else None
 
     def forward(self, packed: Packed) -> Tensor:
         """First hidden states (T, H)."""

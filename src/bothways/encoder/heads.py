@@ -12,6 +12,7 @@ from bothways.encoder.config import Activation, EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.encoder import initialize
 from bothways.encoder.feedforward import ACTIVATIONS
+from bothways.encoder.linear import Linear
 
 
 class Pooler(nn.Module):
@@ -19,7 +20,7 @@ class Pooler(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden, config.hidden)
+        self.dense = Linear(config.hidden, config.hidden)
         initialize(self, config.initializer_range)
 
     def forward(self, first_BH: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, config: EncoderConfig, kind: MaskedLMHeadKind) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden, config.embedding.width)
+        self.dense = Linear(config.hidden, config.embedding.width)
         self.norm = nn.LayerNorm(config.embedding.width, eps=config.norm.eps)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.activation = ACTIVATIONS[kind.activation or config.feed_forward.activation]
@@ -74,10 +75,10 @@ class SequenceHead(nn.Module):
     def __init__(self, config: EncoderConfig, kind: SequenceHeadKind, classes: int) -> None:
         super().__init__()
         self.dropout_first = Dropout(config.dropout.head if kind.dropout_first else 0.0)
-        self.dense = nn.Linear(config.hidden, config.hidden)
+        self.dense = Linear(config.hidden, config.hidden)
         self.activation = ACTIVATIONS[kind.activation]
         self.dropout = Dropout(config.dropout.head)
-        self.output = nn.Linear(config.hidden, classes)
+        self.output = Linear(config.hidden, classes)
         initialize(self, config.initializer_range)
 
     def forward(self, first_BH: Tensor) -> Tensor:

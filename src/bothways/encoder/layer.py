@@ -40,6 +40,14 @@ class Layer(nn.Module):
 
     def _finish(self, hidden_TH: Tensor, attended_TH: Tensor) -> Tensor:
         """Everything behind the attention; each row stands for itself, so unread ones are left out from here on."""
-        hidden_TH = self.attention_norm(hidden_TH + self.dropout(attended_TH))
-        output_TH: Tensor = self.feed_forward_norm(hidden_TH + self.dropout(self.feed_forward(hidden_TH)))
+        hidden_TH = self.attention_norm(_add_into(self.dropout(attended_TH), hidden_TH))
+        output_TH: Tensor = self.feed_forward_norm(_add_into(self.dropout(self.feed_forward(hidden_TH)), hidden_TH))
         return output_TH
+
+
+def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:
+    """The sum, in the place of what dropout or a linear map has just made: nobody else holds it, no gradient needs it.
+
+    Under autocast the fresh one is in half precision and the sum must not be.
+    """
+    return fresh_TH.add_(hidden_TH) if fresh_TH.dtype == hidden_TH.dtype else fresh_TH + hidden_TH
