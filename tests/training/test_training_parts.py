@@ -151,7 +151,7 @@ def test_the_optimizer_state_is_a_table_by_name_that_can_be_loaded():
 def test_clipping_reports_the_norm_before_and_scales_down_only(max_norm):
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor([3.0, 4.0])
-    assert clip_gradients([parameter], max_norm).item() == pytest.approx(5.0)
+    assert clip_gradients([parameter.grad], max_norm).item() == pytest.approx(5.0)
     assert parameter.grad.norm().item() == pytest.approx(0.1 if max_norm == 0.1 else 5.0, rel=1e-4)
 
 

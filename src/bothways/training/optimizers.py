@@ -66,8 +66,7 @@ class NamedAdamW:
 
     def clip(self, max_norm: float | None) -> Tensor:
         """Scale the gradients down to a joint 2-norm of ``max_norm``; the norm before that, a scalar on the device."""
-        self._rows.spread()
-        return clip_gradients(self.parameters, max_norm)
+        return clip_gradients(self._rows.compact(), max_norm)
 
     def step(self, learning_rate: float) -> None:
         """Move the parameters by their gradients, then forget the gradients."""
@@ -113,9 +112,12 @@ class NamedAdamW:
             self._adamw.state[parameter] = values
 
 
-def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float | None) -> Tensor:
-    """Scale the gradients down to a joint 2-norm of ``max_norm``; the norm before that, a scalar on their device."""
-    if max_norm is None:
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        return torch.nn.utils.get_total_norm(gradients)
-    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+def clip_gradients(gradients: Sequence[Tensor], max_norm: float | None) -> Tensor:
+    """Scale gradients in place to a joint 2-norm of at most ``max_norm``; the norm before that, on their device."""
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if max_norm is not None:
+        # As torch.nn.utils.clip_grad_norm_, which takes parameters and so would miss the rows of sparse gradients.
+        scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(scale)
+    return norm

@@ -38,6 +38,14 @@ class RowGradients:
         self._buffers: dict[nn.Parameter, Tensor] = {}
         self._touched: dict[nn.Parameter, Tensor] = {}
 
+    def compact(self) -> list[Tensor]:
+        """The values of all gradients there are: of a sparse one its rows, each once; changing them changes it."""
+        for parameter in self._parameters:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        return [gradient.values() if gradient.is_sparse else gradient for gradient in gradients]
+
     def spread(self) -> None:
         """Replace each sparse gradient by the same gradient, dense."""
         for parameter in self._parameters:
