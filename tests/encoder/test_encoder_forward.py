@@ -92,8 +92,6 @@ def test_sums_stay_in_single_precision_under_autocast(monkeypatch):
 def test_dropout_is_active_only_in_training(kind, backend):
     rates = {"hidden": 0.0, "attention": 0.0, "embedding": 0.0, kind: 0.5}
     config = replace(tiny_config("bert"), dropout=Dropout(**rates))
-        tiny_config("bert"), dropout=Dropout(**{"hidden": 0.0, "attention": 0.0, "embedding": 0.0, kind: 0.5})
-    )
     encoder, packed = scramble(Encoder(config)), pack(random_ids((9, 4)))
     torch.testing.assert_close(encoder(packed, backend=backend), encoder(packed, backend=backend), rtol=0, atol=0)
     evaluated_TH = encoder(packed, backend=backend)
