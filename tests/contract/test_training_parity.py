@@ -48,7 +48,7 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, ki
     expected.backward()
 
     data = LabelledWindows(WindowStore.of(encoded), truth)
-    model = SequenceModel(checkpoint.build_encoder(), checkpoint.build_sequence_head()).train()
+    model = SequenceModel(checkpoint.build_encoder(), checkpoint.build_score_head("sequence")).train()
     objective = SequenceObjective(model, target, data, data, batch_size=len(TEXTS), tokens=12, seed=0)
     (update,) = objective.updates(epoch=0, start=0)
     assert len(update.micro_batches) > 1
@@ -59,7 +59,7 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, ki
     gradients = {}
     for rows, module, before in (
         (family.rows, model.encoder, ""),
-        (family.sequence.rows, model.head, "head."),
+        (family.head("sequence", checkpoint.settings).rows, model.head, "head."),
     ):
         ours = {before + name: parameter.grad for name, parameter in module.named_parameters()}
         assert all(value is not None for value in ours.values())

@@ -5,7 +5,7 @@ import torch
 from oracles import CLASSES, call, difference, real
 
 from bothways.checkpoints import open_checkpoint
-from bothways.encoder.rows import FIRST_TOKENS
+from bothways.encoder.heads import read_rows
 from bothways.packing import unpad
 from tiny_models import TINY, every_family, padded, random_ids
 
@@ -33,15 +33,15 @@ def test_sequence_logits_equal_transformers(saved, model_type, inputs):
     model, folder = saved(model_type, "sequence")
     checkpoint = open_checkpoint(folder)
     packed = unpad(*inputs)
-    head = checkpoint.build_sequence_head().eval()
+    head = checkpoint.build_score_head("sequence").eval()
     with torch.no_grad():
         theirs_BC = call(checkpoint.family, model, *inputs).logits
-        first_BH = checkpoint.build_encoder()(packed, rows=FIRST_TOKENS)
+        first_BH = read_rows(head.kind.read, checkpoint.build_encoder(), packed)
         ours_BC = head(first_BH)
-    assert checkpoint.sequence_classes() == CLASSES
+    assert checkpoint.score_count("sequence") == CLASSES
     assert difference(ours_BC, theirs_BC) < 1e-5
 
 
 @every_family
 def test_a_bare_encoder_has_no_trained_classes(saved, model_type):
-    assert open_checkpoint(saved(model_type, "encoder")[1]).sequence_classes() is None
+    assert open_checkpoint(saved(model_type, "encoder")[1]).score_count("sequence") is None

@@ -66,13 +66,12 @@ def test_a_saved_model_with_a_head_opens_in_transformers(saved, model_type, kind
     model, folder = saved(model_type, kind)
     checkpoint = open_checkpoint(folder)
     family, config = checkpoint.family, checkpoint.config
-    stored = family.masked_lm if kind == "masked_lm" else family.sequence
-    head = checkpoint.build_masked_lm_head() if kind == "masked_lm" else checkpoint.build_sequence_head()
+    head = checkpoint.build_head(kind)
     tensors = encoder_tensors(family, config, ("", checkpoint.build_encoder()), prefix=family.prefix)
-    settings = {**checkpoint.settings, "architectures": [stored.architecture]}
-    write_model(tmp_path, settings, tensors | head_tensors(stored.rows, config, head))
+    settings = {**checkpoint.settings, "architectures": [family.architecture([kind])]}
+    write_model(tmp_path, settings, tensors | head_tensors(family.head(kind, settings).rows, config, head))
     again = opened(AUTO[kind], tmp_path)
-    assert type(again).__name__ == stored.architecture
+    assert type(again).__name__ == family.architecture([kind])
     with torch.no_grad():
         expected = call(family, model, *inputs).logits
         found = call(family, again, *inputs).logits
@@ -86,7 +85,7 @@ def test_tensors_read_and_written_again_are_the_same_under_the_same_names(saved,
     model, _ = saved(model_type, kind)
     config = family.config(TINY[model_type])
     prefix = "" if kind == "encoder" else family.prefix
-    head = {"encoder": (), "masked_lm": family.masked_lm.rows, "sequence": family.sequence.rows}[kind]
+    head = () if kind == "encoder" else family.head(kind, {}).rows
     stored = model.state_dict()
     written = write_weights(family.rows, config, read_weights(family.rows, config, stored, prefix), prefix)
     written |= write_weights(head, config, read_weights(head, config, stored))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from bothways.data.windows import WindowStore
-from bothways.encoder import Encoder, SequenceHead
-from bothways.encoder.heads import SequenceHeadKind
+from bothways.encoder import Encoder, ScoreHead, ScoreHeadKind
+from bothways.encoder.heads import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
 from bothways.evaluation import apply_temperature, fit_temperature
 from bothways.tasks import TextClassifier
@@ -117,7 +117,8 @@ def test_a_text_weighs_the_same_however_many_windows_it_has(lengths, batch_size,
     ]
     data = LabelledWindows(WindowStore.of(texts), np.arange(len(lengths)))
     config = tiny_config("bert")
-    model = SequenceModel(Encoder(config), SequenceHead(config, SequenceHeadKind("tanh", dropout_first=False), 3))
+    kind = ScoreHeadKind(FirstToken(), Transform("tanh"), Labels())
+    model = SequenceModel(Encoder(config), ScoreHead(config, kind, 3))
     objective = SequenceObjective(model, Regression(), data, data, batch_size=batch_size, tokens=tokens, seed=0)
     updates = list(objective.updates(epoch=0, start=0))
     assert len(updates) == objective.updates_per_epoch()

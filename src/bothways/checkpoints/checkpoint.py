@@ -15,10 +15,10 @@ from bothways.checkpoints.files import read_json, read_tensors, sha256_of, verif
 from bothways.checkpoints.hub import locate
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import Encoder
-from bothways.encoder.heads import MaskedLMHead, Pooler, SequenceHead
-from bothways.errors import CorruptCheckpoint, IncompatibleWeights, UnsupportedConfig
-from bothways.families import Family, family_of
-from bothways.families.weight_map import known_names, read_weights
+from bothways.encoder.heads import Head, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, new_head
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnsupportedConfig
+from bothways.families import Family, HeadName, family_of
+from bothways.families.weight_map import expand, known_names, read_weights
 
 OURS = "bothways.json"
 FORMAT_VERSION = 1
@@ -75,52 +75,114 @@ class Checkpoint:
             pooler = Pooler(self.config)
         return self._fill(pooler, weights)
 
-    def build_sequence_head(self) -> SequenceHead:
-        """The trained sequence head.
+    def heads(self) -> tuple[HeadName, ...]:
+        """The heads that this checkpoint has weights for.
+
+        Where families store two heads under the same names, ``architectures`` in ``config.json`` says which it is; a
+        checkpoint that leaves that open has both.
+        """
+        return tuple(name for name in self.family.heads if self._has_head(name))
+
+    def build_head(self, name: str) -> Head:
+        """A trained head with this checkpoint's weights.
 
         Raises:
-            IncompatibleWeights: The checkpoint has none, or not the whole of it.
+            InvalidInput: The family has no such head; the message lists those that it has.
+            IncompatibleWeights: The checkpoint does not hold it, or not the whole of it.
+            UnsupportedConfig: A setting asks for a head that is not built, such as one with an output matrix that is
+                not tied to the token embedding.
         """
+        stored = self.family.head(name, self.settings)
+        if isinstance(stored.kind, MaskedLMHeadKind) and self.settings.get("tie_word_embeddings") is False:
+            raise UnsupportedConfig("config.json sets tie_word_embeddings to False, which is not built; only True is.")
+        weights = self._head_weights(name)
         with torch.device("meta"):
-            head = SequenceHead(self.config, self.family.sequence_kind, self.sequence_classes() or 1)
-        return self._fill(head, self._sequence_weights())
+            head = new_head(self.config, stored.kind, self.score_count(name) or 1)
+        if not self._own_names(name) & self._free_tensors(name).keys():
+            raise IncompatibleWeights(
+                f"{self.name!r} holds no {name} head: it lacks {len(head.state_dict())} of the "
+                f"{len(head.state_dict())} tensors. Heads that it holds: {', '.join(self.heads()) or 'none'}. Train "
+                "one, or take a checkpoint that was trained with it."
+            )
+        return self._fill(head, weights)
 
-    def new_sequence_head(self, classes: int) -> SequenceHead:
-        """A sequence head to train: what pre-training left of it (a pooler, in some families), the rest drawn."""
-        head = SequenceHead(self.config, self.family.sequence_kind, classes)
-        stored = self._sequence_weights()
-        with torch.no_grad():
-            for name, parameter in head.named_parameters():
-                if name in stored and stored[name].shape == parameter.shape:
-                    parameter.copy_(stored[name])
-        return head
+    def build_score_head(self, name: str) -> ScoreHead:
+        """`build_head`, for a head that gives scores.
 
-    def sequence_classes(self) -> int | None:
-        """Classes of the trained sequence head, or None where this checkpoint has no such head."""
-        output = self._sequence_weights().get("output.weight")
-        return None if output is None else output.shape[0]
+        Raises:
+            InvalidInput: It is one that gives vocabulary logits.
+        """
+        return _scoring(name, self.build_head(name))
 
     def build_masked_lm_head(self) -> MaskedLMHead:
-        """The masked language modelling head.
+        """`build_head`, for the masked language modelling head.
 
         Raises:
-            IncompatibleWeights: The checkpoint has none, or one of another shape.
-            UnsupportedConfig: Its output matrix is not tied to the token embedding.
+            InvalidInput: The family has none.
         """
-        if self.settings.get("tie_word_embeddings") is False:
-            raise UnsupportedConfig("config.json sets tie_word_embeddings to False, which is not built; only True is.")
-        with torch.device("meta"):
-            head = MaskedLMHead(self.config, self.family.masked_lm_kind)
-        weights = read_weights(self.family.masked_lm.rows, self.config, self.tensors)
-        return self._fill(head, {name.removeprefix("head."): value for name, value in weights.items()})
+        head = self.build_head("masked_lm")
+        if not isinstance(head, MaskedLMHead):
+            raise InvalidInput(f"the masked_lm head of {self.family.title} models gives no vocabulary logits.")
+        return head
+
+    def new_score_head(self, name: str, labels: int = 1) -> ScoreHead:
+        """A head to train: what pre-training left of it (a pooler, in some families), the rest drawn.
+
+        Args:
+            name: Which head of the family.
+            labels: How many labels it tells apart, for a head that gives a score for each.
+
+        Raises:
+            InvalidInput: The family has no such head, or it is one that gives vocabulary logits.
+            UnsupportedConfig: A setting asks for a head that is not built.
+        """
+        head = _scoring(name, new_head(self.config, self.family.head(name, self.settings).kind, labels))
+        stored = self._head_weights(name)
+        with torch.no_grad():
+            for key, parameter in head.named_parameters():
+                if key in stored and stored[key].shape == parameter.shape:
+                    parameter.copy_(stored[key])
+        return head
+
+    def score_count(self, name: str) -> int | None:
+        """Scores that a trained head gives, or None where this checkpoint has no such head.
+
+        Raises:
+            InvalidInput: The family has no such head.
+        """
+        output = self._head_weights(name).get("output.weight")
+        return None if output is None else output.shape[0]
+
+    def _has_head(self, name: HeadName) -> bool:
+        try:
+            rows = expand(self.family.head(name, self.settings).rows, self.config)
+        except UnsupportedConfig:
+            # Said when that head is asked for; the others are there all the same.
+            return False
+        free = self._free_tensors(name)
+        return all(part in free for mapped in rows if mapped.ours for part in mapped.theirs)
+
+    def _head_weights(self, name: str) -> dict[str, Tensor]:
+        rows = self.family.head(name, self.settings).rows
+        weights = read_weights(rows, self.config, self._free_tensors(name))
+        return {key.removeprefix("head."): value for key, value in weights.items()}
+
+    def _free_tensors(self, name: str) -> Mapping[str, Tensor]:
+        """The tensors that may be this head's: all but those of other heads that ``config.json`` names."""
+        named = self.family.architecture_heads(self.settings)
+        if name in named:
+            return self.tensors
+        taken = {own for other in named for own in self._own_names(other)}
+        return {key: value for key, value in self.tensors.items() if key not in taken}
+
+    def _own_names(self, name: str) -> set[str]:
+        """Names of a head's tensors, without those of the encoder (a pooler) that several heads read."""
+        names = known_names(self.family.head(name, self.settings).rows, self.config)
+        return {known for known in names if not known.startswith(self.family.prefix)}
 
     def _encoder_weights(self, *, poolers: bool = False) -> dict[str, Tensor]:
         weights = read_weights(self.family.rows, self.config, self.tensors, self.family.prefix)
         return {name: value for name, value in weights.items() if name.startswith("pooler.") is poolers}
-
-    def _sequence_weights(self) -> dict[str, Tensor]:
-        weights = read_weights(self.family.sequence.rows, self.config, self.tensors)
-        return {name.removeprefix("head."): value for name, value in weights.items()}
 
     def _fill(self, module: M, weights: Mapping[str, Tensor]) -> M:
         """Give a module without memory its weights, all of them and in the right shapes."""
@@ -178,6 +240,12 @@ def open_checkpoint(
     verify_checksums(located.folder, _checksums(extras))
     tensors = family.canonical(read_tensors(located.folder, allow_pickle=allow_pickle))
     return Checkpoint(located.folder, located.name, located.revision, settings, family, config, tensors, extras)
+
+
+def _scoring(name: str, head: Head) -> ScoreHead:
+    if not isinstance(head, ScoreHead):
+        raise InvalidInput(f"a {name} head gives a logit for each entry of the vocabulary, not scores.")
+    return head
 
 
 def fingerprint(folder: Path) -> str:

@@ -1,18 +1,27 @@
 """What stands on top of an encoder and turns hidden states into answers.
 
-Shapes: B sequences, M selected rows, H hidden, E embedding width, V vocabulary, C classes.
+A head is put together from three choices, each a sum type: which hidden states it reads, what it does to them, and what
+comes out. A `MaskedLMHead` gives a logit for each entry of the vocabulary, a `ScoreHead` a few scores for each row.
+
+Shapes: B sequences, T packed tokens, M rows that a head reads, H hidden, E embedding width, V vocabulary, C scores.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from bothways.encoder.config import Activation, EncoderConfig
 from bothways.encoder.dropout import Dropout
-from bothways.encoder.encoder import initialize
+from bothways.encoder.encoder import Encoder, initialize
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.linear import Linear
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, Rows, SelectedRows
+from bothways.packing import Packed
+
+# A dropout rate: one of the encoder's, or a number.
+Rate = Literal["head", "hidden"] | float
 
 
 class Pooler(nn.Module):
@@ -28,61 +37,235 @@ class Pooler(nn.Module):
         return torch.tanh(self.dense(first_BH))
 
 
+# Which hidden states a head reads.
+
+
 @dataclass(frozen=True, slots=True)
-class MaskedLMHeadKind:
-    """How a family turns hidden states into vocabulary logits.
+class FirstToken:
+    """That of each sequence's first token."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastToken:
+    """That of each sequence's last token, padding not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeanOfTokens:
+    """The mean of all tokens of each sequence, special ones included."""
+
+
+@dataclass(frozen=True, slots=True)
+class EachToken:
+    """Those of all tokens, each by itself."""
+
+
+Read = FirstToken | LastToken | MeanOfTokens | EachToken
+
+
+# What a head does to them first.
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorm:
+    """A layer norm with the encoder's epsilon."""
+
+    bias: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Dropout, linear map, activation, norm.
 
     Attributes:
-        activation: Between the dense layer and the norm; None for the feed-forward's own.
+        activation: Behind the linear map; None for the feed-forward's own.
+        norm: Behind the activation, where there is one.
+        bias: Whether the linear map has one.
+        dropout: Before the linear map.
     """
 
     activation: Activation | None = None
+    norm: HeadNorm | None = None
+    bias: bool = True
+    dropout: Rate = 0.0
+
+
+# What comes out.
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A score for each label that the checkpoint names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Two scores: whether the second text belongs behind the first, or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """One score: whether the token was replaced by another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Two scores: whether an answer starts at the token, and whether it ends there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One score, to be compared with those of the other choices of a question."""
+
+
+Scores = Labels | Relation | Replaced | Span | Choice
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLMHeadKind:
+    """How a family turns hidden states into vocabulary logits; the output matrix is the token table.
+
+    Attributes:
+        transform: To the width of the token table; None where the hidden states meet it as they are.
+    """
+
+    transform: Transform | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreHeadKind:
+    """How a family turns hidden states into a few scores.
+
+    Attributes:
+        read: Which hidden states.
+        transform: What it does to them first. In many families its linear map is stored as the pooler's.
+        scores: What comes out.
+        dropout: Before the last linear map.
+    """
+
+    read: Read
+    transform: Transform | None
+    scores: Scores
+    dropout: Rate = "head"
+
+
+HeadKind = MaskedLMHeadKind | ScoreHeadKind
+
+
+class TransformLayer(nn.Module):
+    """A `Transform` with its weights."""
+
+    def __init__(self, config: EncoderConfig, kind: Transform, width: int) -> None:
+        super().__init__()
+        self.dropout = Dropout(_rate(config, kind.dropout))
+        self.dense = Linear(config.hidden, width, bias=kind.bias)
+        self.activation = ACTIVATIONS[kind.activation or config.feed_forward.activation]
+        norm = kind.norm and nn.LayerNorm(width, eps=config.norm.eps, bias=kind.norm.bias)
+        self.norm = norm or nn.Identity()
+
+    def forward(self, hidden_MH: Tensor) -> Tensor:
+        """(M, H) to (M, H), or to (M, E) before the token table."""
+        transformed: Tensor = self.norm(self.activation(self.dense(self.dropout(hidden_MH))))
+        return transformed
 
 
 class MaskedLMHead(nn.Module):
-    """Dense, activation, norm, and the tied token embedding as output matrix with a bias of its own."""
+    """A transform, and the tied token table as output matrix with a bias of its own."""
 
     def __init__(self, config: EncoderConfig, kind: MaskedLMHeadKind) -> None:
         super().__init__()
-        self.dense = Linear(config.hidden, config.embedding.width)
-        self.norm = nn.LayerNorm(config.embedding.width, eps=config.norm.eps)
+        self.kind = kind
+        self.transform = _transform(config, kind.transform, config.embedding.width)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
-        self.activation = ACTIVATIONS[kind.activation or config.feed_forward.activation]
         initialize(self, config.initializer_range)
 
     def forward(self, hidden_MH: Tensor, tokens_VE: Tensor) -> Tensor:
         """Logits (M, V) of the selected rows, given the encoder's token table (V, E)."""
-        transformed_ME = self.norm(self.activation(self.dense(hidden_MH)))
-        return nn.functional.linear(transformed_ME, tokens_VE, self.bias)
+        return nn.functional.linear(self.transform(hidden_MH), tokens_VE, self.bias)
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceHeadKind:
-    """How a family turns the first token's hidden state into class logits.
+class ScoreHead(nn.Module):
+    """A transform, dropout, and a linear map to scores.
 
-    Attributes:
-        activation: Behind the dense layer.
-        dropout_first: Whether dropout also stands before the dense layer.
+    Args:
+        config: The encoder's.
+        kind: What it computes.
+        labels: Number of labels, for a head that gives a score for each.
     """
 
-    activation: Activation
-    dropout_first: bool
-
-
-class SequenceHead(nn.Module):
-    """Dense, activation, dropout, linear on the first token. In BERT and ALBERT the dense layer is the pooler's."""
-
-    def __init__(self, config: EncoderConfig, kind: SequenceHeadKind, classes: int) -> None:
+    def __init__(self, config: EncoderConfig, kind: ScoreHeadKind, labels: int = 1) -> None:
         super().__init__()
-        self.dropout_first = Dropout(config.dropout.head if kind.dropout_first else 0.0)
-        self.dense = Linear(config.hidden, config.hidden)
-        self.activation = ACTIVATIONS[kind.activation]
-        self.dropout = Dropout(config.dropout.head)
-        self.output = Linear(config.hidden, classes)
+        self.kind = kind
+        self.transform = _transform(config, kind.transform, config.hidden)
+        self.dropout = Dropout(_rate(config, kind.dropout))
+        self.output = Linear(config.hidden, score_count(kind.scores, labels))
         initialize(self, config.initializer_range)
 
-    def forward(self, first_BH: Tensor) -> Tensor:
-        """Logits (B, C) of the first tokens' last hidden states."""
-        transformed_BH = self.activation(self.dense(self.dropout_first(first_BH)))
-        logits_BC: Tensor = self.output(self.dropout(transformed_BH))
-        return logits_BC
+    def forward(self, hidden_MH: Tensor) -> Tensor:
+        """Scores (M, C) of the rows that `read_rows` gives."""
+        scores_MC: Tensor = self.output(self.dropout(self.transform(hidden_MH)))
+        return scores_MC
+
+
+Head = MaskedLMHead | ScoreHead
+
+
+def new_head(config: EncoderConfig, kind: HeadKind, labels: int = 1) -> Head:
+    """A head of this kind with weights drawn as the encoder's are."""
+    match kind:
+        case MaskedLMHeadKind():
+            return MaskedLMHead(config, kind)
+        case ScoreHeadKind():
+            return ScoreHead(config, kind, labels)
+
+
+def score_count(scores: Scores, labels: int) -> int:
+    """How many scores come out, C."""
+    match scores:
+        case Labels():
+            return labels
+        case Relation() | Span():
+            return 2
+        case Replaced() | Choice():
+            return 1
+
+
+def read_rows(read: Read, encoder: Encoder, packed: Packed, *, backend: str | None = None) -> Tensor:
+    """The last hidden states that a head reads; the encoder computes no others to the end.
+
+    Returns:
+        (B, H), or (T, H) for a head that reads each token.
+    """
+    hidden_MH: Tensor = encoder(packed, rows=_rows(read, packed), backend=backend)
+    return _means(hidden_MH, packed) if isinstance(read, MeanOfTokens) else hidden_MH
+
+
+def _transform(config: EncoderConfig, kind: Transform | None, width: int) -> nn.Module:
+    return nn.Identity() if kind is None else TransformLayer(config, kind, width)
+
+
+def _rows(read: Read, packed: Packed) -> Rows:
+    match read:
+        case FirstToken():
+            return FIRST_TOKENS
+        case LastToken():
+            return SelectedRows(packed.cu_seqlens[1:].long() - 1)
+        case MeanOfTokens() | EachToken():
+            return ALL_ROWS
+
+
+def _means(hidden_TH: Tensor, packed: Packed) -> Tensor:
+    lengths_B = packed.cu_seqlens.diff().long()
+    sequence_T = torch.repeat_interleave(lengths_B, output_size=len(hidden_TH))
+    sums_BH = hidden_TH.new_zeros((len(lengths_B), hidden_TH.shape[1])).index_add(0, sequence_T, hidden_TH)
+    return sums_BH / lengths_B[:, None]
+
+
+def _rate(config: EncoderConfig, rate: Rate) -> float:
+    match rate:
+        case "head":
+            return config.dropout.head
+        case "hidden":
+            return config.dropout.hidden
+        case _:
+            return rate

@@ -5,8 +5,9 @@ from bothways.families.albert import ALBERT
 from bothways.families.bert import BERT
 from bothways.families.distilbert import DISTILBERT
 from bothways.families.electra import ELECTRA
-from bothways.families.family import Family, HeadRows, Published
+from bothways.families.family import Family, Published
 from bothways.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from bothways.families.stored_heads import HeadName, StoredHead
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ELECTRA, ALBERT)
@@ -27,4 +28,4 @@ def family_of(model_type: object) -> Family:
     return FAMILIES[model_type]
 
 
-__all__ = ["FAMILIES", "Family", "HeadRows", "Published", "family_of"]
+__all__ = ["FAMILIES", "Family", "HeadName", "Published", "StoredHead", "family_of"]

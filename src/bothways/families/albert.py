@@ -1,9 +1,10 @@
 """ALBERT (Lan et al. 2019, arXiv:1909.11942): one layer's weights used over and over, and a narrow embedding."""
 
-from bothways.encoder.heads import MaskedLMHeadKind, SequenceHeadKind
+from bothways.encoder.heads import Choice, Labels
 from bothways.families.config_keys import ConfigKeys
-from bothways.families.family import Family, HeadRows, Published
-from bothways.families.rows import BERT_EMBEDDING
+from bothways.families.family import Family, Published
+from bothways.families.rows import BERT_EMBEDDING, MASKED_LM, SPAN, TOKEN, pooled
+from bothways.families.stored_heads import StoredHead
 from bothways.families.weight_map import Fused, Ignored, Row
 from bothways.text import recipes
 
@@ -29,6 +30,8 @@ LARGE = BASE | {
 }
 XLARGE = LARGE | {"hidden_size": 2048, "intermediate_size": 8192}
 XXLARGE = BASE | {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
+
+POOLER = "albert.pooler.{wb}"
 
 ALBERT = Family(
     model_type="albert",
@@ -69,23 +72,31 @@ ALBERT = Family(
         Row("pooler.{wb}", "pooler.dense.{wb}"),
     ),
     base_architecture="AlbertModel",
-    masked_lm=HeadRows(
-        "AlbertForMaskedLM",
-        (
-            Row("predictions.dense.{wb}", "head.dense.{wb}"),
-            Row("predictions.LayerNorm.{wb}", "head.norm.{wb}"),
-            Row("predictions.bias", "head.bias"),
-            Ignored("predictions.decoder.{wb}"),
-            # The sentence-order head of the published checkpoints.
-            Ignored("sop_classifier.classifier.{wb}"),
+    heads={
+        "masked_lm": StoredHead(
+            MASKED_LM,
+            (
+                Row("predictions.dense.{wb}", "head.transform.dense.{wb}"),
+                Row("predictions.LayerNorm.{wb}", "head.transform.norm.{wb}"),
+                Row("predictions.bias", "head.bias"),
+                Ignored("predictions.decoder.{wb}"),
+            ),
         ),
-    ),
-    masked_lm_kind=MaskedLMHeadKind(),
-    sequence=HeadRows(
-        "AlbertForSequenceClassification",
-        (Row("albert.pooler.{wb}", "head.dense.{wb}"), Row("classifier.{wb}", "head.output.{wb}")),
-    ),
-    sequence_kind=SequenceHeadKind("tanh", dropout_first=False),
+        # Its two classes are counted like labels.
+        "sentence_order": pooled(Labels(), POOLER, "sop_classifier.classifier.{wb}"),
+        "sequence": pooled(Labels(), POOLER),
+        "token": TOKEN,
+        "span": SPAN,
+        "multiple_choice": pooled(Choice(), POOLER),
+    },
+    architectures={
+        "AlbertForPreTraining": ("masked_lm", "sentence_order"),
+        "AlbertForMaskedLM": ("masked_lm",),
+        "AlbertForSequenceClassification": ("sequence",),
+        "AlbertForTokenClassification": ("token",),
+        "AlbertForQuestionAnswering": ("span",),
+        "AlbertForMultipleChoice": ("multiple_choice",),
+    },
     pooler_training="sentence order prediction",
     tokenizer=recipes.ALBERT,
     published=(

@@ -1,9 +1,10 @@
 """BERT (Devlin et al. 2018, arXiv:1810.04805)."""
 
-from bothways.encoder.heads import MaskedLMHeadKind, SequenceHeadKind
+from bothways.encoder.heads import Choice, Labels, Relation
 from bothways.families.config_keys import ConfigKeys
-from bothways.families.family import Family, HeadRows, Published
-from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, BERT_POOLER
+from bothways.families.family import Family, Published
+from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, BERT_POOLER, MASKED_LM, SPAN, TOKEN, pooled
+from bothways.families.stored_heads import StoredHead
 from bothways.families.weight_map import Ignored, Row
 from bothways.text import recipes
 
@@ -24,6 +25,8 @@ LARGE = BASE | {
 }
 MINILM = BASE | {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 
+POOLER = "bert.pooler.dense.{wb}"
+
 BERT = Family(
     model_type="bert",
     title="BERT",
@@ -32,22 +35,31 @@ BERT = Family(
     prefix="bert.",
     rows=(*BERT_EMBEDDING, *BERT_LAYERS, *BERT_POOLER),
     base_architecture="BertModel",
-    masked_lm=HeadRows(
-        "BertForMaskedLM",
-        (
-            Row("cls.predictions.transform.dense.{wb}", "head.dense.{wb}"),
-            Row("cls.predictions.transform.LayerNorm.{wb}", "head.norm.{wb}"),
-            Row("cls.predictions.bias", "head.bias"),
-            Ignored("cls.predictions.decoder.{wb}"),
-            Ignored("cls.seq_relationship.{wb}"),
+    heads={
+        "masked_lm": StoredHead(
+            MASKED_LM,
+            (
+                Row("cls.predictions.transform.dense.{wb}", "head.transform.dense.{wb}"),
+                Row("cls.predictions.transform.LayerNorm.{wb}", "head.transform.norm.{wb}"),
+                Row("cls.predictions.bias", "head.bias"),
+                Ignored("cls.predictions.decoder.{wb}"),
+            ),
         ),
-    ),
-    masked_lm_kind=MaskedLMHeadKind(),
-    sequence=HeadRows(
-        "BertForSequenceClassification",
-        (Row("bert.pooler.dense.{wb}", "head.dense.{wb}"), Row("classifier.{wb}", "head.output.{wb}")),
-    ),
-    sequence_kind=SequenceHeadKind("tanh", dropout_first=False),
+        "next_sentence": pooled(Relation(), POOLER, "cls.seq_relationship.{wb}", dropout=0.0),
+        "sequence": pooled(Labels(), POOLER),
+        "token": TOKEN,
+        "span": SPAN,
+        "multiple_choice": pooled(Choice(), POOLER),
+    },
+    architectures={
+        "BertForPreTraining": ("masked_lm", "next_sentence"),
+        "BertForMaskedLM": ("masked_lm",),
+        "BertForNextSentencePrediction": ("next_sentence",),
+        "BertForSequenceClassification": ("sequence",),
+        "BertForTokenClassification": ("token",),
+        "BertForQuestionAnswering": ("span",),
+        "BertForMultipleChoice": ("multiple_choice",),
+    },
     pooler_training="next sentence prediction",
     tokenizer=recipes.BERT,
     published=(

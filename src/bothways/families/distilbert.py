@@ -1,8 +1,12 @@
 """DistilBERT (Sanh et al. 2019, arXiv:1910.01108)."""
 
-from bothways.encoder.heads import MaskedLMHeadKind, SequenceHeadKind
+from dataclasses import replace
+
+from bothways.encoder.heads import Choice, EachToken, FirstToken, Labels, ScoreHeadKind, Scores, Transform
 from bothways.families.config_keys import ConfigKeys
-from bothways.families.family import Family, HeadRows, Published
+from bothways.families.family import Family, Published
+from bothways.families.rows import MASKED_LM, SPAN, TOKEN
+from bothways.families.stored_heads import DropoutSetting, StoredHead
 from bothways.families.weight_map import Fused, Ignored, Row
 from bothways.text import recipes
 
@@ -14,6 +18,12 @@ BASE = {
     "hidden_dim": 3072,
     "max_position_embeddings": 512,
 }
+
+
+def _transformed(scores: Scores) -> StoredHead:
+    rows = (Row("pre_classifier.{wb}", "head.transform.dense.{wb}"), Row("classifier.{wb}", "head.output.{wb}"))
+    return StoredHead(ScoreHeadKind(FirstToken(), Transform("relu"), scores), rows)
+
 
 DISTILBERT = Family(
     model_type="distilbert",
@@ -54,21 +64,28 @@ DISTILBERT = Family(
         Row("transformer.layer.{i}.output_layer_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
     ),
     base_architecture="DistilBertModel",
-    masked_lm=HeadRows(
-        "DistilBertForMaskedLM",
-        (
-            Row("vocab_transform.{wb}", "head.dense.{wb}"),
-            Row("vocab_layer_norm.{wb}", "head.norm.{wb}"),
-            Row("vocab_projector.bias", "head.bias"),
-            Ignored("vocab_projector.weight"),
+    heads={
+        "masked_lm": StoredHead(
+            MASKED_LM,
+            (
+                Row("vocab_transform.{wb}", "head.transform.dense.{wb}"),
+                Row("vocab_layer_norm.{wb}", "head.transform.norm.{wb}"),
+                Row("vocab_projector.bias", "head.bias"),
+                Ignored("vocab_projector.weight"),
+            ),
         ),
-    ),
-    masked_lm_kind=MaskedLMHeadKind(),
-    sequence=HeadRows(
-        "DistilBertForSequenceClassification",
-        (Row("pre_classifier.{wb}", "head.dense.{wb}"), Row("classifier.{wb}", "head.output.{wb}")),
-    ),
-    sequence_kind=SequenceHeadKind("relu", dropout_first=False),
+        "sequence": _transformed(Labels()),
+        "token": replace(TOKEN, kind=ScoreHeadKind(EachToken(), None, Labels(), dropout="hidden")),
+        "span": replace(SPAN, dropout=DropoutSetting("qa_dropout", 0.1)),
+        "multiple_choice": _transformed(Choice()),
+    },
+    architectures={
+        "DistilBertForMaskedLM": ("masked_lm",),
+        "DistilBertForSequenceClassification": ("sequence",),
+        "DistilBertForTokenClassification": ("token",),
+        "DistilBertForQuestionAnswering": ("span",),
+        "DistilBertForMultipleChoice": ("multiple_choice",),
+    },
     pooler_training=None,
     tokenizer=recipes.BERT,
     published=(

@@ -1,10 +1,11 @@
 """ELECTRA (Clark et al. 2020, arXiv:2003.10555): the discriminator, and the generator with its masked-LM head."""
 
-from bothways.encoder.heads import MaskedLMHeadKind, SequenceHeadKind
+from bothways.encoder.heads import Choice, EachToken, FirstToken, Labels, Replaced, ScoreHeadKind, Transform
 from bothways.families.bert import BASE, LARGE
 from bothways.families.config_keys import ConfigKeys
-from bothways.families.family import Family, HeadRows, Published
-from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS
+from bothways.families.family import Family, Published
+from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, MASKED_LM_GELU, OUTPUT, SPAN, TOKEN
+from bothways.families.stored_heads import DropoutSetting, StoredHead
 from bothways.families.weight_map import Ignored, Row
 from bothways.text import recipes
 
@@ -23,24 +24,51 @@ ELECTRA = Family(
     prefix="electra.",
     rows=(*BERT_EMBEDDING, Row("embeddings_project.{wb}", "embedding.projection.{wb}"), *BERT_LAYERS),
     base_architecture="ElectraModel",
-    masked_lm=HeadRows(
-        "ElectraForMaskedLM",
-        (
-            Row("generator_predictions.dense.{wb}", "head.dense.{wb}"),
-            Row("generator_predictions.LayerNorm.{wb}", "head.norm.{wb}"),
-            Row("generator_lm_head.bias", "head.bias"),
-            Ignored("generator_lm_head.weight"),
-            # The replaced-token head of the published discriminators.
-            Ignored("discriminator_predictions.dense.{wb}"),
-            Ignored("discriminator_predictions.dense_prediction.{wb}"),
+    heads={
+        "masked_lm": StoredHead(
+            MASKED_LM_GELU,
+            (
+                Row("generator_predictions.dense.{wb}", "head.transform.dense.{wb}"),
+                Row("generator_predictions.LayerNorm.{wb}", "head.transform.norm.{wb}"),
+                Row("generator_lm_head.bias", "head.bias"),
+                Ignored("generator_lm_head.weight"),
+            ),
         ),
-    ),
-    masked_lm_kind=MaskedLMHeadKind("gelu"),
-    sequence=HeadRows(
-        "ElectraForSequenceClassification",
-        (Row("classifier.dense.{wb}", "head.dense.{wb}"), Row("classifier.out_proj.{wb}", "head.output.{wb}")),
-    ),
-    sequence_kind=SequenceHeadKind("gelu", dropout_first=True),
+        "replaced_token": StoredHead(
+            ScoreHeadKind(EachToken(), Transform(), Replaced(), dropout=0.0),
+            (
+                Row("discriminator_predictions.dense.{wb}", "head.transform.dense.{wb}"),
+                Row("discriminator_predictions.dense_prediction.{wb}", "head.output.{wb}"),
+            ),
+        ),
+        "sequence": StoredHead(
+            ScoreHeadKind(FirstToken(), Transform("gelu", dropout="head"), Labels()),
+            (
+                Row("classifier.dense.{wb}", "head.transform.dense.{wb}"),
+                Row("classifier.out_proj.{wb}", "head.output.{wb}"),
+            ),
+        ),
+        "token": TOKEN,
+        "span": SPAN,
+        "multiple_choice": StoredHead(
+            ScoreHeadKind(FirstToken(), Transform("gelu"), Choice()),
+            (Row("sequence_summary.summary.{wb}", "head.transform.dense.{wb}"), *OUTPUT),
+            dropout=DropoutSetting("summary_last_dropout", 0.1),
+            needs={
+                "summary_type": ("first",),
+                "summary_use_proj": (True,),
+                "summary_activation": ("gelu",),
+            },
+        ),
+    },
+    architectures={
+        "ElectraForPreTraining": ("replaced_token",),
+        "ElectraForMaskedLM": ("masked_lm",),
+        "ElectraForSequenceClassification": ("sequence",),
+        "ElectraForTokenClassification": ("token",),
+        "ElectraForQuestionAnswering": ("span",),
+        "ElectraForMultipleChoice": ("multiple_choice",),
+    },
     pooler_training=None,
     tokenizer=recipes.BERT,
     published=(

@@ -1,13 +1,14 @@
 """What a family of published models is: data."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from bothways.encoder.config import EncoderConfig
-from bothways.encoder.heads import MaskedLMHeadKind, SequenceHeadKind
+from bothways.errors import InvalidInput
 from bothways.families.config_keys import ConfigKeys, Settings, read_config
+from bothways.families.stored_heads import HEAD_NAMES, FamilyHead, HeadName, StoredHead, resolved
 from bothways.families.weight_map import WeightRow
 from bothways.text.recipes import Recipe
 
@@ -28,19 +29,6 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadRows:
-    """One head as the family stores it.
-
-    Attributes:
-        architecture: What ``config.json`` calls a model with this head.
-        rows: Weight rows of the head; names are whole, with the prefix where the family writes one.
-    """
-
-    architecture: str
-    rows: tuple[WeightRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Family:
     """A region in the space of encoders, and how its models lie on disk.
 
@@ -52,10 +40,8 @@ class Family:
         prefix: Before the encoder's tensor names in a model with a head.
         rows: Weight rows of the encoder and its pooler, without the prefix.
         base_architecture: What ``config.json`` calls the bare encoder.
-        masked_lm: The masked language modelling head as stored.
-        masked_lm_kind: And as computed.
-        sequence: The sequence classification head as stored.
-        sequence_kind: And as computed.
+        heads: Its heads.
+        architectures: What ``config.json`` calls a model with heads, and which ones it has.
         pooler_training: What trained the pooler, or None when nothing did, so that its output means nothing.
         tokenizer: How to build its tokenizer where there is no ``tokenizer.json``.
         published: Its sizes.
@@ -68,10 +54,8 @@ class Family:
     prefix: str
     rows: tuple[WeightRow, ...]
     base_architecture: str
-    masked_lm: HeadRows
-    masked_lm_kind: MaskedLMHeadKind
-    sequence: HeadRows
-    sequence_kind: SequenceHeadKind
+    heads: Mapping[HeadName, FamilyHead]
+    architectures: Mapping[str, tuple[HeadName, ...]]
     pooler_training: str | None
     tokenizer: Recipe
     published: tuple[Published, ...]
@@ -84,6 +68,51 @@ class Family:
             CorruptCheckpoint: A setting is missing or has the wrong type.
         """
         return read_config(self.keys, settings)
+
+    def head(self, name: str, settings: Settings) -> StoredHead:
+        """One of the family's heads, as a ``config.json`` describes it.
+
+        Raises:
+            InvalidInput: The family has no such head; the message lists those that it has.
+            UnsupportedConfig: A setting asks for a head that is not built.
+            CorruptCheckpoint: A setting has the wrong type.
+        """
+        return resolved(self.heads[self.head_name(name)], settings)
+
+    def head_name(self, name: str) -> HeadName:
+        """The same name, known to be that of one of the family's heads.
+
+        Raises:
+            InvalidInput: The family has no such head; the message lists those that it has.
+        """
+        found = next((known for known in HEAD_NAMES if known == name and known in self.heads), None)
+        if found is None:
+            raise InvalidInput(
+                f"a {self.title} model can have one of the heads {', '.join(self.heads)}, but {name!r} was asked for."
+            )
+        return found
+
+    def architecture(self, heads: Collection[HeadName]) -> str:
+        """What ``config.json`` calls a model with these heads.
+
+        Raises:
+            InvalidInput: There is no architecture with these heads and no others; the message lists those there are.
+        """
+        if not heads:
+            return self.base_architecture
+        found = next((name for name, held in self.architectures.items() if set(held) == set(heads)), None)
+        if found is None:
+            known = ", ".join(" with ".join(held) for held in self.architectures.values())
+            raise InvalidInput(
+                f"a {self.title} model is stored with the heads {known}, but not with {' and '.join(heads)} alone."
+            )
+        return found
+
+    def architecture_heads(self, settings: Settings) -> tuple[HeadName, ...]:
+        """The heads that a ``config.json`` says its model has, as far as its architecture is a known one."""
+        named = settings.get("architectures")
+        first = named[0] if isinstance(named, list) and named else None
+        return self.architectures.get(first, ()) if isinstance(first, str) else ()
 
     def canonical(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Tensors with the prefix before every encoder name, and with old spellings of the norms made new."""

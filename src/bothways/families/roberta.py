@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from bothways.encoder.heads import MaskedLMHeadKind, SequenceHeadKind
+from bothways.encoder.heads import Choice, FirstToken, Labels, ScoreHeadKind, Transform
 from bothways.families.bert import BASE, LARGE
 from bothways.families.config_keys import ConfigKeys
-from bothways.families.family import Family, HeadRows, Published
-from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, BERT_POOLER
+from bothways.families.family import Family, Published
+from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, BERT_POOLER, MASKED_LM_GELU, SPAN, TOKEN, pooled
+from bothways.families.stored_heads import StoredHead
 from bothways.families.weight_map import Ignored, Row
 from bothways.text import recipes
 
@@ -26,21 +27,35 @@ ROBERTA = Family(
     prefix="roberta.",
     rows=(*BERT_EMBEDDING, *BERT_LAYERS, *BERT_POOLER),
     base_architecture="RobertaModel",
-    masked_lm=HeadRows(
-        "RobertaForMaskedLM",
-        (
-            Row("lm_head.dense.{wb}", "head.dense.{wb}"),
-            Row("lm_head.layer_norm.{wb}", "head.norm.{wb}"),
-            Row("lm_head.bias", "head.bias"),
-            Ignored("lm_head.decoder.{wb}"),
+    heads={
+        "masked_lm": StoredHead(
+            MASKED_LM_GELU,
+            (
+                Row("lm_head.dense.{wb}", "head.transform.dense.{wb}"),
+                Row("lm_head.layer_norm.{wb}", "head.transform.norm.{wb}"),
+                Row("lm_head.bias", "head.bias"),
+                Ignored("lm_head.decoder.{wb}"),
+            ),
         ),
-    ),
-    masked_lm_kind=MaskedLMHeadKind("gelu"),
-    sequence=HeadRows(
-        "RobertaForSequenceClassification",
-        (Row("classifier.dense.{wb}", "head.dense.{wb}"), Row("classifier.out_proj.{wb}", "head.output.{wb}")),
-    ),
-    sequence_kind=SequenceHeadKind("tanh", dropout_first=True),
+        "sequence": StoredHead(
+            ScoreHeadKind(FirstToken(), Transform("tanh", dropout="head"), Labels()),
+            (
+                Row("classifier.dense.{wb}", "head.transform.dense.{wb}"),
+                Row("classifier.out_proj.{wb}", "head.output.{wb}"),
+            ),
+        ),
+        "token": TOKEN,
+        "span": SPAN,
+        # On the pooler, which pre-training leaves untrained.
+        "multiple_choice": pooled(Choice(), "roberta.pooler.dense.{wb}", dropout="hidden"),
+    },
+    architectures={
+        "RobertaForMaskedLM": ("masked_lm",),
+        "RobertaForSequenceClassification": ("sequence",),
+        "RobertaForTokenClassification": ("token",),
+        "RobertaForQuestionAnswering": ("span",),
+        "RobertaForMultipleChoice": ("multiple_choice",),
+    },
     pooler_training=None,
     tokenizer=recipes.ROBERTA,
     published=(
@@ -55,8 +70,7 @@ XLM_ROBERTA = replace(
     title="XLM-R",
     paper="Conneau et al. 2019, arXiv:1911.02116",
     base_architecture="XLMRobertaModel",
-    masked_lm=replace(ROBERTA.masked_lm, architecture="XLMRobertaForMaskedLM"),
-    sequence=replace(ROBERTA.sequence, architecture="XLMRobertaForSequenceClassification"),
+    architectures={name.replace("Roberta", "XLMRoberta"): heads for name, heads in ROBERTA.architectures.items()},
     tokenizer=recipes.XLM_ROBERTA,
     published=(
         Published("FacebookAI/xlm-roberta-base", 2019, BASE | SHAPE | {"vocab_size": 250002}),
@@ -70,8 +84,7 @@ CAMEMBERT = replace(
     title="CamemBERT",
     paper="Martin et al. 2019, arXiv:1911.03894",
     base_architecture="CamembertModel",
-    masked_lm=replace(ROBERTA.masked_lm, architecture="CamembertForMaskedLM"),
-    sequence=replace(ROBERTA.sequence, architecture="CamembertForSequenceClassification"),
+    architectures={name.replace("Roberta", "Camembert"): heads for name, heads in ROBERTA.architectures.items()},
     tokenizer=recipes.CAMEMBERT,
     published=(Published("almanach/camembert-base", 2019, BASE | SHAPE | {"vocab_size": 32005}),),
 )

@@ -1,5 +1,18 @@
-"""Weight rows that several families share."""
+"""Weight rows and heads that several families share."""
 
+from bothways.encoder.heads import (
+    EachToken,
+    FirstToken,
+    HeadNorm,
+    Labels,
+    MaskedLMHeadKind,
+    Rate,
+    ScoreHeadKind,
+    Scores,
+    Span,
+    Transform,
+)
+from bothways.families.stored_heads import StoredHead
 from bothways.families.weight_map import Fused, Ignored, Row, WeightRow
 
 # BERT's layout, which RoBERTa and ELECTRA kept.
@@ -29,3 +42,21 @@ BERT_LAYERS: tuple[WeightRow, ...] = (
 )
 
 BERT_POOLER: tuple[WeightRow, ...] = (Row("pooler.dense.{wb}", "pooler.dense.{wb}"),)
+
+
+# Heads.
+
+OUTPUT: tuple[WeightRow, ...] = (Row("classifier.{wb}", "head.output.{wb}"),)
+
+# A linear map and an activation of the feed-forward's kind or a named one, then a norm, before the tied token table.
+MASKED_LM = MaskedLMHeadKind(Transform(norm=HeadNorm()))
+MASKED_LM_GELU = MaskedLMHeadKind(Transform("gelu", norm=HeadNorm()))
+
+TOKEN = StoredHead(ScoreHeadKind(EachToken(), None, Labels()), OUTPUT)
+SPAN = StoredHead(ScoreHeadKind(EachToken(), None, Span(), dropout=0.0), (Row("qa_outputs.{wb}", "head.output.{wb}"),))
+
+
+def pooled(scores: Scores, pooler: str, output: str = "classifier.{wb}", *, dropout: Rate = "head") -> StoredHead:
+    """A head on BERT's pooler, whose linear map is stored under the name ``pooler``."""
+    kind = ScoreHeadKind(FirstToken(), Transform("tanh"), scores, dropout=dropout)
+    return StoredHead(kind, (Row(pooler, "head.transform.dense.{wb}"), Row(output, "head.output.{wb}")))

@@ -15,8 +15,9 @@ from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint,
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import WindowStore
-from bothways.encoder import SequenceHead
+from bothways.encoder import ScoreHead
 from bothways.errors import BothwaysError, InvalidInput, NotCalibrated, NotFitted, TrainingDiverged
+from bothways.families import HeadName
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.storage import new_folder
@@ -35,6 +36,7 @@ from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
 
 TASK = "classification"
+HEAD: HeadName = "sequence"
 
 # Texts tokenised at a time, so that only the compact form of all of them is in memory.
 BLOCK = 1024
@@ -102,11 +104,11 @@ class TextClassifier:
         length = max_length or stored_length(extras, limit) or limit
         overflow = check_overflow(on_overflow or stored_overflow(extras) or "window")
         classifier = cls(checkpoint, model, length, overflow)
-        classes = checkpoint.sequence_classes()
+        classes = checkpoint.score_count(HEAD)
         if classes is not None:
             ours = extras.get("task") == TASK
             target = stored_target(checkpoint.settings, labels, classes, named=ours)
-            classifier._open_head(target, checkpoint.build_sequence_head())
+            classifier._open_head(target, checkpoint.build_score_head(HEAD))
             classifier.temperature = stored_temperature(extras)
             card = extras.get("card")
             classifier.card = dict(card) if isinstance(card, Mapping) else {}
@@ -299,11 +301,11 @@ class TextClassifier:
         module, target, family, config = self._fitted(), self._target(), self.model.family, self.model.config
         settings = {
             **self.model.settings,
-            "architectures": [family.sequence.architecture],
+            "architectures": [family.architecture([HEAD])],
             **target_settings(target),
         }
         tensors = encoder_tensors(family, config, ("", module.encoder), prefix=family.prefix)
-        tensors |= head_tensors(family.sequence.rows, config, module.head)
+        tensors |= head_tensors(family.head(HEAD, settings).rows, config, module.head)
         extras = {
             "task": TASK,
             "target": target.kind,
@@ -343,7 +345,7 @@ class TextClassifier:
         before = self._module, self.target, self.temperature
         if self.target != target or self._module is None:
             with seeded(seed):
-                self._open_head(target, self._checkpoint.new_sequence_head(target.outputs))
+                self._open_head(target, self._checkpoint.new_score_head(HEAD, target.outputs))
         try:
             yield self._fitted()
         except BothwaysError as error:
@@ -352,7 +354,7 @@ class TextClassifier:
                 self._module, self.target, self.temperature = before
             raise
 
-    def _open_head(self, target: Target, head: SequenceHead) -> None:
+    def _open_head(self, target: Target, head: ScoreHead) -> None:
         head = head.to(self.model.device, self.model.encoder.embedding.tokens.weight.dtype)
         self._module = SequenceModel(self.model.encoder, head).eval()
         self.target = target

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore
-from bothways.encoder import Encoder, SequenceHead
-from bothways.encoder.rows import FIRST_TOKENS
+from bothways.encoder import Encoder, ScoreHead
+from bothways.encoder.heads import read_rows
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.packing import Packed
@@ -25,16 +25,16 @@ from bothways.training.objective import MicroBatch, Update, Validation
 
 
 class SequenceModel(nn.Module):
-    """An encoder and a sequence head; only the first token of the last layer is computed to the end."""
+    """An encoder and a sequence head; of the last layer, only what the head reads is computed to the end."""
 
-    def __init__(self, encoder: Encoder, head: SequenceHead) -> None:
+    def __init__(self, encoder: Encoder, head: ScoreHead) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
 
     def forward(self, packed: Packed) -> Tensor:
         """Logits (B, C)."""
-        logits_BC: Tensor = self.head(self.encoder(packed, rows=FIRST_TOKENS))
+        logits_BC: Tensor = self.head(read_rows(self.head.kind.read, self.encoder, packed))
         return logits_BC
 
 
