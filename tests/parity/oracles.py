@@ -1,10 +1,12 @@
 """How the tests of this folder make, call and open the models of transformers."""
 
+import inspect
+
 import torch
 import transformers
 
-from bothways.encoder.config import SharedGroups
-from tiny_models import TINY, scramble
+from bothways.encoder.config import AbsolutePositions, DisentangledPositions, SharedGroups
+from tiny_models import TINY, scramble, tiny_config
 
 AUTO = {
     "encoder": transformers.AutoModel,
@@ -28,10 +30,23 @@ def tiny_oracle(model_type, kind):
 def counts_positions_itself(family):
     """Whether transformers counts a family's positions from the first real token on, as this package always does.
 
-    RoBERTa and its heirs do. For the others transformers counts columns of the padded batch, padding included, so that
-    a row padded on the left gets other positions than the same row alone; there the tests hand it the positions.
+    RoBERTa and its heirs do, and where distances are all that counts it makes no difference. For the others
+    transformers counts columns of the padded batch, padding included, so that a row padded on the left gets other
+    positions than the same row alone; there the tests hand it the positions.
     """
-    return family.keys.padding is not None
+    positions = tiny_config(family.model_type).positions
+    match positions:
+        case AbsolutePositions(offset=offset):
+            return offset > 0
+        case DisentangledPositions(absolute=absolute):
+            return not absolute
+        case _:
+            return True
+
+
+def reads(model, name):
+    """Whether a model of transformers takes an argument."""
+    return name in inspect.signature(model.forward).parameters
 
 
 def call(family, model, ids_BS, mask_BS, types_BS=None, **options):
@@ -39,7 +54,7 @@ def call(family, model, ids_BS, mask_BS, types_BS=None, **options):
     inputs = {"input_ids": ids_BS, "attention_mask": mask_BS, **options}
     if not counts_positions_itself(family):
         inputs["position_ids"] = (mask_BS.cumsum(1) - 1).clamp(min=0)
-    if types_BS is not None and family.keys.types is not None:
+    if types_BS is not None and reads(model, "token_type_ids"):
         inputs["token_type_ids"] = types_BS
     return model(**inputs)
 
@@ -64,6 +79,11 @@ def opened(model_class, folder, **options):
     model, info = model_class.from_pretrained(folder, output_loading_info=True, attn_implementation="eager", **options)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     return model.eval()
+
+
+def scaled_difference(ours, theirs):
+    """The largest difference as a share of the largest value, where that is above 1: sums that no norm keeps small."""
+    return difference(ours, theirs) / max(1.0, theirs.abs().max().item())
 
 
 def relative_difference(ours, theirs):
