@@ -1,4 +1,4 @@
-"""Command line: ``python -m benchmarks [embedding|finetuning|startup|quality|memory|all] [options]``."""
+"""Command line: ``python -m benchmarks [embedding|finetuning|relative|startup|memory|quality|all] [options]``."""
 
 import argparse
 import importlib
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.harness import Options, limit_threads, say
 
-NAMES = ("embedding", "finetuning", "startup", "memory", "quality")
+NAMES = ("embedding", "finetuning", "relative", "startup", "memory", "quality")
 
 
 def main() -> None:

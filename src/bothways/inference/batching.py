@@ -1,6 +1,12 @@
-"""Batches by token budget."""
+"""Batches by token budget, and in whole blocks of rows."""
 
 from collections.abc import Iterator, Sequence
+
+from bothways.encoder.linear import ROW_BLOCK
+from bothways.packing import Packed, pack
+
+# Matrix products on a CPU are faster by a tenth over whole blocks of rows; more filling than this would eat that up.
+MOST_FILLING = 0.06
 
 
 def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -21,3 +27,20 @@ def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         tokens += lengths[index]
     if batch:
         yield batch
+
+
+def pack_in_blocks(sequences: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> Packed:
+    """Pack token ids, and where that takes little, fill the rows up to whole blocks with sequences of one token.
+
+    What is filled in stands behind the sequences that were given; nobody should read it.
+
+    >>> pack_in_blocks([[7] * 30] * 4, [[0] * 30] * 4).ids_T.shape
+    torch.Size([120])
+    >>> pack_in_blocks([[7] * 31] * 4, [[0] * 31] * 4).ids_T.shape
+    torch.Size([128])
+    """
+    rows = sum(map(len, sequences))
+    missing = -rows % ROW_BLOCK
+    if missing > MOST_FILLING * rows:
+        return pack(sequences, types)
+    return pack([*sequences, *[(0,)] * missing], [*types, *[(0,)] * missing])

@@ -8,7 +8,7 @@ Shapes: W windows of one text, K numbers that the model gives for each window.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.encoder.linear import ROW_BLOCK
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.inference.batching import by_token_budget
+from bothways.inference.batching import by_token_budget, pack_in_blocks
 from bothways.packing import Packed, pack
 from bothways.progress import progress
 from bothways.text import EncodedText, Overflow, TextTokenizer, Window
@@ -28,8 +27,6 @@ from bothways.text.texts import Text, check_text
 # On a CPU a batch should stay near the caches; a GPU wants to be filled.
 CPU_TOKENS = 2048
 GPU_TOKENS = 32768
-# Matrix products on a CPU are faster by a tenth over whole blocks of rows; more filling than this would eat that up.
-MOST_FILLING = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +207,8 @@ class InferenceEngine:
         return np.concatenate([self._forward(windows[:middle]), self._forward(windows[middle:])])
 
     def _packed(self, windows: list[Window]) -> Packed:
-        """The windows, and on a CPU what fills their rows up to whole blocks: sequences of one token each, unread."""
-        ids: list[Sequence[int]] = [window.ids for window in windows]
-        types: list[Sequence[int]] = [window.types for window in windows]
-        rows = sum(map(len, ids))
-        missing = -rows % ROW_BLOCK
-        if self.device.type == "cpu" and missing <= MOST_FILLING * rows:
-            ids += [(0,)] * missing
-            types += [(0,)] * missing
-        return pack(ids, types)
+        ids, types = [window.ids for window in windows], [window.types for window in windows]
+        return pack_in_blocks(ids, types) if self.device.type == "cpu" else pack(ids, types)
 
 
 def _check(index: int, text: Text) -> None:

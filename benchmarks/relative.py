@@ -1,0 +1,204 @@
+"""Families with relative or rotary positions: ours beside transformers, at random weights, without tokenising.
+
+DeBERTa-v3-base and XLNet-base are computed eagerly by transformers, with an index of n x n for each head or a shift of
+the whole score matrix; ModernBERT-base with torch's fused attention and a mask of n x n in its local layers. Each side
+has a process of its own for inference and one for training, so that peak memory is that of the work named.
+
+Mixed lengths are those of the passages of the embedding benchmark, up to 512 tokens. "Given order" and "sorted" are
+how transformers' batches of 32 are made; ours are made by the inference engine's rules either way.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Options, Spread, interleaved, ratios, say, table, write_results
+from benchmarks.texts import workloads
+from benchmarks.workers import Worker
+
+OURS, THEIRS, BERT = "bothways", "transformers", "bothways, BERT-base"
+VOCABULARY = 1_000
+BATCH, TRAINING_BATCH = 32, 8
+PRESETS = {
+    "deberta-v2": "microsoft/deberta-v3-base",
+    "xlnet": "xlnet/xlnet-base-cased",
+    "modernbert": "answerdotai/ModernBERT-base",
+    "bert": "google-bert/bert-base-uncased",
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One table row.
+
+    Attributes:
+        name: What the table calls it.
+        family: The model type.
+        lengths: Tokens of each sequence.
+        ordered: Whether transformers gets them sorted by length.
+        training: Forward and backward instead of forward alone.
+        target: How many times faster ours should be.
+    """
+
+    name: str
+    family: str
+    lengths: tuple[int, ...]
+    ordered: bool
+    training: bool
+    target: float
+
+
+def scenarios(*, quick: bool) -> list[Scenario]:
+    """What is measured."""
+    passages = workloads(quick=quick)[1].tokens
+    mixed, few = passages[: 2 * BATCH], passages[:TRAINING_BATCH]
+    long = 256 if quick else 4096
+    return [
+        Scenario("DeBERTa-v3-base, mixed, given order", "deberta-v2", mixed, False, False, 2.2),
+        Scenario("DeBERTa-v3-base, mixed, sorted", "deberta-v2", mixed, True, False, 1.35),
+        Scenario("DeBERTa-v3-base, 8 x 256", "deberta-v2", (256,) * 8, True, False, 1.35),
+        Scenario("DeBERTa-v3-base, 4 x 512", "deberta-v2", (512,) * 4, True, False, 1.35),
+        Scenario("DeBERTa-v3-base, training, mixed, given order", "deberta-v2", few, False, True, 1.8),
+        Scenario("DeBERTa-v3-base, training, 8 x 256", "deberta-v2", (256,) * 8, True, True, 1.3),
+        Scenario("XLNet-base, mixed, sorted", "xlnet", mixed, True, False, 1.3),
+        Scenario(f"ModernBERT-base, 1 x {long}", "modernbert", (long,), True, False, 1.5),
+    ]
+
+
+class Side:
+    """One encoder with random weights, on either side."""
+
+    def __init__(self, name: str, family: str, training: bool, threads: int) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        from bothways.families import FAMILIES
+
+        published = {one.name: one.settings for one in FAMILIES[family].published}[PRESETS[family]]
+        settings = {**published, "vocab_size": VOCABULARY}
+        make: Callable[..., Any] = _theirs if name == THEIRS else _ours
+        self.model, self._run = make(family, settings)
+        self.model.train(training)
+        self._training = training
+
+    def run(self, lengths: tuple[int, ...], ordered: bool) -> None:
+        """All sequences once: forward, and backward in training."""
+        import torch
+
+        generator = torch.Generator().manual_seed(1)
+        order = sorted(lengths, reverse=True) if ordered else lengths
+        ids = [torch.randint(5, VOCABULARY, (length,), generator=generator).tolist() for length in order]
+        if self._training:
+            self._run(ids, True)
+            self.model.zero_grad(set_to_none=True)
+        else:
+            with torch.inference_mode():
+                self._run(ids, False)
+
+
+def _ours(family: str, settings: dict[str, object]) -> tuple[Any, Callable[[list[list[int]], bool], None]]:
+    from bothways.encoder import Encoder
+    from bothways.families import FAMILIES
+    from bothways.inference.batching import by_token_budget, pack_in_blocks
+    from bothways.inference.engine import CPU_TOKENS
+    from bothways.packing import pack
+
+    encoder = Encoder(FAMILIES[family].config(settings))
+
+    def run(ids: list[list[int]], training: bool) -> None:
+        if training:
+            encoder(pack(sorted(ids, key=len, reverse=True))).square().mean().backward()
+            return
+        for batch in by_token_budget([len(one) for one in ids], CPU_TOKENS):
+            encoder(pack_in_blocks([ids[index] for index in batch], [[0] * len(ids[index]) for index in batch]))
+
+    return encoder, run
+
+
+def _theirs(family: str, settings: dict[str, object]) -> tuple[Any, Callable[[list[list[int]], bool], None]]:
+    import torch
+    import transformers
+
+    model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(family, **settings, pad_token_id=0))
+
+    def run(ids: list[list[int]], training: bool) -> None:
+        for start in range(0, len(ids), BATCH):
+            part = ids[start : start + BATCH]
+            longest = max(map(len, part))
+            ids_BS = torch.tensor([one + [0] * (longest - len(one)) for one in part])
+            mask_BS = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in part])
+            hidden_BSH = model(input_ids=ids_BS, attention_mask=mask_BS).last_hidden_state
+            if training:
+                hidden_BSH[mask_BS.bool()].square().mean().backward()
+
+    return model, run
+
+
+def run(options: Options) -> Path:
+    """Measure every scenario and write the results."""
+    figures: dict[str, Any] = {"scenarios": {}}
+    rows = []
+    for scenario in scenarios(quick=options.quick):
+        say(scenario.name)
+        entry = _measure(scenario, options)
+        figures["scenarios"][scenario.name] = entry
+        rows.append(_row(scenario, entry))
+    header = (
+        "what", "tokens", "ours, CPU s", "transformers, CPU s", "times faster", "aim", "our peak memory, share",
+        "times BERT-base of ours",
+    )  # fmt: skip
+    note = (
+        f"float32, vocabulary of {VOCABULARY:,}, published base sizes. Memory: what a process grew by over the loaded "
+        "model, at its peak. BERT-base: ours on the same lengths."
+    )
+    return write_results(f"relative-{options.threads}-thread", options, figures, f"{note}\n\n{table(header, rows)}")
+
+
+def _measure(scenario: Scenario, options: Options) -> dict[str, Any]:
+    with ExitStack() as stack:
+        names = options.chosen((OURS, THEIRS, BERT))
+        workers = {
+            name: stack.enter_context(
+                Worker(Side, name, "bert" if name == BERT else scenario.family, scenario.training, options.threads)
+            )
+            for name in names
+            if name != BERT or max(scenario.lengths) <= 512
+        }
+        loaded = {name: worker.call("peak_memory") for name, worker in workers.items()}
+        warm = (min(scenario.lengths),) * 2
+        for worker in workers.values():
+            worker.call("run", warm, True)
+        rounds = interleaved(
+            [*workers],
+            options.rounds,
+            lambda name, _: workers[name].timed("run", scenario.lengths, scenario.ordered),
+            what=scenario.name,
+        )
+        peaks = {name: worker.call("peak_memory") for name, worker in workers.items()}
+    seconds = {name: [single["cpu"] for single in singles] for name, singles in rounds.items()}
+    entry: dict[str, Any] = {"tokens": sum(scenario.lengths), "rounds": rounds, "loaded": loaded, "peaks": peaks}
+    entry["seconds"] = {name: Spread.of(values) for name, values in seconds.items()}
+    if THEIRS in seconds and OURS in seconds:
+        entry["speedup"] = ratios(seconds[THEIRS], seconds[OURS])
+        grown = {name: peaks[name] - loaded[name] for name in (OURS, THEIRS)}
+        entry["memory_share"] = grown[OURS] / max(1, grown[THEIRS])
+    if BERT in seconds and OURS in seconds:
+        entry["times_bert"] = ratios(seconds[OURS], seconds[BERT])
+    return entry
+
+
+def _row(scenario: Scenario, entry: dict[str, Any]) -> list[str]:
+    seconds = entry["seconds"]
+    return [
+        scenario.name,
+        f"{entry['tokens']:,}",
+        seconds[OURS].text() if OURS in seconds else "",
+        seconds[THEIRS].text() if THEIRS in seconds else "",
+        entry["speedup"].text() if "speedup" in entry else "",
+        f"{scenario.target:g}",
+        f"{entry['memory_share']:.2f}" if "memory_share" in entry else "",
+        entry["times_bert"].text() if "times_bert" in entry else "",
+    ]
