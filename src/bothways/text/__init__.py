@@ -1,7 +1,7 @@
 """Text in and out: tokenizers on top of the ``tokenizers`` library, windows over long texts."""
 
 from bothways.text.overflow import Overflow, check_overflow
-from bothways.text.recipes import ByteLevelBPE, Recipe, TokenizerFileOnly, WordPiece
+from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
 from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
 from bothways.text.windows import EncodedText, Window
@@ -11,6 +11,7 @@ __all__ = [
     "EncodedText",
     "Overflow",
     "Recipe",
+    "SentencePiece",
     "Text",
     "TextTokenizer",
     "TokenizerFileOnly",
