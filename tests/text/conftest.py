@@ -1,6 +1,7 @@
 """Tokenizers that these tests share: the embedded MiniLM one, and small ones trained on the spot."""
 
 import importlib.util
+import json
 import random
 from pathlib import Path
 
@@ -35,12 +36,24 @@ def words() -> list[str]:
 @pytest.fixture(scope="session")
 def roberta_folder(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
     """A byte-level BPE saved as vocab.json and merges.txt, as RoBERTa's own files are."""
-    folder = tmp_path_factory.mktemp("roberta")
+    return byte_level(tmp_path_factory.mktemp("roberta"), words, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+
+
+@pytest.fixture(scope="session")
+def deberta_folder(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
+    """The same with DeBERTa's special tokens, and the mask as in its published settings."""
+    folder = tmp_path_factory.mktemp("deberta")
+    mask = {"__type": "AddedToken", "content": "[MASK]", "lstrip": True, "normalized": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": mask}))
+    return byte_level(folder, words, ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"])
+
+
+def byte_level(folder: Path, words: list[str], special: list[str]) -> Path:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=700,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tokenizers
@@ -142,6 +143,40 @@ def test_vocab_json_and_merges_equal_the_roberta_tokenizer(roberta_folder, tmp_p
     texts = ADVERSARIAL + random_texts(500, seed=3) + words
     assert_same(ours, theirs, texts)
     assert_same(ours, theirs, pairs_of(texts))
+
+
+def test_debertas_merges_equal_transformers_on_single_texts(deberta_folder, words):
+    ours = TextTokenizer.from_folder(deberta_folder, recipes.DEBERTA)
+    theirs = transformers.DebertaTokenizer.from_pretrained(deberta_folder)
+    assert_same(ours, theirs, ADVERSARIAL + random_texts(500, seed=6) + words)
+    assert ours.special_ids == frozenset(theirs.all_special_ids)
+
+
+def test_debertas_pairs_have_one_separator_as_in_the_converter_of_transformers(deberta_folder, tmp_path):
+    """The class of transformers 5 puts two between the texts; the model was trained with one."""
+    from transformers.convert_slow_tokenizer import DebertaConverter
+
+    vocabulary = json.loads((deberta_folder / "vocab.json").read_text())
+    merges = [tuple(line.split(" ")) for line in (deberta_folder / "merges.txt").read_text().splitlines()[1:]]
+    slow = SimpleNamespace(
+        encoder=vocabulary,
+        bpe_ranks=dict.fromkeys(merges),
+        add_prefix_space=False,
+        convert_tokens_to_ids=vocabulary.__getitem__,
+    )
+    theirs = DebertaConverter(slow).converted()
+    ours = TextTokenizer.from_folder(deberta_folder, recipes.DEBERTA)
+    pairs = [pair for pair in pairs_of(ADVERSARIAL) if "[" not in pair[0] + pair[1]]
+    for encoded, expected in zip(
+        ours.encode(pairs, max_length=NO_LIMIT, offsets=True), theirs.encode_batch(pairs), strict=True
+    ):
+        window = encoded.windows[0]
+        assert (window.ids, window.types, window.offsets) == (expected.ids, expected.type_ids, expected.offsets)
+    (tmp_path / "source").mkdir()
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / "source" / name).write_bytes((deberta_folder / name).read_bytes())
+    ours = TextTokenizer.from_folder(tmp_path / "source", recipes.DEBERTA)
+    assert_same(ours, save_and_open(ours, tmp_path / "saved", "deberta"), pairs)
 
 
 def test_the_mask_takes_in_its_space_without_any_configuration(roberta):

@@ -4,6 +4,8 @@
 import gzip
 import json
 import random
+import string
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,30 @@ def real_texts(name: str, count: int) -> list[str]:
         pytest.skip(f"no data set {name} beside the repository")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line)["text"] for line, _ in zip(lines, range(count), strict=False)]
+
+
+def giant_words() -> list[str]:
+    """Words of 100 kB."""
+    return ["x" * 100_000, "".join(random.Random(5).choices(string.ascii_letters, k=100_000)), "世" * 33_000]
+
+
+def news_texts() -> list[str]:
+    """The texts that ship with the package."""
+    files = [resources.files("bothways.demo.data").joinpath(f"news.{part}.jsonl") for part in ("train", "test")]
+    return [json.loads(line)["text"] for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def thousand_texts() -> list[str]:
+    """Half of them news, the others adversarial."""
+    made = news_texts() + ADVERSARIAL + giant_words()
+    return made + random_texts(1000 - len(made), seed=8)
+
+
+def ten_thousand_texts() -> list[str]:
+    """Half of them real, the others adversarial."""
+    names = ("ag_news/test.jsonl.gz", "sst2/test.jsonl.gz", "clinc150/test.jsonl.gz", "imdb/test.jsonl.gz")
+    real = [
+        text for name, count in zip(names, (2000, 1400, 1400, 200), strict=True) for text in real_texts(name, count)
+    ]
+    made = real + ADVERSARIAL + giant_words()
+    return made + random_texts(10_000 - len(made), seed=9)

@@ -9,7 +9,7 @@ from bothways.checkpoints.files import PICKLED, SHARD_INDEX, WEIGHTS, verify_che
 from bothways.errors import InvalidInput, OfflineError, UnknownModel
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "1_Pooling/config.json")
+FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "1_Pooling/config.json")
 
 
 @dataclass(frozen=True, slots=True)

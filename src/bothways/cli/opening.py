@@ -9,6 +9,7 @@ from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, b
 
 if TYPE_CHECKING:
     from bothways.tasks import SentenceEmbedder, TextClassifier
+    from bothways.text import TextTokenizer
 
 
 @Parameter(name="*", group="Reading")
@@ -86,3 +87,16 @@ def open_embedder(name: str, reading: EmbedderOptions, model: ModelOptions) -> "
             download=model.download,
             allow_pickle=model.allow_pickle,
         )
+
+
+def open_tokenizer(name: str, *, revision: str | None, download: bool) -> "tuple[TextTokenizer, int | None]":
+    """The tokenizer of this name, without the weights, and the most tokens that its model reads at once."""
+    from bothways.checkpoints.files import read_json
+    from bothways.checkpoints.hub import locate
+    from bothways.families import family_of
+    from bothways.text import TextTokenizer
+
+    folder = locate(name, revision=revision, download=download).folder
+    settings = read_json(folder / "config.json")
+    family = family_of(settings.get("model_type"))
+    return TextTokenizer.from_folder(folder, family.tokenizer), family.config(settings).max_length

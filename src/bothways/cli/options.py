@@ -28,6 +28,8 @@ Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
 PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
 Columns = Annotated[tuple[str, ...], Parameter(show_default=" ".join)]
+# All words up to the next option.
+Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)]
 
 TEXT: tuple[str, ...] = ("text",)
 

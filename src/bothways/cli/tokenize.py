@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from bothways.cli.options import TEXT, Columns, File, Flag, Format, PositiveInt
+from bothways.cli.comparison import print_comparison
+from bothways.cli.opening import open_tokenizer
+from bothways.cli.options import TEXT, Columns, File, Flag, Format, Names, PositiveInt, usage_error
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import print_json, printable
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Examples:
   bothways tokenize sentence-transformers/all-MiniLM-L6-v2 "unbelievable"
-  bothways tokenize sentence-transformers/all-MiniLM-L6-v2 --data corpus.jsonl.gz"""
+  bothways tokenize sentence-transformers/all-MiniLM-L6-v2 --data corpus.jsonl.gz
+  bothways tokenize "unbelievable" --compare sentence-transformers/all-MiniLM-L6-v2 models/xlnet"""
 
 _BLOCK = 1024
 
@@ -30,9 +33,10 @@ class Tokenized:
 
 
 def tokenize(
-    model: str,
+    model: str | None = None,
     /,
     *texts: str,
+    compare: Names | None = None,
     data: File | None = None,
     text: Columns = TEXT,
     format: Format | None = None,  # noqa: A002 (the option's name)
@@ -44,18 +48,28 @@ def tokenize(
     """Tokens, ids and counts of texts, and which of them are longer than the model reads at once.
 
     Args:
-        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
+        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2; not with --compare.
         texts: Texts to show in full.
+        compare: Models whose tokenizers to set side by side; a name on the hub is pinned as NAME@COMMIT.
         data: Rows to count instead: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for standard input.
         text: Column of the texts; give it again to join several.
         format: Of the data, where the name does not say it.
         max_length: The limit to hold texts against, special tokens included; the model's own when left out.
-        json: Print one JSON object for each text: count, windows, tokens, ids.
+        json: Print one JSON object for each text: count, windows, tokens, ids; with --compare, one for all.
         revision: Commit (40 hexadecimal digits) that a name on the model hub is pinned to.
         download: Fetch the model from the hub if it is not here.
     """
+    if compare is not None:
+        if max_length is not None or revision is not None:
+            raise usage_error("--max-length and --revision have no part in a comparison; pin a name as NAME@COMMIT.")
+        rows = given_rows(texts if model is None else (model, *texts), data, text, format)
+        print_comparison(compare, rows, text, in_full=data is None, download=download, json=json)
+        return
+    if model is None:
+        raise usage_error("give a model: a folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.")
     rows = given_rows(texts, data, text, format)
-    tokenizer, limit = _open(model, revision, download, max_length)
+    tokenizer, own_limit = open_tokenizer(model, revision=revision, download=download)
+    limit = max_length or own_limit
     tokenized = _tokenized(tokenizer, texts_of(rows, text), limit)
     if json:
         for each in tokenized:
@@ -65,21 +79,6 @@ def tokenize(
     else:
         for each in tokenized:
             _print_in_full(each, limit)
-
-
-def _open(
-    model: str, revision: str | None, download: bool, max_length: int | None
-) -> "tuple[TextTokenizer, int | None]":
-    """The tokenizer, without the weights, and the most tokens to read at once."""
-    from bothways.checkpoints.files import read_json
-    from bothways.checkpoints.hub import locate
-    from bothways.families import family_of
-    from bothways.text import TextTokenizer
-
-    folder = locate(model, revision=revision, download=download).folder
-    settings = read_json(folder / "config.json")
-    family = family_of(settings.get("model_type"))
-    return TextTokenizer.from_folder(folder, family.tokenizer), max_length or family.config(settings).max_length
 
 
 def _tokenized(tokenizer: "TextTokenizer", texts: Iterable[str], limit: int | None) -> Iterator[Tokenized]:

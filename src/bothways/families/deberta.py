@@ -248,7 +248,7 @@ DEBERTA = Family(
         "DebertaForQuestionAnswering": ("span",),
     },
     pooler_training=None,
-    tokenizer=recipes.ROBERTA,
+    tokenizer=recipes.DEBERTA,
     published=(
         Published("microsoft/deberta-base", 2020, _BASE | _V1),
         Published("microsoft/deberta-large", 2020, _LARGE | _V1),
@@ -290,7 +290,7 @@ DEBERTA_V2 = Family(
         "DebertaV2ForMultipleChoice": ("multiple_choice",),
     },
     pooler_training=None,
-    tokenizer=recipes.ALBERT,
+    tokenizer=recipes.DEBERTA_V2,
     published=(
         Published("microsoft/deberta-v2-xlarge", 2021, _BASE | _V2),
         Published("microsoft/deberta-v2-xxlarge", 2021, _BASE | _V2 | {"num_hidden_layers": 48}),

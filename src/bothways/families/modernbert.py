@@ -190,7 +190,7 @@ MODERNBERT = Family(
         "ModernBertForMultipleChoice": ("multiple_choice",),
     },
     pooler_training=None,
-    tokenizer=recipes.ROBERTA,
+    tokenizer=recipes.MODERNBERT,
     published=(
         Published("answerdotai/ModernBERT-base", 2024, _BASE),
         Published(

@@ -115,7 +115,7 @@ XLNET = Family(
         "XLNetForMultipleChoice": ("multiple_choice",),
     },
     pooler_training=None,
-    tokenizer=recipes.ALBERT,
+    tokenizer=recipes.XLNET,
     published=(
         Published("xlnet/xlnet-base-cased", 2019, _BASE),
         Published("xlnet/xlnet-large-cased", 2019, _LARGE),

@@ -1,20 +1,26 @@
 """Text in and out: tokenizers on top of the ``tokenizers`` library, windows over long texts."""
 
+from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
 from bothways.text.overflow import Overflow, check_overflow
-from bothways.text.recipes import ByteLevelBPE, Recipe, TokenizerFileOnly, WordPiece
+from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
 from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
 from bothways.text.windows import EncodedText, Window
 
 __all__ = [
     "ByteLevelBPE",
+    "CutWord",
     "EncodedText",
     "Overflow",
     "Recipe",
+    "SentencePiece",
     "Text",
     "TextTokenizer",
     "TokenizerFileOnly",
+    "TokenizerSummary",
     "Window",
     "WordPiece",
     "check_overflow",
+    "compare_tokenizers",
+    "text_pieces",
 ]

@@ -4,23 +4,22 @@
 says. Either way the truncation and padding that a file may carry are switched off, so nothing is cut unseen.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from bothways.errors import CorruptCheckpoint, UnknownModel, UnsupportedConfig
-from bothways.text.recipes import ByteLevelBPE, Recipe, SpecialToken, TokenizerFileOnly, WordPiece
+from bothways.errors import CorruptCheckpoint, UnknownModel
+from bothways.text.checks import checked, library_token, needed, token_id
+from bothways.text.piece_tokenizer import piece_tokenizer
+from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
 from bothways.text.settings import Settings
+from bothways.text.special_tokens import ROBERTA_TEMPLATE, Role
 
 TOKENIZER_FILE = "tokenizer.json"
 
-_SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "sentencepiece.model", "tokenizer.model")
-
-_T = TypeVar("_T")
+_TEMPLATE_ROLES: tuple[Role, ...] = ("cls", "sep")
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,8 @@ def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings) -> Built:
 
     Raises:
         UnknownModel: The folder has no tokenizer files.
-        UnsupportedConfig: It has only files that this recipe cannot be built from.
+        UnsupportedConfig: Its vocabulary file asks for something that is not built.
+        MissingDependency: Its vocabulary file can only be read with a package that is not installed.
         CorruptCheckpoint: A file is broken, or lacks a special token that the template needs.
     """
     if (folder / TOKENIZER_FILE).is_file():
@@ -55,6 +55,8 @@ def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings) -> Built:
     else:
         tokenizer = _build(folder, recipe)
         _add_tokens(tokenizer, settings)
+        _add_mask(tokenizer, recipe)
+        tokenizer.post_processor = _post_processor(tokenizer, recipe, folder / recipe.files[0])
     _declare_special(tokenizer, recipe)
     stored = tokenizer.truncation
     tokenizer.no_truncation()
@@ -63,36 +65,33 @@ def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings) -> Built:
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:
-    tokenizer = _checked(path, lambda: tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")))
+    tokenizer = checked(path, lambda: tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")))
     # A template that names tokens which the file does not define is only noticed when it is used.
-    _checked(path, lambda: (tokenizer.encode(""), tokenizer.encode("", "")))
+    checked(path, lambda: (tokenizer.encode(""), tokenizer.encode("", "")))
     return tokenizer
 
 
 def _build(folder: Path, recipe: Recipe) -> tokenizers.Tokenizer:
     """Build from vocabulary files, or say which were expected."""
     missing = [name for name in recipe.files if not (folder / name).is_file()]
-    sentencepiece = [name for name in _SENTENCEPIECE_FILES if (folder / name).is_file()]
     match recipe:
         case WordPiece() if not missing:
-            return _word_piece(folder, recipe)
+            return _word_piece(folder / "vocab.txt", recipe)
         case ByteLevelBPE() if not missing:
-            return _byte_level(folder, recipe)
-        case TokenizerFileOnly(reason=reason) if sentencepiece:
-            raise UnsupportedConfig(
-                f"{folder} has {sentencepiece[0]} but no {TOKENIZER_FILE}: {reason}, and such files are not read yet. "
-                f"Write a {TOKENIZER_FILE} into the folder, once, with transformers: "
-                "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
-            )
-    expected = " or ".join([TOKENIZER_FILE, *([" + ".join(recipe.files)] if recipe.files else [])])
+            return _byte_level(folder / "vocab.json", folder / "merges.txt", recipe)
+        case SentencePiece() if not missing:
+            return piece_tokenizer(folder / recipe.file, recipe)
+        case TokenizerFileOnly(reason=reason):
+            expected = f"{TOKENIZER_FILE}, as {reason}"
+        case _:
+            expected = f"{TOKENIZER_FILE} or {' + '.join(recipe.files)}"
     raise UnknownModel(f"no tokenizer in {folder}: expected {expected}. Is this the folder of a checkpoint?")
 
 
-def _word_piece(folder: Path, recipe: WordPiece) -> tokenizers.Tokenizer:
+def _word_piece(path: Path, recipe: WordPiece) -> tokenizers.Tokenizer:
     """The BERT tokenizer: clean, split at white space and punctuation, then word pieces."""
-    path = folder / "vocab.txt"
-    unk = _needed(recipe.special.unk, "unk", path)
-    model = _checked(path, lambda: models.WordPiece.from_file(str(path), unk_token=unk))
+    unk = needed(recipe.special, "unk", path).content
+    model = checked(path, lambda: models.WordPiece.from_file(str(path), unk_token=unk))
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -102,34 +101,44 @@ def _word_piece(folder: Path, recipe: WordPiece) -> tokenizers.Tokenizer:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    cls, sep = _needed(recipe.special.cls, "cls", path), _needed(recipe.special.sep, "sep", path)
-    ids = {token: _id(tokenizer, token, path) for token in (unk, cls, sep)}
-    tokenizer.post_processor = processors.TemplateProcessing(
-        # Given as lists: inside one string a token with a space would be taken apart.
-        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
-        pair=[f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
-    )
+    token_id(tokenizer, unk, path)
     return tokenizer
 
 
-def _byte_level(folder: Path, recipe: ByteLevelBPE) -> tokenizers.Tokenizer:
-    """The RoBERTa tokenizer: GPT-2's byte-level merges with ``<s>`` and ``</s>`` around."""
-    vocab, merges = folder / "vocab.json", folder / "merges.txt"
+def _byte_level(vocab: Path, merges: Path, recipe: ByteLevelBPE) -> tokenizers.Tokenizer:
+    """GPT-2's byte-level merges."""
     # Empty affixes, not absent ones: what RoBERTa's own files say.
     affixes = {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
-    model = _checked(vocab, lambda: models.BPE.from_file(str(vocab), str(merges), fuse_unk=False, **affixes))
+    model = checked(vocab, lambda: models.BPE.from_file(str(vocab), str(merges), fuse_unk=False, **affixes))
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=recipe.add_prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
-    cls, sep = _needed(recipe.special.cls, "cls", vocab), _needed(recipe.special.sep, "sep", vocab)
-    tokenizer.post_processor = processors.RobertaProcessing(
-        (sep, _id(tokenizer, sep, vocab)),
-        (cls, _id(tokenizer, cls, vocab)),
-        trim_offsets=recipe.trim_offsets,
-        add_prefix_space=recipe.add_prefix_space,
-    )
     return tokenizer
+
+
+def _post_processor(tokenizer: tokenizers.Tokenizer, recipe: Recipe, path: Path) -> processors.PostProcessor:
+    """What puts the special tokens around a text, once all of them have their ids."""
+    tokens: dict[str, str] = {role: needed(recipe.special, role, path).content for role in _TEMPLATE_ROLES}
+    ids = {token: token_id(tokenizer, token, path) for token in tokens.values()}
+    template = recipe.template
+
+    def spelt(items: tuple[str, ...]) -> list[str]:
+        named = (item.rsplit(":", 1) for item in items)
+        return [f"{tokens.get(part, part)}:{token_type}" for part, token_type in named]
+
+    # Given as lists: inside one string a token with a space would be taken apart.
+    around = processors.TemplateProcessing(
+        single=spelt(template.single), pair=spelt(template.pair), special_tokens=list(ids.items())
+    )
+    match recipe:
+        case ByteLevelBPE(trim_offsets=trim, add_prefix_space=prefix) if template == ROBERTA_TEMPLATE:
+            sep, cls = ((tokens[role], ids[tokens[role]]) for role in ("sep", "cls"))
+            return processors.RobertaProcessing(sep, cls, trim_offsets=trim, add_prefix_space=prefix)
+        case ByteLevelBPE(trim_offsets=True, add_prefix_space=prefix):
+            trim_spaces = processors.ByteLevel(trim_offsets=True, add_prefix_space=prefix)
+            return processors.Sequence([trim_spaces, around])
+        case _:
+            return around
 
 
 def _overrule(tokenizer: tokenizers.Tokenizer, recipe: Recipe, settings: Settings) -> None:
@@ -150,7 +159,7 @@ def _overrule(tokenizer: tokenizers.Tokenizer, recipe: Recipe, settings: Setting
 def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
     """Add the checkpoint's further tokens, and check that each gets the id that the checkpoint gives it."""
     for added in settings.added:
-        tokenizer.add_tokens([_library_token(added.token, special=added.special)])
+        tokenizer.add_tokens([library_token(added.token, special=added.special)])
         if (given := tokenizer.token_to_id(added.token.content)) != added.id:
             raise CorruptCheckpoint(
                 f"the tokenizer settings give the added token {added.token.content!r} the id {added.id}, but after "
@@ -158,51 +167,16 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
             )
 
 
+def _add_mask(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> None:
+    """Give the mask the next free id where the model file has none, as DeBERTa's has not."""
+    mask = recipe.special.mask
+    if isinstance(recipe, SentencePiece) and mask is not None and tokenizer.token_to_id(mask.content) is None:
+        tokenizer.add_special_tokens([library_token(mask, special=True)])
+
+
 def _declare_special(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> None:
     """Have special tokens of the vocabulary found whole in a text; none gets a new id by this."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     for token in recipe.special.all():
         if token.content not in known and tokenizer.token_to_id(token.content) is not None:
-            tokenizer.add_special_tokens([_library_token(token, special=True)])
-
-
-def _library_token(token: SpecialToken, *, special: bool) -> tokenizers.AddedToken:
-    return tokenizers.AddedToken(
-        token.content,
-        single_word=token.single_word,
-        lstrip=token.lstrip,
-        rstrip=token.rstrip,
-        normalized=token.normalized,
-        special=special,
-    )
-
-
-def _needed(token: SpecialToken | None, role: str, path: Path) -> str:
-    if token is None:
-        raise CorruptCheckpoint(
-            f"the tokenizer settings beside {path} say that there is no {role} token; it needs one."
-        )
-    return token.content
-
-
-def _id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
-    found = tokenizer.token_to_id(token)
-    if found is None:
-        raise CorruptCheckpoint(
-            f"{path} has no token {token!r}, which the template needs: the file is truncated, "
-            "or tokenizer_config.json does not name its special tokens."
-        )
-    return found
-
-
-def _checked(path: Path, read: Callable[[], _T]) -> _T:
-    """Run ``read``; the library raises a bare ``Exception`` whatever is wrong with a file, or panics."""
-    try:
-        return read()
-    except BaseException as error:
-        # A panic in Rust code is no Exception, and its class cannot be imported.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise CorruptCheckpoint(
-            f"{path} is not a tokenizer file that can be read ({error}); fetch the checkpoint again."
-        ) from error
+            tokenizer.add_special_tokens([library_token(token, special=True)])

@@ -6,91 +6,37 @@ checkpoint's own ``tokenizer_config.json`` overrides them (``bothways.text.setti
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
-
-@dataclass(frozen=True)
-class SpecialToken:
-    """A token that is found in a text before the text is split into words.
-
-    Attributes:
-        content: The token as it stands in the vocabulary.
-        lstrip: Whether the match takes in the white space on its left.
-        rstrip: Whether the match takes in the white space on its right.
-        single_word: Whether it matches only as a whole word.
-        normalized: Whether it is looked for in the normalised text instead of the original.
-    """
-
-    content: str
-    lstrip: bool = False
-    rstrip: bool = False
-    single_word: bool = False
-    normalized: bool = False
-
-
-@dataclass(frozen=True)
-class SpecialTokens:
-    """The tokens that play a part of their own; ``None`` where a tokenizer has no such token.
-
-    Attributes:
-        cls: First token of every sequence; its output stands for the whole text.
-        sep: Ends each text.
-        mask: Hides a token in masked language modelling.
-        pad: Fills a batch up; unused by packed batches, but known to the checkpoint.
-        unk: Stands for what the vocabulary cannot spell.
-        others: Further tokens that are never split.
-    """
-
-    cls: SpecialToken | None
-    sep: SpecialToken | None
-    mask: SpecialToken | None
-    pad: SpecialToken | None
-    unk: SpecialToken | None
-    others: tuple[SpecialToken, ...] = ()
-
-    def all(self) -> tuple[SpecialToken, ...]:
-        """Every token that is there, in the order of the fields."""
-        named = (self.cls, self.sep, self.mask, self.pad, self.unk)
-        return tuple(token for token in named if token is not None) + self.others
-
-
-BERT_TOKENS = SpecialTokens(
-    cls=SpecialToken("[CLS]"),
-    sep=SpecialToken("[SEP]"),
-    mask=SpecialToken("[MASK]"),
-    pad=SpecialToken("[PAD]"),
-    unk=SpecialToken("[UNK]"),
+from bothways.text.special_tokens import (
+    ALBERT_TOKENS,
+    BERT_TEMPLATE,
+    BERT_TOKENS,
+    DEBERTA_TOKENS,
+    MODERNBERT_TOKENS,
+    ROBERTA_TEMPLATE,
+    ROBERTA_TOKENS,
+    XLNET_TEMPLATE,
+    XLNET_TOKENS,
+    Role,
+    SpecialTokens,
+    Template,
 )
 
-# The mask takes in the space before it: RoBERTa was trained with the space as part of the hidden word.
-ROBERTA_TOKENS = SpecialTokens(
-    cls=SpecialToken("<s>"),
-    sep=SpecialToken("</s>"),
-    mask=SpecialToken("<mask>", lstrip=True),
-    pad=SpecialToken("<pad>"),
-    unk=SpecialToken("<unk>"),
-)
-
-ALBERT_TOKENS = SpecialTokens(
-    cls=SpecialToken("[CLS]"),
-    sep=SpecialToken("[SEP]"),
-    mask=SpecialToken("[MASK]", lstrip=True),
-    pad=SpecialToken("<pad>"),
-    unk=SpecialToken("<unk>"),
-)
+# The class of transformers that takes tokenizer.json as it is.
+GENERIC_CLASS = "PreTrainedTokenizerFast"
 
 
 @dataclass(frozen=True)
 class WordPiece:
     """Greedy longest-match-first pieces (Devlin et al. 2019) from ``vocab.txt``, one token a line.
 
-    Template: ``[CLS] a [SEP]``, and for a pair ``[CLS] a [SEP] b [SEP]`` with token type 1 from ``b`` on.
-
     Attributes:
         lowercase: Lower-case the text first (``do_lower_case``).
         strip_accents: Remove accents; ``None`` follows ``lowercase``.
         split_chinese: Make a word of each CJK character (``tokenize_chinese_chars``).
         special: The special tokens.
+        template: Where they stand.
         tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
     """
 
@@ -98,6 +44,7 @@ class WordPiece:
     strip_accents: bool | None = None
     split_chinese: bool = True
     special: SpecialTokens = BERT_TOKENS
+    template: Template = BERT_TEMPLATE
     tokenizer_class: str = "BertTokenizer"
 
     files: ClassVar[tuple[str, ...]] = ("vocab.txt",)
@@ -107,21 +54,110 @@ class WordPiece:
 class ByteLevelBPE:
     """Byte-pair merges over UTF-8 bytes (Radford et al. 2019) from ``vocab.json`` and ``merges.txt``.
 
-    Template: ``<s> a </s>``, and for a pair ``<s> a </s></s> b </s>``; every token type is 0.
-
     Attributes:
         add_prefix_space: Put a space before the text, so that its first word is spelt as any other.
         trim_offsets: Leave the space that belongs to a token out of its offsets.
         special: The special tokens.
+        template: Where they stand.
         tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
     """
 
     add_prefix_space: bool = False
     trim_offsets: bool = True
     special: SpecialTokens = ROBERTA_TOKENS
+    template: Template = ROBERTA_TEMPLATE
     tokenizer_class: str = "RobertaTokenizer"
 
     files: ClassVar[tuple[str, ...]] = ("vocab.json", "merges.txt")
+
+
+@dataclass(frozen=True)
+class Words:
+    """White space ends a word, and nothing but the model's own character map changes the text."""
+
+
+@dataclass(frozen=True)
+class CleanedWords:
+    """White space ends a word; quotes are made plain, accents and capitals removed (XLNet, ALBERT).
+
+    Attributes:
+        lowercase: Lower-case the text (``do_lower_case``).
+        keep_accents: Leave accents where they are.
+    """
+
+    lowercase: bool
+    keep_accents: bool = False
+
+
+@dataclass(frozen=True)
+class RunningText:
+    """The text goes to the model whole, with runs of spaces made one (DeBERTa).
+
+    Attributes:
+        lowercase: Lower-case the text (``do_lower_case``).
+        split_punctuation: Make a word of each punctuation mark (``split_by_punct``).
+    """
+
+    lowercase: bool = False
+    split_punctuation: bool = False
+
+
+Preparation: TypeAlias = Words | CleanedWords | RunningText
+
+
+@dataclass(frozen=True)
+class Unused:
+    """A place in the vocabulary that no text comes to; its score keeps it out."""
+
+    content: str
+    score: float = 0.0
+
+
+@dataclass(frozen=True)
+class PieceOrder:
+    """How the pieces of a model file become token ids.
+
+    Attributes:
+        head: Tokens before them: the part of a special token, or an unused token as it is spelt.
+        skipped: How many pieces at the start of the file are left out, as the head stands for them.
+        tail: Parts of the special tokens after them.
+    """
+
+    head: tuple[Role | Unused, ...] = ()
+    skipped: int = 0
+    tail: tuple[Role, ...] = ()
+
+
+@dataclass(frozen=True)
+class SentencePiece:
+    """A SentencePiece model (Kudo and Richardson 2018, arXiv:1808.06226), Unigram or BPE.
+
+    Attributes:
+        file: Name of the model file.
+        special: The special tokens. A mask that the model file lacks gets the next free id.
+        template: Where they stand.
+        tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
+        preparation: What is done to the text before it is cut into pieces.
+        order: How its pieces become ids.
+        split_digit_comma: Do without pieces that end in a digit and a comma, as XLNet and ALBERT were trained.
+        add_prefix_space: Put a space before the text, so that its first word is spelt as any other.
+        padding_side: The side on which ``transformers`` pads.
+    """
+
+    file: str
+    special: SpecialTokens
+    template: Template
+    tokenizer_class: str
+    preparation: Preparation
+    order: PieceOrder = PieceOrder()
+    split_digit_comma: bool = False
+    add_prefix_space: bool = True
+    padding_side: Literal["left", "right"] = "right"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that the tokenizer is built from."""
+        return (self.file,)
 
 
 @dataclass(frozen=True)
@@ -129,22 +165,77 @@ class TokenizerFileOnly:
     """A tokenizer that is read from ``tokenizer.json`` and cannot be built from its other files.
 
     Attributes:
-        reason: Why, as a clause: "its vocabulary is a SentencePiece model".
+        reason: Why, as a clause: "its vocabulary was published in no other form".
         special: The special tokens.
+        template: Where they stand.
         tokenizer_class: The class that ``transformers`` opens a saved tokenizer with.
     """
 
     reason: str
     special: SpecialTokens = ROBERTA_TOKENS
-    tokenizer_class: str = "PreTrainedTokenizerFast"
+    template: Template = ROBERTA_TEMPLATE
+    tokenizer_class: str = GENERIC_CLASS
 
     files: ClassVar[tuple[str, ...]] = ()
 
 
-Recipe: TypeAlias = WordPiece | ByteLevelBPE | TokenizerFileOnly
+Recipe: TypeAlias = WordPiece | ByteLevelBPE | SentencePiece | TokenizerFileOnly
 
 BERT = WordPiece()
 ROBERTA = ByteLevelBPE()
-XLM_ROBERTA = TokenizerFileOnly("the XLM-RoBERTa vocabulary is a SentencePiece model (sentencepiece.bpe.model)")
-CAMEMBERT = TokenizerFileOnly("the CamemBERT vocabulary is a SentencePiece model (sentencepiece.bpe.model)")
-ALBERT = TokenizerFileOnly("the ALBERT vocabulary is a SentencePiece model (spiece.model)", special=ALBERT_TOKENS)
+# transformers 5 puts two [SEP] between the texts of a pair; the model was trained with one, as transformers 4 had it.
+# So that it opens with one there too, a saved tokenizer names the class that takes tokenizer.json as it is.
+DEBERTA = ByteLevelBPE(
+    trim_offsets=False,
+    special=DEBERTA_TOKENS,
+    template=BERT_TEMPLATE,
+    tokenizer_class=GENERIC_CLASS,
+)
+XLM_ROBERTA = SentencePiece(
+    file="sentencepiece.bpe.model",
+    special=ROBERTA_TOKENS,
+    template=ROBERTA_TEMPLATE,
+    tokenizer_class="XLMRobertaTokenizer",
+    preparation=Words(),
+    order=PieceOrder(head=("cls", "pad", "sep", "unk"), skipped=3, tail=("mask",)),
+)
+CAMEMBERT = SentencePiece(
+    file="sentencepiece.bpe.model",
+    special=ROBERTA_TOKENS,
+    template=ROBERTA_TEMPLATE,
+    tokenizer_class="CamembertTokenizer",
+    preparation=Words(),
+    order=PieceOrder(
+        head=(Unused("<s>NOTUSED"), "pad", Unused("</s>NOTUSED"), "unk", Unused("<unk>NOTUSED", -100.0)),
+        skipped=1,
+        tail=("mask",),
+    ),
+)
+ALBERT = SentencePiece(
+    file="spiece.model",
+    special=ALBERT_TOKENS,
+    template=BERT_TEMPLATE,
+    tokenizer_class="AlbertTokenizer",
+    preparation=CleanedWords(lowercase=True),
+    split_digit_comma=True,
+)
+XLNET = SentencePiece(
+    file="spiece.model",
+    special=XLNET_TOKENS,
+    template=XLNET_TEMPLATE,
+    tokenizer_class="XLNetTokenizer",
+    preparation=CleanedWords(lowercase=False),
+    split_digit_comma=True,
+    padding_side="left",
+)
+# The class of transformers 5 passes the character map of the model file over, with which DeBERTa was trained.
+DEBERTA_V2 = SentencePiece(
+    file="spm.model",
+    special=BERT_TOKENS,
+    template=BERT_TEMPLATE,
+    tokenizer_class=GENERIC_CLASS,
+    preparation=RunningText(),
+)
+MODERNBERT = TokenizerFileOnly(
+    "its vocabulary was published in no other form", special=MODERNBERT_TOKENS, template=BERT_TEMPLATE
+)

@@ -7,10 +7,22 @@ from pathlib import Path
 from typing import TypeAlias
 
 import tokenizers
+from tokenizers import models
 
 from bothways.storage import new_file
 from bothways.text.building import TOKENIZER_FILE
-from bothways.text.recipes import ByteLevelBPE, Recipe, TokenizerFileOnly, WordPiece
+from bothways.text.recipes import (
+    GENERIC_CLASS,
+    ByteLevelBPE,
+    CleanedWords,
+    Preparation,
+    Recipe,
+    RunningText,
+    SentencePiece,
+    TokenizerFileOnly,
+    WordPiece,
+    Words,
+)
 from bothways.text.settings import ADDED_TOKENS_FILE, CONFIG_FILE, SPECIAL_MAP_FILE
 
 _Json: TypeAlias = str | bool | dict[str, str | bool] | None
@@ -25,6 +37,7 @@ _FILES = (
     "merges.txt",
     "sentencepiece.bpe.model",
     "spiece.model",
+    "spm.model",
 )
 
 
@@ -58,8 +71,8 @@ def _config_file(tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Map
     """``tokenizer_config.json``: the original, with the tokenizer class added if it had none."""
     if CONFIG_FILE not in originals:
         # No class of transformers is known to rebuild an unlabelled tokenizer.json alike; the generic one reads it.
-        generic: dict[str, _Json] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-        options = generic if TOKENIZER_FILE in originals else _options(recipe)
+        generic: dict[str, _Json] = {"tokenizer_class": GENERIC_CLASS}
+        options = generic if TOKENIZER_FILE in originals else _options(tokenizer, recipe)
         # In this file, unlike in the map, transformers knows a token with flags only by this mark.
         mark = {"__type": "AddedToken"}
         tokens = {role: {**mark, **token} for role, token in _special_map(tokenizer, recipe).items()}
@@ -67,12 +80,18 @@ def _config_file(tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Map
     content = json.loads(originals[CONFIG_FILE])
     if content.get("tokenizer_class") is not None:
         return originals[CONFIG_FILE]
-    return _json({**content, "tokenizer_class": recipe.tokenizer_class})
+    return _json({**content, "tokenizer_class": _tokenizer_class(tokenizer, recipe)})
 
 
-def _options(recipe: Recipe) -> dict[str, _Json]:
+def _tokenizer_class(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> str:
+    """The class that gives the same ids: those of ``transformers`` for SentencePiece know plain Unigram models only."""
+    plain = isinstance(tokenizer.model, models.Unigram) and tokenizer.token_to_id("<0x00>") is None
+    return GENERIC_CLASS if isinstance(recipe, SentencePiece) and not plain else recipe.tokenizer_class
+
+
+def _options(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> dict[str, _Json]:
     """A recipe in the words of ``tokenizer_config.json``."""
-    named: dict[str, _Json] = {"tokenizer_class": recipe.tokenizer_class}
+    named: dict[str, _Json] = {"tokenizer_class": _tokenizer_class(tokenizer, recipe)}
     match recipe:
         case WordPiece():
             return named | {
@@ -82,17 +101,31 @@ def _options(recipe: Recipe) -> dict[str, _Json]:
             }
         case ByteLevelBPE():
             return named | {"add_prefix_space": recipe.add_prefix_space, "trim_offsets": recipe.trim_offsets}
+        case SentencePiece(preparation=preparation):
+            common: dict[str, _Json] = {
+                "add_prefix_space": recipe.add_prefix_space,
+                "padding_side": recipe.padding_side,
+            }
+            return named | common | _preparation_options(preparation)
         case TokenizerFileOnly():
             return named
 
 
+def _preparation_options(preparation: Preparation) -> dict[str, _Json]:
+    match preparation:
+        case Words():
+            return {}
+        case CleanedWords():
+            return {"do_lower_case": preparation.lowercase, "keep_accents": preparation.keep_accents}
+        case RunningText():
+            return {"do_lower_case": preparation.lowercase, "split_by_punct": preparation.split_punctuation}
+
+
 def _special_map(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> dict[str, dict[str, str | bool]]:
     """The named special tokens that are in the vocabulary, with their flags."""
-    special = recipe.special
-    named = {"cls": special.cls, "sep": special.sep, "mask": special.mask, "pad": special.pad, "unk": special.unk}
     return {
         f"{role}_token": asdict(token)
-        for role, token in named.items()
+        for role, token in recipe.special.named().items()
         if token is not None and tokenizer.token_to_id(token.content) is not None
     }
 

@@ -15,24 +15,27 @@ from typing import Any, TypeVar
 from bothways.errors import CorruptCheckpoint
 from bothways.text.recipes import (
     ByteLevelBPE,
+    CleanedWords,
+    Preparation,
     Recipe,
-    SpecialToken,
-    SpecialTokens,
+    RunningText,
+    SentencePiece,
     TokenizerFileOnly,
     WordPiece,
+    Words,
 )
+from bothways.text.special_tokens import SpecialToken, SpecialTokens
 
 CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_MAP_FILE = "special_tokens_map.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
 
-_ROLES = ("cls", "sep", "mask", "pad", "unk")
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 # transformers writes int(1e30) for "no limit".
 _NO_LIMIT = 10**9
 
-_R = TypeVar("_R", WordPiece, ByteLevelBPE, TokenizerFileOnly)
+_R = TypeVar("_R", WordPiece, ByteLevelBPE, SentencePiece, TokenizerFileOnly)
 
 
 @dataclass(frozen=True)
@@ -123,15 +126,38 @@ def apply_settings(recipe: Recipe, settings: Settings) -> Recipe:
                 trim_offsets=settings.flag("trim_offsets", recipe.trim_offsets),
             )
             return _with_tokens(changed_bpe, settings)
+        case SentencePiece():
+            changed_pieces = replace(
+                recipe,
+                preparation=_preparation(recipe.preparation, settings),
+                add_prefix_space=settings.flag("add_prefix_space", recipe.add_prefix_space),
+            )
+            return _with_tokens(changed_pieces, settings)
         case TokenizerFileOnly():
             return _with_tokens(recipe, settings)
+
+
+def _preparation(preparation: Preparation, settings: Settings) -> Preparation:
+    match preparation:
+        case Words():
+            return preparation
+        case CleanedWords(lowercase=lowercase, keep_accents=keep_accents):
+            return CleanedWords(
+                lowercase=settings.flag("do_lower_case", lowercase),
+                keep_accents=settings.flag("keep_accents", keep_accents),
+            )
+        case RunningText(lowercase=lowercase, split_punctuation=split):
+            return RunningText(
+                lowercase=settings.flag("do_lower_case", lowercase),
+                split_punctuation=settings.flag("split_by_punct", split),
+            )
 
 
 def _with_tokens(recipe: _R, settings: Settings) -> _R:
     """The recipe with the checkpoint's special tokens and tokenizer class."""
     flags = {added.token.content: added.token for added in settings.added}
     special = recipe.special
-    roles = {role: _role(getattr(special, role), f"{role}_token", settings.options) for role in _ROLES}
+    roles = {role: _role(token, f"{role}_token", settings.options) for role, token in special.named().items()}
     named = {role: flags.get(token.content, token) if token else None for role, token in roles.items()}
     others = [_token(name, settings.options[name]) for name in ("bos_token", "eos_token") if settings.options.get(name)]
     for name in _LISTS:

@@ -16,9 +16,10 @@ import tokenizers
 from bothways.errors import IncompatibleWeights, InvalidInput, UnknownModel
 from bothways.text.building import build_tokenizer
 from bothways.text.overflow import Overflow, check_overflow
-from bothways.text.recipes import Recipe, SpecialToken
+from bothways.text.recipes import Recipe
 from bothways.text.saving import read_files, write_tokenizer
 from bothways.text.settings import apply_settings, read_settings
+from bothways.text.special_tokens import SpecialToken
 from bothways.text.texts import Text, blocks, check_text
 from bothways.text.windows import EncodedText, Limits, Window, encoded_text
 
@@ -69,7 +70,8 @@ class TextTokenizer:
 
         Raises:
             UnknownModel: There is no such folder, or no tokenizer file in it.
-            UnsupportedConfig: Its files cannot be built from, and there is no ``tokenizer.json``.
+            UnsupportedConfig: There is no ``tokenizer.json``, and a vocabulary file asks for what is not built.
+            MissingDependency: There is none, and the SentencePiece file is read with the extra ``spm``.
             CorruptCheckpoint: A file is broken.
         """
         if not folder.is_dir():
@@ -92,7 +94,7 @@ class TextTokenizer:
 
     @property
     def cls_id(self) -> int:
-        """Id of the token at the start of every sequence."""
+        """Id of the token that stands for the whole text: the first of a sequence, or the last (XLNet)."""
         return self._special_id("cls", self.recipe.special.cls)
 
     @property
