@@ -67,6 +67,11 @@ class HeadBySetting:
 FamilyHead = StoredHead | HeadBySetting
 
 
+def variants(head: FamilyHead) -> tuple[StoredHead, ...]:
+    """All forms that a head may take."""
+    return tuple(head.heads.values()) if isinstance(head, HeadBySetting) else (head,)
+
+
 def resolved(head: FamilyHead, settings: Settings) -> StoredHead:
     """The head that a ``config.json`` describes.
 
