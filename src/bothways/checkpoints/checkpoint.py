@@ -158,8 +158,8 @@ class Checkpoint:
     def unread(self) -> tuple[str, ...]:
         """Tensors that belong neither to the encoder nor to any head that the family has."""
         known = known_names(self.family.rows, self.config, self.family.prefix)
-        for head in self.family.heads.values():
-            known |= {name for stored in variants(head) for name in known_names(stored.rows, self.config)}
+        for head in self.family.heads:
+            known |= self._head_names(head)
         return tuple(sorted(self.tensors.keys() - known))
 
     def _has_head(self, name: HeadName) -> bool:
@@ -186,8 +186,14 @@ class Checkpoint:
 
     def _own_names(self, name: str) -> set[str]:
         """Names of a head's tensors, without those of the encoder (a pooler) that several heads read."""
-        names = known_names(self.family.head(name, self.settings).rows, self.config)
+        names = self._head_names(self.family.head_name(name))
         return {known for known in names if not known.startswith(self.family.prefix)}
+
+    def _head_names(self, name: HeadName) -> set[str]:
+        """Names of a head's tensors in every form that it may take."""
+        return {
+            known for stored in variants(self.family.heads[name]) for known in known_names(stored.rows, self.config)
+        }
 
     def _encoder_weights(self, *, poolers: bool = False) -> dict[str, Tensor]:
         weights = read_weights(self.family.rows, self.config, self.tensors, self.family.prefix)
