@@ -46,6 +46,11 @@ class Packed:
         """Row of each sequence's first token, int64."""
         return self.cu_seqlens[:-1].long()
 
+    @property
+    def last_tokens_B(self) -> Tensor:
+        """Row of each sequence's last token, int64."""
+        return self.cu_seqlens[1:].long() - 1
+
     def to(self, device: torch.device | str) -> "Packed":
         """The same batch on another device."""
         return Packed(

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.encoder import Encoder, backends
+from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.backends import (
     BACKENDS,
     REFERENCE,
     SDPA,
-    AttentionRequest,
     Grouped,
     Padded,
     choose,
@@ -28,6 +28,10 @@ ON_CPU = AttentionRequest("cpu", torch.float32, 64, 0.0, weights=False)
 ragged = st.lists(st.integers(1, 12), min_size=1, max_size=6).map(tuple)
 
 
+def call_of(qkv_T3ND, bounds, dropout=0.0):
+    return AttentionCall(qkv_T3ND, bounds, qkv_T3ND.shape[-1] ** -0.5, dropout)
+
+
 @pytest.fixture
 def kernels(monkeypatch):
     """Pretend which of the two variable-length kernels are installed."""
@@ -40,7 +44,7 @@ def kernels(monkeypatch):
 
 
 def test_an_unknown_backend_is_refused_and_the_known_ones_are_named():
-    with pytest.raises(UnsupportedAttention, match=r"'flash'.* varlen, sdpa, grouped, padded, reference"):
+    with pytest.raises(UnsupportedAttention, match=r"'flash'.* varlen, sdpa, .*, skewed, local, reference"):
         choose(ON_CPU, "flash")
 
 
@@ -124,7 +128,7 @@ def test_the_fast_backends_equal_the_reference(kernel, dtype, tolerance, lengths
     generator = torch.Generator().manual_seed(seed)
     qkv_T3ND = torch.randn(sum(lengths), 3, 4, 6, generator=generator, dtype=dtype)
     bounds = pack(random_ids(lengths))
-    difference = kernel.attend(qkv_T3ND, bounds, 0.0) - REFERENCE.attend(qkv_T3ND, bounds, 0.0)
+    difference = kernel.attend(call_of(qkv_T3ND, bounds)) - REFERENCE.attend(call_of(qkv_T3ND, bounds))
     assert difference.abs().max() < tolerance
 
 
@@ -138,14 +142,14 @@ def test_gradients_of_the_fast_backends_equal_those_of_the_reference(kernel, len
         qkv_T3ND = torch.randn(
             sum(lengths), 3, 2, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64
         ).requires_grad_()
-        backend.attend(qkv_T3ND, bounds, 0.0).square().sum().backward()
+        backend.attend(call_of(qkv_T3ND, bounds)).square().sum().backward()
         gradients.append(qkv_T3ND.grad)
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
 
 
 def test_attention_weights_sum_to_one():
     bounds = pack(random_ids((1, 7, 4)))
-    _, weights = REFERENCE.attend_with_weights(torch.randn(12, 3, 4, 6), bounds, 0.0)
+    _, weights = REFERENCE.attend_with_weights(call_of(torch.randn(12, 3, 4, 6), bounds))
     for weights_Nnn, length in zip(weights, bounds.lengths, strict=True):
         assert weights_Nnn.shape == (4, length, length)
         torch.testing.assert_close(weights_Nnn.sum(-1), torch.ones(4, length))
@@ -156,7 +160,7 @@ def test_attention_dropout_keeps_the_mean(backend):
     torch.manual_seed(0)
     bounds = pack([[5] * 3] * 4000)
     qkv_T3ND = torch.ones(12000, 3, 1, 4)
-    context_TND = backend.attend(qkv_T3ND, bounds, 0.3)
+    context_TND = backend.attend(call_of(qkv_T3ND, bounds, 0.3))
     assert context_TND.std() > 0.1
     assert context_TND.mean().item() == pytest.approx(1.0, abs=0.03)
 

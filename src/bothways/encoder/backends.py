@@ -7,7 +7,6 @@ Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width,
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Protocol
@@ -16,28 +15,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor
 
+from bothways.encoder.attention_call import AttentionCall, AttentionRequest, RelativeScores
 from bothways.encoder.dropout import dropout as drop
+from bothways.encoder.local import Local
+from bothways.encoder.relative import Skewed
 from bothways.errors import UnsupportedAttention
-from bothways.packing import Packed, to_padded
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionRequest:
-    """What an attention call needs of its backend.
-
-    Attributes:
-        device: Type of the device: ``"cpu"``, ``"cuda"``, ...
-        dtype: Of queries, keys and values.
-        head_width: D.
-        dropout: Rate applied to the attention weights; 0 outside training.
-        weights: Whether the attention weights themselves are wanted.
-    """
-
-    device: str
-    dtype: torch.dtype
-    head_width: int
-    dropout: float
-    weights: bool
+from bothways.packing import to_padded
 
 
 class AttentionBackend(Protocol):
@@ -48,7 +31,7 @@ class AttentionBackend(Protocol):
     def refusal(self, request: AttentionRequest) -> str | None:
         """Why this backend cannot serve the request; None when it can."""
 
-    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
 
 
@@ -62,20 +45,26 @@ class Reference:
         del request
         return None
 
-    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
-        return self.attend_with_weights(qkv_T3ND, bounds, dropout)[0]
+        return self.attend_with_weights(call)[0]
 
-    def attend_with_weights(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> tuple[Tensor, list[Tensor]]:
+    def attend_with_weights(self, call: AttentionCall) -> tuple[Tensor, list[Tensor]]:
         """Context of every token (T, N, D), and for each sequence of n tokens its weights (N, n, n)."""
-        contexts, weights = [], []
-        for sequence_n3ND in qkv_T3ND.split_with_sizes(list(bounds.lengths)):
+        contexts, weights, start = [], [], 0
+        for sequence_n3ND in call.qkv_T3ND.split_with_sizes(list(call.bounds.lengths)):
             q_NnD, k_NnD, v_NnD = sequence_n3ND.permute(1, 2, 0, 3)
-            scores_Nnn = q_NnD @ k_NnD.transpose(1, 2) * q_NnD.shape[-1] ** -0.5
+            scores_Nnn = q_NnD @ k_NnD.transpose(1, 2)
+            if call.relative is not None:
+                scores_Nnn = scores_Nnn + relative_scores(q_NnD, k_NnD, call.relative, start)
+            scores_Nnn = scores_Nnn * call.scale
+            if call.binding_reach is not None:
+                scores_Nnn = scores_Nnn.masked_fill(~_near(len(sequence_n3ND), call.binding_reach, q_NnD), -torch.inf)
             weights_Nnn = scores_Nnn.softmax(-1)
             weights.append(weights_Nnn)
-            dropped_Nnn = drop(weights_Nnn, dropout) if dropout else weights_Nnn
+            dropped_Nnn = drop(weights_Nnn, call.dropout) if call.dropout else weights_Nnn
             contexts.append((dropped_Nnn @ v_NnD).transpose(0, 1))
+            start += len(sequence_n3ND)
         return torch.cat(contexts), weights
 
 
@@ -85,19 +74,21 @@ class SDPA:
     name = "sdpa"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """It cannot hand out attention weights."""
-        return "it does not return attention weights" if request.weights else None
+        """Every token sees its whole sequence, and scores are plain products."""
+        return _plain_only(request)
 
-    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
-        heads, width = qkv_T3ND.shape[2:]
-        runs = list(runs_of_equal_length(bounds.lengths))
+        heads, width = call.qkv_T3ND.shape[2:]
+        runs = list(runs_of_equal_length(call.bounds.lengths))
         contexts = []
         # One split, not a slice for each run: the backward of a slice fills a gradient of the whole batch.
-        parts = qkv_T3ND.split_with_sizes([end - start for start, end, _ in runs])
+        parts = call.qkv_T3ND.split_with_sizes([end - start for start, end, _ in runs])
         for part_T3ND, (start, end, length) in zip(parts, runs, strict=True):
             q_BNnD, k_BNnD, v_BNnD = part_T3ND.view(-1, length, 3, heads, width).permute(2, 0, 3, 1, 4)
-            context_BNnD = F.scaled_dot_product_attention(q_BNnD, k_BNnD, v_BNnD, dropout_p=dropout)
+            context_BNnD = F.scaled_dot_product_attention(
+                q_BNnD, k_BNnD, v_BNnD, dropout_p=call.dropout, scale=call.scale
+            )
             contexts.append(context_BNnD.transpose(1, 2).reshape(end - start, heads, width))
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
@@ -112,14 +103,14 @@ class Grouped:
     name = "grouped"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """It cannot hand out attention weights."""
-        return "it does not return attention weights" if request.weights else None
+        """Every token sees its whole sequence, and scores are plain products."""
+        return _plain_only(request)
 
-    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
-        groups = groups_of_like_length(bounds.lengths)
-        parts = qkv_T3ND.split_with_sizes([sum(lengths) for lengths in groups])
-        return torch.cat([_attend_group(part, lengths, dropout) for part, lengths in zip(parts, groups, strict=True)])
+        groups = groups_of_like_length(call.bounds.lengths)
+        parts = call.qkv_T3ND.split_with_sizes([sum(lengths) for lengths in groups])
+        return torch.cat([_attend_group(part, lengths, call) for part, lengths in zip(parts, groups, strict=True)])
 
 
 class Padded:
@@ -131,15 +122,34 @@ class Padded:
         """It cannot hand out attention weights."""
         return "it does not return attention weights" if request.weights else None
 
-    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
-        lengths_B = bounds.cu_seqlens.diff()
-        real_BS = torch.arange(bounds.max_length, device=lengths_B.device) < lengths_B[:, None]
-        q_BNSD, k_BNSD, v_BNSD = to_padded(qkv_T3ND, bounds.lengths).permute(2, 0, 3, 1, 4)
+        lengths_B, longest = call.bounds.cu_seqlens.diff(), call.bounds.max_length
+        real_BS = torch.arange(longest, device=lengths_B.device) < lengths_B[:, None]
+        q_BNSD, k_BNSD, v_BNSD = to_padded(call.qkv_T3ND, call.bounds.lengths).permute(2, 0, 3, 1, 4)
+        mask = real_BS[:, None, None, :]
+        if call.binding_reach is not None:
+            # Padding sees itself, so that its softmax is defined.
+            mask = (mask | ~real_BS[:, None, :, None]) & _near(longest, call.binding_reach, q_BNSD)
+        if call.relative is not None:
+            mask = self._biases(q_BNSD, k_BNSD, call).masked_fill(~mask, -torch.inf)
         context_BNSD = F.scaled_dot_product_attention(
-            q_BNSD, k_BNSD, v_BNSD, attn_mask=real_BS[:, None, None, :], dropout_p=dropout
+            q_BNSD, k_BNSD, v_BNSD, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
         )
         return context_BNSD.transpose(1, 2)[real_BS]
+
+    @staticmethod
+    def _biases(q_BNSD: Tensor, k_BNSD: Tensor, call: AttentionCall) -> Tensor:
+        """What distances and segments add to scaled scores: (B, N, S, S)."""
+        assert call.relative is not None  # the caller looked
+        relative, lengths = call.relative, call.bounds.lengths
+        gain_TN = None if relative.segments is None else relative.segments.gain_TN
+        bias = distance_scores(q_BNSD, k_BNSD, relative)
+        if relative.segments is not None and gain_TN is not None:
+            types_BS = to_padded(relative.segments.types_T, lengths)
+            gain_BNS1 = to_padded(gain_TN, lengths).transpose(1, 2)[..., None]
+            bias = bias + gain_BNS1 * (types_BS[:, None, :, None] != types_BS[:, None, None, :])
+        return bias * call.scale
 
 
 class VarLen:
@@ -149,8 +159,8 @@ class VarLen:
 
     def refusal(self, request: AttentionRequest) -> str | None:
         """It needs a GPU, half precision, a head width that the kernels know, and flash_attn where there is dropout."""
-        if request.weights:
-            return "it does not return attention weights"
+        if request.weights or request.relative or request.local:
+            return _plain_only(request)
         if request.device != "cuda":
             return f"it needs a CUDA device, not {request.device!r}"
         if request.dtype not in (torch.float16, torch.bfloat16):
@@ -163,34 +173,36 @@ class VarLen:
             return "neither torch.nn.attention.varlen nor the flash_attn package is there"
         return None
 
-    def attend(self, qkv_T3ND: Tensor, bounds: Packed, dropout: float) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
-        q_TND, k_TND, v_TND = qkv_T3ND.unbind(1)
-        starts, longest = bounds.cu_seqlens, bounds.max_length
+        q_TND, k_TND, v_TND = call.qkv_T3ND.unbind(1)
+        starts, longest, scale = call.bounds.cu_seqlens, call.bounds.max_length, call.scale
         context_TND: Tensor
         if _has_flash_attn():
             from flash_attn import flash_attn_varlen_func
 
             context_TND = flash_attn_varlen_func(
-                q_TND, k_TND, v_TND, starts, starts, longest, longest, dropout_p=dropout
+                q_TND, k_TND, v_TND, starts, starts, longest, longest, dropout_p=call.dropout, softmax_scale=scale
             )
         else:
             from torch.nn.attention.varlen import varlen_attn
 
-            context_TND = varlen_attn(q_TND, k_TND, v_TND, starts, starts, longest, longest)  # type: ignore[assignment]
+            context_TND = varlen_attn(  # type: ignore[assignment]
+                q_TND, k_TND, v_TND, starts, starts, longest, longest, scale=scale
+            )
         return context_TND
 
 
 REFERENCE = Reference()
-_VARLEN, _SDPA, _GROUPED, _PADDED = VarLen(), SDPA(), Grouped(), Padded()
+_VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL = VarLen(), SDPA(), Grouped(), Padded(), Skewed(), Local()
 BACKENDS: dict[str, AttentionBackend] = {
-    backend.name: backend for backend in (_VARLEN, _SDPA, _GROUPED, _PADDED, REFERENCE)
+    backend.name: backend for backend in (_VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL, REFERENCE)
 }
 
 # What to try, in this order: a GPU would rather compute some padding than be called for each length.
-_ON_CPU: tuple[AttentionBackend, ...] = (_SDPA, REFERENCE)
-_ON_CPU_WITH_DROPOUT: tuple[AttentionBackend, ...] = (_GROUPED, REFERENCE)
-_ELSEWHERE: tuple[AttentionBackend, ...] = (_VARLEN, _PADDED, REFERENCE)
+_ON_CPU: tuple[AttentionBackend, ...] = (_SDPA, _SKEWED, _LOCAL, REFERENCE)
+_ON_CPU_WITH_DROPOUT: tuple[AttentionBackend, ...] = (_GROUPED, _SKEWED, _LOCAL, REFERENCE)
+_ELSEWHERE: tuple[AttentionBackend, ...] = (_VARLEN, _LOCAL, _PADDED, REFERENCE)
 
 
 def choose(request: AttentionRequest, name: str | None = None) -> AttentionBackend:
@@ -243,7 +255,7 @@ def groups_of_like_length(lengths: tuple[int, ...], waste: float = 0.2) -> list[
     return [*groups, lengths[start:]]
 
 
-def _attend_group(qkv_T3ND: Tensor, lengths: tuple[int, ...], dropout: float) -> Tensor:
+def _attend_group(qkv_T3ND: Tensor, lengths: tuple[int, ...], call: AttentionCall) -> Tensor:
     """Context (T, N, D) of a group of sequences, padded to the longest of them where they differ."""
     count, longest = len(lengths), max(lengths)
     heads, width = qkv_T3ND.shape[2:]
@@ -256,21 +268,54 @@ def _attend_group(qkv_T3ND: Tensor, lengths: tuple[int, ...], dropout: float) ->
     q_PSD, k_PSD, v_PSD = qkv_T3ND.view(count, longest, 3, heads, width).permute(2, 0, 3, 1, 4).flatten(1, 2)
     bias_BS = torch.zeros(count, longest, dtype=q_PSD.dtype, device=q_PSD.device).masked_fill_(~real_BS, -torch.inf)
     bias_P1S = bias_BS.repeat_interleave(heads, 0)[:, None]
-    scores_PSS = torch.baddbmm(bias_P1S, q_PSD, k_PSD.transpose(1, 2), alpha=width**-0.5)
-    context_PSD: Tensor = drop(scores_PSS.softmax(-1), dropout) @ v_PSD
+    scores_PSS = torch.baddbmm(bias_P1S, q_PSD, k_PSD.transpose(1, 2), alpha=call.scale)
+    context_PSD: Tensor = drop(scores_PSS.softmax(-1), call.dropout) @ v_PSD
     context_TND = context_PSD.view(count, heads, longest, width).transpose(1, 2).reshape(-1, heads, width)
     return context_TND if rows_T is None else context_TND.index_select(0, rows_T)
 
 
-def attend_once(q_BND: Tensor, k_TND: Tensor, v_TND: Tensor, bounds: Packed, dropout: float) -> Tensor:
-    """Context (B, N, D) of one query for each sequence, over all of the sequence's keys and values."""
-    places = torch.repeat_interleave(bounds.cu_seqlens.diff()), bounds.positions_T
-    scores_TN = (q_BND[places[0]] * k_TND).sum(-1) * q_BND.shape[-1] ** -0.5
-    scores_BSN = scores_TN.new_full((len(q_BND), bounds.max_length, q_BND.shape[1]), -torch.inf)
-    weights_BSN = scores_BSN.index_put(places, scores_TN).softmax(1)
-    weights_TN = (drop(weights_BSN, dropout) if dropout else weights_BSN)[places]
-    context_BND: Tensor = torch.zeros_like(q_BND).index_add(0, places[0], weights_TN[..., None] * v_TND)
-    return context_BND
+def relative_scores(q_NnD: Tensor, k_NnD: Tensor, relative: RelativeScores, start: int) -> Tensor:
+    """What distances and segments add to one sequence's unscaled scores, (N, n, n); it begins at row ``start``."""
+    scores_Nnn = distance_scores(q_NnD, k_NnD, relative)
+    if relative.segments is not None:
+        rows = slice(start, start + q_NnD.shape[1])
+        gain_Nn, types_n = relative.segments.gain_TN[rows].t(), relative.segments.types_T[rows]
+        scores_Nnn = scores_Nnn + gain_Nn[..., None] * (types_n[:, None] != types_n)
+    return scores_Nnn
+
+
+def distance_scores(q_NnD: Tensor, k_NnD: Tensor, relative: RelativeScores) -> Tensor:
+    """What distances add to unscaled scores, (..., N, n, n), gathered with an index of n x n."""
+    length = q_NnD.shape[-2]
+    place_n = torch.arange(length, device=q_NnD.device)
+    scores_Nnn = q_NnD.new_zeros(*q_NnD.shape[:-1], length)
+    # By i - j: the table's middle row is distance 0.
+    distance_nn = (place_n[:, None] - place_n).expand(scores_Nnn.shape)
+    if relative.keys_WND is not None:
+        asking_NnD = q_NnD if relative.shift_ND is None else q_NnD + relative.shift_ND[:, None]
+        met_NnW = asking_NnD @ relative.keys_WND.permute(1, 2, 0)
+        scores_Nnn = scores_Nnn + met_NnW.gather(-1, distance_nn + len(relative.keys_WND) // 2)
+    if relative.queries_WND is not None:
+        met_NnW = k_NnD @ relative.queries_WND.permute(1, 2, 0)
+        # Rows are keys here, so the distance is j - i by row and column.
+        found_Nnn = met_NnW.gather(-1, len(relative.queries_WND) // 2 - distance_nn)
+        scores_Nnn = scores_Nnn + found_Nnn.transpose(-1, -2)
+    return scores_Nnn
+
+
+def _plain_only(request: AttentionRequest) -> str | None:
+    """Why a backend cannot serve that has no weights to show, no local windows and no scores of distances."""
+    if request.weights:
+        return "it does not return attention weights"
+    if request.relative:
+        return "it has no scores that depend on distances"
+    return "it has no local windows" if request.local else None
+
+
+def _near(length: int, reach: int, like: Tensor) -> Tensor:
+    """Whether two tokens are within reach of each other, (n, n)."""
+    place_n = torch.arange(length, device=like.device)
+    return (place_n[:, None] - place_n).abs() <= reach
 
 
 @cache

@@ -1,11 +1,9 @@
 """What an encoder is made of: one sum type for each axis, no flags.
 
-An `EncoderConfig` is a point in the space of encoders; a family of published models is a region of it. Some variants
-are described here ahead of being built (rotary, disentangled and Transformer-XL positions, pre-norm, gated
-feed-forward, local windows): `bothways.encoder.Encoder` refuses those by name.
+An `EncoderConfig` is a point in the space of encoders; a family of published models is a region of it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from bothways.errors import InvalidInput
@@ -31,7 +29,13 @@ class AbsolutePositions:
 
 @dataclass(frozen=True, slots=True)
 class RotaryPositions:
-    """Queries and keys turned by an angle that grows with the position (Su et al. 2021, arXiv:2104.09864)."""
+    """Queries and keys turned by an angle that grows with the position (Su et al. 2021, arXiv:2104.09864).
+
+    Attributes:
+        count: Positions that a text may use.
+        theta_global: Base of the angles in layers that see everything.
+        theta_local: And in layers that see a window.
+    """
 
     count: int
     theta_global: float
@@ -39,22 +43,59 @@ class RotaryPositions:
 
 
 @dataclass(frozen=True, slots=True)
+class EveryDistance:
+    """A row of its own for each distance up to ``span``; larger ones share the last (DeBERTa v1)."""
+
+    span: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogBuckets:
+    """A row for each distance up to half of ``span``, then rows for ranges that grow with the distance (DeBERTa v2).
+
+    Attributes:
+        span: Rows on either side of distance 0.
+        max_distance: Where the last range begins.
+    """
+
+    span: int
+    max_distance: int
+
+
+@dataclass(frozen=True, slots=True)
 class DisentangledPositions:
-    """DeBERTa's content-to-position and position-to-content scores (He et al. 2020, arXiv:2006.03654)."""
+    """Scores between content and distance (DeBERTa, He et al. 2020, arXiv:2006.03654).
+
+    Attributes:
+        count: Positions that a text may use.
+        distances: Which distances share a row of the table.
+        content_to_position: Whether queries meet the distance's keys.
+        position_to_content: Whether keys meet the distance's queries.
+        keys: Who projects the distances: projections of their own, with or without a bias on the keys, or the layer's.
+        normed: Whether the table of distances is normed before use.
+        absolute: Whether an absolute position is added to the embedding besides.
+    """
 
     count: int
-    max_distance: int
-    buckets: int | None
+    distances: EveryDistance | LogBuckets
     content_to_position: bool
     position_to_content: bool
-    shared_key: bool
+    keys: Literal["own", "own without bias", "shared"]
+    normed: bool
+    absolute: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerXLPositions:
-    """Relative positions with two learned biases (Dai et al. 2019, arXiv:1901.02860)."""
+    """Relative positions with learned biases (Dai et al. 2019, arXiv:1901.02860), and segments as XLNet has them.
 
-    count: int | None
+    Attributes:
+        count: None: there is no limit.
+        clamp: Distances beyond this count as this; None where all are told apart.
+    """
+
+    count: None = None
+    clamp: int | None = None
 
 
 Positions = AbsolutePositions | RotaryPositions | DisentangledPositions | TransformerXLPositions
@@ -68,6 +109,7 @@ class PostNorm:
     """Norm after each residual sum, as in the original transformer."""
 
     eps: float
+    bias: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +117,7 @@ class PreNorm:
     """Norm before each block; the first one is the identity, a last one closes the stack."""
 
     eps: float
+    bias: bool = True
 
 
 Normalisation = PostNorm | PreNorm
@@ -89,14 +132,16 @@ class DenseFeedForward:
 
     width: int
     activation: Activation
+    bias: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class GatedFeedForward:
-    """One half of a linear gates the other (Shazeer 2020, arXiv:2002.05202)."""
+    """One half of a linear map, activated, is multiplied by the other (Shazeer 2020, arXiv:2002.05202)."""
 
     width: int
     activation: Activation
+    bias: bool = True
 
 
 FeedForwardKind = DenseFeedForward | GatedFeedForward
@@ -112,13 +157,23 @@ class FullAttention:
 
 @dataclass(frozen=True, slots=True)
 class LocalGlobalAttention:
-    """Every ``global_every``-th layer sees everything; the others a window of ``window`` tokens."""
+    """Some layers see everything, the others ``reach`` tokens to either side.
 
-    window: int
-    global_every: int
+    Attributes:
+        reach: Tokens that a local layer sees on either side of a token.
+        seen_whole: For each layer, whether it sees everything.
+    """
+
+    reach: int
+    seen_whole: tuple[bool, ...]
 
 
 AttentionPattern = FullAttention | LocalGlobalAttention
+
+
+# Biases of the attention's linear maps.
+
+AttentionBiases = Literal["all", "none", "query only", "query and value, and output"]
 
 
 # Sharing: which layers own their weights.
@@ -161,6 +216,27 @@ class NoPooler:
 Pooling = TanhPooler | NoPooler
 
 
+# Projection: how an embedding narrower than the hidden size gets there.
+
+
+@dataclass(frozen=True, slots=True)
+class NoProjection:
+    """The embedding is as wide as the hidden states."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedAfterNorm:
+    """A linear map behind the norm (ALBERT, ELECTRA)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedBeforeNorm:
+    """A linear map without bias before the norm (DeBERTa)."""
+
+
+Projection = NoProjection | ProjectedAfterNorm | ProjectedBeforeNorm
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
     """The embedding table and what follows it.
@@ -168,17 +244,53 @@ class EmbeddingConfig:
     Attributes:
         width: Width of the table.
         types: Number of segment types; 0 for families without segment embeddings.
-        projected: Whether a linear map from ``width`` to the hidden size follows.
+        projection: How it gets to the hidden size.
+        normed: Whether a norm follows.
     """
 
     width: int
     types: int
-    projected: bool = False
+    projection: Projection = NoProjection()
+    normed: bool = True
+
+
+# Convolution: a local view beside the first layer.
+
+
+@dataclass(frozen=True, slots=True)
+class NoConvolution:
+    """None, as nearly everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLayerConvolution:
+    """The first layer's output gains a convolution of its input (the large sizes of DeBERTa v2).
+
+    Attributes:
+        kernel: Tokens that it looks at, an odd number.
+        groups: Channels are convolved in so many groups.
+        activation: What follows it.
+    """
+
+    kernel: int
+    groups: int
+    activation: Activation
+
+
+Convolution = NoConvolution | FirstLayerConvolution
 
 
 @dataclass(frozen=True, slots=True)
 class Dropout:
     """Dropout rates while training.
+
+    Attributes:
+        hidden: On the output of each block.
+        attention: On the attention weights.
+        head: In a head.
+        embedding: Behind the embedding.
+        inner: Behind the activation of the feed-forward network.
+        output: On the last hidden states.
 
     Raises:
         InvalidInput: A rate does not lie in [0, 1).
@@ -187,9 +299,13 @@ class Dropout:
     hidden: float = 0.1
     attention: float = 0.1
     head: float = 0.1
+    embedding: float = 0.1
+    inner: float = 0.0
+    output: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, rate in (("hidden", self.hidden), ("attention", self.attention), ("head", self.head)):
+        for field in fields(self):
+            name, rate = field.name, getattr(self, field.name)
             if not 0 <= rate < 1:
                 raise InvalidInput(f"the {name} dropout must lie from 0 up to but not including 1, but it is {rate}.")
 
@@ -211,6 +327,8 @@ class EncoderConfig:
     norm: Normalisation
     feed_forward: FeedForwardKind
     pattern: AttentionPattern = FullAttention()
+    attention_biases: AttentionBiases = "all"
+    convolution: Convolution = NoConvolution()
     sharing: Sharing = OwnWeights()
     pooler: Pooling = TanhPooler()
     dropout: Dropout = Dropout()
@@ -225,7 +343,7 @@ class EncoderConfig:
                 f"the hidden size must be a multiple of the number of heads, but {self.hidden} is not a multiple "
                 f"of {self.heads}. Choose a hidden size such as {self.heads * max(1, round(self.hidden / self.heads))}."
             )
-        if self.embedding.width != self.hidden and not self.embedding.projected:
+        if self.embedding.width != self.hidden and isinstance(self.embedding.projection, NoProjection):
             raise InvalidInput(
                 f"an embedding of width {self.embedding.width} needs a projection to the hidden size {self.hidden}."
             )
@@ -233,6 +351,13 @@ class EncoderConfig:
             raise InvalidInput(
                 f"the number of layer groups must lie between 1 and the {self.layers} layers, "
                 f"but it is {self.sharing.groups}."
+            )
+        if isinstance(self.positions, TransformerXLPositions) and self.attention_biases != "query only":
+            raise InvalidInput(f"Transformer-XL positions need the query's bias alone, not {self.attention_biases!r}.")
+        if isinstance(self.pattern, LocalGlobalAttention) and len(self.pattern.seen_whole) != self.layers:
+            raise InvalidInput(
+                f"the attention pattern must say of each of the {self.layers} layers whether it sees everything, "
+                f"but it says so of {len(self.pattern.seen_whole)}."
             )
 
     def _sizes(self) -> dict[str, int | None]:

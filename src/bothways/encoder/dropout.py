@@ -18,16 +18,27 @@ def dropout(values: Tensor, rate: float) -> Tensor:
     """
     if values.device.type != "cpu":
         return F.dropout(values, rate)
-    dropped = round(rate * _LEVELS)
-    if dropped == 0 or dropped == _LEVELS:
-        return values if dropped == 0 else values * 0.0
-    count = values.numel()
+    return values * kept_elements(values, rate) if round(rate * _LEVELS) else values
+
+
+def kept_elements(values: Tensor, rate: float) -> Tensor:
+    """What `dropout` multiplies values with: 0 where one goes, `kept_scale` where it stays."""
+    if values.device.type != "cpu":
+        return F.dropout(torch.ones_like(values), rate)
+    dropped, count = round(rate * _LEVELS), values.numel()
+    if dropped == _LEVELS:
+        return torch.zeros_like(values)
     draws = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None)
     levels = draws.view(torch.int16)[:count].view(values.shape)
     # Compared straight into the type of the values: a boolean in between costs a third of the whole.
     kept = torch.empty(values.shape, dtype=values.dtype)
     torch.ge(levels, dropped - _LEVELS // 2, out=kept)
-    return values * kept.mul_(_LEVELS / (_LEVELS - dropped))
+    return kept.mul_(kept_scale(values, rate))
+
+
+def kept_scale(values: Tensor, rate: float) -> float:
+    """What elements that stay are multiplied by."""
+    return _LEVELS / (_LEVELS - round(rate * _LEVELS)) if values.device.type == "cpu" else 1.0 / (1.0 - rate)
 
 
 class Dropout(nn.Module):

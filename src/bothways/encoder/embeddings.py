@@ -5,10 +5,16 @@ Shapes: T packed tokens, H hidden, E embedding width.
 
 from torch import Tensor, nn
 
-from bothways.encoder.config import AbsolutePositions, EncoderConfig
+from bothways.encoder.config import (
+    AbsolutePositions,
+    DisentangledPositions,
+    EncoderConfig,
+    Positions,
+    ProjectedAfterNorm,
+    ProjectedBeforeNorm,
+)
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
-from bothways.errors import UnsupportedConfig
 from bothways.packing import Packed
 
 
@@ -20,28 +26,43 @@ class Table(nn.Embedding):
 
 
 class Embedding(nn.Module):
-    """Token + position + segment vectors, norm, dropout, and a projection where the family has one."""
+    """Token, position and segment vectors, as far as there are any; projection, norm, dropout."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        if not isinstance(config.positions, AbsolutePositions):
-            raise UnsupportedConfig(
-                f"{type(config.positions).__name__} are described but not built yet; only AbsolutePositions are."
-            )
-        width, positions = config.embedding.width, config.positions
-        self.offset = positions.offset
+        width, kind = config.embedding.width, config.embedding.projection
         self.tokens = Table(config.vocabulary, width)
-        self.positions = Table(positions.count + positions.offset, width)
+        self.offset, rows = _position_rows(config.positions)
+        self.positions = Table(rows, width) if rows else None
         self.types = Table(config.embedding.types, width) if config.embedding.types else None
-        self.norm = nn.LayerNorm(width, eps=config.norm.eps)
-        self.dropout = Dropout(config.dropout.hidden)
-        self.projection = Linear(width, config.hidden) if config.embedding.projected else None
+        early, late = isinstance(kind, ProjectedBeforeNorm), isinstance(kind, ProjectedAfterNorm)
+        self.early_projection = Linear(width, config.hidden, bias=False) if early else None
+        normed = config.hidden if early else width
+        self.norm = (
+            nn.LayerNorm(normed, eps=config.norm.eps, bias=config.norm.bias) if config.embedding.normed else None
+        )
+        self.dropout = Dropout(config.dropout.embedding)
+        self.projection = Linear(width, config.hidden) if late else None
 
     def forward(self, packed: Packed) -> Tensor:
         """First hidden states (T, H)."""
-        embedded_TE = self.tokens(packed.ids_T) + self.positions(packed.positions_T + self.offset)
+        embedded_TE = self.tokens(packed.ids_T)
+        if self.positions is not None:
+            embedded_TE = embedded_TE + self.positions(packed.positions_T + self.offset)
         if self.types is not None:
-            embedded_TE += self.types(packed.types_T)
-        embedded_TE = self.dropout(self.norm(embedded_TE))
-        hidden_TH: Tensor = embedded_TE if self.projection is None else self.projection(embedded_TE)
+            embedded_TE = embedded_TE + self.types(packed.types_T)
+        for step in (self.early_projection, self.norm, self.dropout, self.projection):
+            embedded_TE = embedded_TE if step is None else step(embedded_TE)
+        hidden_TH: Tensor = embedded_TE
         return hidden_TH
+
+
+def _position_rows(positions: Positions) -> tuple[int, int]:
+    """Row of position 0 in the table of absolute positions, and rows of the table; 0 where there is none."""
+    match positions:
+        case AbsolutePositions(count=count, offset=offset):
+            return offset, count + offset
+        case DisentangledPositions(count=count, absolute=True):
+            return 0, count
+        case _:
+            return 0, 0

@@ -9,10 +9,15 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from bothways.encoder.config import EncoderConfig, SharedGroups
+from bothways.encoder.batch import Batch
+from bothways.encoder.config import EncoderConfig, PreNorm, SharedGroups
+from bothways.encoder.convolution import convolution
+from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Embedding
-from bothways.encoder.layer import Layer
-from bothways.encoder.rows import ALL_ROWS, Rows
+from bothways.encoder.layer import Layer, layer, norm
+from bothways.encoder.positions import TransformerXL, shared_positions
+from bothways.encoder.projection import QKV
+from bothways.encoder.rows import ALL_ROWS, Rows, select
 from bothways.packing import Packed
 
 
@@ -39,9 +44,13 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = Embedding(config)
+        self.positions = shared_positions(config)
         self.order = layer_order(config)
         distinct = 1 + max(index for step in self.order for index in step)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(distinct))
+        self.layers = nn.ModuleList(layer(config, index) for index in range(distinct))
+        self.convolution = convolution(config)
+        self.final_norm = norm(config) if isinstance(config.norm, PreNorm) else nn.Identity()
+        self.dropout = Dropout(config.dropout.output)
         initialize(self, config.initializer_range)
 
     def forward(self, packed: Packed, *, rows: Rows = ALL_ROWS, backend: str | None = None) -> Tensor:
@@ -53,17 +62,24 @@ class Encoder(nn.Module):
             backend: Name of the attention backend to hold to; the best that serves the call when left out.
 
         Returns:
-            (T, H), or (B, H) or (M, H) for first tokens or selected rows.
+            (T, H), or (B, H) or (M, H) for first or last tokens or selected rows.
 
         Raises:
             UnsupportedAttention: The named backend cannot serve this call.
         """
-        hidden_TH: Tensor = self.embedding(packed)
-        *steps, last = (index for step in self.order for index in step)
-        for index in steps:
-            hidden_TH = self.layers[index](hidden_TH, packed, backend)
-        hidden_TH = self.layers[last](hidden_TH, packed, backend, rows)
-        return hidden_TH
+        hidden_TH, batch = self._begin(packed, backend)
+        steps = [index for step in self.order for index in step]
+        for place, index in enumerate(steps):
+            last = place == len(steps) - 1
+            # What convolves the first layer's output reads all of its rows.
+            whole = not last or (place == 0 and self.convolution is not None)
+            output_TH = self.layers[index](hidden_TH, batch, ALL_ROWS if whole else rows)
+            if place == 0 and self.convolution is not None:
+                output_TH = self.convolution(hidden_TH, output_TH, packed)
+                output_TH = select(output_TH, rows, packed) if last else output_TH
+            hidden_TH = output_TH
+        output: Tensor = self.dropout(self.final_norm(hidden_TH))
+        return output
 
     def trace(self, packed: Packed, *, attentions: bool = True, backend: str | None = None) -> Trace:
         """All hidden states and, if wanted, all attention weights (those come from the reference backend).
@@ -71,19 +87,26 @@ class Encoder(nn.Module):
         Raises:
             UnsupportedAttention: The named backend cannot serve this call.
         """
-        states = [self.embedding(packed)]
+        hidden_TH, batch = self._begin(packed, backend)
+        states = [hidden_TH]
         all_weights: list[list[Tensor]] = []
-        for step in self.order:
-            hidden_TH = states[-1]
+        for number, step in enumerate(self.order):
             for index in step:
-                layer = cast("Layer", self.layers[index])
+                one = cast("Layer", self.layers[index])
                 if attentions:
-                    hidden_TH, weights = layer.forward_with_weights(hidden_TH, packed, backend)
+                    hidden_TH, weights = one.forward_with_weights(hidden_TH, batch)
                     all_weights.append(weights)
                 else:
-                    hidden_TH = layer(hidden_TH, packed, backend)
+                    hidden_TH = one(hidden_TH, batch)
+            if number == 0 and self.convolution is not None:
+                hidden_TH = self.convolution(states[0], hidden_TH, packed)
             states.append(hidden_TH)
+        states[-1] = self.dropout(self.final_norm(states[-1]))
         return Trace(tuple(states), tuple(all_weights))
+
+    def _begin(self, packed: Packed, backend: str | None) -> tuple[Tensor, Batch]:
+        hidden_TH: Tensor = self.embedding(packed)
+        return hidden_TH, Batch(packed, self.positions(packed, hidden_TH.dtype), backend)
 
 
 def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:
@@ -108,13 +131,15 @@ def initialize(module: nn.Module, spread: float) -> None:
     if any(parameter.is_meta for parameter in module.parameters()):
         return
     for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
+        if isinstance(part, nn.Linear | nn.Embedding | nn.Conv1d | QKV):
             nn.init.normal_(part.weight, std=spread)
-        if isinstance(part, nn.Linear) and part.bias is not None:
-            nn.init.zeros_(part.bias)
+        if isinstance(part, TransformerXL):
+            nn.init.normal_(part.segments, std=spread)
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
+        for name, parameter in part.named_parameters(recurse=False):
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
 
 
 def count_parameters(config: EncoderConfig) -> int:

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 
-from bothways.encoder.config import Activation, DenseFeedForward, EncoderConfig
+from bothways.encoder.config import Activation, DenseFeedForward, EncoderConfig, GatedFeedForward
+from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
-from bothways.errors import UnsupportedConfig
 
 
 def _gelu_tanh(values: Tensor) -> Tensor:
@@ -44,17 +44,46 @@ _IN_PLACE: dict[Activation, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Linear, activation, linear."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, kind: DenseFeedForward) -> None:
         super().__init__()
-        kind = config.feed_forward
-        if not isinstance(kind, DenseFeedForward):
-            raise UnsupportedConfig(f"{type(kind).__name__} is described but not built yet; only DenseFeedForward is.")
-        self.inner = Linear(config.hidden, kind.width)
-        self.outer = Linear(kind.width, config.hidden)
+        self.inner = Linear(config.hidden, kind.width, bias=kind.bias)
+        self.outer = Linear(kind.width, config.hidden, bias=kind.bias)
         self.activation = kind.activation
+        self.dropout = Dropout(config.dropout.inner)
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
         """(T, H) to (T, H)."""
-        activate = (ACTIVATIONS if torch.is_grad_enabled() else _IN_PLACE)[self.activation]
-        output_TH: Tensor = self.outer(activate(self.inner(hidden_TH)))
+        output_TH: Tensor = self.outer(self.dropout(_activated(self.inner(hidden_TH), self.activation)))
         return output_TH
+
+
+class GatedForward(nn.Module):
+    """Linear to twice the width; one half, activated, times the other; linear (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, config: EncoderConfig, kind: GatedFeedForward) -> None:
+        super().__init__()
+        # The activated half is a dense matrix of its own, and neither half is copied.
+        self.inner = Linear(config.hidden, kind.width, bias=kind.bias)
+        self.gate = Linear(config.hidden, kind.width, bias=kind.bias)
+        self.outer = Linear(kind.width, config.hidden, bias=kind.bias)
+        self.activation = kind.activation
+        self.dropout = Dropout(config.dropout.inner)
+
+    def forward(self, hidden_TH: Tensor) -> Tensor:
+        """(T, H) to (T, H)."""
+        inner_TF = _activated(self.inner(hidden_TH), self.activation) * self.gate(hidden_TH)
+        output_TH: Tensor = self.outer(self.dropout(inner_TF))
+        return output_TH
+
+
+def feed_forward(config: EncoderConfig) -> FeedForward | GatedForward:
+    """The feed-forward network of a layer."""
+    match config.feed_forward:
+        case DenseFeedForward() as kind:
+            return FeedForward(config, kind)
+        case GatedFeedForward() as kind:
+            return GatedForward(config, kind)
+
+
+def _activated(inner_TF: Tensor, activation: Activation) -> Tensor:
+    return (ACTIVATIONS if torch.is_grad_enabled() else _IN_PLACE)[activation](inner_TF)

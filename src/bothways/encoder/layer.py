@@ -6,36 +6,31 @@ Shapes: T packed tokens, H hidden, M selected rows, n tokens of one sequence, N 
 from torch import Tensor, nn
 
 from bothways.encoder.attention import SelfAttention
-from bothways.encoder.config import EncoderConfig, PostNorm
+from bothways.encoder.batch import Batch
+from bothways.encoder.config import EncoderConfig, PostNorm, PreNorm
 from bothways.encoder.dropout import Dropout
-from bothways.encoder.feedforward import FeedForward
+from bothways.encoder.feedforward import feed_forward
 from bothways.encoder.rows import ALL_ROWS, Rows, select
-from bothways.errors import UnsupportedConfig
-from bothways.packing import Packed
 
 
-class Layer(nn.Module):
+class PostNormLayer(nn.Module):
     """Attention, add and norm, feed-forward, add and norm."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
-        if not isinstance(config.norm, PostNorm):
-            raise UnsupportedConfig(f"{type(config.norm).__name__} is described but not built yet; only PostNorm is.")
-        self.attention = SelfAttention(config)
-        self.attention_norm = nn.LayerNorm(config.hidden, eps=config.norm.eps)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden, eps=config.norm.eps)
+        self.attention = SelfAttention(config, index)
+        self.attention_norm = norm(config)
+        self.feed_forward = feed_forward(config)
+        self.feed_forward_norm = norm(config)
         self.dropout = Dropout(config.dropout.hidden)
 
-    def forward(self, hidden_TH: Tensor, bounds: Packed, backend: str | None = None, rows: Rows = ALL_ROWS) -> Tensor:
+    def forward(self, hidden_TH: Tensor, batch: Batch, rows: Rows = ALL_ROWS) -> Tensor:
         """(T, H) to those rows of (T, H) that are read."""
-        return self._finish(select(hidden_TH, rows, bounds), self.attention(hidden_TH, bounds, backend, rows))
+        return self._finish(select(hidden_TH, rows, batch.packed), self.attention(hidden_TH, batch, rows))
 
-    def forward_with_weights(
-        self, hidden_TH: Tensor, bounds: Packed, backend: str | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    def forward_with_weights(self, hidden_TH: Tensor, batch: Batch) -> tuple[Tensor, list[Tensor]]:
         """As `forward`, and for each sequence its attention weights (N, n, n)."""
-        attended_TH, weights = self.attention.forward_with_weights(hidden_TH, bounds, backend)
+        attended_TH, weights = self.attention.forward_with_weights(hidden_TH, batch)
         return self._finish(hidden_TH, attended_TH), weights
 
     def _finish(self, hidden_TH: Tensor, attended_TH: Tensor) -> Tensor:
@@ -43,6 +38,49 @@ class Layer(nn.Module):
         hidden_TH = self.attention_norm(_add_into(self.dropout(attended_TH), hidden_TH))
         output_TH: Tensor = self.feed_forward_norm(_add_into(self.dropout(self.feed_forward(hidden_TH)), hidden_TH))
         return output_TH
+
+
+class PreNormLayer(nn.Module):
+    """Norm, attention and add; norm, feed-forward and add. The embedding is normed, so the first norm is left out."""
+
+    def __init__(self, config: EncoderConfig, index: int) -> None:
+        super().__init__()
+        self.attention_norm = norm(config) if index else nn.Identity()
+        self.attention = SelfAttention(config, index)
+        self.feed_forward_norm = norm(config)
+        self.feed_forward = feed_forward(config)
+        self.dropout = Dropout(config.dropout.hidden)
+
+    def forward(self, hidden_TH: Tensor, batch: Batch, rows: Rows = ALL_ROWS) -> Tensor:
+        """(T, H) to those rows of (T, H) that are read."""
+        attended_TH = self.attention(self.attention_norm(hidden_TH), batch, rows)
+        return self._finish(select(hidden_TH, rows, batch.packed), attended_TH)
+
+    def forward_with_weights(self, hidden_TH: Tensor, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+        """As `forward`, and for each sequence its attention weights (N, n, n)."""
+        attended_TH, weights = self.attention.forward_with_weights(self.attention_norm(hidden_TH), batch)
+        return self._finish(hidden_TH, attended_TH), weights
+
+    def _finish(self, hidden_TH: Tensor, attended_TH: Tensor) -> Tensor:
+        hidden_TH = _add_into(self.dropout(attended_TH), hidden_TH)
+        return _add_into(self.dropout(self.feed_forward(self.feed_forward_norm(hidden_TH))), hidden_TH)
+
+
+Layer = PostNormLayer | PreNormLayer
+
+
+def layer(config: EncoderConfig, index: int) -> Layer:
+    """Layer number ``index``, counted from 0."""
+    match config.norm:
+        case PostNorm():
+            return PostNormLayer(config, index)
+        case PreNorm():
+            return PreNormLayer(config, index)
+
+
+def norm(config: EncoderConfig) -> nn.LayerNorm:
+    """A norm of hidden states as the configuration has them."""
+    return nn.LayerNorm(config.hidden, eps=config.norm.eps, bias=config.norm.bias)
 
 
 def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class Linear(nn.Linear):
         return linear(x_TI, self.weight, self.bias)
 
 
-def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor) -> Tensor:
+def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """``x W^T + b`` (T, O)."""
     if ONEDNN_LINEAR and _serves(x_TI, weight_OI):
         y_TO: Tensor = torch.ops.mkldnn._linear_pointwise(x_TI, weight_OI, bias_O, "none", [], "")

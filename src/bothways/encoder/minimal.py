@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.encoder.config import AbsolutePositions, DenseFeedForward, EncoderConfig, SharedGroups
+from bothways.encoder.config import AbsolutePositions, DenseFeedForward, EncoderConfig, ProjectedAfterNorm, SharedGroups
 from bothways.errors import UnsupportedConfig
 
 Array = NDArray[np.float64]
@@ -93,7 +93,8 @@ class MinimalEncoder:
         if self.config.embedding.types:
             embedded_nE = embedded_nE + w["embedding.types.weight"][list(types or [0] * len(ids))]
         embedded_nE = self.norm("embedding.norm", embedded_nE)
-        return self.linear("embedding.projection", embedded_nE) if self.config.embedding.projected else embedded_nE
+        projected = isinstance(self.config.embedding.projection, ProjectedAfterNorm)
+        return self.linear("embedding.projection", embedded_nE) if projected else embedded_nE
 
     def layer(self, name: str, hidden_nH: Array) -> Array:
         """Attention, add and norm, feed-forward, add and norm."""

@@ -19,6 +19,19 @@ class AllRows:
 class FirstTokens:
     """The first token of each sequence, as classification needs; it alone asks, all tokens answer."""
 
+    def of(self, packed: Packed) -> Tensor:
+        """Their rows, (B,)."""
+        return packed.first_tokens_B
+
+
+@dataclass(frozen=True, slots=True)
+class LastTokens:
+    """The last token of each sequence, where XLNet has its classification token."""
+
+    def of(self, packed: Packed) -> Tensor:
+        """Their rows, (B,)."""
+        return packed.last_tokens_B
+
 
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
@@ -27,9 +40,9 @@ class SelectedRows:
     rows_M: Tensor
 
 
-Rows = AllRows | FirstTokens | SelectedRows
+Rows = AllRows | FirstTokens | LastTokens | SelectedRows
 
-ALL_ROWS, FIRST_TOKENS = AllRows(), FirstTokens()
+ALL_ROWS, FIRST_TOKENS, LAST_TOKENS = AllRows(), FirstTokens(), LastTokens()
 
 
 def select(values_TH: Tensor, rows: Rows, packed: Packed) -> Tensor:
@@ -37,7 +50,7 @@ def select(values_TH: Tensor, rows: Rows, packed: Packed) -> Tensor:
     match rows:
         case AllRows():
             return values_TH
-        case FirstTokens():
-            return values_TH[packed.first_tokens_B]
+        case FirstTokens() | LastTokens():
+            return values_TH[rows.of(packed)]
         case SelectedRows(rows_M):
             return values_TH[rows_M]

@@ -15,8 +15,10 @@ from bothways.encoder.config import (
     EmbeddingConfig,
     EncoderConfig,
     NoPooler,
+    NoProjection,
     OwnWeights,
     PostNorm,
+    ProjectedAfterNorm,
     SharedGroups,
     Sharing,
     TanhPooler,
@@ -117,7 +119,7 @@ def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
         embedding=EmbeddingConfig(
             width=width,
             types=reader.integer(keys.types) if keys.types else 0,
-            projected=keys.always_projected or width != hidden,
+            projection=ProjectedAfterNorm() if keys.always_projected or width != hidden else NoProjection(),
         ),
         positions=AbsolutePositions(positions - offset, offset),
         norm=PostNorm(reader.number(keys.eps) if keys.eps else 1e-12),
@@ -128,6 +130,7 @@ def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
             hidden=hidden_dropout,
             attention=reader.number(keys.attention_dropout),
             head=reader.number(keys.head_dropout, hidden_dropout),
+            embedding=hidden_dropout,
         ),
         initializer_range=reader.number(keys.initializer_range),
     )

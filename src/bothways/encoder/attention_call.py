@@ -1,0 +1,100 @@
+"""What one call of attention is made of, whoever computes it.
+
+Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, W = 2 S - 1 distances between tokens.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bothways.packing import Packed
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentScores:
+    """What a score gains where query and key are of different segments (Yang et al. 2019, arXiv:1906.08237).
+
+    Upstream adds one number where the segments are equal and another where they differ; only the difference of both
+    survives the softmax.
+
+    Attributes:
+        gain_TN: The difference for each query, before scaling.
+        types_T: Segment of each token.
+    """
+
+    gain_TN: Tensor
+    types_T: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeScores:
+    """What a score gains from the distance between query i and key j, before scaling.
+
+    ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, where a family has both.
+
+    Attributes:
+        keys_WND: What queries meet, by ``i - j`` from ``1 - S`` on.
+        queries_WND: What keys meet, likewise.
+        shift_ND: Added to queries before they meet a distance's key.
+        segments: What the segments add.
+    """
+
+    keys_WND: Tensor | None
+    queries_WND: Tensor | None
+    shift_ND: Tensor | None = None
+    segments: SegmentScores | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCall:
+    """Attention within each sequence of a packed batch.
+
+    Attributes:
+        qkv_T3ND: Queries, keys and values.
+        bounds: Where the sequences begin and end.
+        scale: What scores are multiplied by before the softmax.
+        dropout: Rate applied to the attention weights; 0 outside training.
+        reach: Tokens that are seen on either side; None for all of the sequence.
+        relative: What distances add to the scores.
+    """
+
+    qkv_T3ND: Tensor
+    bounds: Packed
+    scale: float
+    dropout: float = 0.0
+    reach: int | None = None
+    relative: RelativeScores | None = None
+
+    @property
+    def head_width(self) -> int:
+        """D."""
+        return self.qkv_T3ND.shape[-1]
+
+    @property
+    def binding_reach(self) -> int | None:
+        """The reach, if it hides anything in this batch."""
+        return None if self.reach is None or self.reach >= self.bounds.max_length - 1 else self.reach
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRequest:
+    """What an attention call needs of its backend.
+
+    Attributes:
+        device: Type of the device: ``"cpu"``, ``"cuda"``, ...
+        dtype: Of queries, keys and values.
+        head_width: D.
+        dropout: Rate applied to the attention weights; 0 outside training.
+        weights: Whether the attention weights themselves are wanted.
+        local: Whether tokens see only a part of their sequence.
+        relative: Whether distances add to the scores.
+    """
+
+    device: str
+    dtype: torch.dtype
+    head_width: int
+    dropout: float
+    weights: bool
+    local: bool = False
+    relative: bool = False

@@ -1,0 +1,289 @@
+"""How attention learns where a token stands: nothing, turned queries and keys, or scores for distances.
+
+What all layers share (`SharedPositions`) is worked out once a batch; what a layer adds of its own (`LayerPositions`)
+once a layer.
+
+Shapes: T packed tokens, H hidden, N heads, D head width, S longest sequence, W = 2 S - 1 distances, R rows of a table.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bothways.encoder.attention_call import RelativeScores, SegmentScores
+from bothways.encoder.config import (
+    AbsolutePositions,
+    DisentangledPositions,
+    EncoderConfig,
+    EveryDistance,
+    LogBuckets,
+    RotaryPositions,
+    TransformerXLPositions,
+)
+from bothways.encoder.dropout import Dropout
+from bothways.encoder.embeddings import Table
+from bothways.encoder.linear import Linear
+from bothways.encoder.projection import QKV
+from bothways.packing import Packed
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """Vectors of the distances of a batch: ``rows_RH[places_W]`` by ``i - j`` from ``1 - S`` on."""
+
+    rows_RH: Tensor
+    places_W: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """Cosines and sines of each token's angles, (T, D), by the base that they were made of."""
+
+    by_theta: dict[float, tuple[Tensor, Tensor]]
+
+
+Shared = Distances | Angles | None
+
+
+class SharedPositions(Protocol):
+    """What all layers need of a batch's positions."""
+
+    def __call__(self, packed: Packed, dtype: torch.dtype) -> Shared:
+        """Work it out once for a batch."""
+
+
+class LayerPositions(Protocol):
+    """What positions do to one layer's attention.
+
+    Attributes:
+        has_scores: Whether distances add to its scores.
+    """
+
+    has_scores: bool
+
+    def __call__(
+        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
+    ) -> tuple[Tensor, RelativeScores | None]:
+        """Queries, keys and values as attention takes them, and what distances add to the scores."""
+
+
+class NothingShared(nn.Module):
+    """Absolute positions are in the embedding already."""
+
+    def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
+        """Nothing."""
+        del packed, dtype
+        return None
+
+
+class Unchanged(nn.Module):
+    """Attention that knows no positions."""
+
+    has_scores = False
+
+    def forward(
+        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
+    ) -> tuple[Tensor, RelativeScores | None]:
+        """As given."""
+        del qkv, packed, shared
+        return qkv_T3ND, None
+
+
+class RotaryAngles(nn.Module):
+    """The angles of each token, for local and global layers."""
+
+    def __init__(self, positions: RotaryPositions, head_width: int) -> None:
+        super().__init__()
+        self.thetas = {positions.theta_global, positions.theta_local}
+        self.head_width = head_width
+
+    def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
+        """Angles of the position times ``theta^(-2 d / D)``, in float32 and then in ``dtype``."""
+        exponents_D = torch.arange(0, self.head_width, 2, device=packed.positions_T.device).float() / self.head_width
+        working = torch.float64 if dtype == torch.float64 else torch.float32
+        by_theta = {}
+        for theta in self.thetas:
+            angles_TD = packed.positions_T[:, None].to(working) * (1.0 / theta**exponents_D).to(working)
+            both_TD = torch.cat([angles_TD, angles_TD], 1)
+            by_theta[theta] = both_TD.cos(), both_TD.sin()
+        return Angles(by_theta)
+
+
+class Rotary(nn.Module):
+    """Turns queries and keys (Su et al. 2021, arXiv:2104.09864, in the halves layout of GPT-NeoX)."""
+
+    has_scores = False
+
+    def __init__(self, theta: float) -> None:
+        super().__init__()
+        self.theta = theta
+
+    def forward(
+        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
+    ) -> tuple[Tensor, RelativeScores | None]:
+        """Turned queries and keys, and values as they were."""
+        del qkv, packed
+        assert isinstance(shared, Angles)  # both halves are built from one configuration
+        cosines_TD, sines_TD = shared.by_theta[self.theta]
+        qk_T2ND, v_T1ND = qkv_T3ND.split_with_sizes([2, 1], 1)
+        first, second = qk_T2ND.to(cosines_TD.dtype).chunk(2, -1)
+        turned_T2ND = torch.cat([first, second], -1) * cosines_TD[:, None, None]
+        turned_T2ND = torch.addcmul(turned_T2ND, torch.cat([-second, first], -1), sines_TD[:, None, None])
+        return torch.cat([turned_T2ND.to(qkv_T3ND.dtype), v_T1ND], 1), None
+
+
+def bucket_rows(distances: EveryDistance | LogBuckets, longest: int) -> Tensor:
+    """Row of the table, (W,), for each distance i - j from ``1 - longest`` to ``longest - 1``.
+
+    Log buckets are those of DeBERTa's published code: exact up to half of the span, then ``mid - 1`` ranges whose
+    limits grow geometrically up to the largest distance.
+    """
+    distances_W = torch.arange(1 - longest, longest)
+    if isinstance(distances, LogBuckets):
+        middle = distances.span // 2
+        size_W = distances_W.abs().clamp(min=middle).float()
+        growth = torch.tensor((distances.max_distance - 1) / middle).log()
+        logarithmic_W = torch.ceil((size_W / middle).log() / growth * (middle - 1)) + middle
+        far_W = distances_W.abs() > middle
+        distances_W = torch.where(far_W, (logarithmic_W * distances_W.sign()).long(), distances_W)
+    return (distances_W + distances.span).clamp(0, 2 * distances.span - 1)
+
+
+class DistanceTable(nn.Module):
+    """DeBERTa's table of distances, one for all layers."""
+
+    def __init__(self, config: EncoderConfig, positions: DisentangledPositions) -> None:
+        super().__init__()
+        self.kind = positions.distances
+        self.table = Table(2 * positions.distances.span, config.hidden)
+        self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps) if positions.normed else None
+
+    def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
+        """The rows that the batch's distances use, and which distance uses which."""
+        del dtype
+        places_W = bucket_rows(self.kind, packed.max_length)
+        low, high = int(places_W[0]), int(places_W[-1]) + 1
+        rows_RH = self.table.weight[low:high]
+        return Distances(
+            rows_RH if self.norm is None else self.norm(rows_RH), (places_W - low).to(self.table.weight.device)
+        )
+
+
+class Disentangled(nn.Module):
+    """DeBERTa's scores between content and distance (He et al. 2020, arXiv:2006.03654, equation 4)."""
+
+    has_scores = True
+
+    def __init__(self, config: EncoderConfig, positions: DisentangledPositions) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.wants_keys, self.wants_queries = positions.content_to_position, positions.position_to_content
+        self.dropout = Dropout(config.dropout.hidden)
+        own, biased = positions.keys != "shared", positions.keys == "own"
+        hidden = config.hidden
+        self.keys = Linear(hidden, hidden, bias=biased) if own and self.wants_keys else None
+        self.queries = Linear(hidden, hidden) if own and self.wants_queries else None
+
+    def forward(
+        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
+    ) -> tuple[Tensor, RelativeScores | None]:
+        """Keys and queries of the batch's distances, by the layer's own projections or ones of theirs."""
+        del packed
+        assert isinstance(shared, Distances)  # both halves are built from one configuration
+        rows_RH, places_W = self.dropout(shared.rows_RH), shared.places_W
+        keys_WND = queries_WND = None
+        if self.wants_keys:
+            keys_RND = qkv.keys(rows_RH) if self.keys is None else self._heads(self.keys(rows_RH))
+            keys_WND = keys_RND.index_select(0, places_W)
+        if self.wants_queries:
+            queries_RND = qkv.queries(rows_RH) if self.queries is None else self._heads(self.queries(rows_RH))
+            queries_WND = queries_RND.index_select(0, places_W)
+        return qkv_T3ND, RelativeScores(keys_WND, queries_WND)
+
+    def _heads(self, values_RH: Tensor) -> Tensor:
+        return values_RH.view(len(values_RH), self.heads, -1)
+
+
+class Sinusoids(nn.Module):
+    """The fixed vectors of all distances (Dai et al. 2019, arXiv:1901.02860), sines first, then cosines."""
+
+    def __init__(self, config: EncoderConfig, positions: TransformerXLPositions) -> None:
+        super().__init__()
+        self.hidden, self.clamp = config.hidden, positions.clamp
+        self.dropout = Dropout(config.dropout.hidden)
+
+    def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
+        """One row for each distance."""
+        longest, device = packed.max_length, packed.positions_T.device
+        distances_W = torch.arange(1 - longest, longest, device=device)
+        working = torch.float64 if dtype == torch.float64 else torch.float32
+        if self.clamp is not None:
+            distances_W = distances_W.clamp(-self.clamp, self.clamp)
+        frequencies = 1.0 / 10000 ** (torch.arange(0, self.hidden, 2.0, device=device) / self.hidden)
+        angles = distances_W[:, None].to(working) * frequencies.to(working)
+        rows_WH = self.dropout(torch.cat([angles.sin(), angles.cos()], 1).to(dtype))
+        return Distances(rows_WH, torch.arange(len(rows_WH), device=device))
+
+
+class TransformerXL(nn.Module):
+    """Keys of distances with a bias of their own (Dai et al. 2019), and XLNet's relative segments.
+
+    The bias that queries have towards content is the query bias of the layer's projection; here stand the biases
+    towards distances and segments.
+    """
+
+    has_scores = True
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.keys = Linear(config.hidden, config.hidden, bias=False)
+        self.distance_bias = nn.Parameter(torch.zeros(config.hidden))
+        self.segment_bias = nn.Parameter(torch.zeros(config.hidden))
+        # Equal segments, different segments.
+        self.segments = nn.Parameter(torch.zeros(2, config.hidden))
+
+    def forward(
+        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
+    ) -> tuple[Tensor, RelativeScores | None]:
+        """Keys of the distances, what queries gain before they meet them, and what the segments add."""
+        assert isinstance(shared, Distances)  # both halves are built from one configuration
+        keys_WND = self._heads(self.keys(shared.rows_RH))
+        assert qkv.query_bias is not None  # the configuration of such positions says so
+        content_bias_ND = self._heads(qkv.query_bias)
+        shift_ND = self._heads(self.distance_bias) - content_bias_ND
+        towards_segments_TND = qkv_T3ND[:, 0] + (self._heads(self.segment_bias) - content_bias_ND)
+        equal_ND, different_ND = self._heads(self.segments)
+        gain_TN = (towards_segments_TND * (different_ND - equal_ND)).sum(-1)
+        return qkv_T3ND, RelativeScores(keys_WND, None, shift_ND, SegmentScores(gain_TN, packed.types_T))
+
+    def _heads(self, values: Tensor) -> Tensor:
+        return values.view(*values.shape[:-1], self.heads, -1)
+
+
+def shared_positions(config: EncoderConfig) -> SharedPositions:
+    """The part of an encoder's positions that all layers share."""
+    match config.positions:
+        case AbsolutePositions():
+            return NothingShared()
+        case RotaryPositions() as rotary:
+            return RotaryAngles(rotary, config.head_width)
+        case DisentangledPositions() as disentangled:
+            return DistanceTable(config, disentangled)
+        case TransformerXLPositions() as relative:
+            return Sinusoids(config, relative)
+
+
+def layer_positions(config: EncoderConfig, *, local: bool) -> LayerPositions:
+    """The part that one layer has of its own."""
+    match config.positions:
+        case AbsolutePositions():
+            return Unchanged()
+        case RotaryPositions() as rotary:
+            return Rotary(rotary.theta_local if local else rotary.theta_global)
+        case DisentangledPositions() as disentangled:
+            return Disentangled(config, disentangled)
+        case TransformerXLPositions():
+            return TransformerXL(config)

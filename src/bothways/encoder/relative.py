@@ -1,0 +1,325 @@
+"""Attention whose scores depend on the distance between query and key (DeBERTa, XLNet), with a backward of its own.
+
+Queries meet the vector of each distance once; the score of a pair is then read from there by a view whose rows are
+shifted against each other, so that no index of n x n is ever made. Keys lie in reverse order: the distance of query i
+to the key at place j is then ``i + j - (n - 1)``, which grows along rows and columns as a view can. Long sequences are
+computed head by head with rows in blocks: a block meets only the distances that it can have, and the scores of a head
+stay in the cache.
+
+Shapes: T packed tokens, N heads, D head width, S longest sequence, W = 2 S - 1 distances; of one tile, h heads and n
+tokens, G blocks (of all heads together) of r rows, w = n + r - 1 distances that r rows can have, R = n in whole blocks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bothways.encoder.attention_call import AttentionCall, AttentionRequest
+from bothways.encoder.dropout import kept_elements, kept_scale
+
+# Up to this length a sequence is computed with all heads at once and in one block.
+_SHORT = 128
+# Rows of a block of a longer one.
+_BLOCK = 64
+
+
+class Skewed:
+    """Relative scores by shifted views."""
+
+    name = "skewed"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """It cannot hand out attention weights, and every token sees its whole sequence."""
+        if request.weights:
+            return "it does not return attention weights"
+        if request.local:
+            return "it has no local windows"
+        return None if request.relative else "it is for scores that depend on distances"
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Context of every token, (T, N, D)."""
+        relative = call.relative
+        assert relative is not None  # the request said so
+        q_TND, k_TND, v_TND = call.qkv_T3ND.unbind(1)
+        shifted_TND = None if relative.shift_ND is None else q_TND + relative.shift_ND
+        segments = relative.segments
+        gain_TN, types_T = (None, None) if segments is None else (segments.gain_TN, segments.types_T)
+        options = _Options(call.bounds.lengths, call.scale, call.dropout)
+        context_TND: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
+            q_TND, k_TND, v_TND, shifted_TND, relative.keys_WND, relative.queries_WND, gain_TN, types_T, options
+        )
+        return context_TND
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    lengths: tuple[int, ...]
+    scale: float
+    dropout: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Some heads of one sequence, which are computed at once.
+
+    Attributes:
+        start: First row of the sequence in the packed batch.
+        length: n.
+        heads: The heads.
+        block: r; n where there are several heads.
+    """
+
+    start: int
+    length: int
+    heads: slice
+    block: int
+
+    @property
+    def whole(self) -> int:
+        """R, the length in whole blocks."""
+        return -(-self.length // self.block) * self.block
+
+    def rows(self, values_NTD: Tensor) -> Tensor:
+        """(h, n, D)."""
+        return values_NTD[self.heads, self.start : self.start + self.length]
+
+    def whole_rows(self, values_NTD: Tensor) -> Tensor:
+        """(h, R, D): the last block runs on into what follows; nobody reads what comes of that."""
+        return values_NTD[self.heads, self.start : self.start + self.whole]
+
+    def blocks(self, values_NTD: Tensor) -> Tensor:
+        """(G, r, D): the rows in blocks."""
+        return self.whole_rows(values_NTD).reshape(-1, self.block, values_NTD.shape[-1])
+
+    def distances(self, table_NWD: Tensor) -> Tensor:
+        """The vectors (G, w, D) of the distances that each block can have, an overlapping view of the table."""
+        table = table_NWD[self.heads]
+        # The table has a block of rows more than W at its end.
+        first = (table.shape[1] - _BLOCK) // 2 - (self.length - 1)
+        if self.whole == self.block:
+            return table[:, first : first + 2 * self.length - 1]
+        size = (self.whole // self.block, self.length + self.block - 1, table.shape[2])
+        steps = (self.block * table.stride(1), table.stride(1), table.stride(2))
+        return table.as_strided(size, steps, table.storage_offset() + first * table.stride(1))
+
+    def add_to_distances(self, table_NWD: Tensor, values_GwD: Tensor) -> None:
+        """The reverse of `distances`, adding up where views overlap."""
+        views = self.distances(table_NWD)
+        if self.whole == self.block:
+            views += values_GwD
+        else:
+            for view_wD, values_wD in zip(views, values_GwD, strict=True):
+                view_wD += values_wD
+
+    def read(self, meetings_Grw: Tensor) -> Tensor:
+        """What each pair finds where rows have met distances: (G, r, n), a view."""
+        count, rows, width = meetings_Grw.shape
+        return meetings_Grw.as_strided((count, rows, self.length), (rows * width, width + 1, 1))
+
+    def write(self, pairs_hnn: Tensor) -> Tensor:
+        """The reverse of `read`: (G, r, w) with zeros where no pair reads."""
+        heads, _, length = pairs_hnn.shape
+        blocks_Grw = pairs_hnn.new_zeros(heads * self.whole // self.block, self.block, length + self.block - 1)
+        view_Grn = self.read(blocks_Grw)
+        if self.whole == length:
+            view_Grn.copy_(pairs_hnn.reshape(-1, self.block, length))
+        else:
+            full = length // self.block
+            view_Grn[:full].copy_(pairs_hnn[0, : full * self.block].view(-1, self.block, length))
+            view_Grn[full, : length - full * self.block].copy_(pairs_hnn[0, full * self.block :])
+        return blocks_Grw
+
+
+def _tiles(lengths: tuple[int, ...], heads: int) -> Iterator[_Tile]:
+    start = 0
+    for length in lengths:
+        if length <= _SHORT:
+            yield _Tile(start, length, slice(0, heads), length)
+        else:
+            for head in range(heads):
+                yield _Tile(start, length, slice(head, head + 1), _BLOCK)
+        start += length
+
+
+class _Attention(torch.autograd.Function):
+    """Context (T, N, D) of packed queries, keys and values."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401  (torch's context has no type for this)
+        q_TND: Tensor,
+        k_TND: Tensor,
+        v_TND: Tensor,
+        shifted_TND: Tensor | None,
+        keys_WND: Tensor | None,
+        queries_WND: Tensor | None,
+        gain_TN: Tensor | None,
+        types_T: Tensor | None,
+        options: _Options,
+    ) -> Tensor:
+        reverse_T = _reversed_rows(options.lengths).to(q_TND.device)
+        terms = _Terms(
+            q=_by_head(q_TND * options.scale),
+            k=_by_head(k_TND.index_select(0, reverse_T)),
+            v=_by_head(v_TND.index_select(0, reverse_T)),
+            shifted=None if shifted_TND is None else _by_head(shifted_TND * options.scale),
+            keys=None if keys_WND is None else _by_head(keys_WND),
+            queries=None if queries_WND is None else _by_head(queries_WND * options.scale),
+            gain=None if gain_TN is None else (gain_TN * options.scale).t(),
+            types=types_T,
+        )
+        wanted = any(ctx.needs_input_grad)
+        context_TND = torch.empty_like(q_TND, memory_format=torch.contiguous_format)
+        weights = []
+        for tile in _tiles(options.lengths, q_TND.shape[1]):
+            weights_hnn = terms.scores(tile)
+            torch.softmax(weights_hnn, -1, out=weights_hnn)
+            kept_hnn = kept_elements(weights_hnn, options.dropout) if options.dropout else None
+            dropped_hnn = weights_hnn if kept_hnn is None else weights_hnn * kept_hnn
+            rows = slice(tile.start, tile.start + tile.length)
+            context_TND[rows, tile.heads] = torch.bmm(dropped_hnn, tile.rows(terms.v)).transpose(0, 1)
+            if wanted:
+                weights.append((weights_hnn, None if kept_hnn is None else kept_hnn != 0))
+        if wanted:
+            ctx.terms, ctx.options, ctx.weights, ctx.reverse_T = terms, options, weights, reverse_T
+            ctx.save_for_backward(context_TND)
+        return context_TND
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_TND: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401  (see above)
+        terms, options, reverse_T = ctx.terms, ctx.options, ctx.reverse_T
+        (context_TND,) = ctx.saved_tensors
+        gradients = terms.zeros()
+        agreement_NT = (gradient_TND * context_TND).sum(-1).t()
+        gradient_NTD = gradient_TND.transpose(0, 1)
+        scale = kept_scale(context_TND, options.dropout)
+        tiles = _tiles(options.lengths, context_TND.shape[1])
+        for tile, (weights_hnn, kept_hnn) in zip(tiles, ctx.weights, strict=True):
+            out_hnD = tile.rows(gradient_NTD)
+            dropped_hnn = weights_hnn if kept_hnn is None else weights_hnn * kept_hnn * scale
+            tile.rows(gradients.v).copy_(torch.bmm(dropped_hnn.transpose(1, 2), out_hnD))
+            scores_hnn = torch.bmm(out_hnD, tile.rows(terms.v).transpose(1, 2))
+            if kept_hnn is not None:
+                scores_hnn.mul_(kept_hnn).mul_(scale)
+            scores_hnn.sub_(tile.rows(agreement_NT[..., None])).mul_(weights_hnn)
+            terms.add_gradients(tile, scores_hnn, gradients)
+        del ctx.weights, ctx.terms
+        given: tuple[Tensor | None, ...] = gradients.in_the_order_given(options, reverse_T, len(context_TND))
+        return given
+
+
+@dataclass(slots=True)
+class _Terms:
+    """Everything that scores are made of, by head, with queries scaled and keys and values in reverse order.
+
+    The same fields hold the gradients.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    shifted: Tensor | None
+    keys: Tensor | None
+    queries: Tensor | None
+    gain: Tensor | None
+    types: Tensor | None
+
+    def scores(self, tile: _Tile) -> Tensor:
+        """(h, n, n)."""
+        q_hRD, k_hDn = tile.whole_rows(self.q), tile.rows(self.k).transpose(1, 2)
+        if self.keys is None:
+            scores_hRn = torch.bmm(q_hRD, k_hDn)
+        else:
+            asking = self.q if self.shifted is None else self.shifted
+            meetings_Grw = torch.bmm(tile.blocks(asking), tile.distances(self.keys).transpose(1, 2))
+            scores_hRn = tile.read(meetings_Grw).reshape(len(q_hRD), tile.whole, tile.length)
+            scores_hRn.baddbmm_(q_hRD, k_hDn)
+        scores_hnn = scores_hRn[:, : tile.length]
+        if self.queries is not None:
+            meetings_Grw = torch.bmm(tile.blocks(self.k), tile.distances(self.queries).transpose(1, 2))
+            pairs_hnR = tile.read(meetings_Grw).reshape(len(q_hRD), tile.whole, tile.length).transpose(1, 2)
+            scores_hnn += pairs_hnR[:, :, : tile.length]
+        if self.gain is not None:
+            scores_hnn += tile.rows(self.gain[..., None]) * self._differ(tile)
+        return scores_hnn
+
+    def add_gradients(self, tile: _Tile, scores_hnn: Tensor, into: "_Terms") -> None:
+        """From the gradient of a tile's scores to those of all that made them."""
+        tile.rows(into.q).add_(torch.bmm(scores_hnn, tile.rows(self.k)))
+        transposed_hnn = scores_hnn.transpose(1, 2)
+        tile.rows(into.k).add_(torch.bmm(transposed_hnn, tile.rows(self.q)))
+        if self.keys is not None and into.keys is not None:
+            asking, gradient = (self.q, into.q) if self.shifted is None else (self.shifted, into.shifted)
+            self._meetings(tile, scores_hnn, asking, self.keys, gradient, into.keys)
+        if self.queries is not None and into.queries is not None:
+            self._meetings(tile, transposed_hnn, self.k, self.queries, into.k, into.queries)
+        if into.gain is not None:
+            tile.rows(into.gain[..., None]).copy_((scores_hnn * self._differ(tile)).sum(-1, keepdim=True))
+
+    @staticmethod
+    def _meetings(
+        tile: _Tile,
+        pairs_hnn: Tensor,
+        rows_NTD: Tensor,
+        table_NWD: Tensor,
+        rows_gradient_NTD: Tensor | None,
+        table_gradient_NWD: Tensor,
+    ) -> None:
+        """Gradients of rows that met distances, and of the distances."""
+        meetings_Grw = tile.write(pairs_hnn)
+        found_hRD = torch.bmm(meetings_Grw, tile.distances(table_NWD)).view(len(pairs_hnn), tile.whole, -1)
+        assert rows_gradient_NTD is not None  # the terms have the fields of their gradients
+        tile.rows(rows_gradient_NTD).add_(found_hRD[:, : tile.length])
+        tile.add_to_distances(table_gradient_NWD, torch.bmm(meetings_Grw.transpose(1, 2), tile.blocks(rows_NTD)))
+
+    def _differ(self, tile: _Tile) -> Tensor:
+        """1 where query and key are of different segments, (n, n)."""
+        assert self.types is not None  # gains come with types
+        types_n = self.types[tile.start : tile.start + tile.length]
+        return (types_n[:, None] != types_n.flip(0)).to(self.q.dtype)
+
+    def zeros(self) -> "_Terms":
+        """Room for the gradients."""
+
+        def like(value: Tensor | None) -> Tensor | None:
+            return None if value is None else torch.zeros_like(value)
+
+        shifted, keys, queries, gain = map(like, (self.shifted, self.keys, self.queries, self.gain))
+        q, k, v = map(torch.zeros_like, (self.q, self.k, self.v))
+        return _Terms(q, k, v, shifted, keys, queries, gain, types=None)
+
+    def in_the_order_given(self, options: _Options, reverse_T: Tensor, rows: int) -> tuple[Tensor | None, ...]:
+        """Gradients of what `_Attention` was given: rows first, in their order, unscaled."""
+        scale = options.scale
+
+        def back(values: Tensor | None, count: int, factor: float = 1.0) -> Tensor | None:
+            return None if values is None else values[:, :count].transpose(0, 1) * factor
+
+        width = 2 * max(options.lengths) - 1
+        k_TND, v_TND = (values[:, :rows].transpose(0, 1).index_select(0, reverse_T) for values in (self.k, self.v))
+        gain_TN = None if self.gain is None else self.gain.t() * scale
+        tables = back(self.keys, width), back(self.queries, width, scale)
+        return back(self.q, rows, scale), k_TND, v_TND, back(self.shifted, rows, scale), *tables, gain_TN, None, None
+
+
+def _by_head(values_TND: Tensor) -> Tensor:
+    """(N, T + a block, D), dense: what runs over the end of the last sequence meets zeros."""
+    rows, heads, width = values_TND.shape
+    dense_NTD = values_TND.new_empty(heads, rows + _BLOCK, width)
+    dense_NTD[:, :rows] = values_TND.transpose(0, 1)
+    dense_NTD[:, rows:] = 0.0
+    return dense_NTD
+
+
+def _reversed_rows(lengths: tuple[int, ...]) -> Tensor:
+    """Rows of a packed batch, each sequence from its last to its first."""
+    parts, start = [], 0
+    for length in lengths:
+        parts.append(torch.arange(start + length - 1, start - 1, -1))
+        start += length
+    return torch.cat(parts)
