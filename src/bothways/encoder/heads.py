@@ -17,7 +17,7 @@ from bothways.encoder.dropout import Dropout
 from bothways.encoder.encoder import Encoder, initialize
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.linear import Linear
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, Rows, SelectedRows
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
 from bothways.packing import Packed, to_padded
 
 # A dropout rate: one of the encoder's, or a number.
@@ -236,7 +236,7 @@ def read_rows(read: Read, encoder: Encoder, packed: Packed, *, backend: str | No
     Returns:
         (B, H), or (T, H) for a head that reads each token.
     """
-    hidden_MH: Tensor = encoder(packed, rows=_rows(read, packed), backend=backend)
+    hidden_MH: Tensor = encoder(packed, rows=_rows(read), backend=backend)
     return _means(hidden_MH, packed) if isinstance(read, MeanOfTokens) else hidden_MH
 
 
@@ -276,12 +276,12 @@ def _transform(config: EncoderConfig, kind: Transform | None, width: int) -> nn.
     return nn.Identity() if kind is None else TransformLayer(config, kind, width)
 
 
-def _rows(read: Read, packed: Packed) -> Rows:
+def _rows(read: Read) -> Rows:
     match read:
         case FirstToken():
             return FIRST_TOKENS
         case LastToken():
-            return SelectedRows(packed.cu_seqlens[1:].long() - 1)
+            return LAST_TOKENS
         case MeanOfTokens() | EachToken():
             return ALL_ROWS
 
