@@ -11,9 +11,12 @@ from safetensors.torch import save_file
 from tokenizers import models, pre_tokenizers, processors
 
 from bothways.encoder import Encoder, Pooler
+from bothways.encoder.backends import BACKENDS
 from bothways.encoder.heads import new_head
+from bothways.errors import UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.families.weight_map import write_weights
+from bothways.packing import pack
 
 VOCABULARY = 61
 FIRST_WORD = 5  # ids below are special tokens
@@ -36,6 +39,12 @@ _ROBERTA = _BERT | {
     "pad_token_id": 1,
     "bos_token_id": 0,
     "eos_token_id": 2,
+}
+_DEBERTA = {name: value for name, value in _BERT.items() if name not in ("type_vocab_size", "layer_norm_eps")} | {
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "max_relative_positions": 12,
+    "position_biased_input": False,
 }
 
 TINY = {
@@ -62,6 +71,40 @@ TINY = {
         "inner_group_num": 2,
         "hidden_act": "gelu_new",
     },
+    "deberta": _DEBERTA | {"type_vocab_size": 2, "position_biased_input": True},
+    # Far distances share rows, the table is normed, and a convolution stands beside the first layer.
+    "deberta-v2": _DEBERTA
+    | {
+        "position_buckets": 6,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "conv_kernel_size": 3,
+        "conv_act": "gelu",
+        "embedding_size": 24,
+    },
+    "xlnet": {
+        "vocab_size": VOCABULARY,
+        "d_model": 24,
+        "n_layer": 3,
+        "n_head": 4,
+        "d_inner": 37,
+        "pad_token_id": 0,
+    },
+    # One global layer between local ones, and a window that hides most of the longest text.
+    "modernbert": {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 24,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "intermediate_size": 37,
+        "max_position_embeddings": 18,
+        "local_attention": 6,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "cls_token_id": 1,
+        "eos_token_id": 2,
+        "sep_token_id": 2,
+    },
 }
 
 
@@ -70,6 +113,30 @@ def every_family(test):
     import pytest
 
     return pytest.mark.parametrize("model_type", FAMILIES)(test)
+
+
+def backends_of(model_type):
+    """Names of the attention backends that a CPU has for a family's tiny model, and None for the chosen ones."""
+    encoder = Encoder(tiny_config(model_type)).eval()
+    packed = pack(random_ids((2, encoder.config.max_length or 18)))
+    return [None, *(name for name in BACKENDS if _serves(encoder, packed, name))]
+
+
+def _serves(encoder, packed, name):
+    try:
+        with torch.no_grad():
+            encoder(packed, backend=name)
+    except UnsupportedAttention:
+        return False
+    return True
+
+
+def every_family_and_backend(test):
+    """Run a test for each family of the registry with each attention backend that serves it on a CPU."""
+    import pytest
+
+    pairs = [(model_type, backend) for model_type in FAMILIES for backend in backends_of(model_type)]
+    return pytest.mark.parametrize(("model_type", "backend"), pairs)(test)
 
 
 def tiny_config(model_type):

@@ -16,7 +16,7 @@ from bothways.errors import (
     UnsupportedConfig,
 )
 from bothways.families import FAMILIES
-from tiny_models import edit_config
+from tiny_models import edit_config, write_checkpoint
 
 
 @pytest.mark.parametrize("name", ["absent", "./absent", "/absent/folder", "~/absent", "x" * 300])
@@ -193,6 +193,11 @@ def test_an_encoder_family_set_up_to_generate_is_called_a_decoder(folder, name):
     edit_config(folder, **{name: True})
     with pytest.raises(UnsupportedConfig, match=f"this is a decoder: .*{name}.* take an encoder"):
         open_checkpoint(folder)
+
+
+def test_the_published_architecture_of_xlnet_is_no_decoder(tmp_path):
+    write_checkpoint(tmp_path, "xlnet", architecture="XLNetLMHeadModel")
+    assert open_checkpoint(tmp_path).heads() == ("permutation_lm",)
 
 
 @pytest.mark.parametrize("architectures", [None, [], "BertForCausalLM", [3], ["SomethingElse"]])

@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from bothways.checkpoints import load, save
+from bothways.encoder.config import TanhPooler
 from bothways.errors import (
     DeviceMismatch,
     IncompatibleWeights,
@@ -20,7 +21,7 @@ from bothways.errors import (
     UnsupportedAttention,
 )
 from bothways.families import FAMILIES
-from tiny_models import every_family, write_checkpoint
+from tiny_models import every_family, tiny_config, write_checkpoint
 
 
 @pytest.fixture
@@ -83,6 +84,9 @@ def test_an_id_in_the_padding_is_not_looked_at(model):
 def test_a_row_longer_than_the_model_reads_is_refused_and_the_longest_is_not(tmp_path, model_type):
     write_checkpoint(tmp_path, model_type)
     model = load(tmp_path, device="cpu")
+    if model.config.max_length is None:
+        assert model(input_ids=torch.full((1, 100), 5)).last_hidden_state.shape == (1, 100, 24)
+        return
     assert model.config.max_length == 18
     assert model(input_ids=torch.full((1, 18), 5)).last_hidden_state.shape == (1, 18, 24)
     with pytest.raises(TextTooLong, match="at most 18 tokens, but a row of input_ids has 19"):
@@ -158,7 +162,7 @@ def test_a_pooler_that_nothing_trained_is_not_handed_out(tmp_path, model_type):
     write_checkpoint(tmp_path, model_type)
     tensors = load_file(tmp_path / "model.safetensors")
     family = FAMILIES[model_type]
-    if family.keys.pooler:
+    if isinstance(tiny_config(model_type).pooler, TanhPooler):
         spare = {"pooler.dense.weight": torch.ones(24, 24), "pooler.dense.bias": torch.ones(24)}
         if model_type == "albert":
             spare = {name.replace(".dense", ""): value for name, value in spare.items()}

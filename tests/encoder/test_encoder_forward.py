@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bothways.encoder import Encoder
 from bothways.encoder.config import Dropout
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, SelectedRows, select
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows, select
 from bothways.packing import pack
-from tiny_models import every_family, random_ids, scramble, tiny_config, tiny_encoder
+from tiny_models import every_family, every_family_and_backend, random_ids, scramble, tiny_config, tiny_encoder
 
 backends = pytest.mark.parametrize("backend", ["reference", "sdpa", "grouped", "padded"])
 ragged = st.lists(st.integers(1, 18), min_size=1, max_size=6).map(tuple)
@@ -44,12 +44,17 @@ def test_the_order_of_a_batch_does_not_matter(data, lengths):
         torch.testing.assert_close(found_nH, before[index], rtol=0, atol=1e-5)
 
 
-@every_family
-@backends
+@every_family_and_backend
 def test_chosen_rows_equal_those_of_the_full_pass(model_type, backend):
     encoder, packed = tiny_encoder(model_type).double(), pack(random_ids((3, 9, 1, 9)))
     full_TH = encoder(packed, backend=backend)
-    for rows in (FIRST_TOKENS, SelectedRows(torch.tensor([21, 0, 4, 4])), SelectedRows(torch.arange(22)), ALL_ROWS):
+    for rows in (
+        FIRST_TOKENS,
+        LAST_TOKENS,
+        SelectedRows(torch.tensor([21, 0, 4, 4])),
+        SelectedRows(torch.arange(22)),
+        ALL_ROWS,
+    ):
         found_MH = encoder(packed, rows=rows, backend=backend)
         torch.testing.assert_close(found_MH, select(full_TH, rows, packed), rtol=0, atol=1e-12)
 

@@ -1,13 +1,15 @@
 """How the tests of this folder make, call and open the models of transformers."""
 
+import inspect
+
 import pytest
 import torch
 import transformers
 
-from bothways.encoder.config import SharedGroups
+from bothways.encoder.config import AbsolutePositions, DisentangledPositions, SharedGroups
 from bothways.encoder.heads import Choice, Labels, LastToken, ScoreHeadKind
 from bothways.families import FAMILIES
-from tiny_models import TINY, padded, random_ids, random_types, scramble
+from tiny_models import TINY, padded, random_ids, random_types, scramble, tiny_config
 
 # As many as the head has where it gives one score for each label, and as many as it needs where it does not.
 CLASSES = 3
@@ -40,10 +42,23 @@ def tiny_oracle(model_type, kind):
 def counts_positions_itself(family):
     """Whether transformers counts a family's positions from the first real token on, as this package always does.
 
-    RoBERTa and its heirs do. For the others transformers counts columns of the padded batch, padding included, so that
-    a row padded on the left gets other positions than the same row alone; there the tests hand it the positions.
+    RoBERTa and its heirs do, and where distances are all that counts it makes no difference. For the others
+    transformers counts columns of the padded batch, padding included, so that a row padded on the left gets other
+    positions than the same row alone; there the tests hand it the positions.
     """
-    return family.keys.padding is not None
+    positions = tiny_config(family.model_type).positions
+    match positions:
+        case AbsolutePositions(offset=offset):
+            return offset > 0
+        case DisentangledPositions(absolute=absolute):
+            return not absolute
+        case _:
+            return True
+
+
+def reads(model, name):
+    """Whether a model of transformers takes an argument."""
+    return name in inspect.signature(model.forward).parameters
 
 
 def call(family, model, ids_BS, mask_BS, types_BS=None, **options):
@@ -51,7 +66,7 @@ def call(family, model, ids_BS, mask_BS, types_BS=None, **options):
     inputs = {"input_ids": ids_BS, "attention_mask": mask_BS, **options}
     if not counts_positions_itself(family):
         inputs["position_ids"] = (mask_BS.cumsum(1) - 1).clamp(min=0)
-    if types_BS is not None and family.keys.types is not None:
+    if types_BS is not None and reads(model, "token_type_ids"):
         inputs["token_type_ids"] = types_BS
     return model(**inputs)
 
@@ -78,6 +93,11 @@ def opened(opener, folder, **options):
     return model.eval()
 
 
+def scaled_difference(ours, theirs):
+    """The largest difference as a share of the largest value, where that is above 1: sums that no norm keeps small."""
+    return difference(ours, theirs) / max(1.0, theirs.abs().max().item())
+
+
 def relative_difference(ours, theirs):
     """Norm of the difference over the norm of the oracle's."""
     return (torch.linalg.vector_norm(ours - theirs) / torch.linalg.vector_norm(theirs)).item()
@@ -87,17 +107,16 @@ HEAD_LENGTHS = (1, 18, 6, 6, 11, 2)
 CHOICES = 2
 
 
-def head_inputs(model_type, kind):
+def head_inputs(model, model_type, kind):
     """Padded inputs for a head: ragged, one token and the most that a tiny model reads among them.
 
     A head that reads the last token gets its padding on the left: transformers takes the last column.
     """
-    family = FAMILIES[model_type]
     side = "left" if isinstance(getattr(kind, "read", None), LastToken) else "right"
     pad = TINY[model_type].get("pad_token_id", 0)
     ids_BS, mask_BS = padded(random_ids(HEAD_LENGTHS, seed=11), side, pad)
     inputs = {"input_ids": ids_BS, "attention_mask": mask_BS}
-    if family.config(TINY[model_type]).embedding.types == 2:
+    if reads(model, "token_type_ids") and tiny_config(model_type).embedding.types != 1:
         inputs["token_type_ids"] = padded(random_types(HEAD_LENGTHS), side, 0)[0]
     if isinstance(kind, ScoreHeadKind) and isinstance(kind.scores, Choice):
         inputs = {name: value.unflatten(0, (-1, CHOICES)) for name, value in inputs.items()}

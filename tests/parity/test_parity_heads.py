@@ -18,6 +18,7 @@ from oracles import (
     oracle,
     real_answers,
     relative_difference,
+    scaled_difference,
 )
 from transformers.models.auto import modeling_auto
 
@@ -39,8 +40,9 @@ def first_kind(model_type, architecture):
 
 
 @pytest.fixture
-def inputs(model_type, architecture):
-    return head_inputs(model_type, first_kind(model_type, architecture))
+def inputs(saved, model_type, architecture):
+    model, _ = saved(model_type, architecture)
+    return head_inputs(model, model_type, first_kind(model_type, architecture))
 
 
 @every_architecture
@@ -52,8 +54,11 @@ def test_every_head_answers_as_in_transformers(saved, model_type, architecture, 
         theirs = head_answers(heads, model(**inputs))
         answers = [ours.apply_head(name, **inputs).logits for name in heads]
     for name, answer, expected in zip(heads, answers, theirs, strict=True):
+        # Vocabulary logits are as large as their token's vector is long: of ModernBERT's, which reach 6, the float32
+        # ones of either program are 1e-5 from the float64 ones. They are held to a share of the largest instead.
+        compare = scaled_difference if name.endswith("_lm") else difference
         mask = inputs["attention_mask"]
-        assert difference(real_answers(answer, mask), real_answers(expected, mask)) < TOLERANCE, name
+        assert compare(real_answers(answer, mask), real_answers(expected, mask)) < TOLERANCE, name
 
 
 @every_architecture
@@ -81,7 +86,10 @@ def test_gradients_through_every_head_equal_transformers(saved, model_type, arch
 
 def compare_gradients(module, expected):
     for name, parameter in module.named_parameters():
-        assert relative_difference(parameter.grad, expected[name]) < 1e-4, name
+        if parameter.grad is None:
+            assert name not in expected
+        else:
+            assert relative_difference(parameter.grad, expected[name]) < 1e-4, name
 
 
 def weighted_loss(answer):
@@ -132,7 +140,8 @@ def test_dropout_in_a_head_has_the_rates_of_transformers(model_type, architectur
     """Compared as sets: transformers may use one module twice."""
     family = FAMILIES[model_type]
     defaults = transformers.AutoConfig.for_model(model_type).to_dict()
-    names = sorted(name for name in defaults if "dropout" in name)
+    needs = {need for name in family.architectures[architecture] for need in family.head(name, TINY[model_type]).needs}
+    names = sorted(name for name in defaults if "dropout" in name and name not in needs)
     settings = TINY[model_type] | {name: 0.1 + 0.03 * number for number, name in enumerate(names)}
     model = oracle(model_type, architecture, settings)
     expected = {

@@ -97,6 +97,5 @@ def test_every_weight_of_the_encoder_has_a_row_in_the_map(model_type):
     mapped = {row.ours for row in expand(family.rows, config) if row.ours and not row.ours.startswith("pooler.")}
     with torch.device("meta"):
         expected = set(Encoder(config).state_dict())
+    # A map may know more: biases, or a projection, that a family has in some of its models only.
     assert expected <= mapped
-    # The projection of ELECTRA is there only where the widths differ, as they do here.
-    assert mapped == expected

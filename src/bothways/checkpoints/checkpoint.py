@@ -164,12 +164,15 @@ class Checkpoint:
 
     def _has_head(self, name: HeadName) -> bool:
         try:
-            rows = expand(self.family.head(name, self.settings).rows, self.config)
+            stored = self.family.head(name, self.settings)
         except UnsupportedConfig:
             # Said when that head is asked for; the others are there all the same.
             return False
+        with torch.device("meta"):
+            head = new_head(self.config, stored.kind)
         free = self._free_tensors(name)
-        return all(part in free for mapped in rows if mapped.ours for part in mapped.theirs)
+        held = {mapped.ours for mapped in expand(stored.rows, self.config) if free.keys() >= set(mapped.theirs)}
+        return {f"head.{key}" for key in head.state_dict()} <= held
 
     def _head_weights(self, name: str) -> dict[str, Tensor]:
         rows = self.family.head(name, self.settings).rows

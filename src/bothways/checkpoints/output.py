@@ -77,7 +77,7 @@ class HeadOutput:
 
     Attributes:
         head: Which head it is.
-        logits: For ``masked_lm`` (B, S, V), ``token`` (B, S, C) and ``replaced_token`` (B, S), zeros in the padding;
+        logits: For ``masked_lm`` and ``permutation_lm`` (B, S, V), ``token`` (B, S, C) and ``replaced_token`` (B, S), zeros in the padding;
             for ``span`` (B, S, 2), start and end, minus infinity in the padding; for ``sequence`` and
             ``sentence_order`` (B, C); for ``next_sentence`` (B, 2), the second text following the first or not; for
             ``multiple_choice`` (G, K).

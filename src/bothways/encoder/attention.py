@@ -14,6 +14,7 @@ from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.backends import REFERENCE, choose
 from bothways.encoder.batch import Batch
 from bothways.encoder.config import DisentangledPositions, EncoderConfig, LocalGlobalAttention
+from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
 from bothways.encoder.positions import layer_positions
 from bothways.encoder.projection import QKV
@@ -39,6 +40,7 @@ class SelfAttention(nn.Module):
         self.positions = layer_positions(config, local=self.reach is not None)
         biased = config.attention_biases in ("all", "query and value, and output")
         self.output = Linear(config.hidden, config.hidden, bias=biased)
+        self.output_dropout = Dropout(config.dropout.attention_output)
 
     def forward(self, hidden_TH: Tensor, batch: Batch, rows: Rows) -> Tensor:
         """Attend and project the rows that are read: (T, H), (B, H) or (M, H).
@@ -83,7 +85,7 @@ class SelfAttention(nn.Module):
         return AttentionRequest(device, dtype, self.head_width, dropout, weights, local, relative)
 
     def _out(self, context_TH: Tensor) -> Tensor:
-        output_TH: Tensor = self.output(context_TH)
+        output_TH: Tensor = self.output_dropout(self.output(context_TH))
         return output_TH
 
 

@@ -246,12 +246,14 @@ class EmbeddingConfig:
         types: Number of segment types; 0 for families without segment embeddings.
         projection: How it gets to the hidden size.
         normed: Whether a norm follows.
+        blank: Whether there is a vector for a token that is to be predicted, apart from the table (XLNet).
     """
 
     width: int
     types: int
     projection: Projection = NoProjection()
     normed: bool = True
+    blank: bool = False
 
 
 # Convolution: a local view beside the first layer.
@@ -291,6 +293,7 @@ class Dropout:
         embedding: Behind the embedding.
         inner: Behind the activation of the feed-forward network.
         output: On the last hidden states.
+        attention_output: On the output of the attention, before that of the block.
 
     Raises:
         InvalidInput: A rate does not lie in [0, 1).
@@ -302,6 +305,7 @@ class Dropout:
     embedding: float = 0.1
     inner: float = 0.0
     output: float = 0.0
+    attention_output: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

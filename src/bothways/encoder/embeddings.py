@@ -3,6 +3,7 @@
 Shapes: T packed tokens, H hidden, E embedding width.
 """
 
+import torch
 from torch import Tensor, nn
 
 from bothways.encoder.config import (
@@ -41,6 +42,8 @@ class Embedding(nn.Module):
         self.norm = (
             nn.LayerNorm(normed, eps=config.norm.eps, bias=config.norm.bias) if config.embedding.normed else None
         )
+        # Read by the query stream of permutation language modelling only.
+        self.blank = nn.Parameter(torch.zeros(width)) if config.embedding.blank else None
         self.dropout = Dropout(config.dropout.embedding)
         self.projection = Linear(width, config.hidden) if late else None
 

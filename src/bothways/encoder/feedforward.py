@@ -62,16 +62,15 @@ class GatedForward(nn.Module):
 
     def __init__(self, config: EncoderConfig, kind: GatedFeedForward) -> None:
         super().__init__()
-        # The activated half is a dense matrix of its own, and neither half is copied.
-        self.inner = Linear(config.hidden, kind.width, bias=kind.bias)
-        self.gate = Linear(config.hidden, kind.width, bias=kind.bias)
+        self.inner = Linear(config.hidden, 2 * kind.width, bias=kind.bias)
         self.outer = Linear(kind.width, config.hidden, bias=kind.bias)
         self.activation = kind.activation
         self.dropout = Dropout(config.dropout.inner)
 
     def forward(self, hidden_TH: Tensor) -> Tensor:
         """(T, H) to (T, H)."""
-        inner_TF = _activated(self.inner(hidden_TH), self.activation) * self.gate(hidden_TH)
+        value_TF, gate_TF = self.inner(hidden_TH).chunk(2, 1)
+        inner_TF = _activated(value_TF, self.activation) * gate_TF
         output_TH: Tensor = self.outer(self.dropout(inner_TF))
         return output_TH
 

@@ -3,14 +3,30 @@
 from bothways.errors import UnknownModel
 from bothways.families.albert import ALBERT
 from bothways.families.bert import BERT
+from bothways.families.deberta import DEBERTA, DEBERTA_V2
 from bothways.families.distilbert import DISTILBERT
 from bothways.families.electra import ELECTRA
 from bothways.families.family import Family, Published
+from bothways.families.modernbert import MODERNBERT
 from bothways.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bothways.families.stored_heads import HeadName, StoredHead
+from bothways.families.xlnet import XLNET
 
 FAMILIES: dict[str, Family] = {
-    family.model_type: family for family in (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, ELECTRA, ALBERT)
+    family.model_type: family
+    for family in (
+        BERT,
+        ROBERTA,
+        XLM_ROBERTA,
+        CAMEMBERT,
+        DISTILBERT,
+        ELECTRA,
+        ALBERT,
+        DEBERTA,
+        DEBERTA_V2,
+        XLNET,
+        MODERNBERT,
+    )
 }
 
 

@@ -4,7 +4,7 @@ The families that this package reads differ in how they name a setting, not in w
 that a family needs to give.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bothways.encoder.config import (
@@ -26,6 +26,7 @@ from bothways.encoder.config import (
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 
 Settings = Mapping[str, object]
+ConfigReader = Callable[[Settings], EncoderConfig]
 
 ACTIVATION_NAMES: dict[str, Activation] = {
     "gelu": "gelu",
@@ -35,6 +36,7 @@ ACTIVATION_NAMES: dict[str, Activation] = {
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
+    "tanh": "tanh",
 }
 
 # Settings that change what the model computes in a way that is not built, and the values that leave it as it is.
@@ -83,6 +85,10 @@ class ConfigKeys:
     pooler: bool = True
     defaults: Settings = field(default_factory=dict)
 
+    def __call__(self, settings: Settings) -> EncoderConfig:
+        """As `read_config`."""
+        return read_config(self, settings)
+
 
 DEFAULTS: dict[str, object] = {
     "layer_norm_eps": 1e-12,
@@ -100,13 +106,7 @@ def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
         UnsupportedConfig: A setting asks for something that is not built; the message names it.
         CorruptCheckpoint: A setting is missing or has the wrong type.
     """
-    for name, values in HARMLESS.items():
-        if settings.get(name) not in values:
-            raise UnsupportedConfig(
-                f"config.json sets {name} to {settings[name]!r}, which is not built; "
-                f"only {' or '.join(repr(value) for value in values if value is not None) or 'leaving it out'} is."
-            )
-    reader = _Reader({**DEFAULTS, **keys.defaults, **{k: v for k, v in settings.items() if v is not None}})
+    reader = SettingsReader.of(settings, keys.defaults)
     hidden, positions = reader.integer(keys.hidden), reader.integer(keys.positions)
     width = reader.integer(keys.embedding) if keys.embedding else hidden
     offset = reader.integer(keys.padding) + 1 if keys.padding else 0
@@ -136,29 +136,79 @@ def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
     )
 
 
-def _sharing(keys: ConfigKeys, reader: "_Reader") -> Sharing:
+def _sharing(keys: ConfigKeys, reader: "SettingsReader") -> Sharing:
     if keys.sharing_groups is None or keys.sharing_inner is None:
         return OwnWeights()
     return SharedGroups(reader.integer(keys.sharing_groups), reader.integer(keys.sharing_inner))
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class SettingsReader:
+    """Settings of a ``config.json`` by name, each checked for its type."""
+
     settings: Settings
 
+    @classmethod
+    def of(
+        cls, settings: Settings, defaults: Settings, harmless: Mapping[str, tuple[object, ...]] | None = None
+    ) -> "SettingsReader":
+        """A reader that knows the values of settings that are left out, and refuses those that are not built.
+
+        Args:
+            settings: The ``config.json``.
+            defaults: Values of what it leaves out, where they are others than BERT's.
+            harmless: Settings of the family's that change what it computes, and the values that are built.
+
+        Raises:
+            UnsupportedConfig: A setting asks for something that is not built; the message names it.
+        """
+        for name, values in {**HARMLESS, **(harmless or {})}.items():
+            if settings.get(name) not in values:
+                raise UnsupportedConfig(
+                    f"config.json sets {name} to {settings[name]!r}, which is not built; "
+                    f"only {' or '.join(repr(value) for value in values if value is not None) or 'leaving it out'} is."
+                )
+        return cls({**DEFAULTS, **defaults, **{k: v for k, v in settings.items() if v is not None}})
+
+    def flag(self, name: str) -> bool:
+        """A truth value.
+
+        Raises:
+            CorruptCheckpoint: It is something else.
+        """
+        value = self.settings.get(name)
+        if not isinstance(value, bool):
+            raise CorruptCheckpoint(f"config.json must give {name} as true or false, but it gives {value!r}.")
+        return value
+
     def integer(self, name: str) -> int:
+        """A whole number, not below 0.
+
+        Raises:
+            CorruptCheckpoint: It is something else.
+        """
         value = self.settings.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise CorruptCheckpoint(f"config.json must give {name} as a whole number, but it gives {value!r}.")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
+        """A number.
+
+        Raises:
+            CorruptCheckpoint: It is something else.
+        """
         value = self.settings.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise CorruptCheckpoint(f"config.json must give {name} as a number, but it gives {value!r}.")
         return float(value)
 
     def activation(self, name: str) -> Activation:
+        """An activation function.
+
+        Raises:
+            UnsupportedConfig: It is none of the known ones.
+        """
         value = self.settings.get(name)
         if not isinstance(value, str) or value not in ACTIVATION_NAMES:
             known = ", ".join(ACTIVATION_NAMES)

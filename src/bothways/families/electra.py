@@ -20,7 +20,7 @@ ELECTRA = Family(
     model_type="electra",
     title="ELECTRA",
     paper="Clark et al. 2020, arXiv:2003.10555",
-    keys=ConfigKeys(embedding="embedding_size", pooler=False),
+    reader=ConfigKeys(embedding="embedding_size", pooler=False),
     prefix="electra.",
     rows=(*BERT_EMBEDDING, Row("embeddings_project.{wb}", "embedding.projection.{wb}"), *BERT_LAYERS),
     base_architecture="ElectraModel",

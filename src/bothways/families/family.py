@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
-from bothways.families.config_keys import ConfigKeys, Settings, read_config
+from bothways.families.config_keys import ConfigReader, Settings
 from bothways.families.stored_heads import HEAD_NAMES, FamilyHead, HeadName, StoredHead, resolved
 from bothways.families.weight_map import WeightRow
 from bothways.text.recipes import Recipe
@@ -36,7 +36,7 @@ class Family:
         model_type: What ``config.json`` calls the family.
         title: Its name in running text.
         paper: Where it was published.
-        keys: Names of its settings.
+        reader: Reads its ``config.json``.
         prefix: Before the encoder's tensor names in a model with a head.
         rows: Weight rows of the encoder and its pooler, without the prefix.
         base_architecture: What ``config.json`` calls the bare encoder.
@@ -50,7 +50,7 @@ class Family:
     model_type: str
     title: str
     paper: str
-    keys: ConfigKeys
+    reader: ConfigReader
     prefix: str
     rows: tuple[WeightRow, ...]
     base_architecture: str
@@ -67,7 +67,7 @@ class Family:
             UnsupportedConfig: A setting asks for something that is not built.
             CorruptCheckpoint: A setting is missing or has the wrong type.
         """
-        return read_config(self.keys, settings)
+        return self.reader(settings)
 
     def head(self, name: str, settings: Settings) -> StoredHead:
         """One of the family's heads, as a ``config.json`` describes it.

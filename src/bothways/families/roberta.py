@@ -23,7 +23,7 @@ ROBERTA = Family(
     title="RoBERTa",
     paper="Liu et al. 2019, arXiv:1907.11692",
     # With the usual padding id of 1, the first two rows of the position table are never used.
-    keys=ConfigKeys(padding="pad_token_id", defaults={"pad_token_id": 1}),
+    reader=ConfigKeys(padding="pad_token_id", defaults={"pad_token_id": 1}),
     prefix="roberta.",
     rows=(*BERT_EMBEDDING, *BERT_LAYERS, *BERT_POOLER),
     base_architecture="RobertaModel",

@@ -11,6 +11,7 @@ from bothways.families.weight_map import WeightRow
 
 HeadName = Literal[
     "masked_lm",
+    "permutation_lm",
     "next_sentence",
     "sentence_order",
     "replaced_token",

@@ -5,7 +5,7 @@ and the layers inside a group of a model that shares them, and ``{wb}`` over ``w
 family writes before the encoder's names in a model with a head.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,11 +16,43 @@ from bothways.errors import IncompatibleWeights
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """How the numbers of a tensor lie there and here.
+
+    Attributes:
+        read: From theirs to ours.
+        write: And back.
+    """
+
+    read: Callable[[Tensor, EncoderConfig], Tensor]
+    write: Callable[[Tensor, EncoderConfig], Tensor]
+
+
+AS_IT_IS = Layout(lambda theirs, _: theirs, lambda ours, _: ours)
+# (..., heads, head width) there, heads side by side here.
+BY_HEAD = Layout(
+    lambda theirs, _: theirs.flatten(-2), lambda ours, config: ours.reshape(*ours.shape[:-1], config.heads, -1)
+)
+# A vector with two leading dimensions of one there.
+IN_TWO_DIMENSIONS_MORE = Layout(lambda theirs, _: theirs.flatten(), lambda ours, _: ours[None, None])
+# A projection (in, heads, head width) there, (out, in) here.
+BY_HEAD_TRANSPOSED = Layout(
+    lambda theirs, _: theirs.flatten(1).t(), lambda ours, config: ours.t().reshape(ours.shape[1], config.heads, -1)
+)
+# Query, key and value of the first head, then of the second there; all queries, all keys, all values here.
+HEAD_AFTER_HEAD = Layout(
+    lambda theirs, config: theirs.reshape(config.heads, 3, -1, theirs.shape[1]).transpose(0, 1).flatten(0, 2),
+    lambda ours, config: ours.reshape(3, config.heads, -1, ours.shape[1]).transpose(0, 1).flatten(0, 2),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One tensor there is one tensor here."""
 
     theirs: str
     ours: str
+    layout: Layout = AS_IT_IS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +61,7 @@ class Fused:
 
     theirs: tuple[str, ...]
     ours: str
+    layout: Layout = AS_IT_IS
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +80,7 @@ class Mapped:
 
     theirs: tuple[str, ...]
     ours: str
+    layout: Layout
 
 
 def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -> Iterator[Mapped]:
@@ -55,13 +89,13 @@ def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -
     distinct = config.layers if isinstance(config.sharing, OwnWeights) else config.sharing.groups * inner
     for row in rows:
         theirs = row.theirs if isinstance(row, Fused) else (row.theirs,)
-        ours = "" if isinstance(row, Ignored) else row.ours
+        ours, layout = ("", AS_IT_IS) if isinstance(row, Ignored) else (row.ours, row.layout)
         indices = range(distinct) if any("{i}" in name or "{g}" in name for name in theirs) else range(1)
         kinds = ("weight", "bias") if any("{wb}" in name for name in theirs) else ("",)
         for index in indices:
             for kind in kinds:
                 places = {"i": index, "g": index // inner, "j": index % inner, "wb": kind}
-                yield Mapped(tuple(prefix + name.format(**places) for name in theirs), ours.format(**places))
+                yield Mapped(tuple(prefix + name.format(**places) for name in theirs), ours.format(**places), layout)
 
 
 def read_weights(
@@ -86,7 +120,7 @@ def read_weights(
         if len({part.shape for part in parts}) > 1:
             shapes = ", ".join(f"{name} {tuple(part.shape)}" for name, part in zip(mapped.theirs, parts, strict=True))
             raise IncompatibleWeights(f"the parts of {mapped.ours} must have the same shape, but they are: {shapes}.")
-        ours[mapped.ours] = torch.cat([part.reshape(part.shape or (1,)) for part in parts])
+        ours[mapped.ours] = torch.cat([mapped.layout.read(part.reshape(part.shape or (1,)), config) for part in parts])
     return ours
 
 
@@ -98,7 +132,8 @@ def write_weights(
     for mapped in expand(rows, config, prefix):
         if mapped.ours in tensors:
             parts = tensors[mapped.ours].detach().chunk(len(mapped.theirs))
-            theirs.update(zip(mapped.theirs, (part.contiguous() for part in parts), strict=True))
+            stored = (mapped.layout.write(part, config).contiguous() for part in parts)
+            theirs.update(zip(mapped.theirs, stored, strict=True))
     return theirs
 
 

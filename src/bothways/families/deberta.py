@@ -1,0 +1,311 @@
+"""DeBERTa (He et al. 2020, arXiv:2006.03654) and its versions 2 and 3 (He et al. 2021, arXiv:2111.09543).
+
+Scores between content and distance take the place of absolute positions. Version 2 projects distances with the layer's
+own queries and keys and lets far ones share a row; version 3 is version 2 with another pre-training.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bothways.encoder.config import (
+    AbsolutePositions,
+    AttentionBiases,
+    Convolution,
+    DenseFeedForward,
+    DisentangledPositions,
+    Dropout,
+    EmbeddingConfig,
+    EncoderConfig,
+    EveryDistance,
+    FirstLayerConvolution,
+    LogBuckets,
+    NoConvolution,
+    NoPooler,
+    NoProjection,
+    Positions,
+    PostNorm,
+    ProjectedBeforeNorm,
+)
+from bothways.encoder.heads import Choice, FirstToken, HeadNorm, Labels, MaskedLMHeadKind, ScoreHeadKind, Transform
+from bothways.errors import UnsupportedConfig
+from bothways.families.config_keys import Settings, SettingsReader
+from bothways.families.family import Family, Published
+from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, OUTPUT, SPAN, TOKEN
+from bothways.families.stored_heads import FamilyHead, HeadBySetting, HeadName, StoredHead
+from bothways.families.weight_map import HEAD_AFTER_HEAD, Fused, Ignored, Row, WeightRow
+from bothways.text import recipes
+
+_DEFAULTS: dict[str, object] = {
+    "layer_norm_eps": 1e-7,
+    "type_vocab_size": 0,
+    "relative_attention": False,
+    "max_relative_positions": -1,
+    "position_buckets": -1,
+    "position_biased_input": True,
+    "share_att_key": False,
+    "norm_rel_ebd": "none",
+    "conv_kernel_size": 0,
+    "conv_groups": 1,
+    "conv_act": "tanh",
+    "pooler_hidden_act": "gelu",
+    "pooler_dropout": 0.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DebertaReader:
+    """Reads the ``config.json`` of either version.
+
+    Attributes:
+        biases: Of the attention's linear maps.
+        own_keys: How distances are projected where they do not share the layer's projections.
+        extensions: Whether version 2's settings are known: buckets, shared keys, a norm, a convolution.
+    """
+
+    biases: AttentionBiases
+    own_keys: Literal["own", "own without bias"]
+    extensions: bool
+
+    def __call__(self, settings: Settings) -> EncoderConfig:
+        """The encoder that a ``config.json`` describes.
+
+        Raises:
+            UnsupportedConfig: A setting asks for something that is not built.
+            CorruptCheckpoint: A setting is missing or has the wrong type.
+        """
+        hidden_size = settings.get("hidden_size")
+        reader = SettingsReader.of(
+            settings,
+            _DEFAULTS,
+            {"talking_head": (False, None), "z_steps": (0, 1, None), "attention_head_size": (None,)}
+            | {"pooler_hidden_size": (hidden_size, None)},
+        )
+        hidden = reader.integer("hidden_size")
+        width = reader.integer("embedding_size") if "embedding_size" in reader.settings else hidden
+        dropout = reader.number("hidden_dropout_prob")
+        return EncoderConfig(
+            vocabulary=reader.integer("vocab_size"),
+            hidden=hidden,
+            layers=reader.integer("num_hidden_layers"),
+            heads=reader.integer("num_attention_heads"),
+            embedding=EmbeddingConfig(
+                width=width,
+                types=reader.integer("type_vocab_size"),
+                projection=NoProjection() if width == hidden else ProjectedBeforeNorm(),
+            ),
+            positions=self._positions(reader),
+            norm=PostNorm(reader.number("layer_norm_eps")),
+            feed_forward=DenseFeedForward(reader.integer("intermediate_size"), reader.activation("hidden_act")),
+            attention_biases=self.biases,
+            convolution=self._convolution(reader),
+            pooler=NoPooler(),
+            dropout=Dropout(
+                hidden=dropout,
+                attention=reader.number("attention_probs_dropout_prob"),
+                head=reader.number("cls_dropout", dropout),
+                embedding=dropout,
+            ),
+            initializer_range=reader.number("initializer_range"),
+        )
+
+    def _positions(self, reader: SettingsReader) -> Positions:
+        count, absolute = reader.integer("max_position_embeddings"), reader.flag("position_biased_input")
+        terms = _terms(reader.settings.get("pos_att_type"))
+        if not reader.flag("relative_attention"):
+            if terms or not absolute:
+                raise UnsupportedConfig(
+                    "config.json sets relative_attention to false, which is built only without pos_att_type and with "
+                    "position_biased_input: true."
+                )
+            return AbsolutePositions(count)
+        furthest = _positive(reader.number("max_relative_positions")) or count
+        buckets = _positive(reader.number("position_buckets")) if self.extensions else None
+        shared = self.extensions and reader.flag("share_att_key")
+        return DisentangledPositions(
+            count=count,
+            distances=EveryDistance(furthest) if buckets is None else LogBuckets(buckets, furthest),
+            content_to_position="c2p" in terms,
+            position_to_content="p2c" in terms,
+            keys="shared" if shared else self.own_keys,
+            normed=self.extensions and "layer_norm" in str(reader.settings["norm_rel_ebd"]).lower(),
+            absolute=absolute,
+        )
+
+    def _convolution(self, reader: SettingsReader) -> Convolution:
+        kernel = reader.integer("conv_kernel_size")
+        if not self.extensions or not kernel:
+            return NoConvolution()
+        if kernel % 2 == 0:
+            raise UnsupportedConfig(f"config.json sets conv_kernel_size to {kernel}; only odd numbers are built.")
+        return FirstLayerConvolution(kernel, reader.integer("conv_groups"), reader.activation("conv_act"))
+
+
+def _terms(stated: object) -> frozenset[str]:
+    """The terms of the scores, given as a list or as one string."""
+    names = stated.split("|") if isinstance(stated, str) else stated or []
+    terms = frozenset(str(name).strip().lower() for name in names) if isinstance(names, list) else None
+    if terms is None or not terms <= {"c2p", "p2c"}:
+        raise UnsupportedConfig(f"config.json sets pos_att_type to {stated!r}; built are c2p, p2c and both.")
+    return terms
+
+
+def _positive(value: float) -> int | None:
+    """Upstream writes -1 for none."""
+    return int(value) if value > 0 else None
+
+
+_EMBEDDING: tuple[WeightRow, ...] = (
+    *BERT_EMBEDDING,
+    Row("embeddings.embed_proj.weight", "embedding.early_projection.weight"),
+    Row("encoder.rel_embeddings.weight", "positions.table.weight"),
+)
+
+
+def _masked_lm(names: str, decoder: tuple[WeightRow, ...]) -> StoredHead:
+    return StoredHead(
+        MaskedLMHeadKind(Transform(norm=HeadNorm())),
+        (
+            Row(f"{names}.dense.{{wb}}", "head.transform.dense.{wb}"),
+            Row(f"{names}.LayerNorm.{{wb}}", "head.transform.norm.{wb}"),
+            *decoder,
+        ),
+    )
+
+
+_MASKED_LM = HeadBySetting(
+    "legacy",
+    True,
+    {
+        True: _masked_lm(
+            "cls.predictions.transform",
+            (Row("cls.predictions.bias", "head.bias"), Ignored("cls.predictions.decoder.{wb}")),
+        ),
+        False: _masked_lm("lm_predictions.lm_head", (Row("lm_predictions.lm_head.bias", "head.bias"),)),
+    },
+)
+_POOLED: tuple[WeightRow, ...] = (Row("pooler.dense.{wb}", "head.transform.dense.{wb}"), *OUTPUT)
+_POOLING = Transform("gelu")
+_NEEDS: dict[str, tuple[object, ...]] = {"pooler_hidden_act": ("gelu",), "pooler_dropout": (0, 0.0)}
+_HEADS: dict[HeadName, FamilyHead] = {
+    "masked_lm": _MASKED_LM,
+    "sequence": StoredHead(ScoreHeadKind(FirstToken(), _POOLING, Labels()), _POOLED, needs=_NEEDS),
+    "token": TOKEN,
+    "span": SPAN,
+}
+
+_BASE: dict[str, object] = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["c2p", "p2c"],
+}
+_LARGE = _BASE | {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+_V1 = {"vocab_size": 50265}
+_V2 = {
+    "vocab_size": 128100,
+    "position_buckets": 256,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "hidden_size": 1536,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 24,
+    "intermediate_size": 6144,
+    "conv_kernel_size": 3,
+    "conv_act": "gelu",
+}
+_V3 = {"vocab_size": 128100, "position_buckets": 256, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+
+DEBERTA = Family(
+    model_type="deberta",
+    title="DeBERTa",
+    paper="He et al. 2020, arXiv:2006.03654",
+    reader=DebertaReader("query and value, and output", "own without bias", extensions=False),
+    prefix="deberta.",
+    rows=(
+        *_EMBEDDING,
+        Row("encoder.layer.{i}.attention.self.in_proj.weight", "layers.{i}.attention.qkv.weight", HEAD_AFTER_HEAD),
+        Row("encoder.layer.{i}.attention.self.q_bias", "layers.{i}.attention.qkv.query_bias"),
+        Row("encoder.layer.{i}.attention.self.v_bias", "layers.{i}.attention.qkv.value_bias"),
+        Row("encoder.layer.{i}.attention.self.pos_proj.weight", "layers.{i}.attention.positions.keys.weight"),
+        Row("encoder.layer.{i}.attention.self.pos_q_proj.{wb}", "layers.{i}.attention.positions.queries.{wb}"),
+        *BERT_LAYERS[1:],
+    ),
+    base_architecture="DebertaModel",
+    heads=_HEADS,
+    architectures={
+        "DebertaForMaskedLM": ("masked_lm",),
+        "DebertaForSequenceClassification": ("sequence",),
+        "DebertaForTokenClassification": ("token",),
+        "DebertaForQuestionAnswering": ("span",),
+    },
+    pooler_training=None,
+    tokenizer=recipes.ROBERTA,
+    published=(
+        Published("microsoft/deberta-base", 2020, _BASE | _V1),
+        Published("microsoft/deberta-large", 2020, _LARGE | _V1),
+        Published(
+            "microsoft/deberta-xlarge",
+            2020,
+            _LARGE | _V1 | {"num_hidden_layers": 48},
+        ),
+    ),
+)
+
+DEBERTA_V2 = Family(
+    model_type="deberta-v2",
+    title="DeBERTa v2 and v3",
+    paper="He et al. 2021, arXiv:2111.09543",
+    reader=DebertaReader("all", "own", extensions=True),
+    prefix="deberta.",
+    rows=(
+        *_EMBEDDING,
+        Row("encoder.LayerNorm.{wb}", "positions.norm.{wb}"),
+        Row("encoder.conv.conv.{wb}", "convolution.kernel.{wb}"),
+        Row("encoder.conv.LayerNorm.{wb}", "convolution.norm.{wb}"),
+        Row("encoder.layer.{i}.attention.self.pos_key_proj.{wb}", "layers.{i}.attention.positions.keys.{wb}"),
+        Row("encoder.layer.{i}.attention.self.pos_query_proj.{wb}", "layers.{i}.attention.positions.queries.{wb}"),
+        Fused(
+            tuple(f"encoder.layer.{{i}}.attention.self.{part}_proj.{{wb}}" for part in ("query", "key", "value")),
+            "layers.{i}.attention.qkv.{wb}",
+        ),
+        *BERT_LAYERS[1:],
+    ),
+    base_architecture="DebertaV2Model",
+    heads=_HEADS
+    | {"multiple_choice": StoredHead(ScoreHeadKind(FirstToken(), _POOLING, Choice()), _POOLED, needs=_NEEDS)},
+    architectures={
+        "DebertaV2ForMaskedLM": ("masked_lm",),
+        "DebertaV2ForSequenceClassification": ("sequence",),
+        "DebertaV2ForTokenClassification": ("token",),
+        "DebertaV2ForQuestionAnswering": ("span",),
+        "DebertaV2ForMultipleChoice": ("multiple_choice",),
+    },
+    pooler_training=None,
+    tokenizer=recipes.ALBERT,
+    published=(
+        Published("microsoft/deberta-v2-xlarge", 2021, _BASE | _V2),
+        Published("microsoft/deberta-v2-xxlarge", 2021, _BASE | _V2 | {"num_hidden_layers": 48}),
+        Published(
+            "microsoft/deberta-v3-xsmall",
+            2021,
+            _BASE | _V3 | {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536},
+        ),
+        Published("microsoft/deberta-v3-small", 2021, _BASE | _V3 | {"num_hidden_layers": 6}),
+        Published("microsoft/deberta-v3-base", 2021, _BASE | _V3),
+        Published("microsoft/deberta-v3-large", 2021, _LARGE | _V3),
+        Published(
+            "microsoft/mdeberta-v3-base",
+            2021,
+            _BASE | _V3 | {"vocab_size": 251000},
+        ),
+    ),
+)

@@ -1,0 +1,203 @@
+"""ModernBERT (Warner et al. 2024, arXiv:2412.13663): rotary positions, local and global layers, gates, pre-norm."""
+
+from collections.abc import Mapping
+
+from bothways.encoder.config import (
+    Dropout,
+    EmbeddingConfig,
+    EncoderConfig,
+    GatedFeedForward,
+    LocalGlobalAttention,
+    NoPooler,
+    PreNorm,
+    RotaryPositions,
+)
+from bothways.encoder.heads import (
+    Choice,
+    EachToken,
+    FirstToken,
+    HeadNorm,
+    Labels,
+    MaskedLMHeadKind,
+    MeanOfTokens,
+    Read,
+    ScoreHeadKind,
+    Scores,
+    Span,
+    Transform,
+)
+from bothways.errors import CorruptCheckpoint, UnsupportedConfig
+from bothways.families.config_keys import Settings, SettingsReader
+from bothways.families.family import Family, Published
+from bothways.families.rows import OUTPUT
+from bothways.families.stored_heads import DropoutSetting, HeadBySetting, StoredHead
+from bothways.families.weight_map import Ignored, Row, WeightRow
+from bothways.text import recipes
+
+_LOCAL, _GLOBAL = "sliding_attention", "full_attention"
+_DEFAULTS: dict[str, object] = {
+    "norm_eps": 1e-5,
+    "norm_bias": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "hidden_activation": "gelu",
+    "attention_dropout": 0.0,
+    "embedding_dropout": 0.0,
+    "mlp_dropout": 0.0,
+    "classifier_dropout": 0.0,
+    "local_attention": 128,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160_000.0,
+    "local_rope_theta": 10_000.0,
+}
+
+
+def read_modernbert(settings: Settings) -> EncoderConfig:
+    """The encoder that a ``config.json`` of ModernBERT describes.
+
+    Raises:
+        UnsupportedConfig: A setting asks for something that is not built.
+        CorruptCheckpoint: A setting is missing or has the wrong type.
+    """
+    reader = SettingsReader.of(settings, _DEFAULTS, {"rope_scaling": (None,)})
+    hidden, layers = reader.integer("hidden_size"), reader.integer("num_hidden_layers")
+    attention_dropout = reader.number("attention_dropout")
+    return EncoderConfig(
+        vocabulary=reader.integer("vocab_size"),
+        hidden=hidden,
+        layers=layers,
+        heads=reader.integer("num_attention_heads"),
+        embedding=EmbeddingConfig(width=hidden, types=0),
+        positions=RotaryPositions(
+            reader.integer("max_position_embeddings"),
+            _theta(reader, _GLOBAL, "global_rope_theta"),
+            _theta(reader, _LOCAL, "local_rope_theta"),
+        ),
+        norm=PreNorm(reader.number("norm_eps"), bias=reader.flag("norm_bias")),
+        feed_forward=GatedFeedForward(
+            reader.integer("intermediate_size"), reader.activation("hidden_activation"), bias=reader.flag("mlp_bias")
+        ),
+        pattern=LocalGlobalAttention(reader.integer("local_attention") // 2, _seen_whole(reader, layers)),
+        attention_biases="all" if reader.flag("attention_bias") else "none",
+        pooler=NoPooler(),
+        dropout=Dropout(
+            # Behind the attention's output; nothing stands behind the feed-forward's.
+            hidden=0.0,
+            attention=attention_dropout,
+            head=reader.number("classifier_dropout"),
+            embedding=reader.number("embedding_dropout"),
+            inner=reader.number("mlp_dropout"),
+            attention_output=attention_dropout,
+        ),
+        initializer_range=reader.number("initializer_range"),
+    )
+
+
+def _seen_whole(reader: SettingsReader, layers: int) -> tuple[bool, ...]:
+    """Which layers see everything: listed, or every so many."""
+    kinds = reader.settings.get("layer_types")
+    if kinds is None:
+        every = reader.integer("global_attn_every_n_layers")
+        if not every:
+            raise CorruptCheckpoint("config.json must give global_attn_every_n_layers as at least 1, but it gives 0.")
+        return tuple(index % every == 0 for index in range(layers))
+    if not isinstance(kinds, list) or not set(kinds) <= {_LOCAL, _GLOBAL}:
+        raise UnsupportedConfig(f"config.json sets layer_types to {kinds!r}; built are {_LOCAL} and {_GLOBAL}.")
+    return tuple(kind == _GLOBAL for kind in kinds)
+
+
+def _theta(reader: SettingsReader, kind: str, name: str) -> float:
+    """The base of the angles: in the table of newer files, or in a setting of older ones."""
+    table = reader.settings.get("rope_parameters")
+    stated = table.get(kind) if isinstance(table, Mapping) else None
+    if not isinstance(stated, Mapping):
+        return reader.number(name)
+    if stated.get("rope_type", "default") != "default":
+        raise UnsupportedConfig(f"config.json sets rope_type to {stated['rope_type']!r}; only 'default' is built.")
+    return SettingsReader({name: stated.get("rope_theta", reader.number(name))}).number(name)
+
+
+_HEAD: tuple[WeightRow, ...] = (
+    Row("head.dense.{wb}", "head.transform.dense.{wb}"),
+    Row("head.norm.{wb}", "head.transform.norm.{wb}"),
+)
+_TRANSFORM = Transform("gelu", norm=HeadNorm(bias=False), bias=False)
+_NEEDS: dict[str, tuple[object, ...]] = {
+    "classifier_activation": ("gelu",),
+    "classifier_bias": (False,),
+    "norm_bias": (False,),
+}
+
+
+def _scores(read: Read, scores: Scores) -> StoredHead:
+    return StoredHead(
+        ScoreHeadKind(read, _TRANSFORM, scores),
+        (*_HEAD, *OUTPUT),
+        dropout=DropoutSetting("classifier_dropout", 0.0),
+        needs=_NEEDS,
+    )
+
+
+def _pooled(scores: Scores) -> HeadBySetting:
+    return HeadBySetting(
+        "classifier_pooling", "cls", {"cls": _scores(FirstToken(), scores), "mean": _scores(MeanOfTokens(), scores)}
+    )
+
+
+_BASE: dict[str, object] = {
+    "vocab_size": 50368,
+    "hidden_size": 768,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 12,
+    "intermediate_size": 1152,
+    "max_position_embeddings": 8192,
+}
+
+MODERNBERT = Family(
+    model_type="modernbert",
+    title="ModernBERT",
+    paper="Warner et al. 2024, arXiv:2412.13663",
+    reader=read_modernbert,
+    prefix="model.",
+    rows=(
+        Row("embeddings.tok_embeddings.weight", "embedding.tokens.weight"),
+        Row("embeddings.norm.{wb}", "embedding.norm.{wb}"),
+        Row("layers.{i}.attn_norm.{wb}", "layers.{i}.attention_norm.{wb}"),
+        Row("layers.{i}.attn.Wqkv.{wb}", "layers.{i}.attention.qkv.{wb}"),
+        Row("layers.{i}.attn.Wo.{wb}", "layers.{i}.attention.output.{wb}"),
+        Row("layers.{i}.mlp_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
+        Row("layers.{i}.mlp.Wi.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
+        Row("layers.{i}.mlp.Wo.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
+        Row("final_norm.{wb}", "final_norm.{wb}"),
+    ),
+    base_architecture="ModernBertModel",
+    heads={
+        "masked_lm": StoredHead(
+            MaskedLMHeadKind(_TRANSFORM),
+            (*_HEAD, Row("decoder.bias", "head.bias"), Ignored("decoder.weight")),
+            needs=_NEEDS | {"decoder_bias": (True,)},
+        ),
+        "sequence": _pooled(Labels()),
+        "token": _scores(EachToken(), Labels()),
+        "span": _scores(EachToken(), Span()),
+        "multiple_choice": _pooled(Choice()),
+    },
+    architectures={
+        "ModernBertForMaskedLM": ("masked_lm",),
+        "ModernBertForSequenceClassification": ("sequence",),
+        "ModernBertForTokenClassification": ("token",),
+        "ModernBertForQuestionAnswering": ("span",),
+        "ModernBertForMultipleChoice": ("multiple_choice",),
+    },
+    pooler_training=None,
+    tokenizer=recipes.ROBERTA,
+    published=(
+        Published("answerdotai/ModernBERT-base", 2024, _BASE),
+        Published(
+            "answerdotai/ModernBERT-large",
+            2024,
+            _BASE
+            | {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 2624},
+        ),
+    ),
+)

@@ -1,0 +1,144 @@
+"""XLNet (Yang et al. 2019, arXiv:1906.08237): relative positions of Transformer-XL, relative segments, [CLS] last.
+
+The content stream alone, as for every use but pre-training; the vector of the query stream is kept with the weights.
+"""
+
+from bothways.encoder.config import (
+    DenseFeedForward,
+    Dropout,
+    EmbeddingConfig,
+    EncoderConfig,
+    NoPooler,
+    PostNorm,
+    TransformerXLPositions,
+)
+from bothways.encoder.heads import (
+    Choice,
+    EachToken,
+    Labels,
+    LastToken,
+    MaskedLMHeadKind,
+    ScoreHeadKind,
+    Span,
+    Transform,
+)
+from bothways.families.config_keys import Settings, SettingsReader
+from bothways.families.family import Family, Published
+from bothways.families.rows import OUTPUT
+from bothways.families.stored_heads import DropoutSetting, StoredHead
+from bothways.families.weight_map import (
+    BY_HEAD,
+    BY_HEAD_TRANSPOSED,
+    IN_TWO_DIMENSIONS_MORE,
+    Fused,
+    Ignored,
+    Row,
+    WeightRow,
+)
+from bothways.text import recipes
+
+
+def read_xlnet(settings: Settings) -> EncoderConfig:
+    """The encoder that a ``config.json`` of XLNet describes.
+
+    Raises:
+        UnsupportedConfig: A setting asks for something that is not built.
+        CorruptCheckpoint: A setting is missing or has the wrong type.
+    """
+    reader = SettingsReader.of(
+        settings,
+        {"dropout": 0.1, "clamp_len": -1, "layer_norm_eps": 1e-12, "ff_activation": "gelu"},
+        {"attn_type": ("bi", None), "bi_data": (False, None), "same_length": (False, None), "untie_r": (True, None)},
+    )
+    hidden, heads, dropout = reader.integer("d_model"), reader.integer("n_head"), reader.number("dropout")
+    clamp = int(reader.number("clamp_len"))
+    if "d_head" in reader.settings and heads and reader.integer("d_head") * heads != hidden:
+        SettingsReader.of(settings, {}, {"d_head": (hidden // heads,)})
+    return EncoderConfig(
+        vocabulary=reader.integer("vocab_size"),
+        hidden=hidden,
+        layers=reader.integer("n_layer"),
+        heads=heads,
+        embedding=EmbeddingConfig(width=hidden, types=0, normed=False, blank=True),
+        positions=TransformerXLPositions(clamp=clamp if clamp > 0 else None),
+        norm=PostNorm(reader.number("layer_norm_eps")),
+        feed_forward=DenseFeedForward(reader.integer("d_inner"), reader.activation("ff_activation")),
+        attention_biases="query only",
+        pooler=NoPooler(),
+        dropout=Dropout(
+            hidden=dropout, attention=dropout, head=dropout, embedding=dropout, inner=dropout, output=dropout
+        ),
+        initializer_range=reader.number("initializer_range"),
+    )
+
+
+_ATTENTION = "layer.{i}.rel_attn"
+_SUMMARY: tuple[WeightRow, ...] = (
+    Row("sequence_summary.summary.{wb}", "head.transform.dense.{wb}"),
+    Row("logits_proj.{wb}", "head.output.{wb}"),
+)
+_SUMMARY_NEEDS: dict[str, tuple[object, ...]] = {
+    "summary_type": ("last",),
+    "summary_use_proj": (True,),
+    "summary_activation": ("tanh",),
+}
+_SUMMARY_DROPOUT = DropoutSetting("summary_last_dropout", 0.1)
+
+_BASE: dict[str, object] = {"vocab_size": 32000, "d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072}
+_LARGE = _BASE | {"d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096}
+
+XLNET = Family(
+    model_type="xlnet",
+    title="XLNet",
+    paper="Yang et al. 2019, arXiv:1906.08237",
+    reader=read_xlnet,
+    prefix="transformer.",
+    rows=(
+        Row("word_embedding.weight", "embedding.tokens.weight"),
+        Row("mask_emb", "embedding.blank", IN_TWO_DIMENSIONS_MORE),
+        Fused(
+            (f"{_ATTENTION}.q", f"{_ATTENTION}.k", f"{_ATTENTION}.v"),
+            "layers.{i}.attention.qkv.weight",
+            BY_HEAD_TRANSPOSED,
+        ),
+        Row(f"{_ATTENTION}.o", "layers.{i}.attention.output.weight", BY_HEAD),
+        Row(f"{_ATTENTION}.r", "layers.{i}.attention.positions.keys.weight", BY_HEAD_TRANSPOSED),
+        Row(f"{_ATTENTION}.r_w_bias", "layers.{i}.attention.qkv.query_bias", BY_HEAD),
+        Row(f"{_ATTENTION}.r_r_bias", "layers.{i}.attention.positions.distance_bias", BY_HEAD),
+        Row(f"{_ATTENTION}.r_s_bias", "layers.{i}.attention.positions.segment_bias", BY_HEAD),
+        Row(f"{_ATTENTION}.seg_embed", "layers.{i}.attention.positions.segments", BY_HEAD),
+        Row(f"{_ATTENTION}.layer_norm.{{wb}}", "layers.{i}.attention_norm.{wb}"),
+        Row("layer.{i}.ff.layer_1.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
+        Row("layer.{i}.ff.layer_2.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
+        Row("layer.{i}.ff.layer_norm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
+    ),
+    base_architecture="XLNetModel",
+    heads={
+        "permutation_lm": StoredHead(
+            MaskedLMHeadKind(None), (Row("lm_loss.bias", "head.bias"), Ignored("lm_loss.weight"))
+        ),
+        "sequence": StoredHead(
+            ScoreHeadKind(LastToken(), Transform("tanh"), Labels()), _SUMMARY, _SUMMARY_DROPOUT, _SUMMARY_NEEDS
+        ),
+        "token": StoredHead(ScoreHeadKind(EachToken(), None, Labels(), dropout=0.0), OUTPUT),
+        "span": StoredHead(
+            ScoreHeadKind(EachToken(), None, Span(), dropout=0.0), (Row("qa_outputs.{wb}", "head.output.{wb}"),)
+        ),
+        "multiple_choice": StoredHead(
+            ScoreHeadKind(LastToken(), Transform("tanh"), Choice()), _SUMMARY, _SUMMARY_DROPOUT, _SUMMARY_NEEDS
+        ),
+    },
+    architectures={
+        "XLNetLMHeadModel": ("permutation_lm",),
+        "XLNetForSequenceClassification": ("sequence",),
+        "XLNetForTokenClassification": ("token",),
+        "XLNetForQuestionAnsweringSimple": ("span",),
+        "XLNetForMultipleChoice": ("multiple_choice",),
+    },
+    pooler_training=None,
+    tokenizer=recipes.ALBERT,
+    published=(
+        Published("xlnet/xlnet-base-cased", 2019, _BASE),
+        Published("xlnet/xlnet-large-cased", 2019, _LARGE),
+    ),
+)

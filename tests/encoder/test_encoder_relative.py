@@ -1,0 +1,156 @@
+"""Relative scores by shifted views, and local windows by blocks: what the plain reference gives, gradients too."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.encoder import relative
+from bothways.encoder.attention_call import AttentionCall, RelativeScores, SegmentScores
+from bothways.encoder.backends import BACKENDS, REFERENCE
+from bothways.encoder.config import EveryDistance, LogBuckets
+from bothways.encoder.positions import bucket_rows
+from bothways.packing import pack
+
+SKEWED, LOCAL, PADDED = BACKENDS["skewed"], BACKENDS["local"], BACKENDS["padded"]
+HEADS, WIDTH = 3, 4
+TERMS = ("keys", "queries", "both", "shift", "segments", "everything")
+
+
+def tensors_of(lengths, terms, seed=0):
+    """Random tensors of a call by name, wanting gradients, in double precision."""
+    generator = torch.Generator().manual_seed(seed)
+    rows, width = sum(lengths), 2 * max(lengths) - 1
+    shapes = {"qkv": (rows, 3, HEADS, WIDTH)}
+    if terms != "queries":
+        shapes["keys"] = (width, HEADS, WIDTH)
+    if terms in ("queries", "both", "everything"):
+        shapes["queries"] = (width, HEADS, WIDTH)
+    if terms in ("shift", "everything"):
+        shapes["shift"] = (HEADS, WIDTH)
+    if terms in ("segments", "everything"):
+        shapes["gain"] = (rows, HEADS)
+    return {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for name, shape in shapes.items()
+    }
+
+
+def call_of(lengths, tensors, dropout=0.0):
+    types_T = torch.arange(sum(lengths)) // 3 % 3
+    segments = SegmentScores(tensors["gain"], types_T) if "gain" in tensors else None
+    scores = RelativeScores(tensors.get("keys"), tensors.get("queries"), tensors.get("shift"), segments)
+    return AttentionCall(tensors["qkv"], pack([[7] * length for length in lengths]), 0.4, dropout, relative=scores)
+
+
+def outcome(backend, lengths, terms, seed=0):
+    """Context and all gradients of a weighted sum of it."""
+    tensors = tensors_of(lengths, terms, seed)
+    context_TND = backend.attend(call_of(lengths, tensors))
+    weights = torch.linspace(-1, 1, context_TND.numel(), dtype=torch.float64).view_as(context_TND)
+    (context_TND * weights).sum().backward()
+    return {"context": context_TND.detach()} | {name: value.grad for name, value in tensors.items()}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name in found:
+        torch.testing.assert_close(
+            found[name], expected[name], rtol=0, atol=1e-11, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("lengths", [(1,), (5, 1, 9), (127, 128, 129), (192, 200), (300, 2)])
+def test_skewed_scores_and_gradients_equal_the_reference(lengths, terms):
+    assert_same(outcome(SKEWED, lengths, terms), outcome(REFERENCE, lengths, terms))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=4).map(tuple), st.sampled_from(TERMS), st.integers(0, 2**16))
+def test_blocks_of_any_length_equal_the_reference(lengths, terms, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relative, "_SHORT", 8)
+        patch.setattr(relative, "_BLOCK", 4)
+        assert_same(outcome(SKEWED, lengths, terms, seed), outcome(REFERENCE, lengths, terms, seed))
+
+
+@pytest.mark.parametrize("terms", TERMS)
+def test_a_padded_batch_with_biases_equals_the_reference(terms):
+    lengths = (9, 4, 1)
+    assert_same(outcome(PADDED, lengths, terms), outcome(REFERENCE, lengths, terms))
+
+
+@pytest.mark.parametrize("lengths", [(6, 9), (140,)])
+def test_the_backward_of_dropped_weights_is_that_of_the_forward(lengths):
+    """The derivative along a direction, by finite differences under one and the same draw."""
+    tensors = tensors_of(lengths, "everything")
+    direction = {name: torch.randn_like(value) for name, value in tensors.items()}
+
+    def loss(step):
+        moved = {name: value + step * direction[name] for name, value in tensors.items()}
+        torch.manual_seed(5)
+        return SKEWED.attend(call_of(lengths, moved, dropout=0.3)).square().sum()
+
+    loss(0.0).backward()
+    analytic = sum((value.grad * direction[name]).sum() for name, value in tensors.items()).item()
+    with torch.no_grad():
+        numeric = ((loss(1e-5) - loss(-1e-5)) / 2e-5).item()
+    assert analytic == pytest.approx(numeric, rel=1e-6)
+
+
+def test_dropped_weights_keep_their_expectation():
+    lengths = (30,)
+    tensors = {name: value.detach() for name, value in tensors_of(lengths, "both").items()}
+    tensors["qkv"][:, 2] = 1.0
+    torch.manual_seed(0)
+    dropped = torch.stack([SKEWED.attend(call_of(lengths, tensors, dropout=0.5)) for _ in range(400)])
+    assert dropped.std() > 0.05
+    assert dropped.mean().item() == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize("reach", [1, 3, 8, 64])
+@pytest.mark.parametrize("lengths", [(1, 2, 9), (64, 65, 66), (130, 3), (200,)])
+@pytest.mark.parametrize("backend", [LOCAL, PADDED], ids=["local", "padded"])
+def test_local_windows_equal_the_reference(lengths, reach, backend):
+    found = []
+    for one in (backend, REFERENCE):
+        qkv_T3ND = tensors_of(lengths, "queries")["qkv"]
+        bounds = pack([[7] * length for length in lengths])
+        context_TND = one.attend(AttentionCall(qkv_T3ND, bounds, 0.4, reach=reach))
+        context_TND.square().sum().backward()
+        found.append((context_TND.detach(), qkv_T3ND.grad))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
+
+
+def test_a_local_token_moves_with_its_window_alone():
+    qkv_T3ND = tensors_of((40,), "queries")["qkv"].detach()
+    bounds = pack([[7] * 40])
+    before = LOCAL.attend(AttentionCall(qkv_T3ND, bounds, 0.4, reach=5))
+    qkv_T3ND[20] += 1.0
+    after = LOCAL.attend(AttentionCall(qkv_T3ND, bounds, 0.4, reach=5))
+    moved_T = (after - before).abs().amax((1, 2)) > 1e-9
+    assert moved_T.nonzero()[:, 0].tolist() == list(range(15, 26))
+
+
+def test_every_distance_has_a_row_until_the_span_ends():
+    assert bucket_rows(EveryDistance(3), 5).tolist() == [0, 0, 1, 2, 3, 4, 5, 5, 5]
+
+
+@pytest.mark.parametrize(("span", "furthest", "longest"), [(256, 512, 512), (8, 64, 100), (4, 32, 20)])
+def test_log_buckets_are_exact_nearby_odd_and_ever_wider(span, furthest, longest):
+    rows = bucket_rows(LogBuckets(span, furthest), longest) - span
+    middle, near = longest - 1, span // 2
+    assert rows[middle - near : middle + near + 1].tolist() == list(range(-near, near + 1))
+    # The last row of the nearer side is cut off by the size of the table.
+    inner = [(-d, d) for d in range(1, longest) if rows[middle - d] > -span]
+    assert all(rows[middle + low] == -rows[middle + high] for low, high in inner)
+    counts = torch.unique_consecutive(rows[middle + near :], return_counts=True)[1].tolist()[:-1]
+    assert (rows.diff() >= 0).all()
+    assert counts[-1] >= counts[0]
+    expected = math.ceil(math.log((furthest // 2) / near) / math.log((furthest - 1) / near) * (near - 1)) + near
+    if furthest // 2 < longest:
+        assert rows[middle + furthest // 2] == expected
