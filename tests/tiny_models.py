@@ -12,6 +12,7 @@ from tokenizers import models, pre_tokenizers, processors
 
 from bothways.encoder import Encoder, Pooler
 from bothways.encoder.backends import BACKENDS
+from bothways.encoder.heads import new_head
 from bothways.errors import UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.families.weight_map import write_weights
@@ -201,19 +202,27 @@ def write_tokenizer(folder, model_type):
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def write_checkpoint(folder, model_type="bert", seed=0):
-    """Write a tiny checkpoint, with a pooler where the family trained one, and return its tensors by stored name.
+def write_checkpoint(folder, model_type="bert", seed=0, architecture=None):
+    """Write a tiny checkpoint and return its tensors by stored name.
+
+    It is that of a bare encoder, with a pooler where the family trained one, or of an architecture with heads, of which
+    those with labels have three.
 
     Only the names come from this package; the files are written with ``json`` and ``safetensors`` alone.
     """
     family, config = FAMILIES[model_type], tiny_config(model_type)
     weights = tiny_encoder(model_type, seed).state_dict()
-    if family.pooler_training is not None:
+    if architecture is None and family.pooler_training is not None:
         pooler = scramble(Pooler(config), seed + 1)
         weights |= {f"pooler.{name}": value for name, value in pooler.state_dict().items()}
-    tensors = write_weights(family.rows, config, weights)
+    tensors = write_weights(family.rows, config, weights, "" if architecture is None else family.prefix)
+    for name in family.architectures.get(architecture, ()):
+        stored = family.head(name, TINY[model_type])
+        head = scramble(new_head(config, stored.kind, labels=3), seed + 2).state_dict()
+        tensors |= write_weights(stored.rows, config, {f"head.{key}": value for key, value in head.items()})
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {"model_type": model_type, "architectures": [family.base_architecture], **TINY[model_type]}
+    named = architecture or family.base_architecture
+    settings = {"model_type": model_type, "architectures": [named], **TINY[model_type]}
     (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     write_tokenizer(folder, model_type)

@@ -109,6 +109,13 @@ class TextsTruncated(UserWarning):
     """
 
 
+class TensorsLeftOver(UserWarning):
+    """A checkpoint holds tensors that belong neither to its encoder nor to a head of its family; says which.
+
+    Not an error, and no part of the tree: the encoder is whole without them.
+    """
+
+
 class MissingDependency(BothwaysError):
     """An optional package is not installed.
 

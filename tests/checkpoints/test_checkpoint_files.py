@@ -16,7 +16,7 @@ from bothways.errors import (
     UnsupportedConfig,
 )
 from bothways.families import FAMILIES
-from tiny_models import edit_config
+from tiny_models import edit_config, write_checkpoint
 
 
 @pytest.mark.parametrize("name", ["absent", "./absent", "/absent/folder", "~/absent", "x" * 300])
@@ -107,7 +107,7 @@ def test_a_folder_in_place_of_the_configuration_is_refused(folder):
         open_checkpoint(folder)
 
 
-@pytest.mark.parametrize("model_type", ["llama", None, 3, ["bert"]])
+@pytest.mark.parametrize("model_type", ["wav2vec2", None, 3, ["bert"]])
 def test_an_unknown_family_is_refused_and_the_known_ones_are_named(folder, model_type):
     edit_config(folder, model_type=model_type)
     with pytest.raises(UnknownModel) as refusal:
@@ -167,6 +167,43 @@ def test_an_untied_output_matrix_is_refused_where_the_masked_lm_head_is_asked_fo
     checkpoint = open_checkpoint(folder)
     with pytest.raises(UnsupportedConfig, match="tie_word_embeddings"):
         checkpoint.build_masked_lm_head()
+
+
+# Decoders
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "t5", "mistral", "bart"])
+def test_a_family_of_decoders_is_called_one_and_the_encoders_are_named(folder, model_type):
+    edit_config(folder, model_type=model_type)
+    with pytest.raises(UnknownModel, match=f"this is a decoder: .*model_type '{model_type}'") as refusal:
+        open_checkpoint(folder)
+    assert all(name in str(refusal.value) for name in FAMILIES)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "somenewmodel"])
+@pytest.mark.parametrize("architecture", ["BertLMHeadModel", "RobertaForCausalLM", "NewForConditionalGeneration"])
+def test_an_architecture_that_generates_is_called_a_decoder(folder, model_type, architecture):
+    edit_config(folder, model_type=model_type, architectures=[architecture])
+    with pytest.raises((UnknownModel, UnsupportedConfig), match=f"this is a decoder: .*{architecture}"):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["is_decoder", "is_encoder_decoder"])
+def test_an_encoder_family_set_up_to_generate_is_called_a_decoder(folder, name):
+    edit_config(folder, **{name: True})
+    with pytest.raises(UnsupportedConfig, match=f"this is a decoder: .*{name}.* take an encoder"):
+        open_checkpoint(folder)
+
+
+def test_the_published_architecture_of_xlnet_is_no_decoder(tmp_path):
+    write_checkpoint(tmp_path, "xlnet", architecture="XLNetLMHeadModel")
+    assert open_checkpoint(tmp_path).heads() == ("permutation_lm",)
+
+
+@pytest.mark.parametrize("architectures", [None, [], "BertForCausalLM", [3], ["SomethingElse"]])
+def test_an_architecture_that_says_nothing_is_no_decoder(folder, architectures):
+    edit_config(folder, architectures=architectures)
+    open_and_build(folder)
 
 
 # Damage

@@ -5,10 +5,8 @@ import torch
 from opening import QUERY, WEIGHTS, open_and_build, rewrite, same_weights
 from safetensors.torch import load_file, save_file
 
-from bothways.checkpoints import open_checkpoint
-from bothways.errors import (
-    IncompatibleWeights,
-)
+from bothways.checkpoints import load, open_checkpoint
+from bothways.errors import IncompatibleWeights, TensorsLeftOver
 from bothways.families import FAMILIES
 from tiny_models import edit_config, every_family, write_checkpoint
 
@@ -31,6 +29,20 @@ def test_left_over_tensors_are_named(folder):
         IncompatibleWeights, match=r"16 encoder tensors .*bert\.encoder\.layer\.2\.attention.* and 11 more"
     ):
         open_and_build(folder)
+
+
+def test_tensors_that_belong_to_no_head_of_the_family_are_named_in_a_warning(tmp_path):
+    write_checkpoint(tmp_path, architecture="BertForMaskedLM")
+    rewrite(tmp_path, lambda tensors: tensors.update({"colbert.linear.weight": torch.zeros(3, 24)}))
+    assert open_checkpoint(tmp_path).unread() == ("colbert.linear.weight",)
+    with pytest.warns(TensorsLeftOver, match=r"1 tensors that belong neither .*: colbert\.linear\.weight"):
+        load(tmp_path, device="cpu")
+
+
+def test_heads_of_the_family_are_no_left_over_tensors(tmp_path, recwarn):
+    write_checkpoint(tmp_path, architecture="BertForPreTraining")
+    load(tmp_path, device="cpu")
+    assert not [warning for warning in recwarn if issubclass(warning.category, TensorsLeftOver)]
 
 
 def test_misshapen_tensors_are_named_with_both_shapes(folder):

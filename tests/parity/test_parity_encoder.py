@@ -178,6 +178,22 @@ BASE_SHAPE = {
 }
 
 
+@every_family
+@pytest.mark.slow
+def test_the_layers_of_a_published_base_size_equal_transformers(model_type):
+    size = next(size for size in FAMILIES[model_type].published if "base" in size.name)
+    settings = TINY[model_type] | size.settings | {"vocab_size": 500, "initializer_range": 0.02}
+    model = oracle(model_type, "encoder", settings, spread=0.03)
+    checkpoint = in_memory(model_type, settings, model)
+    sequences = random_ids((1, 512, 37), seed=5, vocabulary=500)
+    ids_BS, mask_BS = padded(sequences, "right", settings["pad_token_id"])
+    with torch.no_grad():
+        theirs = call(checkpoint.family, model, ids_BS, mask_BS).last_hidden_state
+        ours_TH = checkpoint.build_encoder()(pack(sequences))
+    assert ours_TH.shape[1] == 768
+    assert difference(ours_TH, real(theirs, mask_BS)) < TOLERANCE
+
+
 @pytest.mark.parametrize("padding", [0, 3])
 def test_positions_of_roberta_start_behind_the_padding_id_that_the_configuration_names(padding):
     settings = TINY["roberta"] | {"pad_token_id": padding}

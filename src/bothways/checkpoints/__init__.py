@@ -2,13 +2,14 @@
 
 from bothways.checkpoints.checkpoint import Checkpoint, fingerprint, open_checkpoint
 from bothways.checkpoints.hub import MINILM
-from bothways.checkpoints.output import EncoderOutput
+from bothways.checkpoints.output import EncoderOutput, HeadOutput
 from bothways.checkpoints.pretrained import PretrainedEncoder, load, pretrained
 
 __all__ = [
     "MINILM",
     "Checkpoint",
     "EncoderOutput",
+    "HeadOutput",
     "PretrainedEncoder",
     "fingerprint",
     "load",

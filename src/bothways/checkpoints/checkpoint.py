@@ -3,26 +3,28 @@
 What this package adds to the ecosystem's layout lies beside it in one file, ``bothways.json``.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from bothways.checkpoints.decoders import refuse_decoder
 from bothways.checkpoints.files import read_json, read_tensors, sha256_of, verify_checksums
+from bothways.checkpoints.filling import fill, some
 from bothways.checkpoints.hub import locate
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import Encoder
 from bothways.encoder.heads import Head, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, new_head
-from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnsupportedConfig
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
 from bothways.families import Family, HeadName, family_of
+from bothways.families.stored_heads import variants
 from bothways.families.weight_map import expand, known_names, read_weights
 
 OURS = "bothways.json"
 FORMAT_VERSION = 1
-M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,11 @@ class Checkpoint:
         if left_over:
             raise IncompatibleWeights(
                 f"{self.name!r} has {len(left_over)} encoder tensors that a {self.family.title} model with this "
-                f"config.json does not have: {_some(left_over)}. config.json and the weights do not belong together."
+                f"config.json does not have: {some(left_over)}. config.json and the weights do not belong together."
             )
         with torch.device("meta"):
             encoder = Encoder(self.config)
-        return self._fill(encoder, self._encoder_weights())
+        return fill(self.name, encoder, self._encoder_weights())
 
     def build_pooler(self) -> Pooler | None:
         """The pooler, or None where this checkpoint has no weights for one."""
@@ -73,7 +75,7 @@ class Checkpoint:
             return None
         with torch.device("meta"):
             pooler = Pooler(self.config)
-        return self._fill(pooler, weights)
+        return fill(self.name, pooler, weights)
 
     def heads(self) -> tuple[HeadName, ...]:
         """The heads that this checkpoint has weights for.
@@ -104,7 +106,7 @@ class Checkpoint:
                 f"{len(head.state_dict())} tensors. Heads that it holds: {', '.join(self.heads()) or 'none'}. Train "
                 "one, or take a checkpoint that was trained with it."
             )
-        return self._fill(head, weights)
+        return fill(self.name, head, weights)
 
     def build_score_head(self, name: str) -> ScoreHead:
         """`build_head`, for a head that gives scores.
@@ -153,14 +155,24 @@ class Checkpoint:
         output = self._head_weights(name).get("output.weight")
         return None if output is None else output.shape[0]
 
+    def unread(self) -> tuple[str, ...]:
+        """Tensors that belong neither to the encoder nor to any head that the family has."""
+        known = known_names(self.family.rows, self.config, self.family.prefix)
+        for head in self.family.heads:
+            known |= self._head_names(head)
+        return tuple(sorted(self.tensors.keys() - known))
+
     def _has_head(self, name: HeadName) -> bool:
         try:
-            rows = expand(self.family.head(name, self.settings).rows, self.config)
+            stored = self.family.head(name, self.settings)
         except UnsupportedConfig:
             # Said when that head is asked for; the others are there all the same.
             return False
+        with torch.device("meta"):
+            head = new_head(self.config, stored.kind)
         free = self._free_tensors(name)
-        return all(part in free for mapped in rows if mapped.ours for part in mapped.theirs)
+        held = {mapped.ours for mapped in expand(stored.rows, self.config) if free.keys() >= set(mapped.theirs)}
+        return {f"head.{key}" for key in head.state_dict()} <= held
 
     def _head_weights(self, name: str) -> dict[str, Tensor]:
         rows = self.family.head(name, self.settings).rows
@@ -177,40 +189,18 @@ class Checkpoint:
 
     def _own_names(self, name: str) -> set[str]:
         """Names of a head's tensors, without those of the encoder (a pooler) that several heads read."""
-        names = known_names(self.family.head(name, self.settings).rows, self.config)
+        names = self._head_names(self.family.head_name(name))
         return {known for known in names if not known.startswith(self.family.prefix)}
+
+    def _head_names(self, name: HeadName) -> set[str]:
+        """Names of a head's tensors in every form that it may take."""
+        return {
+            known for stored in variants(self.family.heads[name]) for known in known_names(stored.rows, self.config)
+        }
 
     def _encoder_weights(self, *, poolers: bool = False) -> dict[str, Tensor]:
         weights = read_weights(self.family.rows, self.config, self.tensors, self.family.prefix)
         return {name: value for name, value in weights.items() if name.startswith("pooler.") is poolers}
-
-    def _fill(self, module: M, weights: Mapping[str, Tensor]) -> M:
-        """Give a module without memory its weights, all of them and in the right shapes."""
-        expected = module.state_dict()
-        missing = sorted(set(expected) - set(weights))
-        if missing:
-            raise IncompatibleWeights(
-                f"{self.name!r} lacks {len(missing)} of the {len(expected)} tensors that its config.json calls for: "
-                f"{_some(missing)}."
-            )
-        misshapen = [
-            f"{name} should be {tuple(value.shape)} but is {tuple(weights[name].shape)}"
-            for name, value in expected.items()
-            if weights[name].shape != value.shape
-        ]
-        if misshapen:
-            raise IncompatibleWeights(
-                f"{self.name!r} has {len(misshapen)} tensors of another shape than its config.json says: "
-                f"{_some(misshapen)}."
-            )
-        whole = sorted(name for name in expected if not weights[name].is_floating_point())
-        if whole:
-            raise IncompatibleWeights(
-                f"{self.name!r} should hold floating point weights, but {len(whole)} tensors are not: {_some(whole)}. "
-                "Quantised weights are not read."
-            )
-        module.load_state_dict({name: weights[name] for name in expected}, assign=True)
-        return module.eval()
 
 
 def open_checkpoint(
@@ -225,7 +215,7 @@ def open_checkpoint(
         allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
 
     Raises:
-        UnknownModel: No such model, a file is missing, or its family is not known.
+        UnknownModel: No such model, a file is missing, or its family is not known or one of decoders.
         UnsafeCheckpoint: Its weights are a pickle, and that was not allowed or holds code.
         CorruptCheckpoint: A file is truncated or altered.
         UnsupportedConfig: Its configuration asks for something that is not built.
@@ -233,6 +223,7 @@ def open_checkpoint(
     """
     located = locate(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
     settings = read_json(located.folder / "config.json")
+    refuse_decoder(settings)
     family = family_of(settings.get("model_type"))
     config = family.config(settings)
     extras = read_json(located.folder / OURS) if (located.folder / OURS).is_file() else {}
@@ -246,6 +237,23 @@ def _scoring(name: str, head: Head) -> ScoreHead:
     if not isinstance(head, ScoreHead):
         raise InvalidInput(f"a {name} head gives a logit for each entry of the vocabulary, not scores.")
     return head
+
+
+def warn_of_unread(checkpoint: Checkpoint) -> None:
+    """Warn where a checkpoint has tensors that nothing here reads; it may be more than its family says.
+
+    Raises:
+        TensorsLeftOver: As a warning.
+    """
+    left_over = list(checkpoint.unread())
+    if left_over:
+        warnings.warn(
+            TensorsLeftOver(
+                f"{checkpoint.name!r} has {len(left_over)} tensors that belong neither to the encoder nor to a head of "
+                f"a {checkpoint.family.title} model, and were not read: {some(left_over)}."
+            ),
+            stacklevel=3,
+        )
 
 
 def fingerprint(folder: Path) -> str:
@@ -268,7 +276,3 @@ def _checksums(extras: Mapping[str, object]) -> dict[str, str]:
     if not isinstance(checksums, dict):
         raise CorruptCheckpoint(f"checksums in {OURS} must map file names to SHA-256, but they are {checksums!r}.")
     return {str(name): str(value) for name, value in checksums.items()}
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

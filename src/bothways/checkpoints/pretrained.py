@@ -6,19 +6,22 @@ Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor
 
-from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint, warn_of_unread
 from bothways.checkpoints.devices import pick_device, pick_dtype
-from bothways.checkpoints.output import Absent, EncoderOutput
-from bothways.checkpoints.save import encoder_tensors, write_model
-from bothways.encoder import Encoder, EncoderConfig, Pooler, Trace
-from bothways.errors import DeviceMismatch, InvalidInput, TextTooLong
-from bothways.families import Family
-from bothways.packing import Packed, pack, to_padded, unpad
+from bothways.checkpoints.inputs import Group, InputReader, ModelInput, PaddedIds
+from bothways.checkpoints.labels import label_names, label_settings
+from bothways.checkpoints.output import Absent, EncoderOutput, HeadOutput, padded_weights
+from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
+from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, ScoreHead, Trace
+from bothways.encoder.heads import Choice, Labels, head_logits
+from bothways.errors import InvalidInput
+from bothways.families import Family, HeadName
+from bothways.packing import to_padded
 from bothways.storage import new_folder
 from bothways.text import Overflow, TextTokenizer
 from bothways.text.texts import Text
@@ -34,6 +37,7 @@ class PretrainedEncoder:
 
     encoder: Encoder
     pooler: Pooler | Absent
+    heads: Mapping[HeadName, Head]
     tokenizer: TextTokenizer
     family: Family
     settings: dict[str, object]
@@ -81,27 +85,78 @@ class PretrainedEncoder:
             TextTooLong: A text or row is longer than the model reads.
             DeviceMismatch: One of the tensors lies on another device than the model.
         """
-        if (texts is None) is (input_ids is None):
-            raise InvalidInput("call the encoder with either texts or input_ids, not with both or neither.")
-        if input_ids is not None:
-            self._check_tensors(input_ids, attention_mask, token_type_ids)
-            packed = self._checked(unpad(input_ids, attention_mask, token_type_ids))
-            rows, dropped = tuple(range(len(packed.lengths))), (0,) * len(packed.lengths)
-        else:
-            packed, rows, dropped = self._tokenized([texts] if isinstance(texts, str) else texts or (), on_overflow)
+        read = self._read(texts, _ids(texts, input_ids, attention_mask, token_type_ids), on_overflow)
         if output_hidden_states or output_attentions:
-            trace = self.encoder.trace(packed, attentions=output_attentions, backend=backend)
+            trace = self.encoder.trace(read.packed, attentions=output_attentions, backend=backend)
         else:
-            trace = Trace((self.encoder(packed, backend=backend),), ())
-        return self._output(packed, trace, rows, dropped, output_hidden_states, output_attentions)
+            trace = Trace((self.encoder(read.packed, backend=backend),), ())
+        return self._output(read, trace, output_hidden_states, output_attentions)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the encoder and tokenizer in the ecosystem's layout, whole or not at all.
+    def apply_head(
+        self,
+        head: str,
+        texts: str | Sequence[Text] | Sequence[Group] | None = None,
+        *,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        on_overflow: Overflow = "error",
+        backend: str | None = None,
+    ) -> HeadOutput:
+        """What one of the loaded heads says of texts, or of padded token ids.
 
-        A head is not written, and of poolers only one that was trained: what the checkpoint of a family without such a
-        one (RoBERTa's, for instance) carried under that name is left out, and ``transformers`` then draws it anew.
+        Args:
+            head: Its name, one of those that `load` was asked for.
+            texts: As in a call. A ``multiple_choice`` head takes groups instead: lists of as many texts (or pairs)
+                each, of which one is to be chosen.
+            input_ids: Token ids (B, S), or (G, K, S) for groups of choices, instead of texts.
+            attention_mask: 1 for real tokens, 0 for padding, of the same shape.
+            token_type_ids: Segment ids of the same shape.
+            on_overflow: What becomes of a text that is too long, as in a call; choices have no windows.
+            backend: Name of the attention backend to hold to.
 
         Raises:
+            InvalidInput: The head was not loaded, or the model cannot read what it was given.
+            TextTooLong: A text or row is longer than the model reads.
+            DeviceMismatch: One of the tensors lies on another device than the model.
+        """
+        name, module = self._loaded_head(head)
+        given = _ids(texts, input_ids, attention_mask, token_type_ids)
+        if isinstance(module, ScoreHead) and isinstance(module.kind.scores, Choice):
+            read, choices = self._read_groups(texts, given, on_overflow)
+        else:
+            read, choices = self._read(cast("str | Sequence[Text] | None", texts), given, on_overflow), 1
+        return HeadOutput(
+            head=name,
+            logits=head_logits(module, self.encoder, read.packed, choices=choices, backend=backend),
+            labels=self.labels_of(name),
+            attention_mask=to_padded(torch.ones_like(read.packed.ids_T), read.packed.lengths),
+            text_of_row=read.text_of_row,
+            dropped_tokens=read.dropped_tokens,
+        )
+
+    def labels_of(self, head: str) -> tuple[str, ...]:
+        """Names of a loaded head's labels, in the order of its scores; none for a head that has no labels.
+
+        Raises:
+            InvalidInput: The head was not loaded.
+            CorruptCheckpoint: ``config.json`` does not map numbers to names.
+            IncompatibleWeights: It names more labels than the head has scores, or fewer.
+        """
+        _, module = self._loaded_head(head)
+        if isinstance(module, ScoreHead) and isinstance(module.kind.scores, Labels):
+            return label_names(self.settings, module.output.out_features)
+        return ()
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the encoder, the loaded heads and the tokenizer in the ecosystem's layout, whole or not at all.
+
+        Heads that were not loaded are not written. A pooler is written where a head reads it; without heads, where it
+        was trained: what the checkpoint of a family without such a one (RoBERTa's, for instance) carried under that
+        name is left out, and ``transformers`` then draws it anew.
+
+        Raises:
+            InvalidInput: The ecosystem has no model with just these heads; the message lists those there are.
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
@@ -110,79 +165,63 @@ class PretrainedEncoder:
 
     def write(self, folder: Path, extras: Mapping[str, object] | None = None) -> None:
         """Write the files of `save`, and ``bothways.json`` if there are extras, into a folder that is there."""
-        modules = [("", self.encoder), *([("pooler.", self.pooler)] if isinstance(self.pooler, Pooler) else [])]
-        tensors = encoder_tensors(self.family, self.config, *modules)
-        write_model(folder, {**self.settings, "architectures": [self.family.base_architecture]}, tensors, extras)
+        settings = {**self.settings, "architectures": [self.family.architecture(tuple(self.heads))]}
+        if self.heads:
+            tensors = encoder_tensors(self.family, self.config, ("", self.encoder), prefix=self.family.prefix)
+        else:
+            modules = [("", self.encoder), *([("pooler.", self.pooler)] if isinstance(self.pooler, Pooler) else [])]
+            tensors = encoder_tensors(self.family, self.config, *modules)
+        for name, head in self.heads.items():
+            tensors |= head_tensors(self.family.head(name, self.settings).rows, self.config, head)
+            if "id2label" not in self.settings and self.labels_of(name):
+                settings |= label_settings(self.labels_of(name))
+        write_model(folder, settings, tensors, extras)
         self.tokenizer.save(folder)
 
-    def _tokenized(
-        self, texts: Sequence[Text], on_overflow: Overflow
-    ) -> tuple[Packed, tuple[int, ...], tuple[int, ...]]:
-        if not texts:
-            raise InvalidInput("the encoder expects at least one text, but the list of texts is empty.")
-        limit = self.config.max_length or 10**9
-        encoded = self.tokenizer.encode(texts, max_length=limit, on_overflow=on_overflow)
-        rows = tuple(index for index, text in enumerate(encoded) for _ in text.windows)
-        windows = [window for text in encoded for window in text.windows]
-        packed = pack([window.ids for window in windows], [window.types for window in windows], self.device)
-        return packed, rows, tuple(text.dropped_tokens for text in encoded)
+    def _read(self, texts: str | Sequence[Text] | None, given: PaddedIds | None, on_overflow: Overflow) -> ModelInput:
+        reader = self._reader()
+        if given is not None:
+            return reader.ids(given)
+        return reader.texts([texts] if isinstance(texts, str) else texts or (), on_overflow)
 
-    def _check_tensors(self, *inputs: Tensor | None) -> None:
-        for name, value in zip(("input_ids", "attention_mask", "token_type_ids"), inputs, strict=True):
-            if value is not None and not isinstance(value, Tensor):
-                raise InvalidInput(f"{name} must be a tensor (batch, sequence), but it is a {type(value).__name__}.")
-            if value is not None and name != "attention_mask" and value.is_floating_point():
-                raise InvalidInput(f"{name} must hold whole numbers, but its dtype is {value.dtype}.")
-            if value is not None and value.device != self.device:
-                raise DeviceMismatch(
-                    f"{name} must be on the device of the model, {self.device}, but it is on {value.device}: "
-                    "move one to the other."
-                )
+    def _read_groups(
+        self, groups: Sequence[Group] | None, given: PaddedIds | None, on_overflow: Overflow
+    ) -> tuple[ModelInput, int]:
+        reader = self._reader()
+        return reader.groups(groups or (), on_overflow) if given is None else reader.group_ids(given)
 
-    def _checked(self, packed: Packed) -> Packed:
-        limit = self.config.max_length
-        if limit is not None and packed.max_length > limit:
-            raise TextTooLong(
-                f"the model reads at most {limit} tokens, but a row of input_ids has {packed.max_length}. "
-                "Cut it, or call with texts and on_overflow='window' or 'truncate'."
+    def _reader(self) -> InputReader:
+        return InputReader(self.tokenizer, self.config, self.device)
+
+    def _loaded_head(self, name: str) -> tuple[HeadName, Head]:
+        known = self.family.head_name(name)
+        if known not in self.heads:
+            raise InvalidInput(
+                f"the {name} head was not loaded; loaded are: {', '.join(self.heads) or 'none'}. "
+                f"Open the model with load(..., heads=[{name!r}])."
             )
-        checks = (
-            ("input_ids", packed.ids_T, self.config.vocabulary),
-            ("token_type_ids", packed.types_T, self._types()),
-        )
-        for name, values_T, count in checks:
-            low, high = int(values_T.min()), int(values_T.max())
-            if low < 0 or high >= count:
-                wrong = low if low < 0 else high
-                raise InvalidInput(f"{name} must lie between 0 and {count - 1}, but one of them is {wrong}.")
-        return packed
-
-    def _types(self) -> int:
-        # A family without segment embeddings ignores segment ids, as it does elsewhere.
-        return self.config.embedding.types or 2
+        return known, self.heads[known]
 
     def _output(
         self,
-        packed: Packed,
+        read: ModelInput,
         trace: Trace,
-        rows: tuple[int, ...],
-        dropped: tuple[int, ...],
         hidden_states: bool,
         attentions: bool,
     ) -> EncoderOutput:
-        lengths = packed.lengths
+        packed, lengths = read.packed, read.packed.lengths
         last_TH = trace.hidden_states[-1]
         pooled = self.pooler(last_TH[packed.first_tokens_B]) if isinstance(self.pooler, Pooler) else self.pooler
         states = tuple(to_padded(state_TH, lengths) for state_TH in trace.hidden_states)
         return EncoderOutput(
             last_hidden_state=states[-1],
             attention_mask=to_padded(torch.ones_like(packed.ids_T), lengths),
-            text_of_row=rows,
-            dropped_tokens=dropped,
+            text_of_row=read.text_of_row,
+            dropped_tokens=read.dropped_tokens,
             pooled=pooled,
             states=states if hidden_states else Absent("call with output_hidden_states=True."),
             weights=(
-                tuple(_padded_weights(layer, packed.max_length) for layer in trace.attentions)
+                tuple(padded_weights(layer, packed.max_length) for layer in trace.attentions)
                 if attentions
                 else Absent("call with output_attentions=True.")
             ),
@@ -192,16 +231,19 @@ class PretrainedEncoder:
 def load(
     name_or_path: str | Path,
     *,
+    heads: str | Sequence[str] = (),
     revision: str | None = None,
     device: str | torch.device = "auto",
     dtype: str | torch.dtype = "float32",
     download: bool = False,
     allow_pickle: bool = False,
 ) -> PretrainedEncoder:
-    """Load a pretrained encoder and its tokenizer.
+    """Load a pretrained encoder, its tokenizer and, where asked for, its heads.
 
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
+        heads: Names of the trained heads to load with it, one or several: ``masked_lm``,
+            ``permutation_lm``, ``next_sentence``, ``sentence_order``, ``replaced_token``, ``sequence``, ``token``, ``span``, ``multiple_choice``.
         revision: The commit that a hub name is pinned to.
         device: ``"auto"`` takes a GPU where there is one.
         dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``.
@@ -209,29 +251,38 @@ def load(
         allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
 
     Raises:
-        UnknownModel: No such model, a file is missing, or its family is not known.
+        UnknownModel: No such model, a file is missing, or its family is not known or one of decoders.
         UnsafeCheckpoint: Its weights are a pickle, and that was not allowed or holds code.
         CorruptCheckpoint: A file is truncated or altered.
-        IncompatibleWeights: Tensors are missing, left over or of another shape.
+        IncompatibleWeights: Tensors are missing, left over or of another shape; or there is no such head in it.
+        InvalidInput: The family has no such head; the message lists those that it has.
         UnsupportedConfig: Its configuration asks for something that is not built.
         DeviceMismatch: There is no such device.
         OfflineError: It would have to be downloaded, and that was not asked for or failed.
     """
     checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
-    return pretrained(checkpoint, device=device, dtype=dtype)
+    return pretrained(checkpoint, heads=heads, device=device, dtype=dtype)
 
 
 def pretrained(
-    checkpoint: Checkpoint, *, device: str | torch.device = "auto", dtype: str | torch.dtype = "float32"
+    checkpoint: Checkpoint,
+    *,
+    heads: str | Sequence[str] = (),
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "float32",
 ) -> PretrainedEncoder:
-    """The encoder and tokenizer of a checkpoint that is already open."""
+    """The encoder and tokenizer of a checkpoint that is already open, and those of its heads that are asked for."""
     place, precision = pick_device(device), pick_dtype(dtype)
     tokenizer = TextTokenizer.from_folder(checkpoint.folder, checkpoint.family.tokenizer)
     tokenizer.check_vocabulary(checkpoint.config.vocabulary)
     pooler = _pooler(checkpoint)
-    return PretrainedEncoder(
-        encoder=checkpoint.build_encoder().to(place, precision),
+    names = [checkpoint.family.head_name(name) for name in ([heads] if isinstance(heads, str) else heads)]
+    encoder = checkpoint.build_encoder().to(place, precision)
+    warn_of_unread(checkpoint)
+    model = PretrainedEncoder(
+        encoder=encoder,
         pooler=pooler.to(place, precision) if isinstance(pooler, Pooler) else pooler,
+        heads={name: checkpoint.build_head(name).to(place, precision) for name in names},
         tokenizer=tokenizer,
         family=checkpoint.family,
         settings=checkpoint.settings,
@@ -239,6 +290,18 @@ def pretrained(
         folder=checkpoint.folder,
         revision=checkpoint.revision,
     )
+    for name in names:
+        model.labels_of(name)
+    return model
+
+
+def _ids(
+    texts: object, input_ids: Tensor | None, attention_mask: Tensor | None, token_type_ids: Tensor | None
+) -> PaddedIds | None:
+    """The padded ids of a call, or None where it has texts."""
+    if (texts is None) is (input_ids is None):
+        raise InvalidInput("call the encoder with either texts or input_ids, not with both or neither.")
+    return None if input_ids is None else PaddedIds(input_ids, attention_mask, token_type_ids)
 
 
 def _pooler(checkpoint: Checkpoint) -> Pooler | Absent:
@@ -249,10 +312,3 @@ def _pooler(checkpoint: Checkpoint) -> Pooler | Absent:
     if pooler is None:
         return Absent(f"this checkpoint has no weights for one, and an untrained one is not handed out. {advice}")
     return pooler
-
-
-def _padded_weights(weights: list[Tensor], longest: int) -> Tensor:
-    rooms = [longest - weights_Nnn.shape[-1] for weights_Nnn in weights]
-    return torch.stack(
-        [F.pad(weights_Nnn, (0, room, 0, room)) for weights_Nnn, room in zip(weights, rooms, strict=True)]
-    )

@@ -17,8 +17,8 @@ from bothways.encoder.dropout import Dropout
 from bothways.encoder.encoder import Encoder, initialize
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.linear import Linear
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, Rows, SelectedRows
-from bothways.packing import Packed
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
+from bothways.packing import Packed, to_padded
 
 # A dropout rate: one of the encoder's, or a number.
 Rate = Literal["head", "hidden"] | float
@@ -236,20 +236,52 @@ def read_rows(read: Read, encoder: Encoder, packed: Packed, *, backend: str | No
     Returns:
         (B, H), or (T, H) for a head that reads each token.
     """
-    hidden_MH: Tensor = encoder(packed, rows=_rows(read, packed), backend=backend)
+    hidden_MH: Tensor = encoder(packed, rows=_rows(read), backend=backend)
     return _means(hidden_MH, packed) if isinstance(read, MeanOfTokens) else hidden_MH
+
+
+def head_logits(
+    head: Head, encoder: Encoder, packed: Packed, *, choices: int = 1, backend: str | None = None
+) -> Tensor:
+    """What a head says of a batch, in the shape that its kind calls for.
+
+    Args:
+        head: The head.
+        encoder: The encoder below it.
+        packed: The batch; for a head that chooses, the choices of one question follow each other.
+        choices: How many they are, K.
+        backend: Name of the attention backend to hold to.
+
+    Returns:
+        (B, S, V) of a masked language modelling head, else (B, C) or (B, S, C), without the last dimension where it
+        would be 1; zeros in the padding of longer sequences, and minus infinity for the ends of a span. Of a head that
+        chooses: (B / K, K).
+    """
+    if isinstance(head, MaskedLMHead):
+        logits_TV = head(encoder(packed, backend=backend), encoder.embedding.tokens.weight)
+        return to_padded(logits_TV, packed.lengths)
+    scores_MC: Tensor = head(read_rows(head.kind.read, encoder, packed, backend=backend))
+    match head.kind.scores:
+        case Choice():
+            return scores_MC.view(-1, choices)
+        case Replaced():
+            return to_padded(scores_MC.squeeze(-1), packed.lengths)
+        case Span():
+            return to_padded(scores_MC, packed.lengths, fill=float("-inf"))
+        case Labels() | Relation():
+            return to_padded(scores_MC, packed.lengths) if isinstance(head.kind.read, EachToken) else scores_MC
 
 
 def _transform(config: EncoderConfig, kind: Transform | None, width: int) -> nn.Module:
     return nn.Identity() if kind is None else TransformLayer(config, kind, width)
 
 
-def _rows(read: Read, packed: Packed) -> Rows:
+def _rows(read: Read) -> Rows:
     match read:
         case FirstToken():
             return FIRST_TOKENS
         case LastToken():
-            return SelectedRows(packed.cu_seqlens[1:].long() - 1)
+            return LAST_TOKENS
         case MeanOfTokens() | EachToken():
             return ALL_ROWS
 

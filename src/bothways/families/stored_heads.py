@@ -11,6 +11,7 @@ from bothways.families.weight_map import WeightRow
 
 HeadName = Literal[
     "masked_lm",
+    "permutation_lm",
     "next_sentence",
     "sentence_order",
     "replaced_token",
@@ -65,6 +66,11 @@ class HeadBySetting:
 
 
 FamilyHead = StoredHead | HeadBySetting
+
+
+def variants(head: FamilyHead) -> tuple[StoredHead, ...]:
+    """All forms that a head may take."""
+    return tuple(head.heads.values()) if isinstance(head, HeadBySetting) else (head,)
 
 
 def resolved(head: FamilyHead, settings: Settings) -> StoredHead:

@@ -12,12 +12,29 @@ from bothways.encoder.config import (
     PostNorm,
     TransformerXLPositions,
 )
-from bothways.encoder.heads import Choice, EachToken, Labels, LastToken, ScoreHeadKind, Span, Transform
+from bothways.encoder.heads import (
+    Choice,
+    EachToken,
+    Labels,
+    LastToken,
+    MaskedLMHeadKind,
+    ScoreHeadKind,
+    Span,
+    Transform,
+)
 from bothways.families.config_keys import Settings, SettingsReader
 from bothways.families.family import Family, Published
 from bothways.families.rows import OUTPUT
 from bothways.families.stored_heads import DropoutSetting, StoredHead
-from bothways.families.weight_map import BY_HEAD, BY_HEAD_TRANSPOSED, IN_TWO_DIMENSIONS_MORE, Fused, Row, WeightRow
+from bothways.families.weight_map import (
+    BY_HEAD,
+    BY_HEAD_TRANSPOSED,
+    IN_TWO_DIMENSIONS_MORE,
+    Fused,
+    Ignored,
+    Row,
+    WeightRow,
+)
 from bothways.text import recipes
 
 
@@ -97,6 +114,9 @@ XLNET = Family(
     ),
     base_architecture="XLNetModel",
     heads={
+        "permutation_lm": StoredHead(
+            MaskedLMHeadKind(None), (Row("lm_loss.bias", "head.bias"), Ignored("lm_loss.weight"))
+        ),
         "sequence": StoredHead(
             ScoreHeadKind(LastToken(), Transform("tanh"), Labels()), _SUMMARY, _SUMMARY_DROPOUT, _SUMMARY_NEEDS
         ),
@@ -109,6 +129,7 @@ XLNET = Family(
         ),
     },
     architectures={
+        "XLNetLMHeadModel": ("permutation_lm",),
         "XLNetForSequenceClassification": ("sequence",),
         "XLNetForTokenClassification": ("token",),
         "XLNetForQuestionAnsweringSimple": ("span",),

@@ -1,0 +1,175 @@
+"""What an encoder is called with, texts or padded ids, checked and packed.
+
+Shapes: B texts (or windows of texts), S longest of them in tokens, G groups of K choices each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bothways.encoder import EncoderConfig
+from bothways.errors import DeviceMismatch, InvalidInput, TextTooLong
+from bothways.packing import Packed, pack, unpad
+from bothways.text import Overflow, TextTokenizer
+from bothways.text.texts import Text
+
+Group = Sequence[Text]
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedIds:
+    """Token ids as the ecosystem's models take them.
+
+    Attributes:
+        input_ids: (B, S), or (G, K, S) for groups of choices.
+        attention_mask: Of the same shape, 1 for real tokens; all real when None.
+        token_type_ids: Of the same shape; all 0 when None.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor | None = None
+    token_type_ids: Tensor | None = None
+
+    def rows(self) -> "PaddedIds":
+        """Groups (G, K, S) as rows (G K, S)."""
+        mask, types = self.attention_mask, self.token_type_ids
+        return PaddedIds(
+            self.input_ids.flatten(0, 1),
+            None if mask is None else mask.flatten(0, 1),
+            None if types is None else types.flatten(0, 1),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """A batch, and where its rows come from.
+
+    Attributes:
+        packed: The batch.
+        text_of_row: For each of its rows, the index of the text that it is (a window of).
+        dropped_tokens: For each text, how many of its tokens were cut off.
+    """
+
+    packed: Packed
+    text_of_row: tuple[int, ...]
+    dropped_tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InputReader:
+    """Checks what one model is called with."""
+
+    tokenizer: TextTokenizer
+    config: EncoderConfig
+    device: torch.device
+
+    def texts(self, texts: Sequence[Text], on_overflow: Overflow) -> ModelInput:
+        """Texts, encoded.
+
+        Raises:
+            InvalidInput: There is none, or one is no text.
+            TextTooLong: One is too long and the policy is ``"error"``.
+        """
+        if not texts:
+            raise InvalidInput("the encoder expects at least one text, but the list of texts is empty.")
+        limit = self.config.max_length or 10**9
+        encoded = self.tokenizer.encode(texts, max_length=limit, on_overflow=on_overflow)
+        rows = tuple(index for index, text in enumerate(encoded) for _ in text.windows)
+        windows = [window for text in encoded for window in text.windows]
+        packed = pack([window.ids for window in windows], [window.types for window in windows], self.device)
+        return ModelInput(packed, rows, tuple(text.dropped_tokens for text in encoded))
+
+    def ids(self, given: PaddedIds) -> ModelInput:
+        """Padded ids (B, S), unpadded.
+
+        Raises:
+            InvalidInput: They are no tensors of ids that the model has.
+            TextTooLong: A row is longer than the model reads.
+            DeviceMismatch: One of the tensors lies on another device than the model.
+        """
+        self.check_tensors(given)
+        packed = self._checked(unpad(given.input_ids, given.attention_mask, given.token_type_ids))
+        return ModelInput(packed, tuple(range(len(packed.lengths))), (0,) * len(packed.lengths))
+
+    def groups(self, groups: Sequence[Group], on_overflow: Overflow) -> tuple[ModelInput, int]:
+        """Groups of texts, encoded one after the other, and the number of choices in each.
+
+        Raises:
+            InvalidInput: There is none, they are of different sizes, or they were to be read in windows.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        if on_overflow == "window":
+            raise InvalidInput(
+                "choices cannot be compared in windows: say on_overflow='error' or 'truncate', or shorten the texts."
+            )
+        loose = next((group for group in groups if isinstance(group, str)), None)
+        sizes = {len(group) for group in groups}
+        if loose is not None or len(sizes) != 1 or 0 in sizes:
+            found = f"a text alone ({loose!r:.60})" if loose is not None else f"groups of {sorted(sizes)} texts"
+            raise InvalidInput(
+                "a multiple choice head expects groups of choices, each a list of as many texts or pairs as the "
+                f"others, but it got {found if groups else 'none'}."
+            )
+        return self.texts([text for group in groups for text in group], on_overflow), sizes.pop()
+
+    def group_ids(self, given: PaddedIds) -> tuple[ModelInput, int]:
+        """Padded ids (G, K, S), unpadded one after the other, and the number of choices in each group.
+
+        Raises:
+            InvalidInput: They are no tensors of ids that the model has, or have another shape.
+            TextTooLong: A row is longer than the model reads.
+            DeviceMismatch: One of the tensors lies on another device than the model.
+        """
+        self.check_tensors(given)
+        shape = tuple(given.input_ids.shape)
+        others = [value for value in (given.attention_mask, given.token_type_ids) if value is not None]
+        wrong = next((tuple(value.shape) for value in others if tuple(value.shape) != shape), None)
+        if len(shape) != 3 or wrong is not None:
+            raise InvalidInput(
+                "a multiple choice head expects input_ids of the shape (groups, choices, sequence), and a mask of the "
+                f"same, but it got {shape}{'' if wrong is None else f' with {wrong}'}."
+            )
+        return self.ids(given.rows()), shape[1]
+
+    def check_tensors(self, given: PaddedIds) -> None:
+        """Check types and device of padded ids.
+
+        Raises:
+            InvalidInput: One of them is no tensor of whole numbers.
+            DeviceMismatch: One of them lies on another device than the model.
+        """
+        inputs = (given.input_ids, given.attention_mask, given.token_type_ids)
+        for name, value in zip(("input_ids", "attention_mask", "token_type_ids"), inputs, strict=True):
+            if value is not None and not isinstance(value, Tensor):
+                raise InvalidInput(f"{name} must be a tensor (batch, sequence), but it is a {type(value).__name__}.")
+            if value is not None and name != "attention_mask" and value.is_floating_point():
+                raise InvalidInput(f"{name} must hold whole numbers, but its dtype is {value.dtype}.")
+            if value is not None and value.device != self.device:
+                raise DeviceMismatch(
+                    f"{name} must be on the device of the model, {self.device}, but it is on {value.device}: "
+                    "move one to the other."
+                )
+
+    def _checked(self, packed: Packed) -> Packed:
+        limit = self.config.max_length
+        if limit is not None and packed.max_length > limit:
+            raise TextTooLong(
+                f"the model reads at most {limit} tokens, but a row of input_ids has {packed.max_length}. "
+                "Cut it, or call with texts and on_overflow='window' or 'truncate'."
+            )
+        checks = (
+            ("input_ids", packed.ids_T, self.config.vocabulary),
+            ("token_type_ids", packed.types_T, self._types()),
+        )
+        for name, values_T, count in checks:
+            low, high = int(values_T.min()), int(values_T.max())
+            if low < 0 or high >= count:
+                wrong = low if low < 0 else high
+                raise InvalidInput(f"{name} must lie between 0 and {count - 1}, but one of them is {wrong}.")
+        return packed
+
+    def _types(self) -> int:
+        # A family without segment embeddings ignores segment ids, as it does elsewhere.
+        return self.config.embedding.types or 2

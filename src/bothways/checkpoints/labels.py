@@ -1,0 +1,34 @@
+"""Names of labels, as ``config.json`` keeps them."""
+
+from collections.abc import Mapping
+
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights
+
+
+def label_names(settings: Mapping[str, object], count: int) -> tuple[str, ...]:
+    """The names of a head's labels in the order of its scores; ``LABEL_0`` and so on where there are none.
+
+    Raises:
+        CorruptCheckpoint: ``id2label`` is not a map from numbers to names.
+        IncompatibleWeights: It names more labels than the head has scores, or fewer.
+    """
+    stored = settings.get("id2label")
+    if stored is None:
+        return tuple(f"LABEL_{index}" for index in range(count))
+    if not isinstance(stored, Mapping) or not all(str(key).isdecimal() for key in stored):
+        raise CorruptCheckpoint(f"id2label in config.json must map numbers to labels, but it is {stored!r:.200}.")
+    names = tuple(str(stored[key]) for key in sorted(stored, key=int))
+    if len(names) != count:
+        raise IncompatibleWeights(
+            f"config.json names {len(names)} labels in id2label, but the head has {count} scores: they do not belong "
+            "together."
+        )
+    return names
+
+
+def label_settings(names: tuple[str, ...]) -> dict[str, object]:
+    """What ``config.json`` says of labels."""
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }

@@ -1,0 +1,57 @@
+"""What config.json may choose about a head, and what is refused by name."""
+
+import pytest
+
+from bothways.encoder.heads import FirstToken, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind
+from bothways.errors import CorruptCheckpoint, UnsupportedConfig
+from bothways.families.stored_heads import DropoutSetting, HeadBySetting, StoredHead, resolved, variants
+from bothways.families.weight_map import Row
+
+FIRST = StoredHead(ScoreHeadKind(FirstToken(), None, Labels()), (Row("first", "head.output.weight"),))
+MEAN = StoredHead(
+    ScoreHeadKind(MeanOfTokens(), None, Labels()),
+    (Row("mean", "head.output.weight"),),
+    dropout=DropoutSetting("drop", 0.1),
+    needs={"flat": (True,)},
+)
+CHOSEN = HeadBySetting("pooling", "cls", {"cls": FIRST, "mean": MEAN})
+
+
+@pytest.mark.parametrize(
+    ("settings", "read"),
+    [({}, FirstToken()), ({"pooling": "cls"}, FirstToken()), ({"pooling": "mean"}, MeanOfTokens())],
+)
+def test_a_setting_chooses_the_head(settings, read):
+    assert resolved(CHOSEN, settings).kind.read == read
+
+
+@pytest.mark.parametrize("value", ["max", None, 1, ["cls"]])
+def test_a_value_that_chooses_nothing_is_refused_by_name(value):
+    with pytest.raises(UnsupportedConfig, match=r"pooling to .*; only 'cls' or 'mean' is") as refusal:
+        resolved(CHOSEN, {"pooling": value})
+    assert repr(value) in str(refusal.value)
+
+
+def test_what_the_chosen_head_takes_for_granted_is_held_against_it_alone():
+    with pytest.raises(UnsupportedConfig, match="flat to False"):
+        resolved(CHOSEN, {"pooling": "mean", "flat": False})
+    assert resolved(CHOSEN, {"flat": False}) == FIRST
+    assert resolved(CHOSEN, {"pooling": "mean"}).kind.read == MeanOfTokens()
+
+
+def test_a_dropout_rate_of_the_heads_own_is_read_or_left_at_its_default():
+    assert resolved(MEAN, {}).kind.dropout == 0.1
+    assert resolved(MEAN, {"drop": 0}).kind.dropout == 0
+    assert resolved(FIRST, {"drop": 0.5}).kind.dropout == "head"
+    with pytest.raises(CorruptCheckpoint, match="drop as a number, but it gives True"):
+        resolved(MEAN, {"drop": True})
+
+
+def test_a_head_has_as_many_forms_as_its_setting_has_values():
+    assert variants(CHOSEN) == (FIRST, MEAN)
+    assert variants(FIRST) == (FIRST,)
+
+
+def test_a_masked_lm_head_has_no_dropout_to_set():
+    head = StoredHead(MaskedLMHeadKind(None), (), dropout=DropoutSetting("drop", 0.1))
+    assert resolved(head, {}) == head
