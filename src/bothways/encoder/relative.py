@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
-from bothways.encoder.dropout import kept_elements, kept_scale
+from bothways.encoder.dropout import kept_elements
 
 # Up to this length a sequence is computed with all heads at once and in one block.
 _SHORT = 128
@@ -44,13 +44,13 @@ class Skewed:
         """Context of every token, (T, N, D)."""
         relative = call.relative
         assert relative is not None  # the request said so
-        q_TND, k_TND, v_TND = call.qkv_T3ND.unbind(1)
+        q_TND = call.qkv_T3ND[:, 0]
         shifted_TND = None if relative.shift_ND is None else q_TND + relative.shift_ND
         segments = relative.segments
         gain_TN, types_T = (None, None) if segments is None else (segments.gain_TN, segments.types_T)
         options = _Options(call.bounds.lengths, call.scale, call.dropout)
         context_TND: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
-            q_TND, k_TND, v_TND, shifted_TND, relative.keys_WND, relative.queries_WND, gain_TN, types_T, options
+            call.qkv_T3ND, shifted_TND, relative.keys_WND, relative.queries_WND, gain_TN, types_T, options
         )
         return context_TND
 
@@ -120,6 +120,10 @@ class _Tile:
         count, rows, width = meetings_Grw.shape
         return meetings_Grw.as_strided((count, rows, self.length), (rows * width, width + 1, 1))
 
+    def pairs(self, meetings_Grw: Tensor) -> Tensor:
+        """What each pair finds, dense: (h, R, n)."""
+        return self.read(meetings_Grw).contiguous().view(-1, self.whole, self.length)
+
     def write(self, pairs_hnn: Tensor) -> Tensor:
         """The reverse of `read`: (G, r, w) with zeros where no pair reads."""
         heads, _, length = pairs_hnn.shape
@@ -151,9 +155,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401  (torch's context has no type for this)
-        q_TND: Tensor,
-        k_TND: Tensor,
-        v_TND: Tensor,
+        qkv_T3ND: Tensor,
         shifted_TND: Tensor | None,
         keys_WND: Tensor | None,
         queries_WND: Tensor | None,
@@ -161,11 +163,14 @@ class _Attention(torch.autograd.Function):
         types_T: Tensor | None,
         options: _Options,
     ) -> Tensor:
-        reverse_T = _reversed_rows(options.lengths).to(q_TND.device)
+        reverse_T = _reversed_rows(options.lengths).to(qkv_T3ND.device)
+        # The queries come along for nothing: rows that lie side by side are copied several times as fast.
+        _, k_TND, v_TND = qkv_T3ND.contiguous().index_select(0, reverse_T).unbind(1)
+        q_TND = qkv_T3ND[:, 0]
         terms = _Terms(
             q=_by_head(q_TND * options.scale),
-            k=_by_head(k_TND.index_select(0, reverse_T)),
-            v=_by_head(v_TND.index_select(0, reverse_T)),
+            k=_by_head(k_TND),
+            v=_by_head(v_TND),
             shifted=None if shifted_TND is None else _by_head(shifted_TND * options.scale),
             keys=None if keys_WND is None else _by_head(keys_WND),
             queries=None if queries_WND is None else _by_head(queries_WND * options.scale),
@@ -183,7 +188,7 @@ class _Attention(torch.autograd.Function):
             rows = slice(tile.start, tile.start + tile.length)
             context_TND[rows, tile.heads] = torch.bmm(dropped_hnn, tile.rows(terms.v)).transpose(0, 1)
             if wanted:
-                weights.append((weights_hnn, None if kept_hnn is None else kept_hnn != 0))
+                weights.append((weights_hnn, kept_hnn))
         if wanted:
             ctx.terms, ctx.options, ctx.weights, ctx.reverse_T = terms, options, weights, reverse_T
             ctx.save_for_backward(context_TND)
@@ -197,15 +202,14 @@ class _Attention(torch.autograd.Function):
         gradients = terms.zeros()
         agreement_NT = (gradient_TND * context_TND).sum(-1).t()
         gradient_NTD = gradient_TND.transpose(0, 1)
-        scale = kept_scale(context_TND, options.dropout)
         tiles = _tiles(options.lengths, context_TND.shape[1])
         for tile, (weights_hnn, kept_hnn) in zip(tiles, ctx.weights, strict=True):
             out_hnD = tile.rows(gradient_NTD)
-            dropped_hnn = weights_hnn if kept_hnn is None else weights_hnn * kept_hnn * scale
+            dropped_hnn = weights_hnn if kept_hnn is None else weights_hnn * kept_hnn
             tile.rows(gradients.v).copy_(torch.bmm(dropped_hnn.transpose(1, 2), out_hnD))
             scores_hnn = torch.bmm(out_hnD, tile.rows(terms.v).transpose(1, 2))
             if kept_hnn is not None:
-                scores_hnn.mul_(kept_hnn).mul_(scale)
+                scores_hnn.mul_(kept_hnn)
             scores_hnn.sub_(tile.rows(agreement_NT[..., None])).mul_(weights_hnn)
             terms.add_gradients(tile, scores_hnn, gradients)
         del ctx.weights, ctx.terms
@@ -237,13 +241,12 @@ class _Terms:
         else:
             asking = self.q if self.shifted is None else self.shifted
             meetings_Grw = torch.bmm(tile.blocks(asking), tile.distances(self.keys).transpose(1, 2))
-            scores_hRn = tile.read(meetings_Grw).reshape(len(q_hRD), tile.whole, tile.length)
+            scores_hRn = tile.pairs(meetings_Grw)
             scores_hRn.baddbmm_(q_hRD, k_hDn)
         scores_hnn = scores_hRn[:, : tile.length]
         if self.queries is not None:
             meetings_Grw = torch.bmm(tile.blocks(self.k), tile.distances(self.queries).transpose(1, 2))
-            pairs_hnR = tile.read(meetings_Grw).reshape(len(q_hRD), tile.whole, tile.length).transpose(1, 2)
-            scores_hnn += pairs_hnR[:, :, : tile.length]
+            scores_hnn += _transposed(tile.pairs(meetings_Grw)[:, : tile.length])
         if self.gain is not None:
             scores_hnn += tile.rows(self.gain[..., None]) * self._differ(tile)
         return scores_hnn
@@ -294,17 +297,24 @@ class _Terms:
         return _Terms(q, k, v, shifted, keys, queries, gain, types=None)
 
     def in_the_order_given(self, options: _Options, reverse_T: Tensor, rows: int) -> tuple[Tensor | None, ...]:
-        """Gradients of what `_Attention` was given: rows first, in their order, unscaled."""
+        """Gradients of what `_Attention` was given: rows in their order, unscaled."""
         scale = options.scale
 
         def back(values: Tensor | None, count: int, factor: float = 1.0) -> Tensor | None:
             return None if values is None else values[:, :count].transpose(0, 1) * factor
 
         width = 2 * max(options.lengths) - 1
-        k_TND, v_TND = (values[:, :rows].transpose(0, 1).index_select(0, reverse_T) for values in (self.k, self.v))
+        q_TND = self.q[:, :rows].transpose(0, 1) * scale
+        k_TND, v_TND = (values[:, :rows].transpose(0, 1).contiguous() for values in (self.k, self.v))
+        qkv_T3ND = torch.stack([q_TND, k_TND.index_select(0, reverse_T), v_TND.index_select(0, reverse_T)], 1)
         gain_TN = None if self.gain is None else self.gain.t() * scale
         tables = back(self.keys, width), back(self.queries, width, scale)
-        return back(self.q, rows, scale), k_TND, v_TND, back(self.shifted, rows, scale), *tables, gain_TN, None, None
+        return qkv_T3ND, back(self.shifted, rows, scale), *tables, gain_TN, None, None
+
+
+def _transposed(pairs_hnn: Tensor) -> Tensor:
+    """Rows for columns; torch has a fast copy for one dense matrix."""
+    return pairs_hnn[0].t().contiguous()[None] if len(pairs_hnn) == 1 else pairs_hnn.transpose(1, 2)
 
 
 def _by_head(values_TND: Tensor) -> Tensor:
