@@ -2,6 +2,8 @@
 
 import torch
 
+from bothways.encoder.heads import LastToken
+from bothways.families import FAMILIES
 from tiny_models import TINY, write_tokenizer
 
 TARGETS = ("single", "multi", "regression")
@@ -14,7 +16,14 @@ DROPOUTS = (
     "attention_dropout",
     "seq_classif_dropout",
     "classifier_dropout_prob",
+    "summary_last_dropout",
 )
+
+
+def padding_side(model_type):
+    """The side that transformers wants padding on: it takes the last column for the last token."""
+    kind = FAMILIES[model_type].head("sequence", TINY[model_type]).kind
+    return "left" if isinstance(kind.read, LastToken) else "right"
 
 
 def tiny_settings(model_type, **changes):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from contract_cases import TARGETS, answer, rows, write_pretrained
+from contract_cases import TARGETS, answer, padding_side, rows, write_pretrained
 
 from bothways.evaluation import apply_sigmoid_temperature, apply_temperature
 from bothways.tasks import TextClassifier
@@ -95,7 +95,8 @@ def test_a_saved_classifier_opens_in_transformers_with_the_same_logits(overfitte
     assert model.config.label2id == {label: index for index, label in enumerate(classifier.target.labels)}
     data = rows(target)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    inputs = tokenizer([row["text"] for row in data], padding=True, return_tensors="pt")
+    side = padding_side(model_type)
+    inputs = tokenizer([row["text"] for row in data], padding=True, padding_side=side, return_tensors="pt")
     with torch.no_grad():
         theirs_NC = model.eval()(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
     ours_NC, _ = classifier.logits(data)

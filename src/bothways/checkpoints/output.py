@@ -77,10 +77,10 @@ class HeadOutput:
 
     Attributes:
         head: Which head it is.
-        logits: For ``masked_lm`` and ``permutation_lm`` (B, S, V), ``token`` (B, S, C) and ``replaced_token`` (B, S), zeros in the padding;
-            for ``span`` (B, S, 2), start and end, minus infinity in the padding; for ``sequence`` and
-            ``sentence_order`` (B, C); for ``next_sentence`` (B, 2), the second text following the first or not; for
-            ``multiple_choice`` (G, K).
+        logits: For ``masked_lm`` and ``permutation_lm`` (B, S, V), for ``token`` (B, S, C) and for ``replaced_token``
+            (B, S), zeros in the padding; for ``span`` (B, S, 2), start and end, minus infinity in the padding; for
+            ``sequence`` and ``sentence_order`` (B, C); for ``next_sentence`` (B, 2), the second text following the
+            first or not; for ``multiple_choice`` (G, K).
         labels: Names of the C scores, for a head that gives one for each label.
         attention_mask: (B, S), 1 for real tokens; for ``multiple_choice`` (G K, S).
         text_of_row: For each row of the mask, the index of the text that it is (a window of).

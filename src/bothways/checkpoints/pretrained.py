@@ -242,8 +242,9 @@ def load(
 
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
-        heads: Names of the trained heads to load with it, one or several: ``masked_lm``,
-            ``permutation_lm``, ``next_sentence``, ``sentence_order``, ``replaced_token``, ``sequence``, ``token``, ``span``, ``multiple_choice``.
+        heads: Names of the trained heads to load with it, one or several: ``masked_lm``, ``permutation_lm``,
+            ``next_sentence``, ``sentence_order``, ``replaced_token``, ``sequence``, ``token``, ``span``,
+            ``multiple_choice``.
         revision: The commit that a hub name is pinned to.
         device: ``"auto"`` takes a GPU where there is one.
         dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``.

@@ -16,7 +16,19 @@ from bothways.errors import InvalidInput
 
 Device: TypeAlias = str
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
-FamilyName = Literal["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert"]
+FamilyName = Literal[
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "distilbert",
+    "electra",
+    "albert",
+    "deberta",
+    "deberta-v2",
+    "xlnet",
+    "modernbert",
+]
 Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
