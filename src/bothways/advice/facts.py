@@ -109,6 +109,7 @@ class Lineage:
         uses: What they are best for.
         pretraining: Why to pre-train one from scratch; empty where others are better.
         research: What they are good for in research.
+        distilled: Whether they cannot be made without a trained teacher.
     """
 
     title: str
@@ -120,6 +121,7 @@ class Lineage:
     uses: tuple[str, ...]
     pretraining: str = ""
     research: str = ""
+    distilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def find_published(families: Iterable[Family], name: str) -> tuple[Family, Publi
 def sized(family: Family, size: Published) -> PublishedSize:
     """One published model, with its parameters counted on an encoder that takes no memory."""
     config = family.config(size.settings)
-    embedding, others = _counted(config)
+    embedding, others = count_parts(config)
     return PublishedSize(
         name=size.name,
         family=family.model_type,
@@ -70,8 +70,8 @@ def sized(family: Family, size: Published) -> PublishedSize:
     )
 
 
-def _counted(config: EncoderConfig) -> tuple[int, int]:
-    """Parameters of the embedding, and all others."""
+def count_parts(config: EncoderConfig) -> tuple[int, int]:
+    """Parameters of the embedding, and all others, counted on an encoder that takes no memory."""
     with torch.device("meta"):
         encoder = Encoder(config)
         pooler = Pooler(config) if isinstance(config.pooler, TanhPooler) else None
