@@ -93,3 +93,20 @@ def test_a_cost_that_cannot_be_told_is_a_clear_error(words, code, said):
     outcome = call("cost", *words)
     assert outcome.code == code
     assert said in outcome.err
+
+
+def test_a_comparison_is_printed_and_written_as_a_page(tmp_path):
+    page = tmp_path / "models.html"
+    words = ("compare-models", "all-MiniLM-L6-v2", "--lengths", 8, "--lengths", 16, "--batch", 1, "--seconds", 0.01)
+    outcome = call(*words, "--report", page, "--json")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert [speed["length"] for speed in found["models"][0]["speeds"]] == [8, 16]
+    assert "all-MiniLM-L6-v2" in page.read_text(encoding="utf-8")
+    assert str(page) in outcome.err
+
+
+def test_a_comparison_that_makes_no_sense_is_bad_usage():
+    outcome = call("compare-models", "roberta-base", "roberta-base")
+    assert outcome.code == 2
+    assert "named once" in outcome.err

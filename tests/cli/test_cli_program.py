@@ -31,6 +31,7 @@ COMMANDS = [
     "models",
     "recommend",
     "cost",
+    "compare-models",
     "demo",
 ]
 HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")

@@ -2,6 +2,7 @@
 
 from bothways.advice.advising import LeftOut, Recommendation, recommend
 from bothways.advice.cards import ModelCard, card, catalogue
+from bothways.advice.comparing import ModelComparison, compare_models
 from bothways.advice.costs import Cost, cost, find_config
 from bothways.advice.decoder import Assumptions, Comparison, against_decoder
 from bothways.advice.facts import Score, StatedSize
@@ -19,6 +20,7 @@ __all__ = [
     "LeftOut",
     "Measured",
     "ModelCard",
+    "ModelComparison",
     "Ranked",
     "Recommendation",
     "Score",
@@ -28,6 +30,7 @@ __all__ = [
     "against_decoder",
     "card",
     "catalogue",
+    "compare_models",
     "cost",
     "find_config",
     "job_for",
