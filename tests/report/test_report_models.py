@@ -64,7 +64,7 @@ def test_the_page_shows_what_was_measured_counted_and_published():
     assert page.count("<svg") == 3
     for part in ("109.5 M", "66.4 M", "320", "700", "84.0", "85.0", "a &lt;processor&gt;"):
         assert part in page
-    assert "1.60 times its speed here with 61% of its parameters" in page
+    assert "1.60 times its speed here with 61\u00a0% of its parameters" in page
     assert not re.search(r'(src|href)="http', page)
 
 

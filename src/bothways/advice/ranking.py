@@ -27,7 +27,7 @@ class Ranked:
         accuracy: Published, on the recommendation's yardstick, in percent; None where nobody published one.
         context: Most tokens that it reads at once; None where there is no limit.
         flops_per_token: Counted, at the recommendation's length.
-        memory_mb: Of a process that reads one text, in MB: estimated, or measured where that was asked for.
+        memory_mb: Of a process that reads one text, in MB: estimated; where it was measured, with batches of 8 texts.
         latency_ms: Of one text, measured; None where that was not asked for.
         tokens_per_second: Of a batch, measured; None likewise.
     """

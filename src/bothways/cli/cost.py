@@ -59,7 +59,7 @@ def _show_cost(name: str, found: "Cost") -> None:
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    share = f"of that {found.attention_share:.0%} compares tokens and grows with the length; training takes 3 times it"
+    share = f"{100 * found.attention_share:.0f} % compares tokens and grows with the length; training takes 3 times it"
     table.add_row("parameters", f"{found.parameters:,}", "")
     table.add_row("FLOPs a token", f"{found.flops_per_token / 1e6:,.1f} M", share)
     table.add_row("FLOPs a batch", f"{found.flops_per_token * found.batch * found.length / 1e9:,.1f} G", "forward pass")
