@@ -94,7 +94,8 @@ def _distilled(comparison: ModelComparison, at: int) -> tuple[Paragraph, ...]:
     words = (
         f"DistilBERT against BERT-base: {speeds[1] / speeds[0]:.2f} times its speed here with "
         f"{100 * counts[1] / counts[0]:.0f}\u00a0% of its parameters. The paper reports 60\u00a0% faster, "
-        "40\u00a0% fewer parameters and 97\u00a0% of the GLUE score; it keeps half of the layers, and all of the embedding table."
+        "40\u00a0% fewer parameters and 97\u00a0% of the GLUE score; it keeps half of the layers, and all of the "
+        "embedding table."
     )
     return (Paragraph(words),)
 
@@ -113,8 +114,8 @@ def _speed(comparison: ModelComparison) -> Section:
         + "; ".join(f"{group.label} {', '.join(f'{value:,.0f}' for value in group.values)}" for group in groups),
     )
     words = (
-        "More is better. Layers that share their weights, as ALBERT's do, save no time: the arithmetic is that of depth "
-        "and width. Random weights are as fast as trained ones."
+        "More is better. Layers that share their weights, as ALBERT's do, save no time: the arithmetic is that of "
+        "depth and width. Random weights are as fast as trained ones."
     )
     return Section("Speed by length", (Paragraph(words), figure))
 
