@@ -27,6 +27,7 @@ LAYERS = (
     ("training",),
     ("tasks",),
     ("retrieval", "explain"),
+    ("advice",),
     ("report",),
     ("demo",),
     ("cli",),

@@ -11,6 +11,7 @@ from importlib.metadata import version
 import pytest
 from command_line import call, write_jsonl
 
+from bothways.advice import CONSTRAINTS, facts
 from bothways.checkpoints.devices import DTYPES
 from bothways.cli import options
 from bothways.data import FORMATS
@@ -28,6 +29,9 @@ COMMANDS = [
     "search query",
     "tokenize",
     "models",
+    "recommend",
+    "cost",
+    "compare-models",
     "demo",
 ]
 HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")
@@ -72,6 +76,8 @@ def test_version_names_the_installed_package():
         (options.Target, typing.get_args(TargetKind)),
         (options.Dtype, tuple(DTYPES)),
         (options.FamilyName, tuple(FAMILIES)),
+        (options.Constraint, CONSTRAINTS),
+        (options.Language, typing.get_args(facts.Language)),
     ],
 )
 def test_the_choices_of_options_are_those_of_the_library(ours, theirs):

@@ -1,4 +1,4 @@
-"""What one does with a trained run or a model: evaluate, predict, embed, search, tokenize, list models."""
+"""What one does with a trained run or a model: evaluate, predict, embed, search, tokenize."""
 
 import csv
 import gzip
@@ -14,7 +14,6 @@ import torch
 from command_line import call, rows, write_jsonl
 from safetensors.torch import load_file
 
-from bothways.families import FAMILIES
 from bothways.tasks import SentenceEmbedder, TextClassifier
 
 
@@ -313,7 +312,7 @@ def test_building_over_an_index_needs_overwrite(files, test_data, tmp_path):
     assert call(*words, "--overwrite").code == 0
 
 
-# --- tokenize and models ---
+# --- tokenize ---
 
 
 def test_tokenize_shows_tokens_ids_and_counts(files):
@@ -333,23 +332,6 @@ def test_tokenize_needs_no_weights(files, tmp_path):
     shutil.copytree(files / "tiny", tmp_path / "tiny")
     (tmp_path / "tiny" / "model.safetensors").unlink()
     assert call("tokenize", tmp_path / "tiny", "w6").code == 0
-
-
-def test_models_lists_every_published_size_with_its_parameters(monkeypatch):
-    listed = {size["name"]: size for size in call("models", "--json").json()}
-    assert set(listed) == {size.name for family in FAMILIES.values() for size in family.published}
-    assert listed["google-bert/bert-base-uncased"]["parameters"] == 109_482_240
-    assert listed["google-bert/bert-base-uncased"]["context"] == 512
-    assert not listed["google-bert/bert-base-uncased"]["installed"]
-
-
-def test_models_of_one_family_fit_a_narrow_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    table = call("models", "--family", "distilbert").out.split("\n\n")[0]
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", table).splitlines()
-    assert max(map(len, lines)) <= 60
-    assert sum("2019" in line for line in lines) == len(FAMILIES["distilbert"].published)
 
 
 def test_an_unknown_model_is_a_failure_that_says_what_was_expected():

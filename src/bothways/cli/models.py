@@ -1,35 +1,84 @@
-"""``bothways models``: the published models that can be opened."""
+"""``bothways models``: the catalogue of published models, and the card of one."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bothways.cli.options import FamilyName, Flag
+from bothways.cli.options import FamilyName, Flag, usage_error
 from bothways.cli.terminal import plain_table, print_json, print_table
 
 if TYPE_CHECKING:
-    from bothways.families import Family
+    from rich.table import Table
+
+    from bothways.advice import ModelCard, Score
 
 EXAMPLE = """\
 Example:
-  bothways models --family roberta"""
+  bothways models --family roberta
+  bothways models FacebookAI/roberta-base"""
 
 
-def models(*, family: FamilyName | None = None, json: Flag = False) -> None:
-    """The families of encoders and their published sizes. Any other model of these families opens as well.
+def models(name: str | None = None, /, *, family: FamilyName | None = None, json: Flag = False) -> None:
+    """The catalogue: families of encoders and their published sizes, or the card of one model.
+
+    Parameters are counted here, on models that take no memory. Scores are those of the publications, each with its
+    metric, split and source. Any other model of these families opens as well.
 
     Args:
-        family: Only this one.
-        json: Print a JSON list.
+        name: A model of the catalogue; its name on the hub, or the part behind the slash.
+        family: Only this family.
+        json: Print JSON: a list, or the one card.
     """
+    from bothways.advice import card, catalogue
     from bothways.families import FAMILIES
-    from bothways.families.catalogue import published_sizes
 
-    chosen = tuple(FAMILIES.values()) if family is None else (FAMILIES[family],)
+    if name is not None:
+        if family is not None:
+            raise usage_error("give a model's name, or --family, not both.")
+        chosen = card(name)
+        if json:
+            print_json(_as_json(chosen))
+        else:
+            _print_card(chosen)
+        return
+    cards = catalogue() if family is None else catalogue(FAMILIES[family])
     if json:
-        sizes = (size for each in chosen for size in published_sizes(each))
-        print_json([{**asdict(size), "installed": _is_installed(size.name)} for size in sizes])
+        print_json([_as_json(each) for each in cards])
     else:
-        _print_table(chosen)
+        _print_table(cards)
+
+
+def _as_json(card: "ModelCard") -> dict[str, Any]:
+    from bothways.advice.facts import published_facts
+
+    sources = published_facts().sources
+    counted, shape, lineage = card.counted, card.shape, card.lineage
+    return {
+        "name": card.name,
+        "family": card.family,
+        "lineage": card.title,
+        "year": card.year,
+        "paper": card.paper,
+        "parameters": counted and counted.parameters,
+        "embedding_parameters": counted and counted.embedding_parameters,
+        "backbone_parameters": counted and counted.backbone_parameters,
+        "stated_parameters": [{**asdict(each), "source": sources[each.source]} for each in card.stated],
+        "layers": shape and shape.layers,
+        "hidden": shape and shape.hidden,
+        "heads": shape and shape.heads,
+        "context": shape and shape.context,
+        "vocabulary": shape and shape.vocabulary,
+        "language": card.language,
+        "cased": card.cased,
+        "made_for": card.made_for,
+        "objective": lineage and lineage.objective,
+        "innovation": lineage and lineage.innovation,
+        "strengths": lineage and lineage.strengths,
+        "weaknesses": lineage and lineage.weaknesses,
+        "uses": lineage and lineage.uses,
+        "scores": [{**asdict(each), "source": sources[each.source]} for each in card.scores],
+        "installed": _is_installed(card.name),
+    }
 
 
 def _is_installed(name: str) -> bool:
@@ -41,19 +90,100 @@ def _is_installed(name: str) -> bool:
     return name in EMBEDDED and importlib.util.find_spec(EMBEDDED[name].package) is not None
 
 
-def _print_table(families: "tuple[Family, ...]") -> None:
+def _print_table(cards: "Sequence[ModelCard]") -> None:
     from rich.text import Text
-
-    from bothways.families.catalogue import published_sizes
 
     table = plain_table()
     table.add_column("name", overflow="fold")
-    for heading in ("year", "params", "layers", "hidden", "heads", "context"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for family in families:
-        table.add_row(Text(f"{family.title} ({family.model_type})", style="bold"))
-        for size in published_sizes(family):
-            numbers = (size.year, f"{size.parameters / 1e6:.1f} M", size.layers, size.hidden, size.heads, size.context)
-            table.add_row(f"{size.name} *" if _is_installed(size.name) else size.name, *map(str, numbers))
+    for column in ("year", "params", "layers", "hidden", "heads", "context"):
+        table.add_column(column, justify="right", no_wrap=True)
+    heading = ""
+    for card in cards:
+        title = f"{card.title} ({card.family or 'known of, not opened here'})"
+        if title != heading:
+            table.add_row(Text(title, style="bold"))
+            heading = title
+        shape = card.shape
+        numbers = (card.year, _parameters(card), *((shape.layers, shape.hidden, shape.heads) if shape else ("",) * 3))
+        context = "" if shape is None else shape.context or "any"
+        name = f"{card.name} *" if _is_installed(card.name) else card.name
+        table.add_row(name, *map(str, numbers), str(context))
     print_table(table)
     print("\n* is here already. The others: a folder, or --revision COMMIT --download to take them from the model hub.")
+    if any(card.counted is None for card in cards):
+        print("~ as published; the other numbers of parameters are counted here.")
+
+
+def _parameters(card: "ModelCard") -> str:
+    if card.counted is not None:
+        return f"{card.counted.parameters / 1e6:.1f} M"
+    stated = [each.millions for each in card.stated if each.what == "total"]
+    parts = {each.what: each.millions for each in card.stated}
+    whole = stated[0] if stated else parts.get("embedding", 0) + parts.get("backbone", 0)
+    complete = stated or {"embedding", "backbone"} <= parts.keys()
+    return f"~{whole:g} M" if complete else "?"
+
+
+def _print_card(card: "ModelCard") -> None:
+    table = plain_table()
+    table.show_header = False
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for label, value in _card_lines(card):
+        table.add_row(label, value)
+    print(f"{card.name}\n")
+    print_table(table)
+    if card.scores:
+        print("\nPublished scores, in percent. Only those of one benchmark, metric and split can be compared.\n")
+        print_table(_score_table(card.scores))
+
+
+def _card_lines(card: "ModelCard") -> list[tuple[str, str]]:
+    from bothways.advice.facts import published_facts
+
+    lines = [("family", f"{card.title} ({card.family or 'not opened here yet'})"), ("year", str(card.year or "?"))]
+    lines.append(("paper", card.paper))
+    if card.counted is not None:
+        counted = card.counted
+        lines.append(
+            (
+                "parameters",
+                f"{counted.parameters:,}: {counted.embedding_parameters:,} embedding, "
+                f"{counted.backbone_parameters:,} backbone",
+            )
+        )
+    for each in card.stated:
+        why = f"; {each.differs}" if each.differs else ""
+        lines.append(("stated", f"{each.millions:g} M {each.what} ({published_facts().sources[each.source]}){why}"))
+    if card.shape is not None:
+        shape = card.shape
+        lines.append(("layers", f"{shape.layers} of width {shape.hidden:,} with {shape.heads} heads"))
+        lines.append(("context", f"{shape.context:,} tokens" if shape.context else "no fixed limit"))
+        lines.append(("vocabulary", f"{shape.vocabulary:,} tokens"))
+    if card.language is not None:
+        lines.append(("language", f"{card.language}, {'cased' if card.cased else 'lower case only'}"))
+    if card.lineage is not None:
+        lineage = card.lineage
+        lines += [("trained on", lineage.objective), ("innovation", lineage.innovation)]
+        lines += [("strengths", each) for each in lineage.strengths]
+        lines += [("weaknesses", each) for each in lineage.weaknesses]
+        lines += [("best for", each) for each in lineage.uses]
+    if card.made_for != "fine-tuning":
+        lines.append(("made for", card.made_for))
+    # A label stands before the first of its lines only.
+    return [(label if at == 0 or lines[at - 1][0] != label else "", value) for at, (label, value) in enumerate(lines)]
+
+
+def _score_table(scores: "Sequence[Score]") -> "Table":
+    from bothways.advice.facts import published_facts
+
+    table = plain_table()
+    table.add_column("benchmark")
+    table.add_column("metric", overflow="fold")
+    table.add_column("split")
+    table.add_column("score", justify="right")
+    table.add_column("source", overflow="fold")
+    for score in scores:
+        source = published_facts().sources[score.source] + (f"; {score.note}" if score.note else "")
+        table.add_row(score.benchmark, score.metric, score.split, f"{score.value:g}", source)
+    return table

@@ -14,6 +14,7 @@ from cyclopts.validators import Number
 
 from bothways.errors import InvalidInput
 
+Constraint = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]
 Device: TypeAlias = str
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 FamilyName = Literal[
@@ -30,6 +31,7 @@ FamilyName = Literal[
     "modernbert",
 ]
 Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
+Language = Literal["english", "french", "multilingual"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
 Target = Literal["single", "multi", "regression"]
@@ -64,6 +66,41 @@ class ModelOptions:
 
 
 HERE = ModelOptions()
+
+
+@Parameter(name="*", group="Comparison with a decoder")
+@dataclass(frozen=True, slots=True)
+class DecoderOptions:
+    """What the comparison with a large decoder rests on."""
+
+    documents: PositiveInt = 1000
+    """Documents to classify."""
+    document_tokens: PositiveInt = 300
+    """Tokens of each."""
+    prompt_tokens: PositiveInt = 100
+    """Tokens of instruction and examples that the decoder reads with each document."""
+    answer_tokens: PositiveInt = 5
+    """Tokens that it writes for each."""
+    decoder_parameters: PositiveFloat = 175e9
+    """Its size; the defaults of the decoder are GPT-3's."""
+    decoder_layers: PositiveInt = 96
+    """Its layers."""
+    decoder_hidden: PositiveInt = 12288
+    """Its width."""
+    decoder_batch: PositiveInt = 32
+    """Documents that it works on at once."""
+    bytes_per_weight: PositiveFloat = 2.0
+    """Of both models: 2 for half precision."""
+    accelerator_flops: PositiveFloat = 312e12
+    """Operations a second of one accelerator; an A100 in bfloat16."""
+    utilisation: PositiveFloat = 0.4
+    """The part of that which is reached."""
+    accelerator_bandwidth: PositiveFloat = 2e12
+    """Bytes a second between its memory and its cores."""
+    accelerator_memory: PositiveFloat = 80e9
+    """Bytes of its memory."""
+    price_per_hour: PositiveFloat = 2.0
+    """Of one accelerator, in whatever money."""
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """The published sizes of every family, with their parameters counted."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
-from bothways.encoder import Pooler, count_parameters
+from bothways.encoder import Encoder, Pooler
 from bothways.encoder.config import EncoderConfig, TanhPooler
 from bothways.families.family import Family, Published
 
@@ -18,6 +19,8 @@ class PublishedSize:
         family: The ``model_type`` of its family.
         year: Of publication.
         parameters: Of the bare encoder, with its pooler where the family stores one; heads are not counted.
+        embedding_parameters: Of these, in tables of tokens, positions and segments, their norm and projection.
+        backbone_parameters: All others: those that compute.
         layers: Number of layers.
         hidden: Width of the hidden states.
         heads: Attention heads of a layer.
@@ -29,6 +32,8 @@ class PublishedSize:
     family: str
     year: int
     parameters: int
+    embedding_parameters: int
+    backbone_parameters: int
     layers: int
     hidden: int
     heads: int
@@ -38,16 +43,25 @@ class PublishedSize:
 
 def published_sizes(*families: Family) -> tuple[PublishedSize, ...]:
     """The published sizes of families, in their order."""
-    return tuple(_sized(family, size) for family in families for size in family.published)
+    return tuple(sized(family, size) for family in families for size in family.published)
 
 
-def _sized(family: Family, size: Published) -> PublishedSize:
+def find_published(families: Iterable[Family], name: str) -> tuple[Family, Published] | None:
+    """The published model of that hub name, with its family; None where no family has it."""
+    return next(((family, size) for family in families for size in family.published if size.name == name), None)
+
+
+def sized(family: Family, size: Published) -> PublishedSize:
+    """One published model, with its parameters counted on an encoder that takes no memory."""
     config = family.config(size.settings)
+    embedding, others = count_parts(config)
     return PublishedSize(
         name=size.name,
         family=family.model_type,
         year=size.year,
-        parameters=count_parameters(config) + _pooler_parameters(config),
+        parameters=embedding + others,
+        embedding_parameters=embedding,
+        backbone_parameters=others,
         layers=config.layers,
         hidden=config.hidden,
         heads=config.heads,
@@ -56,8 +70,12 @@ def _sized(family: Family, size: Published) -> PublishedSize:
     )
 
 
-def _pooler_parameters(config: EncoderConfig) -> int:
-    if not isinstance(config.pooler, TanhPooler):
-        return 0
+def count_parts(config: EncoderConfig) -> tuple[int, int]:
+    """Parameters of the embedding, and all others, counted on an encoder that takes no memory."""
     with torch.device("meta"):
-        return sum(value.numel() for value in Pooler(config).parameters())
+        encoder = Encoder(config)
+        pooler = Pooler(config) if isinstance(config.pooler, TanhPooler) else None
+    embedding = sum(parameter.numel() for parameter in encoder.embedding.parameters())
+    everything = sum(parameter.numel() for parameter in encoder.parameters())
+    pooling = sum(parameter.numel() for parameter in pooler.parameters()) if pooler else 0
+    return embedding, everything - embedding + pooling

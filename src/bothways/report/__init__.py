@@ -4,6 +4,7 @@ The charts need the extra ``report``; the page itself needs nothing.
 """
 
 from bothways.report.curves import Bar, TrainLoss, ValidationScore, bars, learning_curve
+from bothways.report.grouped import BarGroup, grouped_bars
 from bothways.report.matrices import attention_map, attention_pair, confusion_matrix
 from bothways.report.page import (
     Block,
@@ -25,6 +26,7 @@ from bothways.report.reliability import reliability_diagram
 
 __all__ = [
     "Bar",
+    "BarGroup",
     "Block",
     "Code",
     "Fact",
@@ -43,6 +45,7 @@ __all__ = [
     "attention_pair",
     "bars",
     "confusion_matrix",
+    "grouped_bars",
     "learning_curve",
     "reliability_diagram",
     "render",

@@ -1,0 +1,39 @@
+"""Which model for which task: the catalogue, recommendations, measurements on this machine, and costs."""
+
+from bothways.advice.advising import LeftOut, Recommendation, recommend
+from bothways.advice.cards import ModelCard, card, catalogue
+from bothways.advice.comparing import ModelComparison, compare_models
+from bothways.advice.costs import Cost, cost, find_config
+from bothways.advice.decoder import Assumptions, Comparison, against_decoder
+from bothways.advice.facts import Score, StatedSize
+from bothways.advice.measuring import Job, Measured, Speed, job_for, measure
+from bothways.advice.ranking import CONSTRAINTS, Ranked
+from bothways.advice.tasks import TASKS, TaskAdvice
+
+__all__ = [
+    "CONSTRAINTS",
+    "TASKS",
+    "Assumptions",
+    "Comparison",
+    "Cost",
+    "Job",
+    "LeftOut",
+    "Measured",
+    "ModelCard",
+    "ModelComparison",
+    "Ranked",
+    "Recommendation",
+    "Score",
+    "Speed",
+    "StatedSize",
+    "TaskAdvice",
+    "against_decoder",
+    "card",
+    "catalogue",
+    "compare_models",
+    "cost",
+    "find_config",
+    "job_for",
+    "measure",
+    "recommend",
+]

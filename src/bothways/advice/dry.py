@@ -1,0 +1,136 @@
+"""Runs of an encoder that compute nothing: what they would cost in operations and in memory.
+
+Tensors have shapes and no content, so a large model is judged in a second on any machine, and by the code that would
+really run: a family that is added needs no formula of its own here.
+
+Shapes: B sequences, n tokens of each, T = B x n packed tokens.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from bothways.encoder import Encoder
+from bothways.encoder.config import EncoderConfig, FullAttention, SharedGroups
+from bothways.packing import Packed
+
+Kwargs: TypeAlias = Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBytes:
+    """What a training pass needs beyond the weights.
+
+    Attributes:
+        activations: What it has kept when it turns back.
+        most: The most at any moment, gradients of all but the tables included.
+    """
+
+    activations: int
+    most: int
+
+
+@cache
+def count_flops(config: EncoderConfig, batch: int, length: int) -> int:
+    """Floating-point operations of the matrix products of one forward pass, two for each multiply-add.
+
+    Counted on plain attention; what is not a matrix product (norms, activations, softmax) is left out, as is usual.
+    Where all layers are alike, two and three of them are counted and the others follow.
+    """
+    if not _layers_alike(config) or config.layers <= 3:
+        return _flops(config, batch, length)
+    two = _flops(replace(config, layers=2), batch, length)
+    three = _flops(replace(config, layers=3), batch, length)
+    return two + (config.layers - 2) * (three - two)
+
+
+def _flops(config: EncoderConfig, batch: int, length: int) -> int:
+    counter = FlopCounterMode(display=False)
+    # With gradients on: without, linear maps may go to an operator of oneDNN that the counter does not know.
+    with FakeTensorMode(), torch.enable_grad():
+        encoder, packed = Encoder(config).eval(), _packed(batch, length)
+        with counter:
+            encoder(packed, backend="reference")
+    return int(counter.get_total_flops())
+
+
+@cache
+def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
+    """The most that a forward pass needs beyond the weights, on a CPU in float32, all tokens computed to the end.
+
+    One layer's states go before the next one's come, so where all layers are alike two of them tell.
+    """
+    shown = replace(config, layers=2) if _layers_alike(config) and config.layers > 2 else config
+    with FakeTensorMode(), torch.inference_mode():
+        encoder, packed = Encoder(shown).eval(), _packed(batch, length)
+        with _LiveBytes() as live:
+            encoder(packed)
+    most: int = live.most
+    return most
+
+
+def _layers_alike(config: EncoderConfig) -> bool:
+    groups = config.sharing.groups if isinstance(config.sharing, SharedGroups) else 1
+    return isinstance(config.pattern, FullAttention) and groups <= 2
+
+
+@cache
+def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBytes:
+    """What a forward and backward pass needs beyond the weights, on a CPU in float32."""
+    with FakeTensorMode():
+        encoder, packed = Encoder(config).train(), _packed(batch, length)
+        for part in encoder.modules():
+            if isinstance(part, nn.Embedding):  # their gradients are a few rows at this moment
+                part.weight.requires_grad_(False)
+        with _LiveBytes() as live:
+            loss = encoder(packed).sum()
+            activations = live.now
+            loss.backward()
+    return TrainingBytes(activations, live.most)
+
+
+def _packed(batch: int, length: int) -> Packed:
+    ids_T = torch.zeros(batch * length, dtype=torch.int64)
+    starts = torch.zeros(batch + 1, dtype=torch.int32)
+    return Packed(ids_T, ids_T, ids_T, starts, (length,) * batch)
+
+
+class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of all storages made while it is on: those alive now, and the most at any moment."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now: int = 0
+        self.most: int = 0
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def __torch_dispatch__(
+        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: Kwargs = None
+    ) -> object:
+        """Do what was asked, and note the storages that come out."""
+        results = func(*args, **(kwargs or {}))
+        for result in tree_leaves(results):
+            if isinstance(result, Tensor):
+                self._add(result.untyped_storage())
+        return results
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        if storage in self._seen:
+            return
+        self._seen.add(storage)
+        size = storage.nbytes()
+        self.now += size
+        self.most = max(self.most, self.now)
+        weakref.finalize(storage, self._remove, size)
+
+    def _remove(self, size: int) -> None:
+        self.now -= size

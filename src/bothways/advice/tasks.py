@@ -1,0 +1,178 @@
+"""Which kind of model a task wants: an encoder, a decoder, or both."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from bothways.errors import InvalidInput
+
+Architecture = Literal["encoder", "decoder", "encoder-decoder"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAdvice:
+    """What is known of a task before any model is chosen.
+
+    Attributes:
+        name: Of the task.
+        architecture: The kind of model that it wants.
+        why: The reason.
+        examples: Inputs and what comes out.
+        models: Models of the other kinds that are known for it; empty where it wants an encoder.
+        encoder_part: What an encoder can still do for it, where it wants another kind.
+        also: Other names of the task.
+        cased: Whether upper and lower case matter to it.
+        embeds: Whether it compares sentence vectors, so that a trained embedder goes before all others.
+    """
+
+    name: str
+    architecture: Architecture
+    why: str
+    examples: tuple[str, ...]
+    models: tuple[str, ...] = ()
+    encoder_part: str = ""
+    also: tuple[str, ...] = ()
+    cased: bool = False
+    embeds: bool = False
+
+
+_WHOLE = "The whole text is there before the answer is wanted, so every token may look both ways, and one pass answers."
+
+TASKS: tuple[TaskAdvice, ...] = (
+    TaskAdvice(
+        "classification",
+        "encoder",
+        f"A label for a text. {_WHOLE}",
+        ('"Great battery, poor screen." -> mixed', "an e-mail -> spam", "a ticket -> billing"),
+        also=("text-classification", "sentiment", "sentiment-analysis", "topic", "intent", "spam"),
+    ),
+    TaskAdvice(
+        "ner",
+        "encoder",
+        "A label for every word, and a word's label depends on the words behind it as much as on those before it.",
+        ('"Ada Lovelace was born in London." -> Ada Lovelace: person, London: place',),
+        also=("named-entity-recognition", "tagging", "token-classification", "entities"),
+        cased=True,
+    ),
+    TaskAdvice(
+        "pos",
+        "encoder",
+        "A label for every word; the words on both sides decide it.",
+        ('"They can fish." -> pronoun, auxiliary, verb',),
+        also=("part-of-speech", "part-of-speech-tagging"),
+        cased=True,
+    ),
+    TaskAdvice(
+        "embeddings",
+        "encoder",
+        "One vector for a text, made from all of its tokens at once and computed once for each text.",
+        ("two sentences of like meaning -> two vectors with a cosine near 1",),
+        also=("embedding", "sentence-embeddings", "clustering", "deduplication"),
+        embeds=True,
+    ),
+    TaskAdvice(
+        "search",
+        "encoder",
+        "The texts are embedded once and kept; a query costs one short pass and a comparison.",
+        ('"how do I reset my password" -> the help page on account recovery',),
+        also=("semantic-search", "retrieval", "information-retrieval"),
+        embeds=True,
+    ),
+    TaskAdvice(
+        "similarity",
+        "encoder",
+        "A number for a pair of texts, from two vectors or from both texts read together.",
+        ('"A man is eating." and "Someone has a meal." -> 0.9',),
+        also=("sts", "semantic-similarity", "paraphrase"),
+        embeds=True,
+    ),
+    TaskAdvice(
+        "question-answering",
+        "encoder",
+        "The answer stands in the text: only its first and its last token are to be found.",
+        ('"When was it founded?" with a paragraph -> "in 1907"',),
+        also=("extractive-question-answering", "qa", "extractive-qa", "squad"),
+    ),
+    TaskAdvice(
+        "entailment",
+        "encoder",
+        "A label for a pair of texts, which are read together so that each word sees both.",
+        ('"A dog runs." and "An animal moves." -> entailment',),
+        also=("nli", "natural-language-inference", "textual-entailment", "pair-classification"),
+    ),
+    TaskAdvice(
+        "reranking",
+        "encoder",
+        "A score for a query and a candidate read together; more exact than vectors, and only for the best hits.",
+        ("a query and 50 hits -> the same hits in a better order",),
+        also=("rerank", "cross-encoder"),
+    ),
+    TaskAdvice(
+        "fill-mask",
+        "encoder",
+        "A missing word is guessed from both of its sides, which is what most encoders were trained to do.",
+        ('"Paris is the [MASK] of France." -> capital',),
+        also=("masked-lm", "cloze"),
+    ),
+    TaskAdvice(
+        "judging",
+        "encoder",
+        "Whether an answer follows from its sources is a label for a pair of texts: entailment in other words.",
+        ("a source and a generated answer -> supported",),
+        also=("faithfulness", "guard", "moderation"),
+    ),
+    TaskAdvice(
+        "generation",
+        "decoder",
+        "New text is written token by token, each from those before it; an encoder has no order to write in.",
+        ('"Once upon a time" -> a story',),
+        models=("GPT-2", "Llama", "Mistral", "Qwen"),
+        encoder_part="judge, rank or filter what was written",
+        also=("text-generation", "writing", "completion", "code-generation"),
+    ),
+    TaskAdvice(
+        "chat",
+        "decoder",
+        "Answers of any length to any request, written token by token with the conversation before them.",
+        ('"Plan three days in Rome." -> a plan',),
+        models=("Llama", "Mistral", "Qwen", "GPT-4"),
+        encoder_part="route requests, find the texts to answer from, and guard both sides",
+        also=("dialogue", "assistant", "conversation"),
+    ),
+    TaskAdvice(
+        "summarization",
+        "encoder-decoder",
+        "The text is read both ways and its content is written anew.",
+        ("a report -> three sentences of it in other words",),
+        models=("BART", "PEGASUS", "T5"),
+        encoder_part="choose the sentences that matter most, which is a summary by extraction",
+        also=("summarisation", "abstractive-summarization", "summary"),
+    ),
+    TaskAdvice(
+        "translation",
+        "encoder-decoder",
+        "A sentence is read both ways in one language and written token by token in another.",
+        ('"Guten Morgen" -> "Good morning"',),
+        models=("Marian", "mBART", "NLLB", "T5"),
+        encoder_part="find pairs of sentences that translate each other, and score translations",
+        also=("machine-translation",),
+    ),
+)
+
+
+def find_task(name: str) -> TaskAdvice:
+    """A task by one of its names.
+
+    Raises:
+        InvalidInput: No such task; the message lists the ones there are.
+    """
+    wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
+    names = {each: task for task in TASKS for each in (task.name, *task.also)}
+    if wanted in names:
+        return names[wanted]
+    near = get_close_matches(wanted, names, n=1, cutoff=0.7)
+    raise InvalidInput(
+        f"{name!r} is not a task that is known here. "
+        + (f"Did you mean {near[0]!r}? " if near else "")
+        + f"Known: {', '.join(task.name for task in TASKS)}."
+    )

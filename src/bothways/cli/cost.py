@@ -1,0 +1,115 @@
+"""``bothways cost``: arithmetic and memory of a model, and how it compares with a large decoder."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from bothways.cli.options import DecoderOptions, Flag, PositiveInt, bad_usage
+from bothways.cli.terminal import plain_table, print_json, print_table
+
+if TYPE_CHECKING:
+    from bothways.advice import Comparison, Cost
+
+EXAMPLE = """\
+Example:
+  bothways cost roberta-base --batch 32 --length 256
+  bothways cost roberta-base --against-decoder --documents 1000 --decoder-parameters 70e9"""
+
+
+def cost(
+    model: str,
+    /,
+    *,
+    batch: PositiveInt = 8,
+    length: PositiveInt = 128,
+    against_decoder: Flag = False,
+    decoder: DecoderOptions | None = None,
+    json: Flag = False,
+) -> None:
+    """Operations for each token, and memory for inference and training, without building the model.
+
+    Args:
+        model: A model of the catalogue, or a folder with a config.json.
+        batch: Texts in a batch.
+        length: Tokens of each.
+        against_decoder: Also compare classifying documents with this model and with a large decoder, on paper.
+        decoder: What the comparison rests on.
+        json: Print one JSON object.
+    """
+    from bothways.advice import Assumptions, find_config
+    from bothways.advice import against_decoder as compare
+    from bothways.advice import cost as cost_of
+
+    name, config = find_config(model)
+    with bad_usage():
+        found = cost_of(config, batch=batch, length=length)
+        comparison = compare(config, Assumptions(**asdict(decoder or DecoderOptions()))) if against_decoder else None
+    if json:
+        print_json({"name": name, **asdict(found), "against_decoder": comparison and asdict(comparison)})
+        return
+    _show_cost(name, found)
+    if comparison is not None:
+        _show_comparison(name, comparison)
+
+
+def _show_cost(name: str, found: "Cost") -> None:
+    from bothways.advice.costs import RUNTIME_BYTES
+
+    table = plain_table()
+    table.show_header = False
+    table.add_column()
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    share = f"{100 * found.attention_share:.0f} % compares tokens and grows with the length; training takes 3 times it"
+    table.add_row("parameters", f"{found.parameters:,}", "")
+    table.add_row("FLOPs a token", f"{found.flops_per_token / 1e6:,.1f} M", share)
+    table.add_row("FLOPs a batch", f"{found.flops_per_token * found.batch * found.length / 1e9:,.1f} G", "forward pass")
+    inference, training = found.inference, found.training
+    table.add_row("to infer", _megabytes(inference.peak), "")
+    table.add_row("  weights", _megabytes(inference.weights), "")
+    table.add_row("  activations", _megabytes(inference.activations), "the most at any moment")
+    table.add_row("to train", _megabytes(training.peak), "the most at any moment; less than the sum of what follows")
+    table.add_row("  weights", _megabytes(training.weights), "")
+    table.add_row("  best weights", _megabytes(training.best_weights), "kept from the best epoch so far")
+    table.add_row("  optimizer", _megabytes(training.optimizer), "AdamW's two moments")
+    table.add_row("  gradients", _megabytes(training.gradients), "")
+    table.add_row("  activations", _megabytes(training.activations), "kept for the backward pass")
+    print(f"{name}: {found.batch} texts of {found.length} tokens, float32 on a CPU\n")
+    print_table(table)
+    print(f"\nPython and torch themselves take about {RUNTIME_BYTES / 1e6:.0f} MB more. MB are millions of bytes.")
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 1e6:,.0f} MB"
+
+
+def _show_comparison(name: str, comparison: "Comparison") -> None:
+    encoder, decoder, given = comparison.encoder, comparison.decoder, comparison.assumptions
+    print(f"\nClassifying {given.documents:,} documents of {given.document_tokens:,} tokens, on paper:\n")
+    table = plain_table()
+    table.add_column("")
+    for heading in (name, "decoder", "times"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    rows = (
+        ("parameters", encoder.parameters / 1e6, decoder.parameters / 1e6, "M"),
+        ("tokens", encoder.tokens / 1e3, decoder.tokens / 1e3, "k"),
+        ("operations", encoder.flops / 1e12, decoder.flops / 1e12, "TFLOPs"),
+        ("memory", encoder.memory / 1e9, decoder.memory / 1e9, "GB"),
+        ("accelerators", encoder.accelerators, decoder.accelerators, ""),
+        ("time", encoder.seconds, decoder.seconds, "s"),
+        ("price", encoder.price, decoder.price, ""),
+    )
+    for label, ours, theirs, unit in rows:
+        table.add_row(label, f"{_short(ours)} {unit}", f"{_short(theirs)} {unit}", f"{theirs / ours:,.0f}")
+    print_table(table)
+    print("\nAssumed, and changed by the option of the same name:")
+    for option, value in asdict(given).items():
+        print(f"  --{option.replace('_', '-')} {value:g}")
+    print(
+        "The decoder needs no training, the encoder labelled texts and one fine-tuning. Fees of a hosted decoder, idle"
+        "\nmachines and tokenisation are not counted."
+    )
+
+
+def _short(value: float) -> str:
+    """Three digits, or all of those before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,127 @@
+"""The catalogue counts what can be counted, and agrees with what was published."""
+
+import dataclasses
+
+import pytest
+
+from bothways.advice import card, catalogue
+from bothways.advice.cards import comparable, full_name
+from bothways.advice.facts import Facts, Score, published_facts
+from bothways.errors import InvalidInput, UnknownModel
+from bothways.families import FAMILIES
+
+CARDS = {each.name: each for each in catalogue()}
+COUNTED = {name: each for name, each in CARDS.items() if each.counted is not None}
+STATED = [(name, stated) for name, each in COUNTED.items() for stated in each.stated]
+
+
+@pytest.mark.parametrize(("name", "stated"), STATED, ids=[f"{name}-{stated.what}" for name, stated in STATED])
+def test_counts_are_the_published_ones_within_the_rounding_of_the_publication(name, stated):
+    counted = {
+        "total": COUNTED[name].counted.parameters,
+        "embedding": COUNTED[name].counted.embedding_parameters,
+        "backbone": COUNTED[name].counted.backbone_parameters,
+    }[stated.what]
+    # Where a publication is known to count something else, "differs" says what; it is never far.
+    allowed = 0.1 * stated.millions if stated.differs else stated.rounded_to / 2
+    assert counted / 1e6 == pytest.approx(stated.millions, abs=allowed)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_embedding_and_backbone_are_all_there_is(name):
+    size = COUNTED[name].counted
+    assert size.embedding_parameters + size.backbone_parameters == size.parameters
+    assert 0 < size.embedding_parameters < size.parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "embedding", "backbone"),
+    [
+        # Tokens, positions, segments, norm: (30522 + 512 + 2 + 2) x 768. Layers: 12 x 768^2 + 13 x 768; pooler.
+        ("google-bert/bert-base-uncased", 31_038 * 768, 12 * (12 * 768**2 + 13 * 768) + 768**2 + 768),
+        # One layer for all twelve; the projection from 128 to 768 belongs to the embedding.
+        ("albert/albert-base-v2", 30_516 * 128 + 128 * 768 + 768, 12 * 768**2 + 13 * 768 + 768**2 + 768),
+    ],
+)
+def test_the_parts_are_those_of_the_architecture(name, embedding, backbone):
+    size = COUNTED[name].counted
+    assert (size.embedding_parameters, size.backbone_parameters) == (embedding, backbone)
+
+
+def test_every_published_size_of_every_family_is_in_the_catalogue_and_counted():
+    assert set(COUNTED) == {size.name for family in FAMILIES.values() for size in family.published}
+
+
+def test_facts_of_models_without_a_family_are_carried_as_published():
+    for name, each in CARDS.items():
+        if each.family is None:
+            assert each.counted is None
+            assert each.shape is not None, name
+            assert each.stated, name
+            assert each.year is not None, name
+
+
+def test_a_family_that_arrives_turns_facts_into_counts(monkeypatch):
+    name = "microsoft/deberta-v3-small"
+    bert = FAMILIES["bert"]
+    arrived = dataclasses.replace(bert.published[0], name=name, year=2021)
+    newcomer = dataclasses.replace(bert, model_type="newcomer", published=(arrived,))
+    monkeypatch.setattr("bothways.advice.cards.FAMILIES", {"newcomer": newcomer})
+    each = card(name)
+    assert each.family == "newcomer"
+    assert each.counted.parameters == 109_482_240
+    assert each.lineage == published_facts().lineages["deberta-v3"]
+    assert [listed.name for listed in catalogue()].count(name) == 1
+
+
+def test_a_model_without_facts_has_a_card_of_what_is_counted(monkeypatch):
+    bert = FAMILIES["bert"]
+    newcomer = dataclasses.replace(bert, published=(dataclasses.replace(bert.published[0], name="a/b"),))
+    monkeypatch.setattr("bothways.advice.cards.FAMILIES", {"bert": newcomer})
+    each = card("a/b")
+    assert each.counted.layers == 12
+    assert (each.lineage, each.scores, each.language) == (None, (), None)
+
+
+def test_only_scores_of_one_benchmark_metric_and_split_stand_side_by_side():
+    table = comparable([CARDS["google-bert/bert-base-uncased"], CARDS["google/electra-base-discriminator"]])
+    shared = [measure for measure, scores in table.items() if len(scores) == 2]
+    assert shared == ["MNLI dev, accuracy, matched"]
+
+
+@pytest.mark.parametrize("name", published_facts().models)
+def test_no_model_has_two_scores_of_one_measure_without_a_note_that_tells_them_apart(name):
+    scores = published_facts().models[name].scores
+    plain = [score.measure for score in scores if not score.note]
+    assert len(plain) == len(set(plain))
+    assert all(0 < score.value < 100 for score in scores)
+
+
+def test_every_model_for_fine_tuning_in_english_has_the_score_that_models_are_ranked_by():
+    without = {
+        name
+        for name, model in published_facts().models.items()
+        if model.language == "english" and model.made_for == "fine-tuning"
+        if not any((score.benchmark, score.split) == ("MNLI", "dev") for score in model.scores)
+    }
+    assert without == {"google-bert/bert-large-cased"}  # nobody published one
+
+
+def test_facts_that_name_a_source_or_lineage_that_is_not_there_are_refused():
+    known = published_facts()
+    model = known.models["google-bert/bert-base-uncased"]
+    score = Score("MNLI", "accuracy, matched", "dev", 84.0, "hearsay")
+    with pytest.raises(InvalidInput, match="hearsay"):
+        Facts(known.sources, known.lineages, {"a/b": dataclasses.replace(model, scores=(score,))})
+    with pytest.raises(InvalidInput, match="'gpt'"):
+        Facts(known.sources, known.lineages, {"a/b": dataclasses.replace(model, lineage="gpt")})
+
+
+@pytest.mark.parametrize("name", ["roberta-base", "FacebookAI/roberta-base", "facebookai/ROBERTA-base"])
+def test_a_model_is_found_by_its_name_with_or_without_the_owner(name):
+    assert full_name(name) == "FacebookAI/roberta-base"
+
+
+def test_an_unknown_model_is_an_error_that_names_the_nearest():
+    with pytest.raises(UnknownModel, match="distilbert/distilbert-base-uncased"):
+        card("distillbert-base-uncased")

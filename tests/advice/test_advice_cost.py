@@ -1,0 +1,215 @@
+"""Costs from runs that compute nothing agree with other counts, and with what processes really take."""
+
+import dataclasses
+
+import pytest
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
+
+from bothways.advice import against_decoder, cost, find_config, job_for, measure
+from bothways.advice.costs import RUNTIME_BYTES
+from bothways.advice.decoder import Assumptions
+from bothways.advice.dry import _flops, count_flops, inference_bytes
+from bothways.advice.worker import resident_bytes
+from bothways.encoder import Encoder
+from bothways.encoder.config import SharedGroups
+from bothways.errors import BothwaysError, CorruptCheckpoint, InvalidInput, OutOfMemory, UnknownModel, UnsupportedConfig
+from bothways.families import FAMILIES
+from bothways.families.catalogue import find_published
+from bothways.packing import pack
+
+PUBLISHED = [size.name for family in FAMILIES.values() for size in family.published]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "length"),
+    [
+        ("google-bert/bert-base-uncased", 2, 128),
+        ("sentence-transformers/all-MiniLM-L6-v2", 1, 512),
+        ("FacebookAI/roberta-large", 1, 64),
+        ("distilbert/distilbert-base-uncased", 3, 256),
+        ("albert/albert-xlarge-v2", 1, 128),
+        ("google/electra-small-discriminator", 4, 32),
+    ],
+)
+def test_operations_are_those_of_the_padded_model_of_transformers(name, batch, length):
+    family, size = find_published(FAMILIES.values(), name)
+    settings = transformers.AutoConfig.for_model(family.model_type, **size.settings)
+    with torch.device("meta"):
+        theirs = transformers.AutoModel.from_config(settings, attn_implementation="eager").eval()
+        ids = torch.zeros(batch, length, dtype=torch.int64)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        theirs(input_ids=ids)
+    # Theirs computes the pooler too; the two differ by less than a thousandth.
+    assert count_flops(find_config(name)[1], batch, length) == pytest.approx(counter.get_total_flops(), rel=0.1)
+
+
+def test_operations_are_those_of_a_run_that_computes():
+    _, config = find_config("google/electra-small-discriminator")
+    encoder = Encoder(config).eval()
+    packed = pack([[1] * 40, [2] * 40])
+    with FlopCounterMode(display=False) as counter:
+        encoder(packed, backend="reference")
+    assert count_flops(config, 2, 40) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("length", [1, 100])
+def test_operations_of_bert_are_those_of_the_formula(length):
+    # Of a layer: 4 projections of H x H and 2 of H x 4H for each token, and 2 products of n x H for each token.
+    _, config = find_config("bert-base-uncased")
+    hidden, tokens = 768, length
+    assert count_flops(config, 1, length) == 12 * tokens * (2 * 12 * hidden**2 + 4 * length * hidden)
+
+
+@pytest.mark.parametrize("name", ["google/electra-small-discriminator", "albert/albert-base-v2"])
+def test_counting_a_few_layers_gives_what_counting_all_gives(name):
+    _, config = find_config(name)
+    assert count_flops(config, 2, 16) == _flops(config, 2, 16)
+
+
+def test_layers_that_are_not_all_alike_are_all_counted():
+    _, config = find_config("albert/albert-base-v2")
+    grouped = dataclasses.replace(config, sharing=SharedGroups(3))
+    assert count_flops(grouped, 1, 16) == count_flops(config, 1, 16)
+    assert inference_bytes(grouped, 1, 16) == inference_bytes(config, 1, 16)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_model_can_be_judged_without_being_built(name):
+    found = cost(find_config(name)[1], batch=1, length=16)
+    assert found.parameters * 4 == found.inference.weights
+    assert 0 < found.inference.activations < found.training.activations
+    assert 5 * found.training.weights <= found.training.peak
+
+
+needs_linux = pytest.mark.skipif(resident_bytes("VmHWM") is None, reason="this system does not tell resident memory")
+
+
+@needs_linux
+@pytest.mark.parametrize(
+    ("name", "batch", "length", "training"),
+    [
+        ("google-bert/bert-base-uncased", 2, 128, False),
+        ("distilbert/distilbert-base-uncased", 4, 64, True),
+        pytest.param("google/electra-small-discriminator", 16, 128, True, marks=pytest.mark.slow),
+        pytest.param("google-bert/bert-base-uncased", 8, 128, True, marks=pytest.mark.slow),
+        pytest.param("FacebookAI/roberta-base", 2, 64, True, marks=pytest.mark.slow),
+    ],
+)
+def test_memory_is_within_a_fifth_of_what_a_process_takes(name, batch, length, training):
+    found = cost(find_config(name)[1], batch=batch, length=length)
+    expected = (found.training if training else found.inference).peak + RUNTIME_BYTES
+    measured = measure(job_for(name, lengths=(length,), batch=batch, seconds=0.01, training=training))
+    assert expected == pytest.approx(measured.peak_bytes, rel=0.2)
+
+
+@needs_linux
+def test_a_measurement_has_speeds_for_each_length():
+    measured = measure(job_for("all-MiniLM-L6-v2", lengths=(8, 32), batch=2, seconds=0.01))
+    assert [speed.length for speed in measured.speeds] == [8, 32]
+    assert all(speed.latency_ms > 0 and speed.tokens_per_second > 0 for speed in measured.speeds)
+    assert measured.runtime_bytes < measured.peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", OutOfMemory, "fewer or shorter texts"),
+        ("raise MemoryError", OutOfMemory, "fewer or shorter texts"),
+        ("raise ValueError('no luck')", BothwaysError, "ValueError: no luck"),
+    ],
+)
+def test_a_process_that_fails_is_an_error_that_says_why(monkeypatch, code, error, said):
+    monkeypatch.setattr("bothways.advice.measuring.WORKER", ("-c", code))
+    with pytest.raises(error, match=said):
+        measure(job_for("all-MiniLM-L6-v2"))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "said"),
+    [
+        ("all-MiniLM-L6-v2", {"lengths": (8, 1000)}, InvalidInput, "from 1 to 512"),
+        ("all-MiniLM-L6-v2", {"lengths": ()}, InvalidInput, "from 1 to 512"),
+        ("all-MiniLM-L6-v2", {"batch": 0}, InvalidInput, "at least 1"),
+        ("nobody/nothing", {}, UnknownModel, "bothways models"),
+    ],
+)
+def test_a_job_that_makes_no_sense_is_refused(name, options, error, said):
+    with pytest.raises(error, match=said):
+        job_for(name, **options)
+
+
+def test_a_model_that_is_only_known_of_has_no_cost(monkeypatch):
+    monkeypatch.setattr("bothways.advice.costs.FAMILIES", {})
+    with pytest.raises(UnsupportedConfig, match="not built here"):
+        find_config("bert-base-uncased")
+
+
+@pytest.mark.parametrize(("batch", "length", "said"), [(0, 8, "at least 1"), (1, 513, "in windows")])
+def test_a_cost_that_makes_no_sense_is_refused(batch, length, said):
+    with pytest.raises(InvalidInput, match=said):
+        cost(find_config("bert-base-uncased")[1], batch=batch, length=length)
+
+
+def test_a_folder_has_a_cost_and_needs_no_weights(tmp_path):
+    with pytest.raises(UnknownModel, match=r"config\.json"):
+        find_config(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises((CorruptCheckpoint, UnknownModel)):
+        find_config(tmp_path)
+    settings = transformers.BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    settings.save_pretrained(tmp_path)
+    assert find_config(tmp_path)[1].hidden == 32
+
+
+# --- an encoder against a decoder ---
+
+
+def test_the_comparison_follows_from_its_assumptions():
+    given = Assumptions(
+        documents=10,
+        document_tokens=90,
+        prompt_tokens=10,
+        answer_tokens=1,
+        decoder_parameters=1e9,
+        decoder_layers=1,
+        decoder_hidden=1,
+        decoder_batch=10,
+        bytes_per_weight=2,
+        accelerator_flops=1e12,
+        utilisation=0.5,
+        accelerator_bandwidth=1e9,
+        accelerator_memory=1.5e9,
+        price_per_hour=3600,
+    )
+    _, config = find_config("google/electra-small-discriminator")
+    compared = against_decoder(config, given)
+    decoder, encoder = compared.decoder, compared.encoder
+    assert decoder.tokens == 10 * (10 + 90 + 1)
+    assert decoder.flops == pytest.approx(10 * (101 * 2e9), rel=1e-5)
+    assert decoder.memory == pytest.approx(2e9, rel=1e-4)
+    assert decoder.accelerators == 2
+    # Reading: 2e12 operations at 5e11 a second; writing: one passage of 2e9 bytes at 1e9 a second; on two accelerators.
+    assert decoder.seconds == pytest.approx((2e12 / 5e11 + 2.0) / 2, rel=1e-4)
+    assert decoder.price == pytest.approx(decoder.seconds * 2)
+    assert encoder.flops == 10 * count_flops(config, 1, 90)
+    assert encoder.accelerators == 1
+
+
+def test_documents_longer_than_the_encoder_reads_go_through_it_in_windows():
+    _, config = find_config("google/electra-small-discriminator")
+    compared = against_decoder(config, Assumptions(documents=1, document_tokens=600))
+    assert compared.encoder.flops == 2 * count_flops(config, 1, 512)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan")])
+def test_an_assumption_that_makes_no_sense_is_refused(value):
+    with pytest.raises(InvalidInput, match="utilisation must be above 0"):
+        Assumptions(utilisation=value)
+
+
+def test_a_175_billion_parameter_decoder_takes_thousands_of_times_the_arithmetic_of_roberta_base():
+    compared = against_decoder(find_config("roberta-base")[1])
+    assert 2000 < compared.decoder.flops / compared.encoder.flops < 4000
+    assert compared.decoder.accelerators > 1 == compared.encoder.accelerators

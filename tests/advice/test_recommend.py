@@ -1,0 +1,208 @@
+"""Recommendations: the right kind of model, an order that follows from the figures, and reasons."""
+
+import dataclasses
+
+import pytest
+
+from bothways.advice import CONSTRAINTS, TASKS, LeftOut, Measured, Speed, recommend
+from bothways.advice.tasks import find_task
+from bothways.errors import BothwaysError, InvalidInput
+
+
+def named(advised):
+    return [model.name for model in advised.ranked]
+
+
+def reasons_of(advised, name):
+    return " ".join(next(model.reasons for model in advised.ranked if model.name == name))
+
+
+@pytest.mark.parametrize(
+    ("task", "architecture"),
+    [
+        ("classification", "encoder"),
+        ("NER", "encoder"),
+        ("part of speech", "encoder"),
+        ("embeddings", "encoder"),
+        ("semantic_search", "encoder"),
+        ("similarity", "encoder"),
+        ("extractive-qa", "encoder"),
+        ("nli", "encoder"),
+        ("generation", "decoder"),
+        ("chat", "decoder"),
+        ("abstractive summarization", "encoder-decoder"),
+        ("translation", "encoder-decoder"),
+    ],
+)
+def test_a_task_gets_the_kind_of_model_that_it_wants(task, architecture):
+    advice = find_task(task)
+    assert advice.architecture == architecture
+    assert advice.why
+    assert advice.examples
+
+
+def test_no_two_tasks_share_a_name():
+    names = [name for task in TASKS for name in (task.name, *task.also)]
+    assert len(names) == len(set(names))
+
+
+def test_tasks_for_other_kinds_of_models_name_those_and_what_an_encoder_can_do():
+    advised = recommend("chat")
+    assert advised.architecture == "decoder"
+    assert advised.ranked == ()
+    assert "Llama" in advised.notes[0]
+    assert "guard" in advised.notes[0]
+
+
+def test_an_unknown_task_lists_the_known_ones():
+    with pytest.raises(InvalidInput, match="Did you mean 'ner'") as raised:
+        recommend("nerr")
+    assert all(task.name in str(raised.value) for task in TASKS)
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_every_constraint_gives_models_with_reasons(constraint):
+    advised = recommend("classification", constraint, most=3)
+    assert len(advised.ranked) == 3
+    assert all(len(model.reasons) >= 3 for model in advised.ranked)
+    assert all(dataclasses.is_dataclass(model) for model in advised.ranked)
+
+
+def test_accuracy_goes_by_the_published_figure_that_models_share():
+    advised = recommend("classification", "accuracy", most=30)
+    known = [model.accuracy for model in advised.ranked if model.accuracy is not None]
+    assert known == sorted(known, reverse=True)
+    assert advised.yardstick == "MNLI dev, accuracy, matched"
+    assert all(model.accuracy is None for model in advised.ranked[len(known) :])
+
+
+@pytest.mark.parametrize(("constraint", "price"), [("compute", "flops_per_token"), ("memory", "memory_mb")])
+def test_a_price_puts_models_first_that_none_beats_in_price_and_accuracy(constraint, price):
+    advised = recommend("classification", constraint, most=30)
+    front = [model for model in advised.ranked if "both cheaper and more accurate" in " ".join(model.reasons)]
+    assert list(advised.ranked[: len(front)]) == front
+    assert [getattr(model, price) for model in front] == sorted(getattr(model, price) for model in front)
+    assert [model.accuracy for model in front] == sorted(model.accuracy for model in front)
+
+
+def test_a_large_albert_is_cheap_in_memory_and_dear_in_arithmetic():
+    name = "albert/albert-xlarge-v2"
+    by_memory, by_compute = (named(recommend("nli", each, most=30)) for each in ("memory", "compute"))
+    assert by_memory.index(name) < by_compute.index(name)
+
+
+def test_pretraining_begins_with_electra_and_leaves_out_what_needs_a_teacher():
+    advised = recommend("classification", "pretraining")
+    assert named(advised)[0] == "google/electra-small-discriminator"
+    assert "learns from every token" in reasons_of(advised, "google/electra-small-discriminator")
+    assert "distilbert/distilbert-base-uncased" in [each.name for each in advised.left_out]
+
+
+def test_research_begins_with_bert_and_goes_on_to_other_lineages():
+    advised = recommend("classification", "research", most=4)
+    assert named(advised)[0] == "google-bert/bert-base-uncased"
+    assert len({name.split("/")[0] for name in named(advised)}) == 4
+
+
+def test_sentence_vectors_are_first_asked_of_a_model_that_was_trained_for_them():
+    for constraint in CONSTRAINTS:
+        if constraint != "pretraining":
+            advised = recommend("search", constraint, most=2)
+            assert named(advised)[0] == "sentence-transformers/all-MiniLM-L6-v2"
+            assert "no useful sentence vectors" in " ".join(advised.ranked[1].reasons)
+
+
+def test_names_are_not_looked_for_by_models_that_lower_all_letters():
+    advised = recommend("ner", most=30)
+    assert "google-bert/bert-base-uncased" not in named(advised)
+    assert "google-bert/bert-base-cased" in named(advised)
+    assert any("case" in each.reason for each in advised.left_out)
+
+
+def test_generators_are_never_recommended():
+    assert not any("generator" in name for name in named(recommend("classification", most=99)))
+
+
+def test_languages_have_their_own_models_and_yardsticks():
+    assert named(recommend("ner", language="french"))[0] == "almanach/camembert-base"
+    advised = recommend("ner", language="multilingual", most=9)
+    assert {"FacebookAI/xlm-roberta-large", "google-bert/bert-base-multilingual-cased"} <= set(named(advised))
+    assert "google-bert/bert-base-cased" not in named(advised)
+    assert "XNLI" in advised.yardstick
+
+
+def test_a_memory_limit_leaves_large_models_out_and_says_so():
+    advised = recommend("classification", max_memory_mb=600, most=30)
+    assert all(model.memory_mb <= 600 for model in advised.ranked)
+    left = {each.name: each.reason for each in advised.left_out}
+    assert "more than 600" in left["FacebookAI/roberta-large"]
+
+
+def test_a_context_that_nothing_reads_is_read_in_windows():
+    advised = recommend("classification", context=100_000_000)
+    assert advised.ranked
+    # Models without any limit, once their family is built, read it; otherwise the windows are named.
+    assert all(model.context is None for model in advised.ranked) or any("windows" in note for note in advised.notes)
+
+
+def test_limits_that_nothing_meets_are_said():
+    advised = recommend("classification", max_memory_mb=1)
+    assert advised.ranked == ()
+    assert "loosen" in advised.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_latency_ms": 5}, "ask for a measurement"),
+        ({"max_memory_mb": 0}, "above 0"),
+        ({"constraint": "beauty"}, "one of accuracy, latency"),
+        ({"most": 0}, "at least one"),
+        ({"language": "klingon"}, "one of english"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(options, said):
+    with pytest.raises(InvalidInput, match=said):
+        recommend("classification", **options)
+
+
+# --- with measurements ---
+
+
+def measured_as(latencies, memory=400e6):
+    """A stand-in for `measure` with scripted latencies by part of a name; others take a second."""
+
+    def measure(job):
+        latency = next((ms for part, ms in latencies.items() if part in job.name), 1000.0)
+        if latency is None:
+            raise BothwaysError("no luck")
+        return Measured(job.name, job.batch, 1, (Speed(job.lengths[0], latency, 1e6 / latency),), 0, int(memory))
+
+    return measure
+
+
+def test_measured_speed_decides_and_is_told(monkeypatch):
+    monkeypatch.setattr(
+        "bothways.advice.advising.measure", measured_as({"google-bert/bert-base-cased": 2.0, "roberta-base": 1.0})
+    )
+    advised = recommend("ner", "latency", measured=True, most=2, max_latency_ms=10, show_progress=False)
+    # RoBERTa is the faster here, and the more accurate, so it comes first although its arithmetic is the same.
+    assert named(advised) == ["FacebookAI/roberta-base", "google-bert/bert-base-cased"]
+    assert advised.ranked[0].latency_ms == 1.0
+    assert advised.ranked[0].memory_mb == 400
+    assert "measured here: 1.0 ms" in reasons_of(advised, "FacebookAI/roberta-base")
+    assert LeftOut("distilbert/distilbert-base-cased", "takes 1,000 ms for one text, more than 10") in advised.left_out
+
+
+def test_measured_memory_is_held_against_the_limit(monkeypatch):
+    monkeypatch.setattr("bothways.advice.advising.measure", measured_as({}, memory=900e6))
+    advised = recommend("search", measured=True, max_memory_mb=800, show_progress=False)
+    assert advised.ranked == ()
+    assert any("took 900 MB" in each.reason for each in advised.left_out)
+
+
+def test_a_model_that_cannot_be_measured_is_left_out_with_the_reason(monkeypatch):
+    monkeypatch.setattr("bothways.advice.advising.measure", measured_as({"MiniLM": None}))
+    advised = recommend("search", measured=True, most=1, show_progress=False)
+    assert LeftOut("sentence-transformers/all-MiniLM-L6-v2", "could not be measured: no luck") in advised.left_out
+    assert len(advised.ranked) == 1
