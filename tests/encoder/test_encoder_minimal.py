@@ -7,15 +7,18 @@ import pytest
 import torch
 
 from bothways.encoder import Encoder
-from bothways.encoder.config import GatedFeedForward, RotaryPositions
+from bothways.encoder.config import AbsolutePositions, GatedFeedForward, RotaryPositions
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.minimal import MinimalEncoder
 from bothways.errors import UnsupportedConfig
+from bothways.families import FAMILIES
 from bothways.packing import pack
-from tiny_models import every_family, random_ids, random_types, scramble, tiny_config
+from tiny_models import random_ids, random_types, scramble, tiny_config
+
+BERT_STYLE = [name for name in FAMILIES if isinstance(tiny_config(name).positions, AbsolutePositions)]
 
 
-@every_family
+@pytest.mark.parametrize("model_type", BERT_STYLE)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("backend", ["reference", "sdpa", "grouped", "padded"])
 @pytest.mark.parametrize("gradients", [False, True])
