@@ -37,9 +37,33 @@ class Packed:
     lengths: tuple[int, ...]
 
     @property
+    def count(self) -> int:
+        """B."""
+        return len(self.lengths)
+
+    @property
     def max_length(self) -> int:
         """Tokens in the longest sequence."""
         return max(self.lengths)
+
+    def hides(self, reach: int) -> bool:
+        """Whether some token does not see all of its sequence if it sees only ``reach`` tokens on either side."""
+        return reach < self.max_length - 1
+
+    @property
+    def lengths_B(self) -> Tensor:
+        """Tokens of each sequence, int64, on the device."""
+        return self.cu_seqlens.diff().long()
+
+    @property
+    def sequence_T(self) -> Tensor:
+        """Number of the sequence that each row belongs to, int64."""
+        return torch.repeat_interleave(self.lengths_B, output_size=self.ids_T.shape[0])
+
+    @property
+    def real_BS(self) -> Tensor:
+        """Where the padded form has a token, and no padding."""
+        return torch.arange(self.max_length, device=self.cu_seqlens.device) < self.lengths_B[:, None]
 
     @property
     def first_tokens_B(self) -> Tensor:
@@ -50,6 +74,23 @@ class Packed:
     def last_tokens_B(self) -> Tensor:
         """Row of each sequence's last token, int64."""
         return self.cu_seqlens[1:].long() - 1
+
+    def padded(self, values_T: Tensor, fill: float = 0.0) -> Tensor:
+        """Rows of this batch (T, ...) as (B, S, ...) with ``fill`` in the padding."""
+        return to_padded(values_T, self.lengths, fill)
+
+    def rows(self, values_BS: Tensor) -> Tensor:
+        """What stands where the padded form has a token, as rows (T, ...) of this batch."""
+        return values_BS[self.real_BS]
+
+    def blanked(self, values_T: Tensor) -> Tensor:
+        """Rows of this batch with zeros in the padding, if it has any."""
+        return values_T
+
+    def sums(self, values_TH: Tensor) -> Tensor:
+        """Sum over the tokens of each sequence, (B, H)."""
+        sums_BH = values_TH.new_zeros((self.count, values_TH.shape[1]))
+        return sums_BH.index_add(0, self.sequence_T, values_TH)
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same batch on another device."""

@@ -16,6 +16,7 @@ from bothways.encoder.batch import Batch
 from bothways.encoder.config import DisentangledPositions, EncoderConfig, LocalGlobalAttention
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
+from bothways.encoder.padded_rows import PaddedRows
 from bothways.encoder.positions import layer_positions
 from bothways.encoder.projection import QKV
 from bothways.encoder.rows import FirstTokens, LastTokens, Rows, select
@@ -53,7 +54,7 @@ class SelfAttention(nn.Module):
         """
         chosen = choose(self._request(hidden_TH, batch, weights=False), batch.backend)
         call = self._call(hidden_TH, batch)
-        if isinstance(rows, FirstTokens | LastTokens):
+        if isinstance(rows, FirstTokens | LastTokens) and not isinstance(batch.packed, PaddedRows):
             rows_B = rows.of(batch.packed)
             context_BND = attend_once(call.qkv_T3ND[rows_B, 0], rows_B, call)
             return self._out(context_BND.flatten(1))
@@ -80,7 +81,7 @@ class SelfAttention(nn.Module):
         # Under autocast the projection changes the precision.
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_TH.dtype
         dropout = self.dropout if self.training else 0.0
-        local = self.reach is not None and self.reach < batch.packed.max_length - 1
+        local = self.reach is not None and batch.packed.hides(self.reach)
         relative = self.positions.has_scores
         return AttentionRequest(device, dtype, self.head_width, dropout, weights, local, relative)
 

@@ -74,7 +74,7 @@ class AttentionCall:
     @property
     def binding_reach(self) -> int | None:
         """The reach, if it hides anything in this batch."""
-        return None if self.reach is None or self.reach >= self.bounds.max_length - 1 else self.reach
+        return self.reach if self.reach is not None and self.bounds.hides(self.reach) else None
 
 
 @dataclass(frozen=True, slots=True)

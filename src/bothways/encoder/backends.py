@@ -20,7 +20,6 @@ from bothways.encoder.dropout import dropout as drop
 from bothways.encoder.local import Local
 from bothways.encoder.relative import Skewed
 from bothways.errors import UnsupportedAttention
-from bothways.packing import to_padded
 
 
 class AttentionBackend(Protocol):
@@ -124,30 +123,29 @@ class Padded:
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
-        lengths_B, longest = call.bounds.cu_seqlens.diff(), call.bounds.max_length
-        real_BS = torch.arange(longest, device=lengths_B.device) < lengths_B[:, None]
-        q_BNSD, k_BNSD, v_BNSD = to_padded(call.qkv_T3ND, call.bounds.lengths).permute(2, 0, 3, 1, 4)
+        real_BS = call.bounds.real_BS
+        q_BNSD, k_BNSD, v_BNSD = call.bounds.padded(call.qkv_T3ND).permute(2, 0, 3, 1, 4)
         mask = real_BS[:, None, None, :]
         if call.binding_reach is not None:
             # Padding sees itself, so that its softmax is defined.
-            mask = (mask | ~real_BS[:, None, :, None]) & _near(longest, call.binding_reach, q_BNSD)
+            mask = (mask | ~real_BS[:, None, :, None]) & _near(call.bounds.max_length, call.binding_reach, q_BNSD)
         if call.relative is not None:
             mask = self._biases(q_BNSD, k_BNSD, call).masked_fill(~mask, -torch.inf)
         context_BNSD = F.scaled_dot_product_attention(
             q_BNSD, k_BNSD, v_BNSD, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
         )
-        return context_BNSD.transpose(1, 2)[real_BS]
+        return call.bounds.rows(context_BNSD.transpose(1, 2))
 
     @staticmethod
     def _biases(q_BNSD: Tensor, k_BNSD: Tensor, call: AttentionCall) -> Tensor:
         """What distances and segments add to scaled scores: (B, N, S, S)."""
         assert call.relative is not None  # the caller looked
-        relative, lengths = call.relative, call.bounds.lengths
+        relative, bounds = call.relative, call.bounds
         gain_TN = None if relative.segments is None else relative.segments.gain_TN
         bias = distance_scores(q_BNSD, k_BNSD, relative)
         if relative.segments is not None and gain_TN is not None:
-            types_BS = to_padded(relative.segments.types_T, lengths)
-            gain_BNS1 = to_padded(gain_TN, lengths).transpose(1, 2)[..., None]
+            types_BS = bounds.padded(relative.segments.types_T)
+            gain_BNS1 = bounds.padded(gain_TN).transpose(1, 2)[..., None]
             bias = bias + gain_BNS1 * (types_BS[:, None, :, None] != types_BS[:, None, None, :])
         return bias * call.scale
 
@@ -294,11 +292,11 @@ def distance_scores(q_NnD: Tensor, k_NnD: Tensor, relative: RelativeScores) -> T
     if relative.keys_WND is not None:
         asking_NnD = q_NnD if relative.shift_ND is None else q_NnD + relative.shift_ND[:, None]
         met_NnW = asking_NnD @ relative.keys_WND.permute(1, 2, 0)
-        scores_Nnn = scores_Nnn + met_NnW.gather(-1, distance_nn + len(relative.keys_WND) // 2)
+        scores_Nnn = scores_Nnn + met_NnW.gather(-1, distance_nn + relative.keys_WND.shape[0] // 2)
     if relative.queries_WND is not None:
         met_NnW = k_NnD @ relative.queries_WND.permute(1, 2, 0)
         # Rows are keys here, so the distance is j - i by row and column.
-        found_Nnn = met_NnW.gather(-1, len(relative.queries_WND) // 2 - distance_nn)
+        found_Nnn = met_NnW.gather(-1, relative.queries_WND.shape[0] // 2 - distance_nn)
         scores_Nnn = scores_Nnn + found_Nnn.transpose(-1, -2)
     return scores_Nnn
 

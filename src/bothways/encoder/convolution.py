@@ -26,12 +26,11 @@ class Convolution(nn.Module):
 
     def forward(self, input_TH: Tensor, output_TH: Tensor, packed: Packed) -> Tensor:
         """(T, H) of the first layer's input and of its output to (T, H)."""
-        count = len(packed.lengths)
+        rows, width = input_TH.shape
         # Zeros between the sequences, as there are at the ends of a text alone.
-        gaps_T = torch.repeat_interleave(packed.cu_seqlens.diff()) * self.reach
-        places_T = torch.arange(len(input_TH), device=input_TH.device) + gaps_T
-        spaced_PH = input_TH.new_zeros(len(input_TH) + (count - 1) * self.reach, input_TH.shape[1])
-        spaced_HP = spaced_PH.index_copy(0, places_T, input_TH).t()
+        places_T = torch.arange(rows, device=input_TH.device) + packed.sequence_T * self.reach
+        spaced_PH = input_TH.new_zeros(rows + (packed.count - 1) * self.reach, width)
+        spaced_HP = spaced_PH.index_copy(0, places_T, packed.blanked(input_TH)).t()
         convolved_HP = self.kernel(F.pad(spaced_HP, (self.reach, self.reach))[None])[0]
         convolved_TH = self.activation(self.dropout(convolved_HP.t().index_select(0, places_T)))
         normed_TH: Tensor = self.norm(output_TH + convolved_TH)

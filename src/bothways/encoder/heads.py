@@ -17,8 +17,8 @@ from bothways.encoder.dropout import Dropout
 from bothways.encoder.encoder import Encoder, initialize
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.linear import Linear
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
-from bothways.packing import Packed, to_padded
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows, select
+from bothways.packing import Packed
 
 # A dropout rate: one of the encoder's, or a number.
 Rate = Literal["head", "hidden"] | float
@@ -240,6 +240,11 @@ def read_rows(read: Read, encoder: Encoder, packed: Packed, *, backend: str | No
     return _means(hidden_MH, packed) if isinstance(read, MeanOfTokens) else hidden_MH
 
 
+def read_from(read: Read, hidden_TH: Tensor, packed: Packed) -> Tensor:
+    """`read_rows` of hidden states that are there already, those of all tokens."""
+    return _means(hidden_TH, packed) if isinstance(read, MeanOfTokens) else select(hidden_TH, _rows(read), packed)
+
+
 def head_logits(
     head: Head, encoder: Encoder, packed: Packed, *, choices: int = 1, backend: str | None = None
 ) -> Tensor:
@@ -258,18 +263,27 @@ def head_logits(
         chooses: (B / K, K).
     """
     if isinstance(head, MaskedLMHead):
-        logits_TV = head(encoder(packed, backend=backend), encoder.embedding.tokens.weight)
-        return to_padded(logits_TV, packed.lengths)
-    scores_MC: Tensor = head(read_rows(head.kind.read, encoder, packed, backend=backend))
+        return logits_from(head, encoder, packed, encoder(packed, backend=backend))
+    return _shaped(head, head(read_rows(head.kind.read, encoder, packed, backend=backend)), packed, choices)
+
+
+def logits_from(head: Head, encoder: Encoder, packed: Packed, hidden_TH: Tensor, *, choices: int = 1) -> Tensor:
+    """`head_logits` of hidden states that are there already, those of all tokens."""
+    if isinstance(head, MaskedLMHead):
+        return packed.padded(head(hidden_TH, encoder.embedding.tokens.weight))
+    return _shaped(head, head(read_from(head.kind.read, hidden_TH, packed)), packed, choices)
+
+
+def _shaped(head: ScoreHead, scores_MC: Tensor, packed: Packed, choices: int) -> Tensor:
     match head.kind.scores:
         case Choice():
             return scores_MC.view(-1, choices)
         case Replaced():
-            return to_padded(scores_MC.squeeze(-1), packed.lengths)
+            return packed.padded(scores_MC.squeeze(-1))
         case Span():
-            return to_padded(scores_MC, packed.lengths, fill=float("-inf"))
+            return packed.padded(scores_MC, fill=float("-inf"))
         case Labels() | Relation():
-            return to_padded(scores_MC, packed.lengths) if isinstance(head.kind.read, EachToken) else scores_MC
+            return packed.padded(scores_MC) if isinstance(head.kind.read, EachToken) else scores_MC
 
 
 def _transform(config: EncoderConfig, kind: Transform | None, width: int) -> nn.Module:
@@ -287,10 +301,7 @@ def _rows(read: Read) -> Rows:
 
 
 def _means(hidden_TH: Tensor, packed: Packed) -> Tensor:
-    lengths_B = packed.cu_seqlens.diff().long()
-    sequence_T = torch.repeat_interleave(lengths_B, output_size=len(hidden_TH))
-    sums_BH = hidden_TH.new_zeros((len(lengths_B), hidden_TH.shape[1])).index_add(0, sequence_T, hidden_TH)
-    return sums_BH / lengths_B[:, None]
+    return packed.sums(hidden_TH) / packed.lengths_B[:, None]
 
 
 def _rate(config: EncoderConfig, rate: Rate) -> float:

@@ -25,6 +25,7 @@ from bothways.encoder.config import (
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Table
 from bothways.encoder.linear import Linear
+from bothways.encoder.padded_rows import PaddedRows
 from bothways.encoder.projection import QKV
 from bothways.packing import Packed
 
@@ -96,16 +97,16 @@ class RotaryAngles(nn.Module):
 
     def __init__(self, positions: RotaryPositions, head_width: int) -> None:
         super().__init__()
-        self.thetas = {positions.theta_global, positions.theta_local}
-        self.head_width = head_width
+        thetas = {positions.theta_global, positions.theta_local}
+        self.frequencies = {theta: _frequencies(theta, head_width) for theta in thetas}
 
     def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
         """Angles of the position times ``theta^(-2 d / D)``, in float32 and then in ``dtype``."""
-        exponents_D = torch.arange(0, self.head_width, 2, device=packed.positions_T.device).float() / self.head_width
         working = torch.float64 if dtype == torch.float64 else torch.float32
         by_theta = {}
-        for theta in self.thetas:
-            angles_TD = packed.positions_T[:, None].to(working) * (1.0 / theta**exponents_D).to(working)
+        for theta, frequencies in self.frequencies.items():
+            frequencies_D = torch.tensor(frequencies, dtype=working, device=packed.positions_T.device)
+            angles_TD = packed.positions_T[:, None].to(working) * frequencies_D
             both_TD = torch.cat([angles_TD, angles_TD], 1)
             by_theta[theta] = both_TD.cos(), both_TD.sin()
         return Angles(by_theta)
@@ -154,21 +155,33 @@ def bucket_rows(distances: EveryDistance | LogBuckets, longest: int) -> Tensor:
 class DistanceTable(nn.Module):
     """DeBERTa's table of distances, one for all layers."""
 
+    places: Tensor
+
     def __init__(self, config: EncoderConfig, positions: DisentangledPositions) -> None:
         super().__init__()
-        self.kind = positions.distances
+        self.kind, self.count = positions.distances, positions.count
+        # Made here, also where weights get no memory, and not in a graph: another program's logarithm may round to the
+        # other side of a range's limit.
+        with torch.device("cpu"):
+            self.register_buffer("places", bucket_rows(self.kind, self.count), persistent=False)
         self.table = Table(2 * positions.distances.span, config.hidden)
         self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps) if positions.normed else None
 
     def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
         """The rows that the batch's distances use, and which distance uses which."""
         del dtype
-        places_W = bucket_rows(self.kind, packed.max_length)
+        longest = packed.max_length
+        if isinstance(packed, PaddedRows):
+            # Which rows of the table a batch needs depends on its length, which a graph does not know.
+            places_W = self.places[self.count - longest : self.count + longest - 1]
+            return Distances(self._normed(self.table.weight), places_W)
+        places_W = bucket_rows(self.kind, longest)
         low, high = int(places_W[0]), int(places_W[-1]) + 1
-        rows_RH = self.table.weight[low:high]
-        return Distances(
-            rows_RH if self.norm is None else self.norm(rows_RH), (places_W - low).to(self.table.weight.device)
-        )
+        rows_RH = self._normed(self.table.weight[low:high])
+        return Distances(rows_RH, (places_W - low).to(self.table.weight.device))
+
+    def _normed(self, rows_RH: Tensor) -> Tensor:
+        return rows_RH if self.norm is None else self.norm(rows_RH)
 
 
 class Disentangled(nn.Module):
@@ -203,7 +216,7 @@ class Disentangled(nn.Module):
         return qkv_T3ND, RelativeScores(keys_WND, queries_WND)
 
     def _heads(self, values_RH: Tensor) -> Tensor:
-        return values_RH.view(len(values_RH), self.heads, -1)
+        return values_RH.view(values_RH.shape[0], self.heads, -1)
 
 
 class Sinusoids(nn.Module):
@@ -211,7 +224,7 @@ class Sinusoids(nn.Module):
 
     def __init__(self, config: EncoderConfig, positions: TransformerXLPositions) -> None:
         super().__init__()
-        self.hidden, self.clamp = config.hidden, positions.clamp
+        self.clamp, self.frequencies = positions.clamp, _frequencies(10000.0, config.hidden)
         self.dropout = Dropout(config.dropout.hidden)
 
     def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
@@ -221,10 +234,9 @@ class Sinusoids(nn.Module):
         working = torch.float64 if dtype == torch.float64 else torch.float32
         if self.clamp is not None:
             distances_W = distances_W.clamp(-self.clamp, self.clamp)
-        frequencies = 1.0 / 10000 ** (torch.arange(0, self.hidden, 2.0, device=device) / self.hidden)
-        angles = distances_W[:, None].to(working) * frequencies.to(working)
+        angles = distances_W[:, None].to(working) * torch.tensor(self.frequencies, dtype=working, device=device)
         rows_WH = self.dropout(torch.cat([angles.sin(), angles.cos()], 1).to(dtype))
-        return Distances(rows_WH, torch.arange(len(rows_WH), device=device))
+        return Distances(rows_WH, torch.arange(2 * longest - 1, device=device))
 
 
 class TransformerXL(nn.Module):
@@ -261,6 +273,17 @@ class TransformerXL(nn.Module):
 
     def _heads(self, values: Tensor) -> Tensor:
         return values.view(*values.shape[:-1], self.heads, -1)
+
+
+def _frequencies(theta: float, width: int) -> list[float]:
+    """``theta^(-2 d / D)``, D / 2 of them, in float32.
+
+    Numbers, not a computation that a graph would repeat: where another program's power is off by the last bit, the
+    angle of position 8,000 is off by 2e-4.
+    """
+    exponents_D = torch.arange(0, width, 2, device="cpu").float() / width
+    frequencies: list[float] = (1.0 / theta**exponents_D).tolist()
+    return frequencies
 
 
 def shared_positions(config: EncoderConfig) -> SharedPositions:

@@ -32,7 +32,7 @@ class QKV(nn.Module):
     def forward(self, hidden_TH: Tensor) -> Tensor:
         """(T, H) to (T, 3, N, D)."""
         qkv_T3H = linear(hidden_TH, self.weight, self._whole_bias())
-        return qkv_T3H.view(len(hidden_TH), 3, self.heads, -1)
+        return qkv_T3H.view(hidden_TH.shape[0], 3, self.heads, -1)
 
     def queries(self, rows_TH: Tensor) -> Tensor:
         """(T, H) to queries (T, N, D)."""
@@ -54,7 +54,7 @@ class QKV(nn.Module):
         bias = self._whole_bias()
         part_bias = None if bias is None else bias.split_with_sizes(sizes)[1]
         found = linear(rows_TH, self.weight.split_with_sizes(sizes)[1], part_bias)
-        return found.view(len(rows_TH), last + 1 - first, self.heads, -1)
+        return found.view(rows_TH.shape[0], last + 1 - first, self.heads, -1)
 
     def _whole_bias(self) -> Tensor | None:
         if self.query_bias is None and self.value_bias is None:

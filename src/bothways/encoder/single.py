@@ -20,7 +20,7 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
     """
     _, k_TND, v_TND = call.qkv_T3ND.unbind(1)
     bounds = call.bounds
-    sequence_T = torch.repeat_interleave(bounds.cu_seqlens.diff())
+    sequence_T = bounds.sequence_T
     distance_T = bounds.positions_T[rows_B][sequence_T] - bounds.positions_T
     scores_TN = (q_BND[sequence_T] * k_TND).sum(-1)
     if call.relative is not None:
