@@ -142,7 +142,7 @@ def test_every_distance_has_a_row_until_the_span_ends():
 
 @pytest.mark.parametrize(("span", "furthest", "longest"), [(256, 512, 512), (8, 64, 100), (4, 32, 20)])
 def test_log_buckets_are_exact_nearby_odd_and_ever_wider(span, furthest, longest):
-    rows = bucket_rows(LogBuckets(span, furthest), longest) - span
+    rows = torch.from_numpy(bucket_rows(LogBuckets(span, furthest), longest)) - span
     middle, near = longest - 1, span // 2
     assert rows[middle - near : middle + near + 1].tolist() == list(range(-near, near + 1))
     # The last row of the nearer side is cut off by the size of the table.

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -56,8 +56,8 @@ def count_flops(config: EncoderConfig, batch: int, length: int) -> int:
 def _flops(config: EncoderConfig, batch: int, length: int) -> int:
     counter = FlopCounterMode(display=False)
     # With gradients on: without, linear maps may go to an operator of oneDNN that the counter does not know.
-    with FakeTensorMode(), torch.enable_grad():
-        encoder, packed = Encoder(config).eval(), _packed(batch, length)
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+        encoder, packed = _without_content(config).eval(), _packed(batch, length)
         with counter:
             encoder(packed, backend="reference")
     return int(counter.get_total_flops())
@@ -70,8 +70,8 @@ def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
     One layer's states go before the next one's come, so where all layers are alike two of them tell.
     """
     shown = replace(config, layers=2) if _layers_alike(config) and config.layers > 2 else config
-    with FakeTensorMode(), torch.inference_mode():
-        encoder, packed = Encoder(shown).eval(), _packed(batch, length)
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
+        encoder, packed = _without_content(shown).eval(), _packed(batch, length)
         with _LiveBytes() as live:
             encoder(packed)
     most: int = live.most
@@ -86,8 +86,8 @@ def _layers_alike(config: EncoderConfig) -> bool:
 @cache
 def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBytes:
     """What a forward and backward pass needs beyond the weights, on a CPU in float32."""
-    with FakeTensorMode():
-        encoder, packed = Encoder(config).train(), _packed(batch, length)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        encoder, packed = _without_content(config).train(), _packed(batch, length)
         for part in encoder.modules():
             if isinstance(part, nn.Embedding):  # their gradients are a few rows at this moment
                 part.weight.requires_grad_(False)
@@ -96,6 +96,17 @@ def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBy
             activations = live.now
             loss.backward()
     return TrainingBytes(activations, live.most)
+
+
+def _without_content(config: EncoderConfig) -> Encoder:
+    """An encoder whose weights have shapes alone; to be made under a `FakeTensorMode`.
+
+    It is put together outside the mode, where constants of its positions are real numbers.
+    """
+    with unset_fake_temporarily(), torch.device("meta"):
+        encoder = Encoder(config)
+    # Weights without memory become those of a CPU here, still without memory.
+    return encoder.to_empty(device="cpu")
 
 
 def _packed(batch: int, length: int) -> Packed:

@@ -9,7 +9,9 @@ Shapes: T packed tokens, H hidden, N heads, D head width, S longest sequence, W 
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.encoder.attention_call import RelativeScores, SegmentScores
@@ -135,21 +137,22 @@ class Rotary(nn.Module):
         return torch.cat([turned_T2ND.to(qkv_T3ND.dtype), v_T1ND], 1), None
 
 
-def bucket_rows(distances: EveryDistance | LogBuckets, longest: int) -> Tensor:
+def bucket_rows(distances: EveryDistance | LogBuckets, longest: int) -> NDArray[np.int64]:
     """Row of the table, (W,), for each distance i - j from ``1 - longest`` to ``longest - 1``.
 
     Log buckets are those of DeBERTa's published code: exact up to half of the span, then ``mid - 1`` ranges whose
-    limits grow geometrically up to the largest distance.
+    limits grow geometrically up to the largest distance. NumPy, because the numbers are needed on the host.
     """
-    distances_W = torch.arange(1 - longest, longest)
+    distances_W = np.arange(1 - longest, longest)
     if isinstance(distances, LogBuckets):
         middle = distances.span // 2
-        size_W = distances_W.abs().clamp(min=middle).float()
-        growth = torch.tensor((distances.max_distance - 1) / middle).log()
-        logarithmic_W = torch.ceil((size_W / middle).log() / growth * (middle - 1)) + middle
-        far_W = distances_W.abs() > middle
-        distances_W = torch.where(far_W, (logarithmic_W * distances_W.sign()).long(), distances_W)
-    return (distances_W + distances.span).clamp(0, 2 * distances.span - 1)
+        size_W = np.maximum(np.abs(distances_W), middle).astype(np.float32) / np.float32(middle)
+        growth = np.log(np.float32((distances.max_distance - 1) / middle))
+        logarithmic_W = np.ceil(np.log(size_W) / growth * np.float32(middle - 1)) + middle
+        far_W = np.abs(distances_W) > middle
+        distances_W = np.where(far_W, logarithmic_W * np.sign(distances_W), distances_W).astype(np.int64)
+    rows_W: NDArray[np.int64] = np.clip(distances_W + distances.span, 0, 2 * distances.span - 1)
+    return rows_W
 
 
 class DistanceTable(nn.Module):
@@ -163,7 +166,7 @@ class DistanceTable(nn.Module):
         # Made here, also where weights get no memory, and not in a graph: another program's logarithm may round to the
         # other side of a range's limit.
         with torch.device("cpu"):
-            self.register_buffer("places", bucket_rows(self.kind, self.count), persistent=False)
+            self.register_buffer("places", torch.from_numpy(bucket_rows(self.kind, self.count)), persistent=False)
         self.table = Table(2 * positions.distances.span, config.hidden)
         self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps) if positions.normed else None
 
@@ -173,12 +176,12 @@ class DistanceTable(nn.Module):
         longest = packed.max_length
         if isinstance(packed, PaddedRows):
             # Which rows of the table a batch needs depends on its length, which a graph does not know.
-            places_W = self.places[self.count - longest : self.count + longest - 1]
-            return Distances(self._normed(self.table.weight), places_W)
+            used_W = self.places[self.count - longest : self.count + longest - 1]
+            return Distances(self._normed(self.table.weight), used_W)
         places_W = bucket_rows(self.kind, longest)
         low, high = int(places_W[0]), int(places_W[-1]) + 1
         rows_RH = self._normed(self.table.weight[low:high])
-        return Distances(rows_RH, (places_W - low).to(self.table.weight.device))
+        return Distances(rows_RH, torch.from_numpy(places_W - low).to(self.table.weight.device))
 
     def _normed(self, rows_RH: Tensor) -> Tensor:
         return rows_RH if self.norm is None else self.norm(rows_RH)
