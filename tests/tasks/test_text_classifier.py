@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+from dataclasses import asdict
 
 import hypothesis
 import numpy as np
@@ -18,7 +19,7 @@ from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, ScoreHead, ScoreHeadKind
 from bothways.encoder.heads import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
-from bothways.evaluation import apply_temperature, fit_temperature
+from bothways.evaluation import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
 from bothways.tasks.objective import LabelledWindows, SequenceModel, SequenceObjective
 from bothways.tasks.settings import FitSettings
@@ -199,8 +200,9 @@ def test_probabilities_are_calibrated_on_the_validation_data_and_stay_so_when_sa
     validation = noisy_rows()
     classifier = fitted(base, validation=validation, epochs=6)
     logits_NC, truth_N = classifier.logits(validation)
-    assert classifier.temperature == pytest.approx(fit_temperature(logits_NC, truth_N), rel=1e-4)
-    assert classifier.temperature != pytest.approx(1, abs=0.01)
+    expected = fit_adaptive_temperature(logits_NC, truth_N)
+    assert asdict(classifier.temperature) == pytest.approx(asdict(expected), rel=1e-4)
+    assert classifier.temperature.value != pytest.approx(1, abs=0.01)
     calibrated = probabilities(classifier, validation)
     np.testing.assert_allclose(calibrated, apply_temperature(logits_NC, classifier.temperature), atol=1e-6)
     np.testing.assert_allclose(probabilities(classifier, validation, calibrated=False), softmax(logits_NC), atol=1e-6)

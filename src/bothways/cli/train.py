@@ -1,7 +1,7 @@
 """``bothways train``: fine-tune a pretrained encoder."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -172,7 +172,7 @@ def _summary(classifier: "TextClassifier", record: "TrainingRecord", output: Pat
         "labels": list(classifier.target.labels) if classifier.target else [],
         "best_epoch": record.best_epoch,
         "validation": _best_metrics(record),
-        "temperature": classifier.temperature,
+        "temperature": None if classifier.temperature is None else asdict(classifier.temperature),
         "updates": record.updates,
         "tokens": record.tokens,
         "seconds": record.seconds,
@@ -190,7 +190,8 @@ def _in_words(classifier: "TextClassifier", record: "TrainingRecord", output: Pa
         f"validation   {metrics}",
     ]
     if classifier.temperature is not None:
-        lines.append(f"temperature  {classifier.temperature:.3f}")
+        value, slope = classifier.temperature.value, classifier.temperature.slope
+        lines.append(f"temperature  {value:.3f}" + (f", times entropy to the power of {slope:.3f}" if slope else ""))
     lines += [f"saved in     {output}", f"next         bothways evaluate {shlex.quote(str(output))} --data test.jsonl"]
     return "\n".join(lines)
 

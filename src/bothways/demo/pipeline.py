@@ -5,6 +5,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -105,7 +106,7 @@ def _figures(results: Results) -> dict[str, object]:
         "seconds": {name: round(value, 2) for name, value in results.seconds.items()},
         **{
             name: {
-                "temperature": each.temperature,
+                "temperature": asdict(each.temperature),
                 "training": each.record.to_dict(),
                 "test_uncalibrated": each.before.to_dict(),
                 "test": each.after.to_dict(),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from bothways.demo.settings import DemoSettings, Headline
-from bothways.evaluation import ClassificationReport, Estimate
+from bothways.evaluation import ClassificationReport, Estimate, Temperature
 from bothways.explain import Head, TextAttention
 from bothways.retrieval import Hit
 from bothways.tasks.predictions import Classification
@@ -41,7 +41,7 @@ class Classified:
     """
 
     record: TrainingRecord
-    temperature: float
+    temperature: Temperature
     before: ClassificationReport
     after: ClassificationReport
     nll_change: Estimate

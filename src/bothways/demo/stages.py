@@ -15,7 +15,7 @@ from bothways.checkpoints import load
 from bothways.demo.news import SPLITS, file_name, news_rows
 from bothways.demo.results import Attended, Classified, Found, Mistake, Searched, Told
 from bothways.demo.settings import HEADLINES, MODEL, QUERIES, SENTENCE, DemoSettings
-from bothways.evaluation import ClassificationReport, Estimate, apply_temperature, bootstrap_estimates
+from bothways.evaluation import ClassificationReport, Estimate, Temperature, apply_temperature, bootstrap_estimates
 from bothways.explain import attention_of, causal, illustrative_head
 from bothways.retrieval import SearchIndex, SemanticSearch
 from bothways.tasks import SentenceEmbedder, TextClassifier
@@ -57,7 +57,7 @@ def train(data: Path, label: str, settings: DemoSettings) -> Trained:
 def evaluate(trained: Trained, data: Path, label: str, settings: DemoSettings) -> Classified:
     """Hold a classifier against the test texts, before and after calibration."""
     classifier = trained.classifier
-    temperature = classifier.temperature or 1.0
+    temperature = classifier.temperature or Temperature(1.0)
     logits_NC, truth_N = classifier.logits(data / file_name("test"), label=label)
     before, after = (
         cast(

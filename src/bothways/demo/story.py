@@ -12,7 +12,7 @@ from bothways.demo.folder import DATA, INDEX, MODEL_FOLDER
 from bothways.demo.news import file_name
 from bothways.demo.results import Attended, Classified, Searched, Told
 from bothways.demo.settings import MODEL, PRONOUN
-from bothways.evaluation import ClassificationReport, Estimate
+from bothways.evaluation import ClassificationReport, Estimate, Temperature
 
 _STRONGEST = 3
 _FAINTEST = 0.005  # rounds to 0.01
@@ -99,18 +99,29 @@ def confusion(report: ClassificationReport) -> str:
 
 def calibration(classified: Classified, validation_texts: int) -> tuple[str, ...]:
     """What the temperature does, what it changed on the test texts, and whether that is more than chance."""
-    value, before, after = classified.temperature, classified.before, classified.after
-    direction = "below 1, so stated confidence rises" if value < 1 else "above 1, so stated confidence falls"
+    before, after = classified.before, classified.after
     return (
-        "Calibration divides the outputs of the model by one number, the temperature, before they become "
-        f"probabilities. It was fitted on the {validation_texts} validation texts: {value:.2f}, "
-        f"{'so nothing changes' if value == 1 else direction}. The predicted labels stay the same.",
+        "Calibration divides the outputs of the model by a temperature before they become probabilities. It was fitted "
+        f"on the {validation_texts} validation texts: {_in_words(classified.temperature)}. The predicted labels stay "
+        "the same.",
         f"On the {after.n} test texts the expected calibration error (ECE) goes from {with_interval(before.ece)} to "
         f"{with_interval(after.ece)}. {likelihood(classified.nll_change)}",
         f"With {after.n} texts, {len(after.reliability)} bins hold about {after.n / len(after.reliability):.0f} texts "
         "each. One text more or less moves such a bar far, and even a perfectly calibrated model would not reach an "
         "ECE of 0 here.",
     )
+
+
+def _in_words(temperature: Temperature) -> str:
+    value, slope = temperature.value, temperature.slope
+    if slope:
+        return (
+            f"{value:.2f} for texts that the model is most undecided about, and less for the others (by the power "
+            f"{slope:.2f} of the entropy)"
+        )
+    if value == 1:
+        return "1.00, so nothing changes"
+    return f"{value:.2f}, {'below 1, so stated confidence rises' if value < 1 else 'above 1, so it falls'}"
 
 
 def likelihood(change: Estimate) -> str:

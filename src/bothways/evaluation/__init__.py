@@ -1,5 +1,6 @@
 """Metrics with confidence intervals, calibration, and the reports that gather them. NumPy only."""
 
+from bothways.evaluation.adaptive import fit_adaptive_temperature
 from bothways.evaluation.bootstrap import (
     Estimate,
     Interval,
@@ -69,6 +70,7 @@ __all__ = [
     "confusion_matrix",
     "expected_calibration_error",
     "f1",
+    "fit_adaptive_temperature",
     "fit_sigmoid_temperature",
     "fit_temperature",
     "hamming_loss",

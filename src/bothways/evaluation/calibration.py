@@ -1,8 +1,9 @@
-"""Temperature scaling: one number that makes a model's probabilities match its hit rate.
+"""Temperature scaling: one number, or two, that make a model's probabilities match its hit rate.
 
 Logits are divided by a temperature T before softmax or sigmoid; T is fitted on held-out rows by least negative
 log likelihood (NLL). The order of the classes, and so the prediction, stays. Source: Guo et al. (2017), "On
-calibration of modern neural networks", arXiv:1706.04599, section 4.2.
+calibration of modern neural networks", arXiv:1706.04599, section 4.2. A temperature may depend on how undecided the
+model is (`bothways.evaluation.adaptive`).
 
 Shape letters: N rows, C classes or labels.
 """
@@ -24,19 +25,44 @@ _FLAT = 1e-12
 _STEPS = 100
 
 
+# Rows that are less undecided than this count as this: their temperature must not come near 0.
+_LEAST_ENTROPY = 0.01
+
+
 @dataclass(frozen=True)
 class Temperature:
     """A temperature: above 1 it lowers confidence, below 1 it raises it, at 1 it changes nothing.
 
+    With a slope, that of a row is ``value * h ** slope``, with h the entropy of its uncalibrated probabilities as a
+    share of the most there can be: rows that the model is sure of are cooled less than those that it is not.
+
     Raises:
-        InvalidInput: not a finite number above 0.
+        InvalidInput: the value is not a finite number above 0, or the slope not a finite number from 0 on.
     """
 
     value: float
+    slope: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.value) and self.value > 0):
             raise InvalidInput(f"temperature: expected a finite number above 0, got {self.value}")
+        if not (math.isfinite(self.slope) and self.slope >= 0):
+            raise InvalidInput(f"slope of the temperature: expected a finite number from 0 on, got {self.slope}")
+
+    def of_rows(self, logits_NC: FloatArray) -> FloatArray:
+        """The temperature of each row, (N, 1)."""
+        if not self.slope:
+            return np.full((len(logits_NC), 1), self.value)
+        return self.value * undecidedness(logits_NC) ** self.slope
+
+
+def undecidedness(logits_NC: FloatArray) -> FloatArray:
+    """Entropy of each row's softmax as a share of the most there can be, at least 0.01: (N, 1)."""
+    probabilities_NC = softmax(logits_NC)
+    logarithms_NC = np.log(np.maximum(probabilities_NC, np.finfo(np.float64).tiny))
+    entropy_N1 = -(probabilities_NC * logarithms_NC).sum(axis=1, keepdims=True)
+    shares_N1: FloatArray = np.clip(entropy_N1 / math.log(logits_NC.shape[1]), _LEAST_ENTROPY, 1.0)
+    return shares_N1
 
 
 def softmax(logits: ArrayLike) -> FloatArray:
@@ -55,22 +81,27 @@ def sigmoid(logits: ArrayLike) -> FloatArray:
     return probabilities
 
 
-def apply_temperature(logits_NC: ArrayLike, temperature: float) -> FloatArray:
+def apply_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
     """Calibrated class probabilities (N, C): ``softmax(logits / T)``.
 
     Raises:
         InvalidInput: fewer than two classes, logits that are not finite, or a temperature not above 0.
     """
-    return softmax(logit_array(logits_NC, least_columns=2) / Temperature(temperature).value)
+    logits = logit_array(logits_NC, least_columns=2)
+    return softmax(logits / _temperature(temperature).of_rows(logits))
 
 
-def apply_sigmoid_temperature(logits_NC: ArrayLike, temperature: float) -> FloatArray:
-    """Calibrated label probabilities (N, C): ``sigmoid(logits / T)``.
+def apply_sigmoid_temperature(logits_NC: ArrayLike, temperature: Temperature | float) -> FloatArray:
+    """Calibrated label probabilities (N, C): ``sigmoid(logits / T)``; a slope is not read.
 
     Raises:
         InvalidInput: logits that are not finite, or a temperature not above 0.
     """
-    return sigmoid(logit_array(logits_NC, least_columns=1) / Temperature(temperature).value)
+    return sigmoid(logit_array(logits_NC, least_columns=1) / _temperature(temperature).value)
+
+
+def _temperature(given: Temperature | float) -> Temperature:
+    return given if isinstance(given, Temperature) else Temperature(given)
 
 
 def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:

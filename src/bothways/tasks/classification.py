@@ -5,6 +5,7 @@ Shapes: N texts, W windows of one text, C outputs.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,6 +18,7 @@ from bothways.data import Example, Source, read_examples
 from bothways.data.windows import WindowStore
 from bothways.encoder import ScoreHead
 from bothways.errors import BothwaysError, InvalidInput, NotCalibrated, NotFitted, TrainingDiverged
+from bothways.evaluation import Temperature
 from bothways.families import HeadName
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
@@ -59,7 +61,7 @@ class TextClassifier:
         self.max_length = max_length
         self.on_overflow: Overflow = on_overflow
         self.target: Target | None = None
-        self.temperature: float | None = None
+        self.temperature: Temperature | None = None
         self.card: dict[str, Any] = {}
         self.columns = Columns()
         self._module: SequenceModel | None = None
@@ -309,7 +311,7 @@ class TextClassifier:
         extras = {
             "task": TASK,
             "target": target.kind,
-            "temperature": self.temperature,
+            "temperature": None if self.temperature is None else asdict(self.temperature),
             "max_length": self.max_length,
             "on_overflow": self.on_overflow,
             "card": self.card,
@@ -360,7 +362,7 @@ class TextClassifier:
         self.target = target
         self.temperature = None
 
-    def _temperature(self, calibrated: bool | None) -> float | None:
+    def _temperature(self, calibrated: bool | None) -> Temperature | None:
         if calibrated and self.temperature is None:
             raise NotCalibrated(
                 f"calibrated probabilities were asked for, but {self.model.name!r} was not calibrated. Fit it with "

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.evaluation import Temperature
 from bothways.text import Overflow, check_overflow
 
 Extras = Mapping[str, object]
@@ -45,18 +46,24 @@ def stored_overflow(extras: Extras) -> Overflow | None:
         raise damaged("on_overflow", "the name of a policy", value) from error
 
 
-def stored_temperature(extras: Extras) -> float | None:
+def stored_temperature(extras: Extras) -> Temperature | None:
     """The temperature that calibrates, or None.
 
     Raises:
-        CorruptCheckpoint: It is not a finite number above 0.
+        CorruptCheckpoint: It is not a value above 0 and a slope from 0 on, both finite.
     """
-    value = extras.get("temperature")
-    if value is None:
+    stored = extras.get("temperature")
+    if stored is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise damaged("temperature", "a positive number", value)
-    return float(value)
+    known = stored if isinstance(stored, dict) and stored.keys() == {"value", "slope"} else {}
+    value, slope = (
+        float(number) if isinstance(number, int | float) and not isinstance(number, bool) else math.nan
+        for number in (known.get("value"), known.get("slope"))
+    )
+    try:
+        return Temperature(value, slope)
+    except InvalidInput as error:
+        raise damaged("temperature", "a value above 0 and a slope from 0 on", stored) from error
 
 
 def damaged(name: str, expected: str, value: object) -> CorruptCheckpoint:

@@ -22,11 +22,12 @@ from bothways.evaluation import (
     ClassificationReport,
     MultiLabelReport,
     RegressionReport,
+    Temperature,
     apply_sigmoid_temperature,
     apply_temperature,
     classification_report,
+    fit_adaptive_temperature,
     fit_sigmoid_temperature,
-    fit_temperature,
     mean_squared_error,
     multi_label_nll,
     multi_label_report,
@@ -82,9 +83,9 @@ class SingleLabel:
         """Cross-entropy of each row (B)."""
         return F.cross_entropy(logits_BC, truth_B, reduction="none")
 
-    def fit_temperature(self, logits_NC: Logits, truth_N: Truth) -> float | None:
+    def fit_temperature(self, logits_NC: Logits, truth_N: Truth) -> Temperature | None:
         """The temperature that calibrates held-out logits."""
-        return fit_temperature(logits_NC, truth_N)
+        return fit_adaptive_temperature(logits_NC, truth_N)
 
     def validate(self, logits_NC: Logits, truth_N: Truth) -> tuple[dict[str, float], float]:
         """Metrics on held-out texts, and the score to choose the best epoch by: accuracy, of equals the lower NLL."""
@@ -93,7 +94,7 @@ class SingleLabel:
         nll = negative_log_likelihood(truth_N, probabilities_NC)
         return {"accuracy": right, "nll": nll}, right - _BREAKS_TIES * nll
 
-    def predict(self, logits_C: Logits, temperature: float | None, reading: Reading) -> Prediction:
+    def predict(self, logits_C: Logits, temperature: Temperature | None, reading: Reading) -> Prediction:
         """The most probable label."""
         probabilities_C = apply_temperature(logits_C[None], temperature or 1.0)[0]
         by_label = _ranked(self.labels, probabilities_C)
@@ -101,7 +102,7 @@ class SingleLabel:
         return Classification(best, by_label[best], by_label, reading)
 
     def report(
-        self, logits_NC: Logits, truth_N: Truth, temperature: float | None, *, resamples: int, seed: int
+        self, logits_NC: Logits, truth_N: Truth, temperature: Temperature | None, *, resamples: int, seed: int
     ) -> Report:
         """Metrics with intervals."""
         probabilities_NC = apply_temperature(logits_NC, temperature or 1.0)
@@ -148,9 +149,9 @@ class MultiLabel:
         """Mean binary cross-entropy over the labels of each row (B)."""
         return F.binary_cross_entropy_with_logits(logits_BC, truth_BC, reduction="none").mean(1)
 
-    def fit_temperature(self, logits_NC: Logits, truth_NC: Truth) -> float | None:
+    def fit_temperature(self, logits_NC: Logits, truth_NC: Truth) -> Temperature | None:
         """The temperature that calibrates held-out logits."""
-        return fit_sigmoid_temperature(logits_NC, truth_NC.astype(np.int64))
+        return Temperature(fit_sigmoid_temperature(logits_NC, truth_NC.astype(np.int64)))
 
     def validate(self, logits_NC: Logits, truth_NC: Truth) -> tuple[dict[str, float], float]:
         """Metrics on held-out texts, and the score to choose the best epoch by: micro-F1, of equals the lower NLL."""
@@ -162,13 +163,13 @@ class MultiLabel:
         nll = multi_label_nll(truth, probabilities_NC)
         return {"micro_f1": f1, "nll": nll}, f1 - _BREAKS_TIES * nll
 
-    def predict(self, logits_C: Logits, temperature: float | None, reading: Reading) -> Prediction:
+    def predict(self, logits_C: Logits, temperature: Temperature | None, reading: Reading) -> Prediction:
         """The labels at or above the threshold."""
         by_label = _ranked(self.labels, apply_sigmoid_temperature(logits_C[None], temperature or 1.0)[0])
         return Labelling(tuple(name for name, value in by_label.items() if value >= self.threshold), by_label, reading)
 
     def report(
-        self, logits_NC: Logits, truth_NC: Truth, temperature: float | None, *, resamples: int, seed: int
+        self, logits_NC: Logits, truth_NC: Truth, temperature: Temperature | None, *, resamples: int, seed: int
     ) -> Report:
         """Metrics with intervals."""
         probabilities_NC = apply_sigmoid_temperature(logits_NC, temperature or 1.0)
@@ -202,7 +203,7 @@ class Regression:
         """Squared error of each row (B)."""
         return (logits_B1[:, 0] - truth_B) ** 2
 
-    def fit_temperature(self, logits_N1: Logits, truth_N: Truth) -> float | None:
+    def fit_temperature(self, logits_N1: Logits, truth_N: Truth) -> Temperature | None:
         """A number has no probabilities to calibrate."""
         del logits_N1, truth_N
         return None
@@ -212,13 +213,13 @@ class Regression:
         error = mean_squared_error(truth_N, logits_N1[:, 0])
         return {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}, -error
 
-    def predict(self, logits_1: Logits, temperature: float | None, reading: Reading) -> Prediction:
+    def predict(self, logits_1: Logits, temperature: Temperature | None, reading: Reading) -> Prediction:
         """The number."""
         del temperature
         return Score(float(logits_1[0]), reading)
 
     def report(
-        self, logits_N1: Logits, truth_N: Truth, temperature: float | None, *, resamples: int, seed: int
+        self, logits_N1: Logits, truth_N: Truth, temperature: Temperature | None, *, resamples: int, seed: int
     ) -> Report:
         """Metrics with intervals."""
         del temperature

@@ -1,0 +1,73 @@
+"""A temperature that depends on how undecided the model is.
+
+One temperature for all rows leaves fine-tuned classifiers overconfident where they are sure and underconfident where
+they are not, or the other way round. Here the temperature of a row is ``value * h ** slope`` with h its normalised
+entropy: two numbers, fitted on held-out rows by least negative log likelihood (NLL). With a slope of 0 it is plain
+temperature scaling; slopes below 0 are left out, for they could make a surer row less sure than another. A temperature
+as a function of the entropy is that of Balanya et al. (2022), "Adaptive temperature scaling for robust calibration of
+deep neural networks", arXiv:2208.00461; the power law keeps it positive without a second function.
+
+Shape letters: N rows, C classes.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bothways.evaluation.calibration import Temperature, fit_temperature, softmax, undecidedness
+from bothways.evaluation.inputs import FloatArray, class_indices, logit_array
+
+MOST_SLOPE = 1.0
+_STEPS = 40
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Temperature:
+    """The temperature of least NLL under softmax, with a slope where that is worth a second number.
+
+    It is when it lowers the NLL of all rows together by more than 1 (Akaike's criterion); its NLL is never above that
+    of plain temperature scaling.
+
+    Args:
+        logits_NC: logits of rows that the model was not trained on.
+        labels_N: their true class numbers.
+
+    Raises:
+        InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
+    """
+    logits = logit_array(logits_NC, least_columns=2)
+    labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
+    shares_N1 = undecidedness(logits)
+
+    def fitted(slope: float) -> tuple[float, float]:
+        """The value for a slope, and the NLL of all rows together."""
+        scaled_NC = logits / shares_N1**slope
+        value = fit_temperature(scaled_NC, labels)
+        return value, _nll(scaled_NC / value, labels)
+
+    slope = _least(lambda slope: fitted(slope)[1], 0.0, MOST_SLOPE)
+    (plain, plain_nll), (value, nll) = fitted(0.0), fitted(slope)
+    return Temperature(value, slope) if plain_nll - nll > 1.0 else Temperature(plain)
+
+
+def _nll(logits_NC: FloatArray, labels_N: NDArray[np.signedinteger]) -> float:
+    chosen_N = softmax(logits_NC)[np.arange(len(logits_NC)), labels_N]
+    return float(-np.log(np.maximum(chosen_N, np.finfo(np.float64).tiny)).sum())
+
+
+def _least(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function with one valley is least, by golden section."""
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(_STEPS):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = function(right)
+    return (low + high) / 2
