@@ -9,7 +9,7 @@ from typing import TextIO
 
 from cyclopts import App, CycloptsError, Parameter
 
-from bothways.cli import demo, embed, evaluate, models, predict, search, tokenize, train
+from bothways.cli import demo, embed, evaluate, export, models, predict, search, tokenize, train
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
 
@@ -47,7 +47,8 @@ def build_app() -> App:
     app.command(searching)
     app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
-    app.command(demo.demo, help_epilogue=demo.EXAMPLE, sort_key=8)
+    app.command(export.export, help_epilogue=export.EXAMPLE, sort_key=8)
+    app.command(demo.demo, help_epilogue=demo.EXAMPLE, sort_key=9)
     return app
 
 

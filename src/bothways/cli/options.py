@@ -17,6 +17,18 @@ from bothways.errors import InvalidInput
 Device: TypeAlias = str
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 FamilyName = Literal["bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert"]
+ExportFormat = Literal["onnx", "safetensors"]
+HeadName = Literal[
+    "masked_lm",
+    "permutation_lm",
+    "next_sentence",
+    "sentence_order",
+    "replaced_token",
+    "sequence",
+    "token",
+    "span",
+    "multiple_choice",
+]
 Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
