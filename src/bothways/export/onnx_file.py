@@ -70,6 +70,7 @@ def write_onnx(graph: EncoderGraph, path: Path, limit: int | None, metadata: Map
             recorded,
             examples,
             dynamo=True,
+            dynamic_shapes=dynamic,
             opset_version=OPSET,
             input_names=[port.name for port in ports],
             output_names=[port.name for port in graph.outputs()],
