@@ -160,6 +160,14 @@ def test_the_same_model_gives_the_same_bytes(model, folder, tmp_path):
     assert (tmp_path / "again" / "model.onnx").read_bytes() == (folder / "model.onnx").read_bytes()
 
 
+def test_weights_beyond_a_file_lie_beside_it(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "_LARGEST_FILE", 1000)
+    out = export(model, tmp_path / "out", format="onnx", head="sequence").folder
+    assert (out / "model.onnx.data").stat().st_size > 20_000
+    assert "model.onnx.data" in json.loads((out / "export.json").read_text())["checksums"]
+    assert len(alone(out, TEXTS)["best"]) == 3
+
+
 # The check
 
 
