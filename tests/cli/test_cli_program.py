@@ -15,7 +15,9 @@ from bothways.advice import CONSTRAINTS, facts
 from bothways.checkpoints.devices import DTYPES
 from bothways.cli import options
 from bothways.data import FORMATS
+from bothways.export import FORMATS as EXPORT_FORMATS
 from bothways.families import FAMILIES
+from bothways.families.stored_heads import HEAD_NAMES
 from bothways.tasks import pooling
 from bothways.tasks.targets import TargetKind
 from bothways.text.overflow import OVERFLOWS
@@ -32,6 +34,7 @@ COMMANDS = [
     "recommend",
     "cost",
     "compare-models",
+    "export",
     "demo",
 ]
 HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")
@@ -78,6 +81,8 @@ def test_version_names_the_installed_package():
         (options.FamilyName, tuple(FAMILIES)),
         (options.Constraint, CONSTRAINTS),
         (options.Language, typing.get_args(facts.Language)),
+        (options.HeadName, HEAD_NAMES),
+        (options.ExportFormat, EXPORT_FORMATS),
     ],
 )
 def test_the_choices_of_options_are_those_of_the_library(ours, theirs):
@@ -96,6 +101,9 @@ def test_the_choices_of_options_are_those_of_the_library(ours, theirs):
         (["train", "classification", "--model", "m", "--train", "t", "--output", "."], "must name a folder of its own"),
         (["predict", "x"], "give texts, or --data"),
         (["predict", "x", "text", "--data", "y"], "not both"),
+        (["export", "x", "--format", "tflite", "--output", "y"], 'Choose from: "onnx"'),
+        (["export", "x", "--format", "onnx", "--head", "classifier", "--output", "y"], 'Choose from: "masked_lm"'),
+        (["export", "x", "--format", "onnx", "--dtype", "float16", "--output", "y"], "written in float32"),
         (["embed", "x", "--data", "y", "--output", "-"], "not written to standard output"),
         (["embed", "x", "--data", "y", "--output", "v.txt"], "must end in .npy, .jsonl or .jsonl.gz"),
         (["embed", "x", "--data", "y.jsonl", "--output", "./y.jsonl"], "the same file"),

@@ -9,7 +9,20 @@ from typing import TextIO
 
 from cyclopts import App, CycloptsError, Parameter
 
-from bothways.cli import compare, cost, demo, embed, evaluate, models, predict, recommend, search, tokenize, train
+from bothways.cli import (
+    compare,
+    cost,
+    demo,
+    embed,
+    evaluate,
+    export,
+    models,
+    predict,
+    recommend,
+    search,
+    tokenize,
+    train,
+)
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
 
@@ -50,7 +63,8 @@ def build_app() -> App:
     app.command(recommend.recommend, help_epilogue=recommend.EXAMPLE, sort_key=8)
     app.command(cost.cost, help_epilogue=cost.EXAMPLE, sort_key=9)
     app.command(compare.compare_models, help_epilogue=compare.EXAMPLE, sort_key=10)
-    app.command(demo.demo, help_epilogue=demo.EXAMPLE, sort_key=11)
+    app.command(export.export, help_epilogue=export.EXAMPLE, sort_key=11)
+    app.command(demo.demo, help_epilogue=demo.EXAMPLE, sort_key=12)
     return app
 
 

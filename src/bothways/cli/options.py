@@ -30,6 +30,18 @@ FamilyName = Literal[
     "xlnet",
     "modernbert",
 ]
+ExportFormat = Literal["onnx", "safetensors"]
+HeadName = Literal[
+    "masked_lm",
+    "permutation_lm",
+    "next_sentence",
+    "sentence_order",
+    "replaced_token",
+    "sequence",
+    "token",
+    "span",
+    "multiple_choice",
+]
 Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
 Language = Literal["english", "french", "multilingual"]
 Overflow = Literal["window", "error", "truncate"]

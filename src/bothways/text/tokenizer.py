@@ -206,6 +206,14 @@ class TextTokenizer:
                 encoded.append(encoded_text(raw, limits, index=first + index, pair=pair, special=special))
         return encoded
 
+    def to_json(self) -> str:
+        """The content of a ``tokenizer.json`` that gives the same ids to a program that reads no other file.
+
+        The settings of the other files are in it, and neither truncation nor padding.
+        """
+        content: str = self._tokenizer.to_str(pretty=False)
+        return content
+
     def save(self, folder: Path) -> None:
         """Write the tokenizer so that ``transformers.AutoTokenizer`` opens it with the same ids.
 

@@ -1,0 +1,197 @@
+"""Exporting a checkpoint into a folder that another program reads."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal, get_args
+
+from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
+from bothways.checkpoints.files import sha256_of
+from bothways.checkpoints.labels import label_settings
+from bothways.checkpoints.save import write_json
+from bothways.errors import InvalidInput, OutputExists
+from bothways.export.check import check_onnx
+from bothways.export.graph import EncoderGraph, Port
+from bothways.export.onnx_file import ONNX_FILE, OPSET, require_packages, versions, write_onnx
+from bothways.families import HeadName
+from bothways.storage import check_folder_free, new_folder
+from bothways.text.building import TOKENIZER_FILE
+
+ExportFormat = Literal["onnx", "safetensors"]
+FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+DESCRIPTION = "export.json"
+_FORMAT_VERSION = 1
+# What bothways.json says of its own files, or of how the model was made.
+_OF_FILES = ("format_version", "checksums", "card")
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What was written.
+
+    Attributes:
+        folder: Where.
+        format: In which format.
+        heads: With which heads.
+        largest_difference: Of the file's answers from the model's, for real tokens; None where nothing was converted.
+    """
+
+    folder: Path
+    format: ExportFormat
+    heads: tuple[HeadName, ...]
+    largest_difference: float | None
+
+
+def export(
+    name_or_path: str | Path,
+    folder: str | Path,
+    *,
+    format: str,  # noqa: A002  (the option's name)
+    head: str | None = None,
+    dtype: str = "float32",
+    overwrite: bool = False,
+    revision: str | None = None,
+    download: bool = False,
+    allow_pickle: bool = False,
+) -> Export:
+    """Open a checkpoint and export it.
+
+    Args:
+        name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
+        folder: The output; it appears whole or not at all.
+        format: See `export_checkpoint`.
+        head: See `export_checkpoint`.
+        dtype: Precision of the weights; ONNX files are written in float32.
+        overwrite: Whether an earlier export at the output may be replaced.
+        revision: The commit that a hub name is pinned to.
+        download: Whether the hub may be asked for it.
+        allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
+
+    Raises:
+        UnknownModel: There is no such model.
+        InvalidInput: See `export_checkpoint`; and all that `bothways.load` raises.
+    """
+    _check(Path(folder), format, dtype, overwrite)
+    checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
+    return export_checkpoint(checkpoint, folder, format=format, head=head, dtype=dtype, overwrite=overwrite)
+
+
+def export_checkpoint(
+    checkpoint: Checkpoint,
+    folder: str | Path,
+    *,
+    format: str,  # noqa: A002  (the option's name)
+    head: str | None = None,
+    dtype: str = "float32",
+    overwrite: bool = False,
+) -> Export:
+    """Export an open checkpoint.
+
+    Args:
+        checkpoint: The checkpoint.
+        folder: The output; it appears whole or not at all.
+        format: ``"onnx"`` writes the encoder, and a head where one is named, as a graph for batches of all sizes, with
+            its tokenizer, labels and a description. ``"safetensors"`` writes the checkpoint as transformers opens it.
+        head: Name of the head. Of a safetensors export it is the only one that is kept; by default it keeps those
+            that ``config.json`` names.
+        dtype: Precision of the weights; ONNX files are written in float32.
+        overwrite: Whether an earlier export at the output may be replaced.
+
+    Raises:
+        InvalidInput: There is no such format, the family has no such head, or ONNX was to be in another precision.
+        IncompatibleWeights: The checkpoint does not hold that head.
+        MissingDependency: The extra ``onnx`` is not installed.
+        ExportMismatch: The ONNX file does not compute what the model does.
+        OutputExists: The folder is there and was not to be replaced, or it is no earlier export.
+        OutOfDisk: The disk is full; nothing was left behind.
+    """
+    wanted = _check(Path(folder), format, dtype, overwrite)
+    held = checkpoint.family.architecture_heads(checkpoint.settings) if wanted == "safetensors" else ()
+    heads = held if head is None else (checkpoint.family.head_name(head),)
+    model = pretrained(checkpoint, heads=heads, device="cpu", dtype=dtype)
+    with new_folder(folder, overwrite=overwrite) as new:
+        if wanted == "onnx":
+            difference: float | None = _write_onnx(new, checkpoint, model)
+        else:
+            difference = None
+            _write_safetensors(new, checkpoint, model, whole=heads == held)
+    return Export(Path(folder), wanted, heads, difference)
+
+
+def _check(folder: Path, name: str, dtype: str, overwrite: bool) -> ExportFormat:
+    """Refuse now rather than after the work is done."""
+    found = next((known for known in FORMATS if known == name), None)
+    if found is None:
+        raise InvalidInput(f"the format of an export must be one of {', '.join(FORMATS)}, but it is {name!r}.")
+    if found == "onnx":
+        require_packages()
+        if dtype != "float32":
+            raise InvalidInput(f"ONNX files are written in float32, but {dtype!r} was asked for.")
+    check_folder_free(folder, overwrite=overwrite)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / DESCRIPTION).is_file():
+        # Replacing a folder deletes what is in it, which nobody means for a folder of other things.
+        raise OutputExists(f"{str(folder)!r} is not an earlier export, so it is not replaced. Choose another folder.")
+    return found
+
+
+def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder) -> float:
+    head = next(iter(model.heads), None)
+    labels = () if head is None else model.labels_of(head)
+    graph = EncoderGraph(model.encoder, None if head is None else model.heads[head]).eval()
+    described = {
+        "format": "onnx",
+        "opset": OPSET,
+        "model": _title(checkpoint),
+        "revision": checkpoint.revision,
+        "model_type": model.family.model_type,
+        "head": head,
+        "labels": list(labels),
+        "max_length": model.config.max_length,
+    }
+    metadata = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in described.items()
+    }
+    write_onnx(graph, folder / ONNX_FILE, model.config.max_length, metadata)
+    found = check_onnx(folder / ONNX_FILE, model, graph, head)
+    write_json(folder / "config.json", {**model.settings, **(label_settings(labels) if labels else {})})
+    model.tokenizer.save(folder)
+    (folder / TOKENIZER_FILE).write_text(model.tokenizer.to_json(), encoding="utf-8")
+    _describe(
+        folder,
+        {
+            **described,
+            "inputs": [_described(port, "int64") for port in graph.inputs()],
+            "outputs": [_described(port, "float32") for port in graph.outputs()],
+            "versions": versions(),
+            "check": {"input_shapes": found.shapes, "largest_difference": found.largest_difference},
+            # How bothways itself reads the model: temperature, pooling, lengths.
+            "bothways": {name: value for name, value in checkpoint.extras.items() if name not in _OF_FILES},
+        },
+    )
+    return found.largest_difference
+
+
+def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, *, whole: bool) -> None:
+    # What this package knows besides is of the heads that were trained: with others it would be wrong.
+    extras = checkpoint.extras if whole and checkpoint.extras else None
+    model.write(folder, extras)
+    described = {"format": "safetensors", "model": _title(checkpoint), "revision": checkpoint.revision}
+    _describe(folder, {**described, "heads": list(model.heads), "versions": {"bothways": version("bothways")}})
+
+
+def _describe(folder: Path, content: Mapping[str, object]) -> None:
+    files = sorted(path.name for path in folder.iterdir())
+    checksums = {name: sha256_of(folder / name) for name in files}
+    write_json(folder / DESCRIPTION, {"format_version": _FORMAT_VERSION, **content, "checksums": checksums})
+
+
+def _described(port: Port, dtype: str) -> dict[str, object]:
+    return {"name": port.name, "dtype": dtype, "shape": list(port.shape)}
+
+
+def _title(checkpoint: Checkpoint) -> str:
+    """What the checkpoint is called; of a folder the last name alone, for where it lies is nobody else's business."""
+    return Path(checkpoint.name).name if Path(checkpoint.name).is_dir() else checkpoint.name

@@ -1,0 +1,99 @@
+"""An encoder, with or without a head, as a function of padded tensors alone: what an ONNX file records.
+
+Shapes: B sequences, K choices of a question, S longest sequence, H hidden, V vocabulary, C labels.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from bothways.encoder import Encoder, EncoderConfig, Head, MaskedLMHead
+from bothways.encoder.config import TransformerXLPositions
+from bothways.encoder.heads import Choice, EachToken, Labels, Relation, Replaced, Span, logits_from
+from bothways.encoder.padded_rows import PaddedRows
+
+# The one attention backend that needs to know nothing of lengths.
+_BACKEND = "padded"
+HIDDEN = "last_hidden_state"
+BATCH, CHOICES, LENGTH = "batch", "choices", "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a graph.
+
+    Attributes:
+        name: Its name.
+        shape: Its dimensions: a name for one that changes from call to call, a number for one that does not.
+    """
+
+    name: str
+    shape: tuple[str | int, ...]
+
+
+class EncoderGraph(nn.Module):
+    """Hidden states and, with a head, its answers, of a padded batch.
+
+    Padding may stand on the left or on the right of a row; hidden states and logits are zero there, and minus infinity
+    where an answer may not start or end.
+    """
+
+    def __init__(self, encoder: Encoder, head: Head | None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+        self.grouped = head is not None and not isinstance(head, MaskedLMHead) and isinstance(head.kind.scores, Choice)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """What `outputs` names, of token ids (B, S), or of (B, K, S) for a head that chooses."""
+        choices = input_ids.shape[1] if self.grouped else 1
+        shape = input_ids.shape
+        if self.grouped:
+            input_ids, attention_mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
+            token_type_ids = None if token_type_ids is None else token_type_ids.flatten(0, 1)
+        rows = PaddedRows.of(input_ids, attention_mask, token_type_ids)
+        hidden_TH = self.encoder(rows, backend=_BACKEND)
+        hidden_BSH = rows.padded(hidden_TH).view(*shape, hidden_TH.shape[-1])
+        if self.head is None:
+            return (hidden_BSH,)
+        logits = logits_from(self.head, self.encoder, rows, hidden_TH, choices=choices)
+        return hidden_BSH, *(logits.unbind(-1) if self._span() else (logits,))
+
+    def inputs(self) -> tuple[Port, ...]:
+        """What it takes, in order; all int64."""
+        names = ["input_ids", "attention_mask", *(["token_type_ids"] if reads_types(self.encoder.config) else [])]
+        return tuple(Port(name, self._places()) for name in names)
+
+    def outputs(self) -> tuple[Port, ...]:
+        """What it gives, in order; all floating point."""
+        hidden = Port(HIDDEN, (*self._places(), self.encoder.config.hidden))
+        if self._span():
+            return hidden, Port("start_logits", (BATCH, LENGTH)), Port("end_logits", (BATCH, LENGTH))
+        return (hidden, *(() if self.head is None else (Port("logits", _logits_shape(self.head)),)))
+
+    def _places(self) -> tuple[str, ...]:
+        return (BATCH, CHOICES, LENGTH) if self.grouped else (BATCH, LENGTH)
+
+    def _span(self) -> bool:
+        head = self.head
+        return head is not None and not isinstance(head, MaskedLMHead) and isinstance(head.kind.scores, Span)
+
+
+def reads_types(config: EncoderConfig) -> bool:
+    """Whether segment ids change anything: there are several vectors for them, or scores that compare them (XLNet)."""
+    return config.embedding.types > 1 or isinstance(config.positions, TransformerXLPositions)
+
+
+def _logits_shape(head: Head) -> tuple[str | int, ...]:
+    if isinstance(head, MaskedLMHead):
+        return BATCH, LENGTH, len(head.bias)
+    match head.kind.scores:
+        case Choice():
+            return BATCH, CHOICES
+        case Replaced():
+            return BATCH, LENGTH
+        case Labels() | Relation() | Span():
+            count = head.output.out_features
+            return (BATCH, LENGTH, count) if isinstance(head.kind.read, EachToken) else (BATCH, count)
