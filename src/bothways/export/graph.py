@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from bothways.encoder import Encoder, EncoderConfig, Head, MaskedLMHead
+from bothways.encoder import Encoder, EncoderConfig, Head, MaskedLMHead, ScoreHead
 from bothways.encoder.config import TransformerXLPositions
 from bothways.encoder.heads import Choice, EachToken, Labels, Relation, Replaced, Span, logits_from
 from bothways.encoder.padded_rows import PaddedRows
@@ -42,7 +42,8 @@ class EncoderGraph(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.head = head
-        self.grouped = head is not None and not isinstance(head, MaskedLMHead) and isinstance(head.kind.scores, Choice)
+        scores = head.kind.scores if isinstance(head, ScoreHead) else None
+        self.grouped, self.spanning = isinstance(scores, Choice), isinstance(scores, Span)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -59,7 +60,7 @@ class EncoderGraph(nn.Module):
         if self.head is None:
             return (hidden_BSH,)
         logits = logits_from(self.head, self.encoder, rows, hidden_TH, choices=choices)
-        return hidden_BSH, *(logits.unbind(-1) if self._span() else (logits,))
+        return hidden_BSH, *(logits.unbind(-1) if self.spanning else (logits,))
 
     def inputs(self) -> tuple[Port, ...]:
         """What it takes, in order; all int64."""
@@ -69,16 +70,12 @@ class EncoderGraph(nn.Module):
     def outputs(self) -> tuple[Port, ...]:
         """What it gives, in order; all floating point."""
         hidden = Port(HIDDEN, (*self._places(), self.encoder.config.hidden))
-        if self._span():
+        if self.spanning:
             return hidden, Port("start_logits", (BATCH, LENGTH)), Port("end_logits", (BATCH, LENGTH))
         return (hidden, *(() if self.head is None else (Port("logits", _logits_shape(self.head)),)))
 
     def _places(self) -> tuple[str, ...]:
         return (BATCH, CHOICES, LENGTH) if self.grouped else (BATCH, LENGTH)
-
-    def _span(self) -> bool:
-        head = self.head
-        return head is not None and not isinstance(head, MaskedLMHead) and isinstance(head.kind.scores, Span)
 
 
 def reads_types(config: EncoderConfig) -> bool:
