@@ -146,6 +146,7 @@ def run(options: Options) -> Path:
         entry = _measure(scenario, options)
         figures["scenarios"][scenario.name] = entry
         rows.append(_row(scenario, entry))
+        say(" | ".join(rows[-1]))
     header = (
         "what", "tokens", "ours, CPU s", "transformers, CPU s", "times faster", "aim", "our peak memory, share",
         "times BERT-base of ours",

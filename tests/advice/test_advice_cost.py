@@ -13,7 +13,7 @@ from bothways.advice.decoder import Assumptions
 from bothways.advice.dry import _flops, count_flops, inference_bytes
 from bothways.advice.worker import resident_bytes
 from bothways.encoder import Encoder
-from bothways.encoder.config import SharedGroups
+from bothways.encoder.axes import SharedGroups
 from bothways.errors import BothwaysError, CorruptCheckpoint, InvalidInput, OutOfMemory, UnknownModel, UnsupportedConfig
 from bothways.families import FAMILIES
 from bothways.families.catalogue import find_published

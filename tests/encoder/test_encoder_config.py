@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.encoder import Encoder, count_parameters
-from bothways.encoder.config import (
+from bothways.encoder.axes import (
     AbsolutePositions,
-    Dropout,
     LocalGlobalAttention,
     OwnWeights,
     ProjectedAfterNorm,
     SharedGroups,
     TransformerXLPositions,
 )
+from bothways.encoder.config import Dropout
 from bothways.encoder.encoder import layer_order
 from bothways.errors import InvalidInput
 from tiny_models import tiny_config

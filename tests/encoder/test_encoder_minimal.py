@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bothways.encoder import Encoder
-from bothways.encoder.config import AbsolutePositions, GatedFeedForward, RotaryPositions
+from bothways.encoder.axes import AbsolutePositions, GatedFeedForward, RotaryPositions
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.minimal import MinimalEncoder
 from bothways.errors import UnsupportedConfig

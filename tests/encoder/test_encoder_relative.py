@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bothways.encoder import relative
 from bothways.encoder.attention_call import AttentionCall, RelativeScores, SegmentScores
+from bothways.encoder.axes import EveryDistance, LogBuckets
 from bothways.encoder.backends import BACKENDS, REFERENCE
-from bothways.encoder.config import EveryDistance, LogBuckets
 from bothways.encoder.positions import bucket_rows
 from bothways.packing import pack
 

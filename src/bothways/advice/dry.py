@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from bothways.encoder import Encoder
-from bothways.encoder.config import EncoderConfig, FullAttention, SharedGroups
+from bothways.encoder.axes import FullAttention, SharedGroups
+from bothways.encoder.config import EncoderConfig
 from bothways.packing import Packed
 
 Kwargs: TypeAlias = Mapping[str, object] | None

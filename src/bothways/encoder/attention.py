@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
+from bothways.encoder.axes import DisentangledPositions, LocalGlobalAttention
 from bothways.encoder.backends import REFERENCE, choose
 from bothways.encoder.batch import Batch
-from bothways.encoder.config import DisentangledPositions, EncoderConfig, LocalGlobalAttention
+from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
 from bothways.encoder.padded_rows import PaddedRows

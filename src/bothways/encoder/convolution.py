@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 
-from bothways.encoder.config import EncoderConfig, FirstLayerConvolution
+from bothways.encoder.axes import FirstLayerConvolution
+from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.packing import Packed

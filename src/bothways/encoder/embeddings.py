@@ -6,14 +6,14 @@ Shapes: T packed tokens, H hidden, E embedding width.
 import torch
 from torch import Tensor, nn
 
-from bothways.encoder.config import (
+from bothways.encoder.axes import (
     AbsolutePositions,
     DisentangledPositions,
-    EncoderConfig,
     Positions,
     ProjectedAfterNorm,
     ProjectedBeforeNorm,
 )
+from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
 from bothways.packing import Packed

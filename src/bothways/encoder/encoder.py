@@ -9,8 +9,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from bothways.encoder.axes import PreNorm, SharedGroups
 from bothways.encoder.batch import Batch
-from bothways.encoder.config import EncoderConfig, PreNorm, SharedGroups
+from bothways.encoder.config import EncoderConfig
 from bothways.encoder.convolution import convolution
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Embedding

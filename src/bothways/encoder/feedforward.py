@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 
-from bothways.encoder.config import Activation, DenseFeedForward, EncoderConfig, GatedFeedForward
+from bothways.encoder.axes import Activation, DenseFeedForward, GatedFeedForward
+from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
 

@@ -6,8 +6,9 @@ Shapes: T packed tokens, H hidden, M selected rows, n tokens of one sequence, N 
 from torch import Tensor, nn
 
 from bothways.encoder.attention import SelfAttention
+from bothways.encoder.axes import PostNorm, PreNorm
 from bothways.encoder.batch import Batch
-from bothways.encoder.config import EncoderConfig, PostNorm, PreNorm
+from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.feedforward import feed_forward
 from bothways.encoder.rows import ALL_ROWS, Rows, select

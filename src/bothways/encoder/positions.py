@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.encoder.attention_call import RelativeScores, SegmentScores
-from bothways.encoder.config import (
+from bothways.encoder.axes import (
     AbsolutePositions,
     DisentangledPositions,
-    EncoderConfig,
     EveryDistance,
     LogBuckets,
     RotaryPositions,
     TransformerXLPositions,
 )
+from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Table
 from bothways.encoder.linear import Linear

@@ -6,7 +6,7 @@ Shapes: T rows, H hidden, N heads, D head width.
 import torch
 from torch import Tensor, nn
 
-from bothways.encoder.config import AttentionBiases
+from bothways.encoder.axes import AttentionBiases
 from bothways.encoder.linear import linear
 
 _QUERY, _KEY, _VALUE = range(3)

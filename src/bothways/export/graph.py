@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder, EncoderConfig, Head, MaskedLMHead, ScoreHead
-from bothways.encoder.config import TransformerXLPositions
+from bothways.encoder.axes import TransformerXLPositions
 from bothways.encoder.heads import Choice, EachToken, Labels, Relation, Replaced, Span, logits_from
 from bothways.encoder.padded_rows import PaddedRows
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from bothways.encoder import Encoder, Pooler
-from bothways.encoder.config import EncoderConfig, TanhPooler
+from bothways.encoder.axes import TanhPooler
+from bothways.encoder.config import EncoderConfig
 from bothways.families.family import Family, Published
 
 

@@ -7,13 +7,10 @@ that a family needs to give.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from bothways.encoder.config import (
+from bothways.encoder.axes import (
     AbsolutePositions,
     Activation,
     DenseFeedForward,
-    Dropout,
-    EmbeddingConfig,
-    EncoderConfig,
     NoPooler,
     NoProjection,
     OwnWeights,
@@ -23,6 +20,7 @@ from bothways.encoder.config import (
     Sharing,
     TanhPooler,
 )
+from bothways.encoder.config import Dropout, EmbeddingConfig, EncoderConfig
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 
 Settings = Mapping[str, object]

@@ -7,15 +7,12 @@ own queries and keys and lets far ones share a row; version 3 is version 2 with 
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.encoder.config import (
+from bothways.encoder.axes import (
     AbsolutePositions,
     AttentionBiases,
     Convolution,
     DenseFeedForward,
     DisentangledPositions,
-    Dropout,
-    EmbeddingConfig,
-    EncoderConfig,
     EveryDistance,
     FirstLayerConvolution,
     LogBuckets,
@@ -26,6 +23,7 @@ from bothways.encoder.config import (
     PostNorm,
     ProjectedBeforeNorm,
 )
+from bothways.encoder.config import Dropout, EmbeddingConfig, EncoderConfig
 from bothways.encoder.heads import Choice, FirstToken, HeadNorm, Labels, MaskedLMHeadKind, ScoreHeadKind, Transform
 from bothways.errors import UnsupportedConfig
 from bothways.families.config_keys import Settings, SettingsReader

@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping
 
-from bothways.encoder.config import (
-    Dropout,
-    EmbeddingConfig,
-    EncoderConfig,
+from bothways.encoder.axes import (
     GatedFeedForward,
     LocalGlobalAttention,
     NoPooler,
     PreNorm,
     RotaryPositions,
 )
+from bothways.encoder.config import Dropout, EmbeddingConfig, EncoderConfig
 from bothways.encoder.heads import (
     Choice,
     EachToken,

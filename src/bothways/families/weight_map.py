@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bothways.encoder.config import EncoderConfig, OwnWeights
+from bothways.encoder.axes import OwnWeights
+from bothways.encoder.config import EncoderConfig
 from bothways.errors import IncompatibleWeights
 
 

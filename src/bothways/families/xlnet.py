@@ -3,15 +3,8 @@
 The content stream alone, as for every use but pre-training; the vector of the query stream is kept with the weights.
 """
 
-from bothways.encoder.config import (
-    DenseFeedForward,
-    Dropout,
-    EmbeddingConfig,
-    EncoderConfig,
-    NoPooler,
-    PostNorm,
-    TransformerXLPositions,
-)
+from bothways.encoder.axes import DenseFeedForward, NoPooler, PostNorm, TransformerXLPositions
+from bothways.encoder.config import Dropout, EmbeddingConfig, EncoderConfig
 from bothways.encoder.heads import (
     Choice,
     EachToken,
