@@ -113,3 +113,17 @@ def test_training_without_dropout_equals_evaluation(backend):
     packed = pack(random_ids((9, 4)))
     evaluated_TH = encoder(packed, backend=backend)
     assert torch.equal(encoder.train()(packed, backend=backend), evaluated_TH)
+
+
+@every_family
+def test_every_family_trains_in_half_precision_by_autocast(model_type):
+    """Gradients point the way of those in single precision."""
+    encoder, packed = tiny_encoder(model_type), pack(random_ids((9, 4, 9)))
+    gradients = []
+    for half in (False, True):
+        encoder.zero_grad()
+        with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = (encoder(packed).float() * torch.linspace(0.5, 1.5, 24)).square().sum()
+        loss.backward()
+        gradients.append(torch.cat([one.grad.flatten() for one in encoder.parameters() if one.grad is not None]))
+    assert torch.cosine_similarity(*gradients, dim=0) > 0.98

@@ -45,7 +45,7 @@ class Skewed:
         relative = call.relative
         assert relative is not None  # the request said so
         q_TND = call.qkv_T3ND[:, 0]
-        shifted_TND = None if relative.shift_ND is None else q_TND + relative.shift_ND
+        shifted_TND = None if relative.shift_ND is None else q_TND + relative.shift_ND.to(q_TND.dtype)
         segments = relative.segments
         gain_TN, types_T = (None, None) if segments is None else (segments.gain_TN, segments.types_T)
         options = _Options(call.bounds.lengths, call.scale, call.dropout)
