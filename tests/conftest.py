@@ -3,6 +3,7 @@
 import importlib.util
 import ipaddress
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -19,6 +20,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 hypothesis.settings.register_profile("everyday", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "everyday")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts jobs in the background with SIGINT ignored, and so would every process that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item):
