@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from bothways.evaluation.calibration import Temperature, fit_temperature, softmax, undecidedness
 from bothways.evaluation.inputs import FloatArray, class_indices, logit_array
 
-MOST_SLOPE = 1.0
+# Few rows, nearly all of them right, would ask for more.
+MOST_SLOPE = 0.5
 _STEPS = 40
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
@@ -43,9 +44,8 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
 
     def fitted(slope: float) -> tuple[float, float]:
         """The value for a slope, and the NLL of all rows together."""
-        scaled_NC = logits / shares_N1**slope
-        value = fit_temperature(scaled_NC, labels)
-        return value, _nll(scaled_NC / value, labels)
+        value = fit_temperature(logits / shares_N1**slope, labels)
+        return value, _nll(logits / Temperature(value, slope).of_rows(logits), labels)
 
     slope = _least(lambda slope: fitted(slope)[1], 0.0, MOST_SLOPE)
     (plain, plain_nll), (value, nll) = fitted(0.0), fitted(slope)

@@ -34,7 +34,8 @@ class Temperature:
     """A temperature: above 1 it lowers confidence, below 1 it raises it, at 1 it changes nothing.
 
     With a slope, that of a row is ``value * h ** slope``, with h the entropy of its uncalibrated probabilities as a
-    share of the most there can be: rows that the model is sure of are cooled less than those that it is not.
+    share of the most there can be: rows that the model is sure of are heated less than those that it is not. It stays
+    above the lesser of 1 and the value, so that no row becomes surer than the model is or the value alone makes it.
 
     Raises:
         InvalidInput: the value is not a finite number above 0, or the slope not a finite number from 0 on.
@@ -53,7 +54,8 @@ class Temperature:
         """The temperature of each row, (N, 1)."""
         if not self.slope:
             return np.full((len(logits_NC), 1), self.value)
-        return self.value * undecidedness(logits_NC) ** self.slope
+        rows_N1: FloatArray = self.value * undecidedness(logits_NC) ** self.slope
+        return np.maximum(rows_N1, min(1.0, self.value))
 
 
 def undecidedness(logits_NC: FloatArray) -> FloatArray:
