@@ -54,12 +54,10 @@ class SelfAttention(nn.Module):
             UnsupportedAttention: The named backend cannot serve this call.
         """
         chosen = choose(self._request(hidden_TH, batch, weights=False), batch.backend)
-        call = self._call(hidden_TH, batch)
         if isinstance(rows, FirstTokens | LastTokens) and not isinstance(batch.packed, PaddedRows):
-            rows_B = rows.of(batch.packed)
-            context_BND = attend_once(call.qkv_T3ND[rows_B, 0], rows_B, call)
-            return self._out(context_BND.flatten(1))
-        return self._out(select(chosen.attend(call).flatten(1), rows, batch.packed))
+            return self._out(self._of_one_token(hidden_TH, batch, rows.of(batch.packed)).flatten(1))
+        context_TND = chosen.attend(self._call(self.qkv(hidden_TH), batch))
+        return self._out(select(context_TND.flatten(1), rows, batch.packed))
 
     def forward_with_weights(self, hidden_TH: Tensor, batch: Batch) -> tuple[Tensor, list[Tensor]]:
         """As `forward`, and for each sequence the attention weights (N, n, n) before dropout.
@@ -69,22 +67,32 @@ class SelfAttention(nn.Module):
         """
         if batch.backend is not None:
             choose(self._request(hidden_TH, batch, weights=True), batch.backend)
-        context_TND, weights = REFERENCE.attend_with_weights(self._call(hidden_TH, batch))
+        context_TND, weights = REFERENCE.attend_with_weights(self._call(self.qkv(hidden_TH), batch))
         return self._out(context_TND.flatten(1)), weights
 
-    def _call(self, hidden_TH: Tensor, batch: Batch) -> AttentionCall:
-        qkv_T3ND, relative = self.positions(self.qkv(hidden_TH), self.qkv, batch.packed, batch.shared)
-        dropout = self.dropout if self.training else 0.0
-        return AttentionCall(qkv_T3ND, batch.packed, self.scale, dropout, self.reach, relative)
+    def _of_one_token(self, hidden_TH: Tensor, batch: Batch, rows_B: Tensor) -> Tensor:
+        """Context (B, N, D) of one token of each sequence; other queries are made only where positions read them."""
+        if self.positions.reads_queries:
+            call = self._call(self.qkv(hidden_TH), batch)
+            return attend_once(call.qkv_T3ND[rows_B, 0], rows_B, call)
+        call = self._call(self.qkv.keys_and_values(hidden_TH), batch)
+        return attend_once(self.qkv.queries(hidden_TH[rows_B]), rows_B, call)
+
+    def _call(self, qkv_T3ND: Tensor, batch: Batch) -> AttentionCall:
+        qkv_T3ND, relative = self.positions(qkv_T3ND, self.qkv, batch.packed, batch.shared)
+        return AttentionCall(qkv_T3ND, batch.packed, self.scale, self._dropout_rate, self.reach, relative)
+
+    @property
+    def _dropout_rate(self) -> float:
+        return self.dropout if self.training else 0.0
 
     def _request(self, hidden_TH: Tensor, batch: Batch, *, weights: bool) -> AttentionRequest:
         device = hidden_TH.device.type
         # Under autocast the projection changes the precision.
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_TH.dtype
-        dropout = self.dropout if self.training else 0.0
         local = self.reach is not None and batch.packed.hides(self.reach)
         relative = self.positions.has_scores
-        return AttentionRequest(device, dtype, self.head_width, dropout, weights, local, relative)
+        return AttentionRequest(device, dtype, self.head_width, self._dropout_rate, weights, local, relative)
 
     def _out(self, context_TH: Tensor) -> Tensor:
         output_TH: Tensor = self.output_dropout(self.output(context_TH))

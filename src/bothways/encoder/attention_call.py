@@ -51,7 +51,7 @@ class AttentionCall:
     """Attention within each sequence of a packed batch.
 
     Attributes:
-        qkv_T3ND: Queries, keys and values.
+        qkv_T3ND: Queries, keys and values; keys and values alone where the queries come apart (`single.attend_once`).
         bounds: Where the sequences begin and end.
         scale: What scores are multiplied by before the softmax.
         dropout: Rate applied to the attention weights; 0 outside training.
@@ -65,11 +65,6 @@ class AttentionCall:
     dropout: float = 0.0
     reach: int | None = None
     relative: RelativeScores | None = None
-
-    @property
-    def head_width(self) -> int:
-        """D."""
-        return self.qkv_T3ND.shape[-1]
 
     @property
     def binding_reach(self) -> int | None:

@@ -62,9 +62,11 @@ class LayerPositions(Protocol):
 
     Attributes:
         has_scores: Whether distances add to its scores.
+        reads_queries: Whether it turns or reads the queries of all tokens.
     """
 
     has_scores: bool
+    reads_queries: bool
 
     def __call__(
         self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
@@ -85,6 +87,7 @@ class Unchanged(nn.Module):
     """Attention that knows no positions."""
 
     has_scores = False
+    reads_queries = False
 
     def forward(
         self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
@@ -118,6 +121,7 @@ class Rotary(nn.Module):
     """Turns queries and keys (Su et al. 2021, arXiv:2104.09864, in the halves layout of GPT-NeoX)."""
 
     has_scores = False
+    reads_queries = True
 
     def __init__(self, theta: float) -> None:
         super().__init__()
@@ -191,6 +195,7 @@ class Disentangled(nn.Module):
     """DeBERTa's scores between content and distance (He et al. 2020, arXiv:2006.03654, equation 4)."""
 
     has_scores = True
+    reads_queries = False
 
     def __init__(self, config: EncoderConfig, positions: DisentangledPositions) -> None:
         super().__init__()
@@ -250,6 +255,7 @@ class TransformerXL(nn.Module):
     """
 
     has_scores = True
+    reads_queries = True
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

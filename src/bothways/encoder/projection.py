@@ -42,10 +42,9 @@ class QKV(nn.Module):
         """(T, H) to keys (T, N, D)."""
         return self._parts(rows_TH, _KEY, _KEY).squeeze(1)
 
-    def keys_and_values(self, rows_TH: Tensor) -> tuple[Tensor, Tensor]:
-        """(T, H) to keys and values, (T, N, D) each."""
-        k_TND, v_TND = self._parts(rows_TH, _KEY, _VALUE).unbind(1)
-        return k_TND, v_TND
+    def keys_and_values(self, rows_TH: Tensor) -> Tensor:
+        """(T, H) to keys and values (T, 2, N, D)."""
+        return self._parts(rows_TH, _KEY, _VALUE)
 
     def _parts(self, rows_TH: Tensor, first: int, last: int) -> Tensor:
         hidden = self.weight.shape[1]

@@ -18,7 +18,7 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
         rows_B: Where they stand in the packed batch.
         call: Keys, values and everything else.
     """
-    _, k_TND, v_TND = call.qkv_T3ND.unbind(1)
+    *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
     bounds = call.bounds
     sequence_T = bounds.sequence_T
     distance_T = bounds.positions_T[rows_B][sequence_T] - bounds.positions_T

@@ -28,7 +28,7 @@ from bothways.encoder.heads import Choice, FirstToken, HeadNorm, Labels, MaskedL
 from bothways.errors import UnsupportedConfig
 from bothways.families.config_keys import Settings, SettingsReader
 from bothways.families.family import Family, Published
-from bothways.families.rows import BERT_EMBEDDING, BERT_LAYERS, OUTPUT, SPAN, TOKEN
+from bothways.families.rows import BERT_AFTER_QKV, BERT_EMBEDDING, OUTPUT, SPAN, TOKEN
 from bothways.families.stored_heads import FamilyHead, HeadBySetting, HeadName, StoredHead
 from bothways.families.weight_map import HEAD_AFTER_HEAD, Fused, Ignored, Row, WeightRow
 from bothways.text import recipes
@@ -235,7 +235,7 @@ DEBERTA = Family(
         Row("encoder.layer.{i}.attention.self.v_bias", "layers.{i}.attention.qkv.value_bias"),
         Row("encoder.layer.{i}.attention.self.pos_proj.weight", "layers.{i}.attention.positions.keys.weight"),
         Row("encoder.layer.{i}.attention.self.pos_q_proj.{wb}", "layers.{i}.attention.positions.queries.{wb}"),
-        *BERT_LAYERS[1:],
+        *BERT_AFTER_QKV,
     ),
     base_architecture="DebertaModel",
     heads=_HEADS,
@@ -275,7 +275,7 @@ DEBERTA_V2 = Family(
             tuple(f"encoder.layer.{{i}}.attention.self.{part}_proj.{{wb}}" for part in ("query", "key", "value")),
             "layers.{i}.attention.qkv.{wb}",
         ),
-        *BERT_LAYERS[1:],
+        *BERT_AFTER_QKV,
     ),
     base_architecture="DebertaV2Model",
     heads=_HEADS

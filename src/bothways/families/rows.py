@@ -25,20 +25,21 @@ BERT_EMBEDDING: tuple[WeightRow, ...] = (
     Ignored("embeddings.token_type_ids"),
 )
 
-BERT_LAYERS: tuple[WeightRow, ...] = (
-    Fused(
-        (
-            "encoder.layer.{i}.attention.self.query.{wb}",
-            "encoder.layer.{i}.attention.self.key.{wb}",
-            "encoder.layer.{i}.attention.self.value.{wb}",
-        ),
-        "layers.{i}.attention.qkv.{wb}",
-    ),
+# What every layer has after its queries, keys and values; DeBERTa names those otherwise.
+BERT_AFTER_QKV: tuple[WeightRow, ...] = (
     Row("encoder.layer.{i}.attention.output.dense.{wb}", "layers.{i}.attention.output.{wb}"),
     Row("encoder.layer.{i}.attention.output.LayerNorm.{wb}", "layers.{i}.attention_norm.{wb}"),
     Row("encoder.layer.{i}.intermediate.dense.{wb}", "layers.{i}.feed_forward.inner.{wb}"),
     Row("encoder.layer.{i}.output.dense.{wb}", "layers.{i}.feed_forward.outer.{wb}"),
     Row("encoder.layer.{i}.output.LayerNorm.{wb}", "layers.{i}.feed_forward_norm.{wb}"),
+)
+
+BERT_LAYERS: tuple[WeightRow, ...] = (
+    Fused(
+        tuple(f"encoder.layer.{{i}}.attention.self.{part}.{{wb}}" for part in ("query", "key", "value")),
+        "layers.{i}.attention.qkv.{wb}",
+    ),
+    *BERT_AFTER_QKV,
 )
 
 BERT_POOLER: tuple[WeightRow, ...] = (Row("pooler.dense.{wb}", "pooler.dense.{wb}"),)
