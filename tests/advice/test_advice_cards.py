@@ -130,6 +130,13 @@ def test_a_model_is_found_by_its_name_with_or_without_the_owner(name):
     assert full_name(name) == "FacebookAI/roberta-base"
 
 
-def test_an_unknown_model_is_an_error_that_names_the_nearest():
-    with pytest.raises(UnknownModel, match="distilbert/distilbert-base-uncased"):
-        card("distillbert-base-uncased")
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("distillbert-base-uncased", "distilbert/distilbert-base-uncased"),
+        ("bert-base", "google-bert/bert-base-uncased"),
+    ],
+)
+def test_an_unknown_model_is_an_error_that_names_the_nearest(typed, named):
+    with pytest.raises(UnknownModel, match=f"Nearest: {named}"):
+        card(typed)
