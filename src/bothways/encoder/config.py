@@ -133,6 +133,11 @@ class EncoderConfig:
                 f"but it says so of {len(self.pattern.seen_whole)}."
             )
 
+    @property
+    def reads_types(self) -> bool:
+        """Whether segment ids change anything: there are several vectors for them, or scores that compare them."""
+        return self.embedding.types > 1 or isinstance(self.positions, TransformerXLPositions)
+
     def _sizes(self) -> dict[str, int | None]:
         return {
             "vocabulary": self.vocabulary,

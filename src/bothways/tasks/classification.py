@@ -318,7 +318,7 @@ class TextClassifier:
         }
         with new_folder(folder, overwrite=overwrite) as new:
             write_model(new, settings, tensors, extras)
-            self.model.tokenizer.save(new)
+            self.model.tokenizer.save(new, types=config.reads_types)
 
     def _run(
         self, texts: Iterable[str], description: str, total: int | None, show_progress: bool | None
