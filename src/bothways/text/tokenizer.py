@@ -98,6 +98,13 @@ class TextTokenizer:
         return self._special_id("cls", self.recipe.special.cls)
 
     @property
+    def cls_is_last(self) -> bool:
+        """Whether that token ends a sequence instead of beginning it."""
+        cls = self.recipe.special.cls
+        ids = self._tokenizer.encode("").ids
+        return cls is not None and bool(ids) and self._tokenizer.token_to_id(cls.content) == ids[-1] != ids[0]
+
+    @property
     def sep_id(self) -> int:
         """Id of the token that ends a text."""
         return self._special_id("sep", self.recipe.special.sep)
@@ -214,7 +221,7 @@ class TextTokenizer:
         content: str = self._tokenizer.to_str(pretty=False)
         return content
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, *, types: bool = False) -> None:
         """Write the tokenizer so that ``transformers.AutoTokenizer`` opens it with the same ids.
 
         Files that the tokenizer was read from are written as they were; ``tokenizer.json``, ``tokenizer_config.json``
@@ -222,8 +229,9 @@ class TextTokenizer:
 
         Args:
             folder: Made if missing; files of the same names in it are replaced.
+            types: Whether the model reads token types, so that a tokenizer of no known class gives them out there.
         """
-        write_tokenizer(folder, self._tokenizer, self.recipe, self._files)
+        write_tokenizer(folder, self._tokenizer, self.recipe, self._files, types=types)
 
     def _special_id(self, role: str, token: SpecialToken | None) -> int:
         found = None if token is None else self._tokenizer.token_to_id(token.content)
