@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import SentenceEmbedder, TextClassifier
+    from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
+    "FillMask",
     "SearchIndex",
     "SemanticSearch",
     "SentenceEmbedder",
@@ -26,6 +27,7 @@ __all__ = [
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
+    "FillMask": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",

@@ -2,5 +2,6 @@
 
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
+from bothways.tasks.fill_mask import FillMask
 
-__all__ = ["SentenceEmbedder", "TextClassifier"]
+__all__ = ["FillMask", "SentenceEmbedder", "TextClassifier"]
