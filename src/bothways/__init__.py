@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier
+    from bothways.tasks import FillMask, PairClassifier, SentenceEmbedder, TextClassifier
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
     "FillMask",
+    "PairClassifier",
     "SearchIndex",
     "SemanticSearch",
     "SentenceEmbedder",
@@ -28,6 +29,7 @@ __all__ = [
 _HOMES = {
     "BothwaysError": "bothways.errors",
     "FillMask": "bothways.tasks",
+    "PairClassifier": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",

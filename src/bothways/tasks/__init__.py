@@ -3,5 +3,6 @@
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
 from bothways.tasks.fill_mask import FillMask
+from bothways.tasks.pairs import PairClassifier
 
-__all__ = ["FillMask", "SentenceEmbedder", "TextClassifier"]
+__all__ = ["FillMask", "PairClassifier", "SentenceEmbedder", "TextClassifier"]

@@ -1,4 +1,4 @@
-"""From a text with masks to its fillings: reads it, spells the words that it is restricted to, and has them searched."""
+"""From a text with masks to its fillings: reads it, spells the words that it is restricted to, has them searched."""
 
 import math
 from collections.abc import Sequence
