@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from bothways.errors import InvalidInput
 from bothways.tasks.filled import FilledMask, FilledText, Filling
@@ -13,14 +14,31 @@ from bothways.tasks.masked_text import MaskedText, MaskReader
 MOST_COMBINATIONS = 64
 
 
+class FillOptions(TypedDict, total=False):
+    """What may fill masks, and how it is searched for.
+
+    Attributes:
+        top: How many words and fillings to give, at most; 5 when left out.
+        words: Only these may fill a mask; they may have several pieces.
+        max_pieces: Otherwise, most pieces of a word; 1 when left out. With 1 every token may fill a mask; with more,
+            only what begins a word may follow white space, and only what goes on with a word may follow that.
+        beam: Partial fillings that are kept; 16 when left out.
+    """
+
+    top: int
+    words: Sequence[str] | None
+    max_pieces: int
+    beam: int
+
+
 @dataclass(frozen=True, slots=True)
 class MaskFiller:
     """Fills the masks of texts.
 
     Attributes:
         reader: How texts are read.
-        words: Only these may fill a mask; None for all that the vocabulary can spell.
-        max_pieces: Most pieces of a word where no words are given.
+        words: See `FillOptions`, as for the others.
+        max_pieces: Most pieces of a word.
         top: How many fillings to give, at most.
         beam: Partial fillings that are kept.
 
@@ -29,10 +47,10 @@ class MaskFiller:
     """
 
     reader: MaskReader
-    words: Sequence[str] | None
-    max_pieces: int
-    top: int
-    beam: int
+    words: Sequence[str] | None = None
+    max_pieces: int = 1
+    top: int = 5
+    beam: int = 16
 
     def __post_init__(self) -> None:
         for name in ("top", "max_pieces", "beam"):

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from bothways.errors import InvalidInput
+from bothways.inference import Reading
 from bothways.inference.masked_lm import Named, Query
 from bothways.tasks.filling import Search
 from bothways.text import EncodedText, TextTokenizer, Window
@@ -42,16 +44,31 @@ class PseudoLikelihood:
 
 
 def pseudo_likelihood(
-    text: str, encoded: EncodedText, tokenizer: TextTokenizer, *, whole_words: bool
+    text: str, tokenizer: TextTokenizer, reading: Reading, *, index: int = 0, whole_words: bool = False
 ) -> Search[PseudoLikelihood]:
     """The pseudo-log-likelihood of a text, as a search to be run.
 
     Args:
         text: The text.
-        encoded: Its windows, with offsets.
-        tokenizer: That encoded it.
+        tokenizer: The model's.
+        reading: How texts are read.
+        index: Its number, for messages.
         whole_words: Also mask the pieces of the same word behind each.
+
+    Raises:
+        InvalidInput: It is empty or no string.
+        TextTooLong: It is too long and the policy is ``"error"``.
     """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"text {index} is empty or no string: drop it or fill it in.")
+    (encoded,) = tokenizer.encode(
+        [text],
+        max_length=reading.max_length,
+        on_overflow=reading.on_overflow,
+        stride=reading.stride,
+        offsets=True,
+        first=index,
+    )
     words = _word_of_character(text) if whole_words else None
     queries = list(_queries(encoded, tokenizer, words))
     answers = yield queries
