@@ -3,6 +3,8 @@
 import pytest
 from mask_cases import Oracle, masked_lm
 
+from bothways.tasks import pseudo_likelihood as likelihood_module
+
 
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory):
@@ -71,6 +73,16 @@ def test_a_cut_text_says_how_much_was_not_read(pieces):
     cutting = masked_lm(model.model.folder, on_overflow="truncate")
     answer = cutting.pseudo_log_likelihood("the cat " * 10)
     assert (answer.tokens, answer.dropped_tokens, answer.windows) == (16, 4, 1)
+
+
+def test_asking_in_several_portions_changes_nothing(pieces, monkeypatch):
+    model, _ = pieces
+    text = "a happy cat sat on the cats."
+    whole = model.pseudo_log_likelihood(text)
+    monkeypatch.setattr(likelihood_module, "MOST_TOKENS", 20)
+    parts = model.pseudo_log_likelihood(text)
+    assert parts.tokens == whole.tokens
+    assert parts.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-5)
 
 
 def test_one_text_and_many_give_the_same(pieces):

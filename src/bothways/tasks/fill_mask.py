@@ -36,7 +36,7 @@ HEAD: HeadName = "masked_lm"
 _T = TypeVar("_T")
 
 # Texts whose searches run together.
-BLOCK = 64
+BLOCK = 128
 
 
 class FillMask:

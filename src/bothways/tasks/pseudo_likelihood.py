@@ -17,6 +17,9 @@ from bothways.inference.masked_lm import Named, Query
 from bothways.tasks.filling import Search
 from bothways.text import EncodedText, TextTokenizer, Window
 
+# Tokens of the queries that one text asks at once.
+MOST_TOKENS = 16_384
+
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -70,11 +73,16 @@ def pseudo_likelihood(
         first=index,
     )
     words = _word_of_character(text) if whole_words else None
-    queries = list(_queries(encoded, tokenizer, words))
-    answers = yield queries
-    total = math.fsum(answer.log_probabilities[0] for answer in answers)
-    perplexity = math.exp(-total / len(queries)) if queries else 1.0
-    return PseudoLikelihood(total, len(queries), perplexity, len(encoded.windows), encoded.dropped_tokens)
+    queries = _queries(encoded, tokenizer, words)
+    logs: list[float] = []
+    # A long text has as many queries as tokens, each of its own length: never all of them at once.
+    at_once = max(1, MOST_TOKENS // max(len(window.ids) for window in encoded.windows))
+    while some := list(itertools.islice(queries, at_once)):
+        answers = yield some
+        logs += [answer.log_probabilities[0] for answer in answers]
+    total = math.fsum(logs)
+    perplexity = math.exp(-total / len(logs)) if logs else 1.0
+    return PseudoLikelihood(total, len(logs), perplexity, len(encoded.windows), encoded.dropped_tokens)
 
 
 def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | None) -> Iterator[Query]:
