@@ -45,6 +45,11 @@ class FillMask:
     >>> model = FillMask.from_pretrained("google-bert/bert-base-uncased")  # doctest: +SKIP
     >>> model.predict("Paris is the [MASK] of France.").fillings[0].words  # doctest: +SKIP
     ('capital',)
+
+    Attributes:
+        model: The encoder and its tokenizer.
+        columns: Where texts stood in training.
+        card: What the model says of its making, with what `fit` measured before and after.
     """
 
     task: ClassVar[str] = "masked_lm"
