@@ -20,6 +20,7 @@ from bothways.evaluation.calibration import (
     sigmoid,
     softmax,
 )
+from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics, masked_lm_report
 from bothways.evaluation.metrics import (
     ClassCounts,
     accuracy,
@@ -46,7 +47,13 @@ from bothways.evaluation.reliability import (
     maximum_calibration_error,
     reliability_bins,
 )
-from bothways.evaluation.report import ClassificationReport, ClassRow, MultiLabelReport, RegressionReport
+from bothways.evaluation.report import (
+    ClassificationReport,
+    ClassRow,
+    MaskedLMReport,
+    MultiLabelReport,
+    RegressionReport,
+)
 
 __all__ = [
     "TEMPERATURE_BOUNDS",
@@ -55,10 +62,12 @@ __all__ = [
     "ClassificationReport",
     "Estimate",
     "Interval",
+    "MaskedLMReport",
     "MultiLabelReport",
     "RegressionReport",
     "ReliabilityBin",
     "Temperature",
+    "TokenLosses",
     "accuracy",
     "apply_sigmoid_temperature",
     "apply_temperature",
@@ -75,6 +84,8 @@ __all__ = [
     "fit_temperature",
     "hamming_loss",
     "macro_f1",
+    "masked_lm_metrics",
+    "masked_lm_report",
     "maximum_calibration_error",
     "mcc",
     "mean_absolute_error",
