@@ -3,8 +3,10 @@
 Shapes: N texts, W windows, T tokens of all windows.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +58,11 @@ class WindowStore:
         """Number of texts, N."""
         return len(self.dropped_tokens)
 
+    @property
+    def digest(self) -> str:
+        """A checksum of the tokens and of where windows start."""
+        return digest_of(self.ids_T, self.starts)
+
     def windows_of(self, texts: Sequence[int] | NDArray[np.int64]) -> list[int]:
         """Indices of all windows of some texts."""
         first = np.searchsorted(self.text_of_window, texts, side="left")
@@ -66,3 +73,11 @@ class WindowStore:
         """Some windows as a packed batch, on the CPU."""
         spans = [slice(self.starts[window], self.starts[window + 1]) for window in windows]
         return pack([self.ids_T[span] for span in spans], [self.types_T[span] for span in spans])
+
+
+def digest_of(*arrays: NDArray[Any]) -> str:
+    """A checksum of arrays."""
+    content = hashlib.sha256()
+    for array in arrays:
+        content.update(np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()
