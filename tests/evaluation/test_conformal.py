@@ -86,7 +86,7 @@ def test_the_sets_are_those_of_mapie(score, theirs, arguments, coverage):
     _, expected_NC1 = peer.predict_set(asked_NC, conformity_score_params=arguments)
     sets = ConformalSets.fit(held_MC, held_M, score)
     # MAPIE's adaptive sets always have a label, the others may be empty.
-    found_NC = sets.includes(asked_NC, coverage, never_empty=isinstance(score, Adaptive))
+    found_NC = sets.at(coverage).includes(asked_NC, never_empty=isinstance(score, Adaptive))
     np.testing.assert_array_equal(found_NC, expected_NC1[:, :, 0])
 
 
@@ -113,7 +113,7 @@ def test_the_promise_is_kept_on_average_by_a_model_that_knows_too_little(score, 
         # Far too sure of itself, so its own probabilities promise nothing.
         stated_NC = softmax(np.log(stated_NC) * 3)
         sets = ConformalSets.fit(stated_NC[:100], truth_N[:100], score)
-        found.append(coverage_of(sets.includes(stated_NC[100:], coverage, never_empty=False), truth_N[100:]))
+        found.append(coverage_of(sets.at(coverage).includes(stated_NC[100:], never_empty=False), truth_N[100:]))
     # Theory: from the promise to 1 / 101 above it; three standard errors of 60 draws of 100 held-out rows.
     noise = 3 * np.sqrt(coverage * (1 - coverage) / 100 / 60)
     assert coverage - noise <= np.mean(found) <= coverage + 1 / 101 + noise
@@ -124,7 +124,7 @@ def test_least_ambiguous_sets_are_smaller_and_adaptive_ones_grow_with_doubt():
     sizes = {}
     for score in (LeastAmbiguous(), Adaptive()):
         sets = ConformalSets.fit(stated_NC[:2_000], truth_N[:2_000], score)
-        sizes[score] = sets.includes(stated_NC[2_000:], 0.9).sum(1)
+        sizes[score] = sets.at(0.9).includes(stated_NC[2_000:]).sum(1)
     assert sizes[LeastAmbiguous()].mean() < sizes[Adaptive()].mean()
     unsure_N = stated_NC[2_000:].max(1) < 0.4
     assert sizes[Adaptive()][unsure_N].mean() > sizes[LeastAmbiguous()][unsure_N].mean()
@@ -133,7 +133,7 @@ def test_least_ambiguous_sets_are_smaller_and_adaptive_ones_grow_with_doubt():
 def test_a_penalty_keeps_the_tail_out():
     stated_NC, truth_N = drawn(4_000, 30, 0)
     sets = [ConformalSets.fit(stated_NC, truth_N, Adaptive(penalty, 3)) for penalty in (0.0, 0.1)]
-    largest = [each.includes(stated_NC, 0.9).sum(1).max() for each in sets]
+    largest = [each.at(0.9).includes(stated_NC).sum(1).max() for each in sets]
     assert largest[1] < largest[0]
 
 
@@ -142,7 +142,7 @@ def test_a_higher_promise_never_drops_a_label_and_no_set_is_empty(seed, coverage
     stated_NC, truth_N = drawn(120, 4, seed)
     for score in (LeastAmbiguous(), Adaptive(0.01)):
         sets = ConformalSets.fit(stated_NC, truth_N, score)
-        lower, higher = sets.includes(stated_NC, coverage), sets.includes(stated_NC, coverage + more)
+        lower, higher = (sets.at(each).includes(stated_NC) for each in (coverage, coverage + more))
         assert (lower <= higher).all()
         assert lower[np.arange(120), stated_NC.argmax(1)].all()
 

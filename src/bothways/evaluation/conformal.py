@@ -47,9 +47,10 @@ class Adaptive:
     """The probability of a label and of all that are likelier: sets grow where the model is undecided.
 
     With a penalty, each place after the first ``free`` ones costs as much more, which keeps long tails of unlikely
-    labels out. Without the random part of the papers, so that the same text always gets the same set; the promise is
-    the same. Sources: Romano, Sesia and Candes (2020), arXiv:2006.02544 (APS); Angelopoulos et al. (2021),
-    arXiv:2009.14193 (RAPS).
+    labels out. The random part of the papers is left out, so that the same text always gets the same set: the promise
+    is kept, but the last label always counts as 1, and of two or three classes sets are larger than they need be.
+    Sources: Romano, Sesia and Candes (2020), arXiv:2006.02544 (APS); Angelopoulos et al. (2021), arXiv:2009.14193
+    (RAPS).
 
     Attributes:
         penalty: From 0 on.
@@ -108,21 +109,43 @@ class ConformalSets:
         chosen = score or LeastAmbiguous()
         return cls(_kept(chosen.of_labels(probabilities)[np.arange(len(labels)), labels]), chosen)
 
-    def includes(self, probabilities_NC: ArrayLike, coverage: float, *, never_empty: bool = True) -> BoolArray:
+    def at(self, coverage: float) -> "LabelSets":
+        """The sets that promise this coverage.
+
+        Raises:
+            InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot promise.
+        """
+        return LabelSets(self.score, held_out_quantile(self.held_out_M, coverage), coverage)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSets:
+    """Sets of labels with one promise, made by `ConformalSets.at`.
+
+    Attributes:
+        score: How strange a label is.
+        threshold: Labels up to this score are in the set.
+        coverage: The share of rows whose set is to hold the truth.
+    """
+
+    score: SetScore
+    threshold: float
+    coverage: float
+
+    def includes(self, probabilities_NC: ArrayLike, *, never_empty: bool = True) -> BoolArray:
         """Which labels (N, C) are in the set of each row.
 
         Args:
             probabilities_NC: calibrated class probabilities.
-            coverage: the share of rows whose set is to hold the truth, between 0 and 1.
             never_empty: put the most probable label into every set. Where a model is right more often than the
                 promise, sets then hold the truth more often than promised; without it some are empty, and the promise
                 is met closely.
 
         Raises:
-            InvalidInput: not probabilities, a coverage outside (0, 1), or one that so few held-out rows cannot promise.
+            InvalidInput: not probabilities.
         """
         probabilities = class_probabilities(probabilities_NC)
-        included_NC: BoolArray = self.score.of_labels(probabilities) <= held_out_quantile(self.held_out_M, coverage)
+        included_NC: BoolArray = self.score.of_labels(probabilities) <= self.threshold
         if never_empty:
             included_NC[np.arange(len(probabilities)), probabilities.argmax(axis=1)] = True
         return included_NC
