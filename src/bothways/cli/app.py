@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from bothways.cli import (
     compare,
+    compare_runs,
     cost,
     demo,
     embed,
@@ -53,6 +54,7 @@ def build_app() -> App:
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
     app.command(training)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
+    app.command(compare_runs.compare, help_epilogue=compare_runs.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
     app.command(embed.embed, help_epilogue=embed.EXAMPLE, sort_key=4)
     searching = App(name="search", help="Search texts by meaning.", sort_key=5)

@@ -53,12 +53,12 @@ def compare(
     from bothways.data import read_rows
     from bothways.tasks.comparing import compare_tasks
 
-    tasks = [open_task(name, reading, model) for name in (first, second)]
-    for task in tasks:
+    one, other = (open_task(name, reading, model) for name in (first, second))
+    for task in (one, other):
         use_columns(task, columns)
     # Read once: standard input cannot be read for each of the two.
     rows = list(read_rows(data, format=format))
-    report = compare_tasks(*tasks, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
+    report = compare_tasks(one, other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
     if json:
         print_json({"first": first, "second": second, **report.to_dict()})
     else:

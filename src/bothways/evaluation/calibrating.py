@@ -132,6 +132,24 @@ def choose_calibration(logits_NC: ArrayLike, labels_N: ArrayLike, *, seed: int =
     return ChosenCalibration(fit_calibration(chosen, logits, labels), chosen, scores)
 
 
+def held_out_probabilities(
+    method: CalibrationMethod, logits_NC: ArrayLike, labels_N: ArrayLike, *, seed: int = 0
+) -> FloatArray:
+    """Probabilities (N, C) of each row by a method that was fitted on the others, in cross-validation.
+
+    What is to be learnt from calibrated probabilities of the rows that calibrated them would otherwise be too hopeful.
+
+    Raises:
+        InvalidInput: No such method, no rows, fewer than two classes, logits that are not finite, or labels that do
+            not fit.
+    """
+    logits = logit_array(logits_NC, least_columns=2)
+    labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
+    if len(logits) < FOLDS:
+        return fit_calibration(method, logits, labels).apply(logits)
+    return _held_out(method, logits, labels, _folds(labels, np.random.default_rng(seed)))
+
+
 def stored_form(calibration: Calibration) -> dict[str, object]:
     """A calibration as JSON values, which `calibration_from` reads."""
     return {"method": method_of(calibration), **asdict(calibration)}

@@ -52,6 +52,19 @@ class OutOfDomainReport:
         """The numbers that carry an interval, by name."""
         return {"auroc": self.auroc, "aupr": self.aupr, "fpr95": self.fpr95}
 
+    def summary(self) -> str:
+        """A short table of values and 95 % intervals."""
+        lines = [f"{self.n_inside} rows of the domain, {self.n_outside} others; 95 % intervals"]
+        lines += [
+            f"{name:<6}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]"
+            for name, each in self.estimates().items()
+        ]
+        if self.kept_inside is not None and self.passed_outside is not None:
+            lines.append(
+                f"taken for texts of the domain: {self.kept_inside:.1%} of its own, {self.passed_outside:.1%} of others"
+            )
+        return "\n".join(lines)
+
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``auroc``, ``auroc_low``, ``auroc_high`` and so on."""
         flat = {key: value for name, each in self.estimates().items() for key, value in each.named(name).items()}

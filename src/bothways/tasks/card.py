@@ -5,6 +5,8 @@ from typing import Any
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.tasks.columns import column_settings
+from bothways.tasks.targets import Report
+from bothways.tasks.trust import Trust
 from bothways.training.record import TrainingRecord
 
 
@@ -14,26 +16,53 @@ class DataUsed:
 
     Attributes:
         columns: Where texts and labels stood, the task's dataclass of names.
-        training_rows: Rows that were learnt from.
-        validation_rows: Rows that were held out.
+        training: Number and checksums of the rows that were learnt from.
+        validation: Of those that were held out.
         split: Whether those were drawn from the training data.
     """
 
     columns: Any
-    training_rows: int
-    validation_rows: int
+    training: dict[str, object]
+    validation: dict[str, object]
     split: bool
 
 
-def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUsed) -> dict[str, Any]:
-    """The card of a model that was just trained."""
+def written_card(
+    model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, metrics: Report, trust: Trust
+) -> dict[str, Any]:
+    """The card of a model that was just trained.
+
+    Args:
+        model: Its encoder.
+        record: The course of the training, with its seed.
+        data: What it was trained on.
+        metrics: On the held-out rows, with calibration.
+        trust: What else was learnt on those.
+    """
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
+    numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
     return {
         "base_model": model.name,
         "revision": model.revision,
         "columns": column_settings(data.columns),
-        "training_rows": data.training_rows,
-        "validation_rows": data.validation_rows,
+        "training_rows": data.training["rows"],
+        "validation_rows": data.validation["rows"],
         "validation": "a tenth of the training data" if data.split else "given",
+        "data": {"training": data.training, "validation": data.validation},
         "training": summary,
+        "metrics": {"of": "the validation rows", "n": metrics.n, **numbers},
+        "trust": trust.to_card(),
+        "limits": _limits(trust),
     }
+
+
+def _limits(trust: Trust) -> list[str]:
+    """What a reader of the numbers has to know."""
+    limits = [
+        "The metrics are of the rows that also chose the best epoch and the calibration, so they flatter the model a "
+        "little. Rows that it has never met say more.",
+        "Metrics, probabilities and coverage hold for texts like the validation rows.",
+    ]
+    if trust.border is None:
+        limits.append("The model does not notice texts that are unlike those of its training.")
+    return limits

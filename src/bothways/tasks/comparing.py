@@ -24,9 +24,7 @@ from bothways.tasks.task import Task
 class ScoresRows(Protocol):
     """A task whose metric is the mean of its rows' scores."""
 
-    def row_scores(
-        self, data: Source, *, show_progress: bool | None = None
-    ) -> tuple[str, NDArray[np.float64]]:
+    def row_scores(self, data: Source, *, show_progress: bool | None = None) -> tuple[str, NDArray[np.float64]]:
         """The metric's name, and the score of each row (N)."""
 
 
@@ -74,8 +72,8 @@ def _compare_targets(
     seed: int,
     show_progress: bool | None,
 ) -> ComparisonReport:
-    target = first.fitted_target()
-    columns = _columns(target, second.fitted_target())
+    target = first.fitted_target
+    columns = _columns(target, second.fitted_target)
     first_NC, truth = first.stated(data, show_progress=show_progress)
     second_NC, _ = second.stated(data, show_progress=show_progress)
     options: Mapping[str, int] = {"resamples": resamples, "seed": seed}
@@ -84,9 +82,7 @@ def _compare_targets(
             return compare_classifications(truth, first_NC, second_NC[:, columns], **options)
         case MultiLabel():
             labels_NC = truth.astype(np.int64)
-            return compare_labellings(
-                labels_NC, first_NC, second_NC[:, columns], threshold=target.threshold, **options
-            )
+            return compare_labellings(labels_NC, first_NC, second_NC[:, columns], threshold=target.threshold, **options)
         case Regression():
             return compare_regressions(truth, first_NC[:, 0], second_NC[:, 0], **options)
 

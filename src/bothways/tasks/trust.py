@@ -149,7 +149,7 @@ def stored_trust(extras: Extras, folder: Path, classes: int) -> Trust:
             None if conformal is None else _conformal(conformal, arrays),
             None if border is None else _border(border, arrays),
         )
-    except (InvalidInput, TypeError, KeyError, ValueError) as error:
+    except (InvalidInput, TypeError, KeyError, ValueError, StopIteration) as error:
         raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, border)) from error
 
 
@@ -183,8 +183,10 @@ def _border(stored: object, arrays: Arrays) -> Border:
     kind, threshold = str(settings.pop("kind", None)), settings.pop("threshold")
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not np.isfinite(threshold):
         raise ValueError("the threshold is no number")
-    named = {name.removeprefix("detector."): each for name, each in arrays.items() if name.startswith("detector.")}
-    return Border(DETECTORS[kind](**settings, **named), float(threshold), arrays["inside"])  # type: ignore[index]
+    parts = {name.partition(".")[2]: each for name, each in arrays.items() if name.startswith("detector.")}
+    values: dict[str, Any] = {**settings, **parts}
+    detector = next(each for name, each in DETECTORS.items() if name == kind)
+    return Border(detector(**values), float(threshold), arrays["inside"])
 
 
 def _settings(stored: object) -> dict[str, Any]:
