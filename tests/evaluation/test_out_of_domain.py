@@ -158,12 +158,11 @@ def test_neighbours_are_those_of_scikit_learn():
 
 def test_fewer_training_rows_than_dimensions_and_an_absent_class_are_no_problem():
     features_MLD = np.random.default_rng(0).normal(size=(5, 1, 20))
-    for detector in (
-        Mahalanobis.fit(features_MLD, [0, 0, 1, 1, 1], 3),
-        Cosine.fit(features_MLD, [0, 0, 1, 1, 1], 3),
-        Mahalanobis.fit(np.ones((4, 1, 3)), [0, 0, 1, 1], 2),
+    for detector, width in (
+        (Mahalanobis.fit(features_MLD, [0, 0, 1, 1, 1], 3), 20),
+        (Cosine.fit(features_MLD, [0, 0, 1, 1, 1], 3), 20),
+        (Mahalanobis.fit(np.ones((4, 1, 3)), [0, 0, 1, 1], 2), 3),
     ):
-        width = detector.means_LCD.shape[2]
         rows = np.random.default_rng(1).normal(size=(7, 1, width))
         assert np.isfinite(detector.score(Evidence.of(np.zeros((7, 3)), rows))).all()
 

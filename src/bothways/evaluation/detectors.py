@@ -99,12 +99,12 @@ class Mahalanobis:
     their mean over the training rows, so that no layer drowns the others.
 
     Attributes:
-        means_LCD: Mean features of each class.
         roots_LDD: W with ``W W' = inverse covariance / mean distance``.
+        points_LCD: Mean features of each class times W.
     """
 
-    means_LCD: FloatArray
     roots_LDD: FloatArray
+    points_LCD: FloatArray
 
     @classmethod
     def fit(cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> "Mahalanobis":
@@ -114,7 +114,7 @@ class Mahalanobis:
             InvalidInput: no rows, features that are not finite, or labels that do not fit.
         """
         features, labels = _labelled(features_MLD, labels_M, classes)
-        means, roots = [], []
+        roots, points = [], []
         for layer in range(features.shape[1]):
             means_CD = class_means(features[:, layer], labels, classes)
             centred_MD = features[:, layer] - means_CD[labels]
@@ -122,16 +122,16 @@ class Mahalanobis:
             floor = max(float(values_D.max()) * 1e-10, 1e-30)
             root_DD = vectors_DD / np.sqrt(np.maximum(values_D, floor))
             distances_M = _nearest_square(features[:, layer] @ root_DD, means_CD @ root_DD)
-            means.append(means_CD)
             roots.append(root_DD / math.sqrt(max(float(distances_M.mean()), 1e-30)))
-        return cls(np.stack(means), np.stack(roots))
+            points.append(means_CD @ roots[-1])
+        return cls(np.stack(roots), np.stack(points))
 
     def score(self, evidence: Evidence) -> FloatArray:
         """Scores (N,), from 0 on."""
-        features = _features(evidence, len(self.means_LCD), self.means_LCD.shape[2])
+        features = _features(evidence, *self.roots_LDD.shape[:2])
         layers = [
-            _nearest_square(features[:, layer] @ root_DD, means_CD @ root_DD)
-            for layer, (means_CD, root_DD) in enumerate(zip(self.means_LCD, self.roots_LDD, strict=True))
+            _nearest_square(features[:, layer] @ root_DD, points_CD)
+            for layer, (root_DD, points_CD) in enumerate(zip(self.roots_LDD, self.points_LCD, strict=True))
         ]
         scores_N: FloatArray = np.sum(layers, axis=0)
         return scores_N

@@ -1,6 +1,6 @@
 """What a model learns on held-out rows about its answers, and what it then says of them.
 
-Shapes: N texts, C classes, D width of the features that a head reads.
+Shapes: N texts, C classes, H hidden, K = C + H where features are read, else C.
 """
 
 from collections.abc import Callable
@@ -38,20 +38,23 @@ from bothways.tasks.objective import HeadModel
 from bothways.tasks.predictions import Classification, Prediction, Score
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
-from bothways.tasks.trust import Border, Trust
+from bothways.tasks.trust import Border, Trust, storable
 
 Promise: TypeAlias = LabelSets | float
 """Sets of labels, or half the width of an interval."""
 
 
+MOST_TRAINING = 20_000
+"""Training rows that a detector is fitted on, drawn from more."""
+
+
 class FeatureModel(HeadModel):
-    """Gives beside the scores what the head makes of the hidden states before its last map."""
+    """Gives beside the scores the last hidden states that the head reads."""
 
     def forward(self, packed: Packed) -> Tensor:
-        """Scores and features (B, C + D)."""
+        """Scores and features (B, C + H)."""
         hidden_BH = read_rows(self.head.kind.read, self.encoder, packed)
-        features_BD = self.head.transform(hidden_BH)
-        return torch.cat([self.head.output(self.head.dropout(features_BD)), features_BD], dim=1)
+        return torch.cat([self.head(hidden_BH), hidden_BH], dim=1)
 
 
 def forward_of(module: HeadModel, trust: Trust) -> HeadModel:
@@ -67,8 +70,8 @@ def needs_features(detector: Detector | DetectorKind) -> bool:
 
 def evidence_of(rows_NK: Logits, classes: int) -> Evidence:
     """Logits, and the features behind them where there are any."""
-    features_ND = rows_NK[:, classes:]
-    return Evidence.of(rows_NK[:, :classes], features_ND[:, None] if features_ND.shape[1] else None)
+    features_NH = rows_NK[:, classes:]
+    return Evidence.of(rows_NK[:, :classes], features_NH[:, None] if features_NH.shape[1] else None)
 
 
 def learn_trust(
@@ -98,7 +101,7 @@ def learn_trust(
             trust = _classification(evidence.logits_NC, truth, settings.calibration, seed)
             if settings.detector is None:
                 return trust
-            detector = _detector(settings.detector, target.outputs, training)
+            detector = storable(_detector(settings.detector, target.outputs, training))
             return replace(trust, border=Border.keeping(detector, evidence, settings.kept))
         case MultiLabel():
             if settings.calibration is None:
@@ -177,11 +180,11 @@ def _detector(kind: DetectorKind, classes: int, training: Callable[[], tuple[Log
     if kind == "energy":
         return Energy()
     rows_NK, labels_N = training()
-    features_NLD = rows_NK[:, None, classes:]
+    features_N1H = rows_NK[:, None, classes:]
     match kind:
         case "mahalanobis":
-            return Mahalanobis.fit(features_NLD, labels_N, classes)
+            return Mahalanobis.fit(features_N1H, labels_N, classes)
         case "cosine":
-            return Cosine.fit(features_NLD, labels_N, classes)
+            return Cosine.fit(features_N1H, labels_N, classes)
         case "neighbours":
-            return Neighbours.fit(features_NLD, min(10, len(features_NLD)))
+            return Neighbours.fit(features_N1H, min(10, len(features_N1H)))

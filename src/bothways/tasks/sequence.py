@@ -30,6 +30,7 @@ from bothways.tasks.card import DataUsed, written_card
 from bothways.tasks.columns import PairColumns, TextColumns, stored_columns
 from bothways.tasks.fitting import FitPlan, undone_on_failure
 from bothways.tasks.judging import (
+    MOST_TRAINING,
     FeatureModel,
     evidence_of,
     forward_of,
@@ -176,7 +177,7 @@ class SequenceTask(Generic[ColumnsT]):
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        rows_NK, truth = self._rows(data, self.columns, show_progress)
+        rows_NK, truth = self._rows(self._judging(), data, self.columns, show_progress)
         return evidence_of(rows_NK, self._target().outputs), truth
 
     def stated(self, data: Source, *, show_progress: bool | None = None) -> tuple[Logits, Truth]:
@@ -298,7 +299,8 @@ class SequenceTask(Generic[ColumnsT]):
             return predict_logits(module, part.store, self._opened.batch_tokens, self.merge), part.truth
 
         held_out_NK, truth = rows_of(held)
-        self.trust = learn_trust(target, held_out_NK, truth, settings, plan.seed, lambda: rows_of(training))
+        some = training.some(MOST_TRAINING, plan.seed)
+        self.trust = learn_trust(target, held_out_NK, truth, settings, plan.seed, lambda: rows_of(some))
         return held_out_NK[:, : target.outputs]
 
     def _objective(
@@ -333,28 +335,29 @@ class SequenceTask(Generic[ColumnsT]):
         promise, border = promise_of(self.trust, coverage), self.trust.border
         if coverage is not None and calibrated is False:
             raise InvalidInput("a coverage is promised of calibrated probabilities: leave calibrated out.")
-        for answer in self._run(texts, "predicting", total, show_progress):
+        for answer in self._run(self._judging(), texts, "predicting", total, show_progress):
             reading = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
             row_K = self._merged(answer)
             prediction = target.predict(row_K[: target.outputs], calibration, reading)
             yield judged(prediction, row_K, target.outputs, promise, border)
 
     def _logits(self, data: Source, columns: ColumnsT, show_progress: bool | None) -> tuple[Logits, Truth]:
-        rows_NK, truth = self._rows(data, columns, show_progress)
-        return rows_NK[:, : self._target().outputs], truth
+        return self._rows(self._fitted(), data, columns, show_progress)
 
-    def _rows(self, data: Source, columns: ColumnsT, show_progress: bool | None) -> tuple[Logits, Truth]:
-        """Logits of labelled rows, with features behind them where the detector reads those, and the labels."""
+    def _rows(
+        self, module: HeadModel, data: Source, columns: ColumnsT, show_progress: bool | None
+    ) -> tuple[Logits, Truth]:
+        """What a module says of labelled rows (N, K), and the encoded labels."""
         target = self._target()
         examples = read_examples(data, text=columns.inputs, label=columns.label, convert=target.convert)
         truth = target.encode(examples)
         texts = (example.text for example in examples)
-        answers = self._run(texts, "evaluating", len(examples), show_progress)
+        answers = self._run(module, texts, "evaluating", len(examples), show_progress)
         return np.stack([self._merged(answer) for answer in answers]), truth
 
     def _evidence_of_texts(self, rows: Source, show_progress: bool | None) -> Evidence:
         texts = [self.columns.inputs.read(row) for row in read_rows(rows)]
-        answers = self._run(texts, "reading others", len(texts), show_progress)
+        answers = self._run(self._judging(), texts, "reading others", len(texts), show_progress)
         return evidence_of(np.stack([self._merged(answer) for answer in answers]), self._target().outputs)
 
     def _border(self) -> Border:
@@ -366,12 +369,14 @@ class SequenceTask(Generic[ColumnsT]):
             )
         return self.trust.border
 
+    def _judging(self) -> HeadModel:
+        """What has to be run for everything that the model says of a text."""
+        return forward_of(self._fitted(), self.trust)
+
     def _run(
-        self, texts: Iterable[Text], description: str, total: int | None, show_progress: bool | None
+        self, module: HeadModel, texts: Iterable[Text], description: str, total: int | None, show: bool | None
     ) -> Iterator[TextRows]:
-        return self._opened.engine(forward_of(self._fitted(), self.trust)).run(
-            texts, total=total, description=description, show_progress=show_progress
-        )
+        return self._opened.engine(module).run(texts, total=total, description=description, show_progress=show)
 
     def _labelled(self, target: Target, examples: Sequence[Example[Any]]) -> LabelledWindows:
         return LabelledWindows(self._opened.stored([example.text for example in examples]), target.encode(examples))

@@ -40,7 +40,7 @@ class FitSettings:
     precision: Precision | None = None
     tokens: int = 8192
     calibration: CalibrationMethod | Literal["auto"] | None = "auto"
-    detector: DetectorKind | None = "energy"
+    detector: DetectorKind | None = "mahalanobis"
     kept: float = 0.95
     checkpoint_every_updates: int | None = None
 

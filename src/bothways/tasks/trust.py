@@ -38,7 +38,7 @@ from bothways.tasks.stored import Extras, damaged, stored_temperature
 
 FILE = "trust.safetensors"
 
-Arrays = dict[str, NDArray[np.float64]]
+Arrays = dict[str, NDArray[Any]]
 
 _SCORES: dict[str, type[SetScore]] = {"least_ambiguous": LeastAmbiguous, "adaptive": Adaptive}
 
@@ -101,6 +101,19 @@ class Trust:
         }
 
 
+def storable(detector: Detector) -> Detector:
+    """A detector whose arrays are float32 numbers, as they are kept, so that a saved one scores the same."""
+    values = {each.name: getattr(detector, each.name) for each in fields(detector)}
+    rounded: dict[str, Any] = {
+        name: _as_kept(each).astype(np.float64) for name, each in values.items() if isinstance(each, np.ndarray)
+    }
+    return replace(detector, **rounded)
+
+
+def _as_kept(array: NDArray[np.float64]) -> NDArray[np.float32]:
+    return array.astype(np.float32)
+
+
 def write_trust(folder: Path, trust: Trust) -> dict[str, object]:
     """Write the arrays into a folder, and return what ``bothways.json`` is to say.
 
@@ -121,7 +134,7 @@ def write_trust(folder: Path, trust: Trust) -> dict[str, object]:
     if trust.border is not None:
         detector = trust.border.detector
         values = {each.name: getattr(detector, each.name) for each in fields(detector)}
-        arrays |= {f"detector.{name}": each for name, each in values.items() if isinstance(each, np.ndarray)}
+        arrays |= {f"detector.{name}": _as_kept(each) for name, each in values.items() if isinstance(each, np.ndarray)}
         arrays["inside"] = trust.border.inside_M
         numbers = {name: each for name, each in values.items() if not isinstance(each, np.ndarray)}
         border = {"kind": _kind_of(detector), "threshold": trust.border.threshold, **numbers}
