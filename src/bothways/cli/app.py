@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 from bothways.cli import (
     adapt,
     compare,
+    compare_runs,
     cost,
     demo,
     embed,
@@ -56,6 +57,7 @@ def build_app() -> App:
     app.command(training)
     app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
+    app.command(compare_runs.compare, help_epilogue=compare_runs.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
     app.command(fill_mask.fill_mask, help_epilogue=fill_mask.EXAMPLE, sort_key=3)
     app.command(embed.embed, help_epilogue=embed.EXAMPLE, sort_key=4)

@@ -187,5 +187,9 @@ def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
         elif isinstance(value, str | int):
             spoken.append((name, str(value)))
         elif isinstance(value, Mapping):
-            spoken.append((name, ", ".join(f"{part} {each:.3f}" for part, each in value.items() if each)))
+            spoken.append((name, ", ".join(_part(part, each) for part, each in value.items() if each)))
     return spoken
+
+
+def _part(name: str, value: object) -> str:
+    return f"{name} {value:.3f}" if isinstance(value, float) else str(value)

@@ -55,6 +55,8 @@ class ClassificationReport:
         nll: negative log likelihood in nats.
         ece: expected calibration error of the predicted class.
         mce: maximum calibration error.
+        ece_noise: the ECE that probabilities without error would show on so many rows, see `calibration_noise`.
+        ece_sweep: the ECE with as many bins as the rows bear, see `sweep_calibration_error`.
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
         reliability: bins of equal mass.
@@ -69,6 +71,8 @@ class ClassificationReport:
     nll: Estimate
     ece: Estimate
     mce: float
+    ece_noise: float
+    ece_sweep: float
     per_class: tuple[ClassRow, ...]
     confusion: tuple[tuple[int, ...], ...]
     reliability: tuple[ReliabilityBin, ...]
@@ -90,6 +94,8 @@ class ClassificationReport:
             "n": self.n,
             **_flat(self.estimates()),
             "mce": self.mce,
+            "ece_noise": self.ece_noise,
+            "ece_sweep": self.ece_sweep,
             "labels": list(self.labels),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "confusion": [list(row) for row in self.confusion],
