@@ -5,6 +5,7 @@
 
 from bothways.data.columns import class_label, label_set, number, text_at, value_at
 from bothways.data.formats import FORMATS, Format, Row
+from bothways.data.judgements import Judgements, read_judgements
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, write_rows
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
 
@@ -13,6 +14,7 @@ __all__ = [
     "OUTPUT_FORMATS",
     "Example",
     "Format",
+    "Judgements",
     "OutputFormat",
     "Row",
     "Source",
@@ -20,6 +22,7 @@ __all__ = [
     "label_set",
     "number",
     "read_examples",
+    "read_judgements",
     "read_rows",
     "read_texts",
     "text_at",

@@ -38,6 +38,9 @@ from bothways.evaluation.metrics import (
     recall,
     subset_accuracy,
 )
+from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
+from bothways.evaluation.rankings import RankingReport, ranking_differences, ranking_report
+from bothways.evaluation.rankings import named as named_estimates
 from bothways.evaluation.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
 from bothways.evaluation.reliability import (
     ReliabilityBin,
@@ -49,6 +52,7 @@ from bothways.evaluation.reliability import (
 from bothways.evaluation.report import ClassificationReport, ClassRow, MultiLabelReport, RegressionReport
 
 __all__ = [
+    "RANKING_MEASURES",
     "TEMPERATURE_BOUNDS",
     "ClassCounts",
     "ClassRow",
@@ -56,6 +60,7 @@ __all__ = [
     "Estimate",
     "Interval",
     "MultiLabelReport",
+    "RankingReport",
     "RegressionReport",
     "ReliabilityBin",
     "Temperature",
@@ -84,11 +89,14 @@ __all__ = [
     "multi_label_macro_f1",
     "multi_label_nll",
     "multi_label_report",
+    "named_estimates",
     "negative_log_likelihood",
     "pearson",
     "percentile_interval",
     "precision",
     "r2",
+    "ranking_differences",
+    "ranking_report",
     "recall",
     "regression_report",
     "reliability_bins",

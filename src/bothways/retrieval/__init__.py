@@ -6,6 +6,7 @@ from bothways.retrieval.hits import Hit
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.index_files import updating
 from bothways.retrieval.index_header import EncoderIdentity
+from bothways.retrieval.judging import absent_documents, evaluate_search
 from bothways.retrieval.modes import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
 from bothways.retrieval.reranking import Rerank, Reranker
 from bothways.retrieval.semantic import SemanticSearch, identity_of
@@ -28,6 +29,8 @@ __all__ = [
     "SearchIndex",
     "SemanticSearch",
     "Weighted",
+    "absent_documents",
+    "evaluate_search",
     "identity_of",
     "updating",
 ]

@@ -49,7 +49,8 @@ class LexicalIndex:
         vocabulary: dict[str, int] = {}
         ids = [[vocabulary.setdefault(term, len(vocabulary)) for term in terms_of(text)] for text in texts]
         bm25 = _bm25s().BM25(k1=1.2, b=0.75, method="lucene")
-        bm25.index((ids, vocabulary or {"": 0}), show_progress=False)
+        with np.errstate(invalid="ignore"):  # texts without any words have a mean length of 0
+            bm25.index((ids, vocabulary or {"": 0}), show_progress=False)
         return cls(bm25, language)
 
     @classmethod

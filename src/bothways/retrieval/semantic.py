@@ -23,6 +23,7 @@ from bothways.retrieval.modes import Dense, Hybrid, Lexical, Mode
 from bothways.retrieval.reranking import Rerank, reranked
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.pooling import check_pooling
+from bothways.text import Overflow
 
 _BATCH = 1024
 _DENSE = Dense()
@@ -101,6 +102,8 @@ class SemanticSearch:
         folder: str | Path,
         *,
         model: str | Path | None = None,
+        max_length: int | None = None,
+        on_overflow: Overflow | None = None,
         revision: str | None = None,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "float32",
@@ -112,6 +115,8 @@ class SemanticSearch:
         Args:
             folder: Of the index.
             model: Where that model lies now, if it was moved.
+            max_length: Most tokens read at once; what the model says when left out.
+            on_overflow: What becomes of longer texts and queries; by default what the model says, or windows.
             revision: The commit that a hub name is pinned to.
             device: Where queries are embedded.
             dtype: Precision of the weights.
@@ -133,6 +138,8 @@ class SemanticSearch:
             name,
             pooling=check_pooling(built.pooling),
             dimensions=built.dimensions,
+            max_length=max_length,
+            on_overflow=on_overflow,
             revision=revision,
             device=device,
             dtype=dtype,
