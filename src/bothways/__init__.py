@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import SentenceEmbedder, TextClassifier
+    from bothways.tasks import PairClassifier, SentenceEmbedder, TextClassifier
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
+    "PairClassifier",
     "SearchIndex",
     "SemanticSearch",
     "SentenceEmbedder",
@@ -26,6 +27,7 @@ __all__ = [
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
+    "PairClassifier": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",

@@ -10,7 +10,7 @@ from bothways.checkpoints import open_checkpoint
 from bothways.data import Example
 from bothways.data.windows import WindowStore
 from bothways.families.weight_map import write_weights
-from bothways.tasks.objective import LabelledWindows, SequenceModel, SequenceObjective
+from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
 from bothways.text import TextTokenizer
 from tiny_models import TINY, every_family, padded, scramble, write_tokenizer
@@ -53,9 +53,12 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, ki
     expected = theirs(ids_BS, attention_mask=mask_BS, labels=torch.from_numpy(truth), **types).loss
     expected.backward()
 
-    data = LabelledWindows(WindowStore.of(encoded), truth)
-    model = SequenceModel(checkpoint.build_encoder(), checkpoint.build_score_head("sequence")).train()
-    objective = SequenceObjective(model, target, data, data, batch_size=len(TEXTS), tokens=12, seed=0)
+    store = WindowStore.of(encoded)
+    model = HeadModel(checkpoint.build_encoder(), checkpoint.build_score_head("sequence")).train()
+    answers = TextAnswers(target, truth, store)
+    objective = WindowObjective(
+        model, store, answers, lambda: None, batch_size=len(TEXTS), tokens=12, seed=0, identity={}
+    )
     (update,) = objective.updates(epoch=0, start=0)
     assert len(update.micro_batches) > 1
     loss = sum(objective.loss(part.payload) for part in update.micro_batches) / update.weight

@@ -21,7 +21,7 @@ from bothways.encoder.heads import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
 from bothways.evaluation import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
-from bothways.tasks.objective import LabelledWindows, SequenceModel, SequenceObjective
+from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import EncodedText, Window
@@ -95,14 +95,14 @@ def test_the_token_budget_changes_memory_and_not_the_weights(base, tmp_path):
 
 def test_training_on_long_texts_reads_every_window(base, monkeypatch):
     seen = set()
-    forward = SequenceModel.forward
+    forward = HeadModel.forward
 
     def recording(self, packed):
         if self.training:
             seen.update(packed.ids_T.tolist())
         return forward(self, packed)
 
-    monkeypatch.setattr(SequenceModel, "forward", recording)
+    monkeypatch.setattr(HeadModel, "forward", recording)
     long = " ".join(f"w{number}" for number in range(FIRST_WORD, VOCABULARY))
     data = [{"text": long, "label": "ant"}, {"text": "w5 w6", "label": "bee"}]
     fitted(base, data, epochs=1, validation=data)
@@ -116,21 +116,30 @@ def test_a_text_weighs_the_same_however_many_windows_it_has(lengths, batch_size,
         EncodedText(tuple(Window([row] * 4, [0] * 4) for _ in range(-(-count // 4))), count)
         for row, count in enumerate(lengths)
     ]
-    data = LabelledWindows(WindowStore.of(texts), np.arange(len(lengths)))
+    store = WindowStore.of(texts)
+    answers = TextAnswers(Regression(), np.arange(len(lengths)), store)
     config = tiny_config("bert")
     kind = ScoreHeadKind(FirstToken(), Transform("tanh"), Labels())
-    model = SequenceModel(Encoder(config), ScoreHead(config, kind, 3))
-    objective = SequenceObjective(model, Regression(), data, data, batch_size=batch_size, tokens=tokens, seed=0)
+    model = HeadModel(Encoder(config), ScoreHead(config, kind, 3))
+    objective = WindowObjective(
+        model, store, answers, lambda: None, batch_size=batch_size, tokens=tokens, seed=0, identity={}
+    )
     updates = list(objective.updates(epoch=0, start=0))
     assert len(updates) == objective.updates_per_epoch()
     weights, windows = np.zeros(len(lengths)), np.zeros(len(lengths))
     for update in updates:
         assert update.weight == pytest.approx(min(batch_size, len(lengths)), abs=1e-5) or update is updates[-1]
         for part in update.micro_batches:
-            np.add.at(weights, part.payload.truth.numpy(), part.payload.weights_B.numpy())
-            np.add.at(windows, part.payload.truth.numpy(), 1)
-            # Each window goes with the label of its own text, which here is also its token.
-            assert part.payload.packed.ids_T[part.payload.packed.first_tokens_B].equal(part.payload.truth)
+            rows = store.text_of_window[part.payload.windows]
+            np.add.at(weights, rows, answers.weights(part.payload.windows))
+            np.add.at(windows, rows, 1)
+            # The window is that of its text, whose number here is also its token; a loss of 0 says that the text's
+            # label, which is the same number, goes with it.
+            packed = part.payload.packed
+            assert packed.ids_T[packed.first_tokens_B].tolist() == rows.tolist()
+            scores = torch.tensor(rows, dtype=torch.float32)[:, None]
+            assert answers.loss(scores, part.payload.windows).item() == 0
+            assert answers.loss(scores + 1, part.payload.windows).item() == pytest.approx(part.weight, abs=1e-5)
             assert part.tokens == sum(part.payload.packed.lengths)
     np.testing.assert_allclose(weights, 1, atol=1e-5)
     assert windows.tolist() == [len(text.windows) for text in texts]
@@ -138,9 +147,9 @@ def test_a_text_weighs_the_same_however_many_windows_it_has(lengths, batch_size,
 
 def test_cut_texts_are_trained_on_to_the_cut_only(base, monkeypatch):
     seen = set()
-    forward = SequenceModel.forward
+    forward = HeadModel.forward
     monkeypatch.setattr(
-        SequenceModel, "forward", lambda self, packed: seen.update(packed.ids_T.tolist()) or forward(self, packed)
+        HeadModel, "forward", lambda self, packed: seen.update(packed.ids_T.tolist()) or forward(self, packed)
     )
     long = " ".join(f"w{number}" for number in range(FIRST_WORD, VOCABULARY))
     data = [{"text": long, "label": "ant"}, {"text": "w5 w6", "label": "bee"}]

@@ -51,7 +51,8 @@ def build_app() -> App:
         suppress_keyboard_interrupt=False,
     )
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
-    training.command(train.classification, help_epilogue=train.EXAMPLE)
+    training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
+    training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
     app.command(training)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)

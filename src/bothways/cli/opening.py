@@ -5,22 +5,33 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, bad_usage
+from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, WholeNumber, bad_usage
 
 if TYPE_CHECKING:
-    from bothways.tasks import SentenceEmbedder, TextClassifier
+    from bothways.tasks import SentenceEmbedder
+    from bothways.tasks.opening import OpenOptions
+    from bothways.tasks.task import Task
     from bothways.text import TextTokenizer
 
 
 @Parameter(name="*", group="Reading")
 @dataclass(frozen=True, slots=True)
-class ClassifierOptions:
-    """How a classifier reads texts."""
+class ReadingOptions:
+    """How a model reads texts."""
 
     max_length: PositiveInt | None = None
     """Most tokens read at once; by default what the model was trained with, or can."""
     on_overflow: Overflow | None = None
     """Longer texts are read in overlapping windows (the default), refused, or cut."""
+    stride: WholeNumber | None = None
+    """Tokens that neighbouring windows share; by default a quarter of a window's room."""
+
+
+@Parameter(name="*", group="Reading")
+@dataclass(frozen=True, slots=True)
+class ClassifierOptions(ReadingOptions):
+    """How a model with labels reads texts."""
+
     labels: tuple[str, ...] | None = None
     """Names of the outputs of a trained head that has none: --labels no --labels yes."""
 
@@ -41,29 +52,34 @@ class EmbedderOptions:
 
 
 AS_TRAINED = ClassifierOptions()
+AS_IT_CAN = ReadingOptions()
 AS_THE_MODEL_SAYS = EmbedderOptions()
 
 
-def open_classifier(name: str, reading: ClassifierOptions, model: ModelOptions) -> "TextClassifier":
-    """The classifier of this name.
+def open_options(reading: ReadingOptions, model: ModelOptions) -> "OpenOptions":
+    """The library's words for what the options say."""
+    return {
+        "max_length": reading.max_length,
+        "on_overflow": reading.on_overflow,
+        "stride": reading.stride,
+        "revision": model.revision,
+        "device": model.device,
+        "dtype": model.dtype,
+        "download": model.download,
+        "allow_pickle": model.allow_pickle,
+    }
+
+
+def open_task(name: str, reading: ClassifierOptions, model: ModelOptions) -> "Task":
+    """The trained model of this name, as the task that it was trained for.
 
     Raises:
         CycloptsError: A value of an option is out of range.
     """
-    from bothways.tasks import TextClassifier
+    from bothways.tasks.trained import open_trained
 
     with bad_usage():
-        return TextClassifier.from_pretrained(
-            name,
-            labels=reading.labels,
-            max_length=reading.max_length,
-            on_overflow=reading.on_overflow,
-            revision=model.revision,
-            device=model.device,
-            dtype=model.dtype,
-            download=model.download,
-            allow_pickle=model.allow_pickle,
-        )
+        return open_trained(name, labels=reading.labels, **open_options(reading, model))
 
 
 def open_embedder(name: str, reading: EmbedderOptions, model: ModelOptions) -> "SentenceEmbedder":

@@ -46,12 +46,14 @@ Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
 Language = Literal["english", "french", "multilingual"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
+Merge = Literal["weighted_mean", "mean", "max", "first"]
 Target = Literal["single", "multi", "regression"]
 
 # A lone hyphen is a file name here: standard input or output.
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
+WholeNumber = Annotated[int, Parameter(validator=Number(gte=0))]
 PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
 Columns = Annotated[tuple[str, ...], Parameter(show_default=" ".join)]
 # All words up to the next option.

@@ -1,18 +1,19 @@
-"""``bothways predict``: what a trained classifier says of texts."""
+"""``bothways predict``: what a trained model says of texts."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_classifier
-from bothways.cli.options import HERE, TEXT, File, Flag, Format, ModelOptions, usage_error
-from bothways.cli.reading import given_rows, texts_of
+from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
+from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task
+from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, bad_usage, usage_error
+from bothways.cli.reading import check_given, typed_rows
 from bothways.cli.terminal import note
 
 if TYPE_CHECKING:
     from bothways.data import Row
-    from bothways.tasks.predictions import Prediction
+    from bothways.tasks.task import Prediction
 
 EXAMPLE = """\
 Examples:
@@ -25,37 +26,40 @@ def predict(
     /,
     *texts: str,
     data: File | None = None,
-    text: tuple[str, ...] | None = None,
     output: File = "-",
     keep: Flag = False,
     format: Format | None = None,  # noqa: A002 (the option's name)
     quiet: Flag = False,
+    columns: ColumnOptions = AS_IN_TRAINING,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
 ) -> None:
-    """Labels and calibrated probabilities of texts, one JSON object a line.
+    """What a trained model says of texts, one JSON object a line; probabilities are calibrated.
 
     Args:
-        run: Folder of a trained classifier.
-        texts: Texts, instead of --data.
+        run: Folder of a trained model.
+        texts: Texts, instead of --data; two for a model that reads pairs.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        text: Column of the texts, by default as in training; give it again to join several.
         output: .jsonl, .csv or .tsv (also .gz), replaced if it is there; '-' is standard output.
         keep: Copy all columns of the input; those named like a result get 'input_' before their names.
         format: Of the data, where the name does not say it.
         quiet: Show no progress.
+        columns: Where the parts of a row stand.
         reading: How texts are read.
         model: How the model is found and where it runs.
     """
-    from bothways.data import write_rows
+    from bothways.data import read_rows, write_rows
 
     if data is not None and data != "-" and output != "-" and Path(data).resolve() == Path(output).resolve():
         raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
+    check_given(texts, data)
     show = None if not quiet and output != "-" else False
-    rows, again = itertools.tee(given_rows(texts, data, TEXT, format))
-    classifier = open_classifier(run, reading, model)
-    columns = TEXT if texts else text or classifier.columns.text
-    predictions = classifier.predict_stream(texts_of(again, columns), show_progress=show)
+    task = open_task(run, reading, model)
+    use_columns(task, columns)
+    with bad_usage():
+        given = typed_rows(task.rows_of(texts)) if data is None else read_rows(data, format=format)
+    rows, again = itertools.tee(given)
+    predictions = task.predict_rows(again, show_progress=show)
     count = write_rows(output, _answers(rows, predictions, keep=keep))
     if output != "-" and not quiet:
         note(f"{count:,} predictions in {output}")

@@ -17,16 +17,30 @@ def given_rows(
     Raises:
         CycloptsError: Both were given, or neither.
     """
-    from bothways.data import Row, read_rows
+    from bothways.data import read_rows
 
+    check_given(texts, data)
+    # Texts as if they lay in a file with the text column that was asked for.
+    return typed_rows({text[0]: each} for each in texts) if data is None else read_rows(data, format=format_)
+
+
+def check_given(texts: tuple[str, ...], data: str | None) -> None:
+    """Want texts of the command line, or ``--data``.
+
+    Raises:
+        CycloptsError: Both were given, or neither.
+    """
     if texts and data is not None:
         raise usage_error("give texts or --data, not both.")
-    if data is not None:
-        return read_rows(data, format=format_)
-    if not texts:
+    if not texts and data is None:
         raise usage_error("nothing to read: give texts, or --data with a file ('-' for standard input).")
-    # As if they lay in a file with the text column that was asked for.
-    return [Row(number, {text[0]: each}, f"text {number}") for number, each in enumerate(texts, start=1)]
+
+
+def typed_rows(values: Iterable[dict[str, object]]) -> "list[Row]":
+    """Rows of what was typed in."""
+    from bothways.data import Row
+
+    return [Row(number, each, f"text {number}") for number, each in enumerate(values, start=1)]
 
 
 def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:

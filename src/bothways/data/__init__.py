@@ -3,7 +3,7 @@
 `sources` reads, `columns` checks values, `output` writes; `lines`, `formats` and `parquet` are what they stand on.
 """
 
-from bothways.data.columns import class_label, label_set, number, text_at, value_at
+from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
 from bothways.data.formats import FORMATS, Format, Row
 from bothways.data.judgements import Judgements, read_judgements
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, write_rows
@@ -14,8 +14,11 @@ __all__ = [
     "OUTPUT_FORMATS",
     "Example",
     "Format",
+    "Inputs",
+    "Joined",
     "Judgements",
     "OutputFormat",
+    "Paired",
     "Row",
     "Source",
     "class_label",

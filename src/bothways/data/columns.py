@@ -4,12 +4,47 @@ import difflib
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
 
 from bothways.data.formats import Row
 from bothways.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """One text: that of a column, or those of several columns joined by a space."""
+
+    columns: tuple[str, ...] = ("text",)
+
+    def read(self, row: Row) -> str:
+        """The text.
+
+        Raises:
+            InvalidInput: As `text_at`.
+        """
+        return text_at(row, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Two texts, which the model reads as a pair."""
+
+    first: str = "text_a"
+    second: str = "text_b"
+
+    def read(self, row: Row) -> tuple[str, str]:
+        """Both texts.
+
+        Raises:
+            InvalidInput: As `text_at`, of either side.
+        """
+        return text_at(row, self.first), text_at(row, self.second)
+
+
+Inputs = Joined | Paired
 
 _COLUMNS_SHOWN = 20
 _SEPARATOR = "|"

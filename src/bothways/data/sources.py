@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Generic, TypeVar, cast, overload
 
-from bothways.data.columns import class_label, text_at, value_at
+from bothways.data.columns import Inputs, Joined, class_label, text_at, value_at
 from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, Row, guess_format, is_gzip_name
 from bothways.data.lines import decoded_lines, decompressed, open_file, text_lines
 from bothways.data.parquet import parquet_rows
 from bothways.errors import InvalidInput
+from bothways.text.texts import Text
 
 Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Sequence[Mapping[str, object] | Row]
 
@@ -24,16 +25,16 @@ LabelT = TypeVar("LabelT")
 
 @dataclass(frozen=True, slots=True)
 class Example(Generic[LabelT]):
-    """A text and what is to be learnt about it.
+    """A text, or a pair of texts, and what is to be learnt about it.
 
     Attributes:
-        text: The text.
+        text: The text, or the pair.
         label: Its label, converted.
         row: Its line or row in the source, from 1.
         where: The same for messages, with the name of the source.
     """
 
-    text: str
+    text: Text
     label: LabelT
     row: int
     where: str = field(default="a row", compare=False)
@@ -84,7 +85,7 @@ def read_texts(
 
 @overload
 def read_examples(
-    source: Source, *, text: str | tuple[str, ...] = ..., label: str = ..., format: Format | None = ...
+    source: Source, *, text: str | tuple[str, ...] | Inputs = ..., label: str = ..., format: Format | None = ...
 ) -> list[Example[str]]: ...
 
 
@@ -92,7 +93,7 @@ def read_examples(
 def read_examples(
     source: Source,
     *,
-    text: str | tuple[str, ...] = ...,
+    text: str | tuple[str, ...] | Inputs = ...,
     label: str = ...,
     convert: Callable[[object], LabelT],
     format: Format | None = ...,
@@ -102,7 +103,7 @@ def read_examples(
 def read_examples(
     source: Source,
     *,
-    text: str | tuple[str, ...] = "text",
+    text: str | tuple[str, ...] | Inputs = "text",
     label: str = "label",
     convert: Callable[[object], object] = class_label,
     format: Format | None = None,  # noqa: A002 (the option's name)
@@ -111,7 +112,7 @@ def read_examples(
 
     Args:
         source: As for ``read_rows``.
-        text: The text column; several are joined by a space.
+        text: The text column, or several that are joined by a space, or the two of a pair.
         label: The label column.
         convert: What a label is: ``class_label``, ``label_set`` or ``number``.
         format: As for ``read_rows``.
@@ -120,8 +121,9 @@ def read_examples(
         InvalidInput: As for ``read_texts``, or a label is refused by ``convert``.
         MissingDependency: As for ``read_rows``.
     """
+    inputs = text if isinstance(text, Inputs) else Joined((text,) if isinstance(text, str) else text)
     examples = [
-        Example(text_at(row, text), _converted(row, label, convert), row.number, row.where)
+        Example(inputs.read(row), _converted(row, label, convert), row.number, row.where)
         for row in read_rows(source, format=format)
     ]
     return cast("list[Example[LabelT]]", examples)

@@ -2,5 +2,6 @@
 
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
+from bothways.tasks.pairs import PairClassifier
 
-__all__ = ["SentenceEmbedder", "TextClassifier"]
+__all__ = ["PairClassifier", "SentenceEmbedder", "TextClassifier"]

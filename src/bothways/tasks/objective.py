@@ -1,31 +1,33 @@
-"""Fine-tuning a sequence head and the encoder below it, as the training loop sees it.
+"""Fine-tuning a head and the encoder below it on windows of texts, as the training loop sees it.
 
-A long text is read in several windows; each carries the text's label, and their losses share the text's weight of 1, so
-that a long text counts as much as a short one and none of it is cut off.
+What the windows are to be answered with is the business of an `Answers`: a label for each text, a tag for each word, a
+span. A long text is read in several windows, and none of it is cut off.
 
-Shapes: N texts, W windows, B windows of a batch, C outputs.
+Shapes: N texts, W windows, B windows of a batch, T tokens of a batch, C outputs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.data.windows import WindowStore
+from bothways.data.windows import WindowStore, digest_of
 from bothways.encoder import Encoder, ScoreHead
-from bothways.encoder.heads import read_rows
+from bothways.encoder.heads import EachToken, read_rows
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.packing import Packed
-from bothways.tasks.targets import Logits, Target, Truth, as_tensor
+from bothways.tasks.merging import Merge, merge_windows
+from bothways.tasks.targets import Logits, Target, Truth
 from bothways.training.objective import MicroBatch, Update, Validation
 
 
-class SequenceModel(nn.Module):
-    """An encoder and a sequence head; of the last layer, only what the head reads is computed to the end."""
+class HeadModel(nn.Module):
+    """An encoder and a head; of the last layer, only what the head reads is computed to the end."""
 
     def __init__(self, encoder: Encoder, head: ScoreHead) -> None:
         super().__init__()
@@ -33,9 +35,28 @@ class SequenceModel(nn.Module):
         self.head = head
 
     def forward(self, packed: Packed) -> Tensor:
-        """Logits (B, C)."""
-        logits_BC: Tensor = self.head(read_rows(self.head.kind.read, self.encoder, packed))
-        return logits_BC
+        """Scores (B, C), or (T, C) of a head that reads each token."""
+        scores: Tensor = self.head(read_rows(self.head.kind.read, self.encoder, packed))
+        return scores
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.head.output.weight.device
+
+
+class Answers(Protocol):
+    """What the windows of a store are to be answered with, and how wrong an answer is."""
+
+    @property
+    def digest(self) -> str:
+        """A checksum of them."""
+
+    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
+        """For how many units each window counts (B)."""
+
+    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
+        """The sum over the windows' units of their losses, given the model's scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,34 +69,63 @@ class LabelledWindows:
     @property
     def digest(self) -> str:
         """Identifies the data: a checksum of tokens and labels."""
-        import hashlib
+        return f"{self.store.digest} {digest_of(self.truth)}"
 
-        content = hashlib.sha256()
-        for array in (self.store.ids_T, self.store.starts, self.truth):
-            content.update(np.ascontiguousarray(array).tobytes())
-        return content.hexdigest()
+
+class TextAnswers:
+    """What each text of a store is to be answered with; its windows share the text's weight of 1.
+
+    A long text so counts as much as a short one.
+
+    Args:
+        target: What is predicted.
+        truth: The encoded labels of the texts.
+        store: The texts.
+    """
+
+    def __init__(self, target: Target, truth: Truth, store: WindowStore) -> None:
+        self.target = target
+        self.truth = truth
+        self._text_of_window = store.text_of_window
+        self._share_of_window = 1.0 / np.bincount(store.text_of_window)[store.text_of_window]
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the labels."""
+        return digest_of(self.truth)
+
+    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
+        """Each window's share of its text (B)."""
+        shares_B: NDArray[np.float64] = self._share_of_window[list(windows)]
+        return shares_B
+
+    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
+        """Sum of the windows' losses, each weighted with its share of its text."""
+        truth = torch.from_numpy(self.truth[self._text_of_window[list(windows)]]).to(scores.device)
+        weights_B = torch.from_numpy(self.weights(windows).astype(np.float32)).to(scores.device)
+        return (self.target.losses(scores, truth) * weights_B).sum()
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch: windows, their texts' labels, and each window's share of its text."""
+    """One micro-batch: windows, and their numbers in the store."""
 
     packed: Packed
-    truth: Tensor
-    weights_B: Tensor
+    windows: list[int]
 
 
-class SequenceObjective:
-    """Trains a `SequenceModel` on labelled windows.
+class WindowObjective:
+    """Trains a `HeadModel` to answer the windows of a store.
 
     Args:
         model: What to train.
-        target: What it predicts.
-        training: Data to learn from.
-        validation: Data to choose the best epoch by.
+        store: Windows to learn from.
+        answers: Their answers.
+        validate: Metrics on held-out data, computed after each epoch.
         batch_size: Texts in one update.
         tokens: Token budget of a micro-batch; what an update has beyond that is accumulated.
         seed: Orders the texts, together with the epoch.
+        identity: What else decides the course of the run.
 
     Raises:
         InvalidInput: The batch size is below 1.
@@ -83,26 +133,26 @@ class SequenceObjective:
 
     def __init__(
         self,
-        model: SequenceModel,
-        target: Target,
-        training: LabelledWindows,
-        validation: LabelledWindows,
+        model: HeadModel,
+        store: WindowStore,
+        answers: Answers,
+        validate: Callable[[], Validation | None],
         *,
         batch_size: int,
         tokens: int,
         seed: int,
+        identity: Mapping[str, str | int | float | bool | None],
     ) -> None:
         if batch_size < 1:
             raise InvalidInput(f"batch_size must be at least 1, but it is {batch_size}.")
         self.model = model
-        self.target = target
-        self.training = training
-        self.validation = validation
+        self.store = store
+        self.answers = answers
+        self.validate = validate
         self.batch_size = batch_size
         self.tokens = tokens
         self.seed = seed
-        windows_of_text = np.bincount(training.store.text_of_window)
-        self._weight_of_window = 1.0 / windows_of_text[training.store.text_of_window]
+        self._identity = identity
 
     @property
     def module(self) -> nn.Module:
@@ -113,67 +163,50 @@ class SequenceObjective:
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
         """What decides the course of the run besides the settings."""
         return {
-            "training data": self.training.digest,
-            "validation data": self.validation.digest,
+            "training data": f"{self.store.digest} {self.answers.digest}",
             "batch size": self.batch_size,
             "token budget": self.tokens,
-            "target": self.target.kind,
+            **self._identity,
         }
 
     def updates_per_epoch(self) -> int:
         """Number of batches of ``batch_size`` texts, the last one smaller."""
-        return -(-self.training.store.texts // self.batch_size)
+        return -(-self.store.texts // self.batch_size)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
         """The epoch's texts in an order of its own."""
-        order = np.random.default_rng([self.seed, epoch]).permutation(self.training.store.texts)
+        order = np.random.default_rng([self.seed, epoch]).permutation(self.store.texts)
         for number in range(start, self.updates_per_epoch()):
             texts = order[number * self.batch_size : (number + 1) * self.batch_size]
-            yield Update(tuple(self._micro_batches(self.training.store.windows_of(texts))))
+            yield Update(tuple(self._micro_batches(self.store.windows_of(texts))))
 
     def loss(self, payload: Batch) -> Tensor:
-        """Sum of the windows' losses, each weighted with its share of its text."""
-        losses_B = self.target.losses(self.model(payload.packed).float(), payload.truth)
-        return (losses_B * payload.weights_B).sum()
-
-    def validate(self) -> Validation | None:
-        """Metrics on the validation texts."""
-        logits_NC = predict_logits(self.model, self.validation.store, self.tokens)
-        metrics, score = self.target.validate(logits_NC, self.validation.truth)
-        return Validation(metrics, score)
+        """Sum of the losses of the micro-batch's units."""
+        return self.answers.loss(self.model(payload.packed).float(), payload.windows)
 
     def _micro_batches(self, windows: list[int]) -> Iterator[MicroBatch[Batch]]:
-        store, device = self.training.store, device_of(self.model)
-        lengths = store.lengths[windows].tolist()
+        lengths = self.store.lengths[windows].tolist()
         for batch in by_token_budget(lengths, self.tokens):
             chosen = [windows[index] for index in batch]
-            texts = store.text_of_window[chosen].tolist()
-            weights = self._weight_of_window[chosen]
-            weights_B = torch.from_numpy(weights.astype(np.float32)).to(device)
-            payload = Batch(store.pack(chosen).to(device), as_tensor(self.training.truth, texts, device), weights_B)
-            yield MicroBatch(payload, float(weights.sum()), sum(lengths[index] for index in batch))
+            payload = Batch(self.store.pack(chosen).to(self.model.device), chosen)
+            yield MicroBatch(payload, float(self.answers.weights(chosen).sum()), sum(lengths[index] for index in batch))
 
 
 @torch.inference_mode()
-def predict_logits(model: SequenceModel, store: WindowStore, tokens: int) -> Logits:
-    """Logits of stored texts (N, C), those of several windows merged."""
-    device = device_of(model)
+def window_scores(model: HeadModel, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
+    """The model's scores of each stored window: (C) of a head that reads texts, (n, C) of one that reads tokens."""
+    per_token = isinstance(model.head.kind.read, EachToken)
     rows: list[NDArray[np.float64]] = [np.empty(0)] * len(store.lengths)
     for batch in by_token_budget(store.lengths.tolist(), tokens):
-        logits_BC = model(store.pack(batch).to(device)).double().cpu().numpy()
-        for window, logits_C in zip(batch, logits_BC, strict=True):
-            rows[window] = logits_C
-    return merge_windows(np.stack(rows), store.lengths, store.text_of_window)
+        packed = store.pack(batch)
+        scores = model(packed.to(model.device)).double().cpu().numpy()
+        parts = np.split(scores, np.cumsum(packed.lengths)[:-1]) if per_token else scores
+        for window, part in zip(batch, parts, strict=True):
+            rows[window] = part
+    return rows
 
 
-def merge_windows(logits_WC: NDArray[np.floating], lengths_W: NDArray[np.int64], text_W: NDArray[np.int64]) -> Logits:
-    """Logits of each text (N, C): the mean of its windows', weighted with their lengths."""
-    totals_NC = np.zeros((int(text_W[-1]) + 1, logits_WC.shape[1]))
-    np.add.at(totals_NC, text_W, logits_WC * lengths_W[:, None])
-    merged_NC: Logits = totals_NC / np.bincount(text_W, weights=lengths_W)[:, None]
-    return merged_NC
-
-
-def device_of(model: SequenceModel) -> torch.device:
-    """Where the weights are."""
-    return model.head.output.weight.device
+def predict_logits(model: HeadModel, store: WindowStore, tokens: int, merge: Merge = "weighted_mean") -> Logits:
+    """Logits of stored texts (N, C), those of several windows merged."""
+    logits_WC = np.stack(window_scores(model, store, tokens))
+    return merge_windows(logits_WC, store.lengths, store.text_of_window, merge)

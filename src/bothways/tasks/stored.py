@@ -1,13 +1,16 @@
 """Settings of a task as ``bothways.json`` keeps them, checked when read back."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import Temperature
 from bothways.text import Overflow, check_overflow
 
 Extras = Mapping[str, object]
+
+T = TypeVar("T")
 
 
 def stored_length(extras: Extras, limit: int) -> int | None:
@@ -19,17 +22,17 @@ def stored_length(extras: Extras, limit: int) -> int | None:
     return stored_whole(extras, "max_length", limit)
 
 
-def stored_whole(extras: Extras, name: str, highest: int) -> int | None:
+def stored_whole(extras: Extras, name: str, highest: int, *, least: int = 1) -> int | None:
     """A whole number, or None where there is none.
 
     Raises:
-        CorruptCheckpoint: It is not a whole number from 1 to ``highest``.
+        CorruptCheckpoint: It is not a whole number from ``least`` to ``highest``.
     """
     value = extras.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= highest:
-        raise damaged(name, f"a whole number from 1 to {highest}", value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= highest:
+        raise damaged(name, f"a whole number from {least} to {highest}", value)
     return value
 
 
@@ -39,11 +42,20 @@ def stored_overflow(extras: Extras) -> Overflow | None:
     Raises:
         CorruptCheckpoint: It is none of the policies.
     """
-    value = extras.get("on_overflow")
+    return stored_choice(extras, "on_overflow", check_overflow)
+
+
+def stored_choice(extras: Extras, name: str, check: Callable[[object], T]) -> T | None:
+    """A value that names one of several choices, or None where there is none.
+
+    Raises:
+        CorruptCheckpoint: ``check`` refuses it with `InvalidInput`.
+    """
+    value = extras.get(name)
     try:
-        return None if value is None else check_overflow(value)
+        return None if value is None else check(value)
     except InvalidInput as error:
-        raise damaged("on_overflow", "the name of a policy", value) from error
+        raise damaged(name, "one of the names that it can have", value) from error
 
 
 def stored_temperature(extras: Extras) -> Temperature | None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
@@ -271,8 +270,3 @@ def _ranked(labels: Sequence[str], probabilities_C: NDArray[np.float64]) -> dict
 def _unknown_label(label: str, where: str, known: Sequence[str]) -> InvalidInput:
     shown = ", ".join(repr(name) for name in known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
     return InvalidInput(f"{where} is labelled {label!r}, which this classifier does not know. It knows {shown}.")
-
-
-def as_tensor(truth: Truth, rows: Sequence[int], device: torch.device) -> Tensor:
-    """Some rows of encoded labels on a device."""
-    return torch.from_numpy(truth[list(rows)]).to(device)

@@ -1,0 +1,44 @@
+"""Columns that a trained model reads, where they are not those of its training."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from cyclopts import Parameter
+
+from bothways.cli.options import usage_error
+
+if TYPE_CHECKING:
+    from bothways.tasks.task import Task
+
+
+@Parameter(name="*", group="Columns (by default as in training)")
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """Where the parts of a row stand."""
+
+    text: tuple[str, ...] | None = None
+    """Of the texts; give it again to join several."""
+    text_a: str | None = None
+    """Of the first texts of pairs."""
+    text_b: str | None = None
+    """Of the second texts of pairs."""
+    label: str | None = None
+    """Of the labels, or of the scores."""
+
+
+AS_IN_TRAINING = ColumnOptions()
+
+
+def use_columns(task: "Task", options: ColumnOptions) -> None:
+    """Let a task read the columns that were asked for.
+
+    Raises:
+        CycloptsError: It reads no such part of a row.
+    """
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    known = [each.name for each in fields(task.columns)]
+    for name in given:
+        if name not in known:
+            options_there = ", ".join(f"--{each.replace('_', '-')}" for each in known)
+            raise usage_error(f"this model reads no --{name.replace('_', '-')}. Its columns are: {options_there}.")
+    task.columns = replace(task.columns, **given)

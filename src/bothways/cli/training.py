@@ -1,0 +1,191 @@
+"""What the commands of ``bothways train`` share: their options, and a run from the first check to the last word."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from bothways.cli.options import Flag, PositiveFloat, PositiveInt, usage_error
+from bothways.cli.runs import RunFolders
+from bothways.cli.terminal import note, print_json
+
+if TYPE_CHECKING:
+    from bothways.tasks.fitting import FitOptions
+    from bothways.tasks.task import Task
+    from bothways.training.record import TrainingRecord
+
+INTERRUPTED = 130
+
+
+@Parameter(name="*", group="Training")
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How long and how fast."""
+
+    epochs: PositiveInt = 3
+    """Passes over the training data; the best one is kept."""
+    learning_rate: PositiveFloat | None = None
+    """Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones."""
+    batch_size: PositiveInt = 32
+    """Rows in one update."""
+    patience: PositiveInt | None = None
+    """Stop after this many epochs without a better validation score."""
+    seed: Annotated[int, Parameter(validator=Number(gte=0, lt=2**32))] = 0
+    """Of the new head, the order of the rows, and dropout."""
+    checkpoints: Annotated[bool, Parameter(negative="--no-checkpoints", show_default=False)] = True
+    """Write a checkpoint after each epoch (four times the size of the model), so that --resume can continue."""
+
+
+@Parameter(name="*", group="Run")
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What becomes of the run."""
+
+    overwrite: Flag = False
+    """Replace a trained model at the output."""
+    resume: Flag = False
+    """Continue an interrupted run; without one, begin afresh."""
+    json: Flag = False
+    """Print the summary as one JSON object."""
+    quiet: Flag = False
+    """Show no progress."""
+
+
+USUAL = TrainingOptions()
+ONCE = RunOptions()
+
+
+def train_and_save(
+    output: Path,
+    training: TrainingOptions,
+    run: RunOptions,
+    fit: "Callable[[FitOptions], tuple[Task, TrainingRecord]]",
+) -> int:
+    """Train a model, save it at ``output`` and say how it went.
+
+    Args:
+        output: Folder for the trained model. While it is unfinished, log and checkpoints lie beside it.
+        training: How long and how fast.
+        run: What becomes of the run.
+        fit: Opens a task and fits it with these options.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        CycloptsError: The output is no folder of its own.
+    """
+    if output.name in ("", ".."):
+        raise usage_error(f"--output must name a folder of its own for the model, but it is {str(output)!r}.")
+    folders = RunFolders(output)
+    folders.begin(resume=run.resume, overwrite=run.overwrite)
+    try:
+        task, record = fit(_fit_options(training, run, folders))
+        return _conclude(task, record, folders, json=run.json)
+    except KeyboardInterrupt:
+        # After the training itself, which ends by its own on Ctrl-C.
+        if folders.resumable:
+            note(f"Nothing was saved.{_how_to_resume(folders)}")
+        raise
+    finally:
+        folders.discard_if_empty()
+
+
+def check_inputs(train: str, validation: str | None) -> None:
+    """Refuse standard input for both.
+
+    Raises:
+        CycloptsError: Both are ``-``.
+    """
+    if train == validation == "-":
+        raise usage_error("--train and --validation cannot both be standard input: give one of them as a file.")
+
+
+def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders) -> "FitOptions":
+    from bothways.tasks.settings import FitSettings
+
+    return {
+        "epochs": training.epochs,
+        "learning_rate": training.learning_rate,
+        "batch_size": training.batch_size,
+        "seed": training.seed,
+        "settings": FitSettings(patience=training.patience),
+        "log": folders.log,
+        "checkpoints": folders.unfinished if training.checkpoints or run.resume else None,
+        "resume": run.resume,
+        "show_progress": False if run.quiet else None,
+    }
+
+
+def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, json: bool) -> int:
+    """Save what was trained and say how it went; the exit code."""
+    if record.interrupted and record.best_epoch is None:
+        note(f"Interrupted in the first epoch, before there was a model worth saving.{_how_to_resume(folders)}")
+        if not folders.resumable:
+            folders.forget()
+        return INTERRUPTED
+    # What is in the way was checked, and allowed, before the training.
+    task.save(folders.output, overwrite=True)
+    if record.interrupted:
+        best = f"{folders.output} has the best epoch so far, {record.best_epoch}"
+        note(f"Interrupted: {best}.{_how_to_resume(folders)}")
+    if not (record.interrupted and folders.resumable):
+        folders.finish()
+    if json:
+        print_json(_summary(task, record, folders.output))
+    else:
+        print(_in_words(task, record, folders.output))
+    return INTERRUPTED if record.interrupted else 0
+
+
+def _how_to_resume(folders: RunFolders) -> str:
+    return " Run the same command with --resume to continue." if folders.resumable else ""
+
+
+def _summary(task: "Task", record: "TrainingRecord", output: Path) -> dict[str, object]:
+    return {
+        "output": str(output),
+        **task.facts(),
+        "best_epoch": record.best_epoch,
+        "validation": _best_metrics(record),
+        "updates": record.updates,
+        "tokens": record.tokens,
+        "seconds": record.seconds,
+        "stopped_early": record.stopped_early,
+        "interrupted": record.interrupted,
+    }
+
+
+def _in_words(task: "Task", record: "TrainingRecord", output: Path) -> str:
+    metrics = ", ".join(f"{name} {value:.4f}" for name, value in _best_metrics(record).items())
+    how = ", stopped early" if record.stopped_early else ""
+    lines = [
+        f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}",
+        f"best epoch   {record.best_epoch} of {len(record.validations)}",
+        f"validation   {metrics}",
+    ]
+    lines += [f"{name:<12} {value}" for name, value in _spoken(task.facts())]
+    lines += [f"saved in     {output}", f"next         bothways evaluate {shlex.quote(str(output))} --data test.jsonl"]
+    return "\n".join(lines)
+
+
+def _best_metrics(record: "TrainingRecord") -> dict[str, float]:
+    """The validation metrics of the epoch that was kept."""
+    return next((dict(each.metrics) for each in record.validations if each.epoch == record.best_epoch), {})
+
+
+def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
+    """The facts that are a number or a few; not lists such as that of the labels."""
+    spoken = []
+    for name, value in facts.items():
+        if isinstance(value, float):
+            spoken.append((name, f"{value:.3f}"))
+        elif isinstance(value, str | int):
+            spoken.append((name, str(value)))
+        elif isinstance(value, Mapping):
+            spoken.append((name, ", ".join(f"{part} {each:.3f}" for part, each in value.items() if each)))
+    return spoken

@@ -1,0 +1,91 @@
+"""How every task is fine-tuned: the options of ``fit``, and the run of the training loop that they make."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
+
+from bothways.checkpoints import PretrainedEncoder
+from bothways.errors import BothwaysError, TrainingDiverged
+from bothways.tasks.settings import FitSettings
+from bothways.training.loop import train
+from bothways.training.objective import Objective, Payload
+from bothways.training.record import TrainingRecord
+
+# Wider encoders want smaller steps.
+NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
+
+
+class FitOptions(TypedDict, total=False):
+    """How long and how fast to train, and where to keep the course of it; see `FitPlan`."""
+
+    epochs: int
+    learning_rate: float | None
+    batch_size: int
+    seed: int
+    settings: FitSettings
+    log: str | Path | None
+    checkpoints: str | Path | None
+    resume: bool
+    show_progress: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitPlan:
+    """How long and how fast to train, and where to keep the course of it.
+
+    Attributes:
+        epochs: Passes over the training data.
+        learning_rate: Peak of the schedule; 1e-4 for encoders up to 512 wide and 3e-5 for wider ones when None.
+        batch_size: Rows in one update.
+        seed: Of the new head, the order of the rows, and dropout.
+        settings: The finer settings.
+        log: JSON Lines file for the course of the training.
+        checkpoints: Folder for checkpoints that training can be resumed from.
+        resume: Continue from the newest checkpoint.
+        show_progress: Force the progress bar on or off.
+    """
+
+    epochs: int = 3
+    learning_rate: float | None = None
+    batch_size: int = 32
+    seed: int = 0
+    settings: FitSettings = field(default_factory=FitSettings)
+    log: str | Path | None = None
+    checkpoints: str | Path | None = None
+    resume: bool = False
+    show_progress: bool | None = None
+
+    def train(self, objective: Objective[Payload], model: PretrainedEncoder) -> TrainingRecord:
+        """Train an objective above this encoder.
+
+        Raises:
+            InvalidInput: A setting is out of range. And everything that `bothways.training.loop.train` raises.
+        """
+        usual_rate = RATE_OF_NARROW if model.config.hidden <= NARROW else RATE_OF_WIDE
+        rate = usual_rate if self.learning_rate is None else self.learning_rate
+        return train(
+            objective,
+            self.settings.training(self.epochs, rate, self.seed, model.device),
+            log=None if self.log is None else Path(self.log),
+            checkpoints=None if self.checkpoints is None else Path(self.checkpoints),
+            resume=self.resume,
+            show_progress=self.show_progress,
+        )
+
+
+@contextmanager
+def undone_on_failure(task: object, *names: str) -> Iterator[None]:
+    """Put attributes of a task back where a training fails: a new head that learnt nothing is no trained one.
+
+    A training that diverged after a good epoch has not failed; the model has that epoch's weights.
+    """
+    before = {name: getattr(task, name) for name in names}
+    try:
+        yield
+    except BothwaysError as error:
+        if not (isinstance(error, TrainingDiverged) and error.best_epoch):
+            for name, value in before.items():
+                setattr(task, name, value)
+        raise

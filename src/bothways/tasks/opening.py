@@ -1,0 +1,123 @@
+"""How every task opens a checkpoint: the options, and what it holds afterwards."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import torch
+from torch import Tensor
+
+from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
+from bothways.data.windows import WindowStore
+from bothways.errors import InvalidInput
+from bothways.inference import InferenceEngine, Reading
+from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
+from bothways.packing import Packed
+from bothways.tasks.stored import Extras, stored_length, stored_overflow, stored_whole
+from bothways.text import Overflow, check_overflow
+from bothways.text.texts import Text
+
+# What models read at once that know no limit of their own.
+USUAL_LENGTH = 512
+
+# Texts tokenised at a time, so that only the compact form of all of them is in memory.
+BLOCK = 1024
+
+
+class OpenOptions(TypedDict, total=False):
+    """How a checkpoint is found, where it runs, and how texts are read.
+
+    Attributes:
+        max_length: Most tokens read at once; what the model was trained with, or can, when left out.
+        on_overflow: Longer texts are read in overlapping windows (``"window"``, the default), or refused
+            (``"error"``), or cut (``"truncate"``).
+        stride: Tokens that neighbouring windows share; a quarter of a window's room when left out.
+        revision: The commit that a hub name is pinned to.
+        device: ``"auto"`` takes a GPU where there is one.
+        dtype: Precision of the weights.
+        download: Whether the hub may be asked for it.
+        allow_pickle: Whether a ``.bin`` file may be read, after a scan.
+    """
+
+    max_length: int | None
+    on_overflow: Overflow | None
+    stride: int | None
+    revision: str | None
+    device: str | torch.device
+    dtype: str | torch.dtype
+    download: bool
+    allow_pickle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A checkpoint, its encoder on a device, and how it is to read texts."""
+
+    checkpoint: Checkpoint
+    model: PretrainedEncoder
+    reading: Reading
+
+    @property
+    def extras(self) -> Extras:
+        """What ``bothways.json`` says."""
+        return self.checkpoint.extras
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of a batch that suit the device."""
+        return CPU_TOKENS if self.model.device.type == "cpu" else GPU_TOKENS
+
+    def engine(self, forward: Callable[[Packed], Tensor]) -> InferenceEngine:
+        """An engine that reads texts in this way and gives what ``forward`` makes of them, see `InferenceEngine`."""
+        return InferenceEngine(self.model.tokenizer, forward, self.model.device, self.reading)
+
+    def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
+        """Texts, tokenised and kept compactly; with ``offsets`` also where each token stands."""
+        return WindowStore.of(
+            text
+            for start in range(0, len(texts), BLOCK)
+            for text in self.model.tokenizer.encode(
+                texts[start : start + BLOCK],
+                max_length=self.reading.max_length,
+                on_overflow=self.reading.on_overflow,
+                stride=self.reading.stride,
+                offsets=offsets,
+                first=start,
+            )
+        )
+
+    def stored_reading(self) -> dict[str, object]:
+        """How texts are read, for ``bothways.json``."""
+        reading = self.reading
+        return {"max_length": reading.max_length, "on_overflow": reading.on_overflow, "stride": reading.stride}
+
+
+def open_model(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> OpenedModel:
+    """Open a checkpoint; what is left out is as ``bothways.json`` says, or else as the model can.
+
+    Raises:
+        InvalidInput: A setting is out of range.
+        CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
+    """
+    checkpoint = open_checkpoint(
+        name_or_path,
+        revision=options.get("revision"),
+        download=options.get("download", False),
+        allow_pickle=options.get("allow_pickle", False),
+    )
+    model = pretrained(checkpoint, device=options.get("device", "auto"), dtype=options.get("dtype", "float32"))
+    return OpenedModel(checkpoint, model, _reading(checkpoint, model, options))
+
+
+def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, options: OpenOptions) -> Reading:
+    limit = model.config.max_length or USUAL_LENGTH
+    asked, stride = options.get("max_length"), options.get("stride")
+    if asked is not None and not 1 <= asked <= limit:
+        raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, but it is {asked}.")
+    if stride is not None and not 0 <= stride < (asked or limit):
+        raise InvalidInput(f"stride must lie between 0 and {(asked or limit) - 1}, but it is {stride}.")
+    extras = checkpoint.extras
+    length = asked or stored_length(extras, limit) or limit
+    overflow = check_overflow(options.get("on_overflow") or stored_overflow(extras) or "window")
+    return Reading(length, overflow, stored_whole(extras, "stride", length, least=0) if stride is None else stride)

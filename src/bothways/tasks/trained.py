@@ -1,0 +1,72 @@
+"""Which task a trained model is for, and the model as that task."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from bothways.checkpoints.files import read_json
+from bothways.checkpoints.hub import locate
+from bothways.errors import NotFitted
+from bothways.families import family_of
+from bothways.tasks.classification import TextClassifier
+from bothways.tasks.opening import OpenOptions
+from bothways.tasks.pairs import PairClassifier
+from bothways.tasks.task import Task
+
+OURS = "bothways.json"
+
+Opener = Callable[..., Task]
+
+# By the name that ``bothways.json`` gives a task.
+TASKS: dict[str, Opener] = {
+    TextClassifier.task: TextClassifier.from_pretrained,
+    PairClassifier.task: PairClassifier.from_pretrained,
+}
+
+# By the head of a checkpoint that was trained elsewhere.
+TASK_OF_HEAD = {"sequence": TextClassifier.task}
+
+
+def open_trained(
+    name_or_path: str | Path, *, labels: Sequence[str] | None = None, **options: Unpack[OpenOptions]
+) -> Task:
+    """Open a trained model as the task that it was trained for.
+
+    Args:
+        name_or_path: A folder or a name, see `bothways.load`.
+        labels: Names of a trained head's outputs, for checkpoints that do not carry them.
+        options: See `bothways.tasks.opening.OpenOptions`.
+
+    Raises:
+        NotFitted: It is no trained model of a task, but an encoder.
+        InvalidInput: Labels were given for a task that has none. And everything that `bothways.load` raises.
+    """
+    found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
+    opener = TASKS[task_name(found.folder, str(name_or_path))]
+    given: dict[str, Any] = {} if labels is None else {"labels": labels}
+    return opener(name_or_path, **given, **options)
+
+
+def task_name(folder: Path, name: str) -> str:
+    """What the model in a folder was trained for.
+
+    Raises:
+        NotFitted: It is no trained model of a task that can be opened like this.
+    """
+    stored = read_json(folder / OURS).get("task") if (folder / OURS).is_file() else None
+    if isinstance(stored, str) and stored in TASKS:
+        return stored
+    if stored is None:
+        for head in _heads(read_json(folder / "config.json")):
+            if head in TASK_OF_HEAD:
+                return TASK_OF_HEAD[head]
+    what = f"it is a model for {stored}" if stored else "it is an encoder without the head of a task"
+    raise NotFitted(f"{name!r} cannot be asked for predictions: {what}. Known tasks are {', '.join(TASKS)}: train one.")
+
+
+def _heads(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """The heads that ``config.json`` says are there."""
+    family = family_of(settings.get("model_type"))
+    stored = settings.get("architectures")
+    names = stored if isinstance(stored, list) else []
+    return tuple(head for name in names for head in family.architectures.get(str(name), ()))
