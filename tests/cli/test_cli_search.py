@@ -140,6 +140,38 @@ def test_an_update_that_is_refused_changes_nothing(index, tmp_path):
     assert (index / "index.json").read_bytes() == before
 
 
+# Reranking
+
+
+@pytest.fixture(scope="module")
+def judge(files, tmp_path_factory):
+    """The folder of a tiny pair model that takes some passages for better ones."""
+    from bothways.tasks import PairClassifier
+
+    pairs = PairClassifier.from_pretrained(files / "tiny", device="cpu")
+    rows = [{"text_a": "w6", "text_b": row["text"], "label": "no" if row["id"] == "d2" else "yes"} for row in ROWS]
+    pairs.fit(rows, validation=rows, epochs=1, seed=1, show_progress=False)
+    pairs.save(folder := tmp_path_factory.mktemp("judge") / "pairs")
+    return folder
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical"])
+def test_a_reranker_decides_the_order_of_the_first_hits(built_once, judge, mode):
+    words = ["w6 w7 w13 w14", "--mode", mode]
+    yes = found(built_once, *words, "--reranker", judge, "--relevant", "yes")
+    no = found(built_once, *words, "--reranker", judge, "--relevant", "no")
+    assert yes == no[::-1]
+    assert set(yes) == {"d1", "d2", "d3", "d4"}
+    assert found(built_once, *words, "--reranker", judge, "--relevant", "no", "--top", 1) == no[:1]
+
+
+def test_a_label_that_the_reranker_does_not_have_is_wrong_usage(built_once, judge):
+    for words in (["--reranker", judge, "--relevant", "maybe"], ["--reranker", judge], ["--relevant", "yes"]):
+        outcome = call("search", "query", built_once, "w6", *words)
+        assert outcome.code == 2
+        assert "relevant" in outcome.err
+
+
 # Evaluation
 
 
@@ -171,6 +203,17 @@ def test_modes_are_compared_on_the_same_queries(built_once, judged):
     outcome = call("search", "evaluate", built_once, *judged, *words)
     assert "hybrid - lexical" in outcome.out.splitlines()[0]
     assert outcome.err == "1 relevant documents are not in the index\n"
+
+
+def test_reranking_is_compared_with_the_mode_that_it_reranks(built_once, judged, judge):
+    words = ["--mode", "dense", "--against", "dense", "--reranker", judge, "--relevant", "yes"]
+    report = call("search", "evaluate", built_once, *judged, *words, "--json").json()
+    plain = call("search", "evaluate", built_once, *judged, "--json").json()
+    (other,) = report["against"]
+    assert (other["mode"], other["mrr"]) == ("dense", plain["mrr"])
+    assert report["recall@100"] == plain["recall@100"]
+    assert report["mrr"] != plain["mrr"]
+    assert "dense, reranked - dense" in call("search", "evaluate", built_once, *judged, *words).out
 
 
 def test_an_evaluation_that_makes_no_sense_is_refused(built_once, judged, tmp_path):

@@ -20,7 +20,7 @@ from bothways.retrieval import (
     Rerank,
     SearchIndex,
     Weighted,
-    reranking,
+    reranked,
 )
 
 TEXTS = [
@@ -291,14 +291,17 @@ class ByLength:
         return np.array([len(passage) for passage in passages], dtype=np.float32)
 
 
-def test_the_first_hits_are_put_into_the_rerankers_order():
-    hits = [Hit(str(row), "x" * length, 0.5, row + 1, {"n": row}) for row, length in enumerate([3, 9, 5, 9])]
+def test_the_first_hits_are_put_into_the_rerankers_order_and_the_rest_follows():
+    hits = [Hit(str(row), "x" * length, 0.5, row + 1, {"n": row}) for row, length in enumerate([3, 9, 5, 9, 99])]
     judge = ByLength()
-    found = reranking.reranked(hits, "why", judge, 3)
-    assert [(hit.id, hit.score, hit.rank) for hit in found] == [("1", 9.0, 1), ("3", 9.0, 2), ("2", 5.0, 3)]
+    found = reranked(hits, "why", Rerank(judge, depth=4))
+    assert [(hit.id, hit.score, hit.rank) for hit in found] == [
+        *[("1", 9.0, 1), ("3", 9.0, 2), ("2", 5.0, 3), ("0", 3.0, 4)],
+        ("4", 0.5, 5),
+    ]
     assert found[0].fields == {"n": 1}
-    assert judge.asked == [("why", [hit.text for hit in hits])]
-    assert reranking.reranked([], "why", judge, 3) == []
+    assert judge.asked == [("why", [hit.text for hit in hits[:4]])]
+    assert reranked([], "why", Rerank(judge)) == []
 
 
 @pytest.mark.parametrize("scores", [[1.0], [1.0, math.nan], [[1.0, 2.0]], [1.0, math.inf]])
@@ -308,4 +311,4 @@ def test_a_reranker_that_gives_no_number_for_each_passage_is_refused(scores):
             return np.array(scores)
 
     with pytest.raises(InvalidInput, match="one finite number for each of the 2 passages"):
-        reranking.reranked([Hit("0", "a", 1, 1), Hit("1", "b", 0, 2)], "q", Broken(), 1)
+        reranked([Hit("0", "a", 1, 1), Hit("1", "b", 0, 2)], "q", Rerank(Broken()))

@@ -1,5 +1,6 @@
 """``bothways search evaluate``: how well an index finds what was judged relevant."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,11 +9,12 @@ from cyclopts.validators import Number
 
 from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, PositiveInt, usage_error
 from bothways.cli.reading import given_rows
-from bothways.cli.searching import AS_USUAL, HybridOptions, ModeName, Searcher
+from bothways.cli.searching import AS_FOUND, AS_USUAL, HybridOptions, ModeName, RerankOptions, Searcher, rerank_of
 from bothways.cli.terminal import note, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from bothways.evaluation import Estimate, RankingReport
+    from bothways.retrieval import Hit, Rerank
 
 EXAMPLE = """\
 Example:
@@ -37,6 +39,7 @@ def evaluate(
     json: Flag = False,
     model: str | None = None,
     hybrid: HybridOptions = AS_USUAL,
+    reranking: RerankOptions = AS_FOUND,
     opening: ModelOptions = HERE,
 ) -> None:
     """nDCG@10, MAP, MRR and recall of an index on judged queries, with 95 % intervals over queries.
@@ -46,7 +49,8 @@ def evaluate(
         queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         qrels: Relevance judgements: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
         mode: By meaning, by words, or by both.
-        against: Another mode to compare with, on the same queries; give it again for several.
+        against: Another mode to compare with, on the same queries; give it again for several. With a reranker it may be
+            the mode itself, as it is without.
         text: Column of the queries' texts; give it again to join several.
         id: Column of the queries' names, as the judgements call them.
         hits: Taken of each query; MAP, MRR and recall see no further.
@@ -56,37 +60,42 @@ def evaluate(
         json: Print everything as one JSON object.
         model: Where the model of the index lies now, if it was moved.
         hybrid: How two scores become one.
+        reranking: A second look at the first hits of the mode; those of --against stay as they were found.
         opening: How the model is found and where it runs.
     """
     from bothways.data import read_judgements
-    from bothways.evaluation import ranking_differences
+    from bothways.evaluation import named_estimates, ranking_differences
     from bothways.retrieval import absent_documents, evaluate_search
 
-    if mode in against:
+    if mode in against and reranking.reranker is None:
         raise usage_error(f"--against {mode} is the mode itself.")
     judgements = read_judgements(qrels)
     asked = _queries(queries, text, id, format)
+    rerank = rerank_of(reranking, opening)
     searcher = Searcher(index, [mode, *against], model, opening)
     absent = absent_documents(judgements, searcher.index.ids)
-    reports = {
-        each: evaluate_search(
-            lambda texts, each=each: searcher.search(texts, hits, each, hybrid),  # type: ignore[misc]
-            asked,
-            judgements,
-            resamples=resamples,
-            seed=seed,
-        )
-        for each in (mode, *against)
-    }
+
+    def measured(by: ModeName, second_look: "Rerank | None") -> "RankingReport":
+        def search(texts: Sequence[str]) -> "list[list[Hit]]":
+            return searcher.search(texts, hits, by, hybrid, rerank=second_look)
+
+        return evaluate_search(search, asked, judgements, resamples=resamples, seed=seed)
+
+    report = measured(mode, rerank)
+    others = {each: measured(each, None) for each in against}
     differences = {
-        each: ranking_differences(reports[mode], reports[each], resamples=resamples, seed=seed) for each in against
+        each: ranking_differences(report, other, resamples=resamples, seed=seed) for each, other in others.items()
     }
     if json:
-        print_json(_as_json(mode, reports, differences, absent))
+        compared = [
+            {"mode": each, **named_estimates(other.estimates), **named_estimates(differences[each], "_difference")}
+            for each, other in others.items()
+        ]
+        print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": compared})
         return
     if absent:
         note(f"{absent:,} relevant documents are not in the index")
-    _print_tables(mode, reports, differences)
+    _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 
 def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | None) -> dict[str, str]:
@@ -102,38 +111,18 @@ def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | Non
     return asked
 
 
-def _as_json(
-    mode: ModeName,
-    reports: "dict[ModeName, RankingReport]",
-    differences: "dict[ModeName, dict[str, Estimate]]",
-    absent: int,
-) -> dict[str, object]:
-    from bothways.evaluation import named_estimates
-
-    others = [
-        {
-            "mode": each,
-            **named_estimates(reports[each].estimates),
-            **named_estimates(difference, "_difference"),
-        }
-        for each, difference in differences.items()
-    ]
-    return {"mode": mode, **reports[mode].to_dict(), "absent_documents": absent, "against": others}
-
-
-def _print_tables(
-    mode: ModeName,
-    reports: "dict[ModeName, RankingReport]",
+def _print_table(
+    name: str,
+    report: "RankingReport",
+    others: "dict[ModeName, RankingReport]",
     differences: "dict[ModeName, dict[str, Estimate]]",
 ) -> None:
     table = plain_table()
-    table.add_column(f"{len(reports[mode].queries)} queries; 95 % intervals")
-    for each in reports:
-        table.add_column(each)
-    for each in differences:
-        table.add_column(f"{mode} - {each}")
-    for name in reports[mode].estimates:
-        cells = [report.estimates[name] for report in reports.values()]
-        cells += [difference[name] for difference in differences.values()]
-        table.add_row(name, *(f"{each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for each in cells))
+    table.add_column(f"{len(report.queries)} queries; 95 % intervals")
+    for heading in (name, *others, *(f"{name} - {each}" for each in others)):
+        table.add_column(heading)
+    for measure, estimate in report.estimates.items():
+        cells = [estimate, *(other.estimates[measure] for other in others.values())]
+        cells += [difference[measure] for difference in differences.values()]
+        table.add_row(measure, *(f"{each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for each in cells))
     print_table(table)

@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.cli.options import HERE, Flag, ModelOptions, PositiveInt, usage_error
-from bothways.cli.searching import AS_USUAL, HybridOptions, ModeName, Searcher, filters_of
+from bothways.cli.searching import (
+    AS_FOUND,
+    AS_USUAL,
+    HybridOptions,
+    ModeName,
+    RerankOptions,
+    Searcher,
+    filters_of,
+    rerank_of,
+)
 from bothways.cli.terminal import one_line, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
@@ -30,11 +39,13 @@ def query(
     json: Flag = False,
     model: str | None = None,
     hybrid: HybridOptions = AS_USUAL,
+    reranking: RerankOptions = AS_FOUND,
     opening: ModelOptions = HERE,
 ) -> None:
     """The texts of an index that answer a query, best first.
 
-    Their score is the cosine similarity of the meanings (dense), BM25 (lexical) or what both make together (hybrid).
+    Their score is the cosine similarity of the meanings (dense), BM25 (lexical), what both make together
+    (hybrid), or what the reranker says.
 
     Args:
         index: Folder of the index.
@@ -46,12 +57,15 @@ def query(
         json: Print a JSON list of rank, id, score, text and fields.
         model: Where the model of the index lies now, if it was moved.
         hybrid: How two scores become one.
+        reranking: A second look at the first hits.
         opening: How the model is found and where it runs.
     """
     if not words.strip():
         raise usage_error("the words to search for are empty.")
     filters = filters_of(filter)
-    (hits,) = Searcher(index, [mode], model, opening).search([words], top, mode, hybrid, filters)
+    rerank = rerank_of(reranking, opening)
+    searcher = Searcher(index, [mode], model, opening)
+    (hits,) = searcher.search([words], top, mode, hybrid, filters=filters, rerank=rerank)
     if json:
         print_json(
             [

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from bothways.cli.options import ModelOptions, Overflow, PositiveInt, usage_error
+from bothways.cli.options import ModelOptions, Overflow, PositiveInt, bad_usage, usage_error
 
 if TYPE_CHECKING:
-    from bothways.retrieval import Filter, Hit, Mode, SemanticSearch
+    from bothways.retrieval import Filter, Hit, Mode, Rerank, SemanticSearch
     from bothways.retrieval.filters import Scalar
 
 ModeName = Literal["dense", "lexical", "hybrid"]
@@ -36,7 +36,21 @@ class HybridOptions:
     """Candidates taken of each ranking, if no more hits are asked for."""
 
 
+@Parameter(name="*", group="Reranking")
+@dataclass(frozen=True, slots=True)
+class RerankOptions:
+    """A second look at the first hits."""
+
+    reranker: str | None = None
+    """Folder of a trained pair model (query and passage) that puts the first hits into its own order."""
+    relevant: str | None = None
+    """Its label that says that a passage answers the query; none for a model of scores."""
+    rerank_depth: PositiveInt = 50
+    """How many hits it reads."""
+
+
 AS_USUAL = HybridOptions()
+AS_FOUND = RerankOptions()
 
 
 def open_search(
@@ -77,12 +91,44 @@ class Searcher:
             self.index = self._semantic.index
 
     def search(
-        self, queries: Sequence[str], k: int, mode: ModeName, hybrid: HybridOptions, filters: Sequence["Filter"] = ()
+        self,
+        queries: Sequence[str],
+        k: int,
+        mode: ModeName,
+        hybrid: HybridOptions,
+        *,
+        filters: Sequence["Filter"] = (),
+        rerank: "Rerank | None" = None,
     ) -> "list[list[Hit]]":
         """The hits of each query."""
+        from bothways.retrieval import reranked
+
+        count = k if rerank is None else max(k, rerank.depth)
         if self._semantic is None:
-            return self.index.search_lexical(queries, k, filters=filters)
-        return self._semantic.search(queries, k, mode=mode_of(mode, hybrid), filters=filters)
+            answers = self.index.search_lexical(queries, count, filters=filters)
+        else:
+            answers = self._semantic.search(queries, count, mode=mode_of(mode, hybrid), filters=filters)
+        if rerank is None:
+            return answers
+        return [reranked(hits, query, rerank)[:k] for query, hits in zip(queries, answers, strict=True)]
+
+
+def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
+    """The second look that the options say.
+
+    Raises:
+        CycloptsError: The model has no such label.
+    """
+    from bothways.retrieval import CrossEncoder, Rerank
+    from bothways.tasks import PairClassifier
+
+    if options.reranker is None:
+        if options.relevant is not None:
+            raise usage_error("--relevant names a label of the --reranker, which was not given.")
+        return None
+    pairs = PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
+    with bad_usage():
+        return Rerank(CrossEncoder(pairs, options.relevant), options.rerank_depth)
 
 
 def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":

@@ -8,13 +8,14 @@ from bothways.retrieval.index_files import updating
 from bothways.retrieval.index_header import EncoderIdentity
 from bothways.retrieval.judging import absent_documents, evaluate_search
 from bothways.retrieval.modes import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
-from bothways.retrieval.reranking import Rerank, Reranker
+from bothways.retrieval.reranking import CrossEncoder, Rerank, Reranker, reranked
 from bothways.retrieval.semantic import SemanticSearch, identity_of
 
 __all__ = [
     "Among",
     "Batch",
     "Between",
+    "CrossEncoder",
     "Dense",
     "EncoderIdentity",
     "Filter",
@@ -32,5 +33,6 @@ __all__ = [
     "absent_documents",
     "evaluate_search",
     "identity_of",
+    "reranked",
     "updating",
 ]

@@ -195,7 +195,7 @@ class SemanticSearch:
         queries = [query] if isinstance(query, str) else list(query)
         answers = self._found(queries, k if rerank is None else max(k, rerank.depth), mode, filters)
         if rerank is not None:
-            answers = [reranked(hits, asked, rerank.by, k) for asked, hits in zip(queries, answers, strict=True)]
+            answers = [reranked(hits, asked, rerank)[:k] for asked, hits in zip(queries, answers, strict=True)]
         return answers[0] if isinstance(query, str) else answers
 
     def _found(self, queries: Sequence[str], k: int, mode: Mode, filters: Sequence[Filter]) -> list[list[Hit]]:
