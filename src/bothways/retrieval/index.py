@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, checked_array, cosines, nearest, unit_rows
-from bothways.retrieval.filters import Fields, Filter, Scalar, allowed_rows
+from bothways.retrieval.filters import Fields, Filter, allowed_rows
 from bothways.retrieval.gathering import Batch, gather
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.index_files import IndexContents, read_index, write_index
@@ -24,6 +24,7 @@ from bothways.retrieval.index_header import EncoderIdentity
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, check_available, matches
 from bothways.retrieval.modes import Hybrid, fused
 from bothways.retrieval.ranking import Ranking, best
+from bothways.retrieval.updates import with_rows, without_rows
 
 _HYBRID = Hybrid()
 
@@ -156,27 +157,7 @@ class SearchIndex:
         Raises:
             InvalidInput: As for ``add``.
         """
-        old = self._contents
-        numbers = (int(id_) for id_ in old.ids if id_.isascii() and id_.isdecimal())
-        new = gather(batches, self.encoder.dimensions, first_number=max(numbers, default=-1) + 1)
-        known = set(old.ids).intersection(new.ids)
-        if known:
-            raise InvalidInput(
-                f"the index has a text with the id {min(known)!r} ({len(known):,} such ids). Delete it first."
-            )
-        if new.columns.keys() != old.columns.keys():
-            raise InvalidInput(
-                f"the index has the fields {sorted(old.columns)}, got {sorted(new.columns)}. Give the same fields, "
-                "with None where a value is missing."
-            )
-        self._contents = replace(
-            old,
-            vectors_ND=np.concatenate([old.vectors_ND, new.vectors_ND]),
-            ids=old.ids + new.ids,
-            texts=old.texts + new.texts,
-            columns={name: column + new.columns[name] for name, column in old.columns.items()},
-            lexical=None,
-        )
+        self._contents = with_rows(self._contents, batches)
 
     def delete(self, ids: Iterable[str]) -> None:
         """Delete rows by their ids. What is on disk changes with the next ``save``.
@@ -184,26 +165,7 @@ class SearchIndex:
         Raises:
             InvalidInput: The index has no such id, or nothing would be left; the index is then as it was.
         """
-        gone = set(ids)
-        unknown = gone.difference(self.ids)
-        if unknown:
-            raise InvalidInput(f"the index has no text with the id {min(unknown)!r} ({len(unknown):,} such ids).")
-        if len(gone) == len(self):
-            raise InvalidInput("an index needs at least one text: instead of deleting all, delete its folder.")
-        old = self._contents
-        kept = np.flatnonzero([id_ not in gone for id_ in old.ids])
-
-        def of_kept(column: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
-            return tuple(column[row] for row in kept)
-
-        self._contents = replace(
-            old,
-            vectors_ND=old.vectors_ND[kept],
-            ids=tuple(old.ids[row] for row in kept),
-            texts=tuple(old.texts[row] for row in kept),
-            columns={name: of_kept(column) for name, column in old.columns.items()},
-            lexical=None,
-        )
+        self._contents = without_rows(self._contents, ids)
 
     def check_encoder(self, encoder: EncoderIdentity) -> None:
         """Refuse to be searched with vectors of another model than the index was built with.
