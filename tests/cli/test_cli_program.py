@@ -40,7 +40,7 @@ COMMANDS = [
     "export",
     "demo",
 ]
-HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "bm25s", "pyarrow", "altair")
 
 
 def program(*words, **options):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Examples:
   bothways search query index/ "some words" --top 5 --json
-  bothways search query index/ "some words" --mode hybrid --filter lang=en --filter 'year>=2020'"""
+  bothways search query index/ "some words" --mode hybrid --filter 'year>=2020'"""
 
 _SHOWN = 300  # characters of a text
 
@@ -44,8 +44,7 @@ def query(
 ) -> None:
     """The texts of an index that answer a query, best first.
 
-    Their score is the cosine similarity of the meanings (dense), BM25 (lexical), what both make together
-    (hybrid), or what the reranker says.
+    Scores are cosine similarities (dense), BM25 (lexical), both made one (hybrid), or the reranker's.
 
     Args:
         index: Folder of the index.
