@@ -20,6 +20,7 @@ from bothways.evaluation.calibration import (
     sigmoid,
     softmax,
 )
+from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics, masked_lm_report
 from bothways.evaluation.metrics import (
     ClassCounts,
     accuracy,
@@ -49,7 +50,13 @@ from bothways.evaluation.reliability import (
     maximum_calibration_error,
     reliability_bins,
 )
-from bothways.evaluation.report import ClassificationReport, ClassRow, MultiLabelReport, RegressionReport
+from bothways.evaluation.report import (
+    ClassificationReport,
+    ClassRow,
+    MaskedLMReport,
+    MultiLabelReport,
+    RegressionReport,
+)
 
 __all__ = [
     "RANKING_MEASURES",
@@ -59,11 +66,13 @@ __all__ = [
     "ClassificationReport",
     "Estimate",
     "Interval",
+    "MaskedLMReport",
     "MultiLabelReport",
     "RankingReport",
     "RegressionReport",
     "ReliabilityBin",
     "Temperature",
+    "TokenLosses",
     "accuracy",
     "apply_sigmoid_temperature",
     "apply_temperature",
@@ -80,6 +89,8 @@ __all__ = [
     "fit_temperature",
     "hamming_loss",
     "macro_f1",
+    "masked_lm_metrics",
+    "masked_lm_report",
     "maximum_calibration_error",
     "mcc",
     "mean_absolute_error",

@@ -169,7 +169,7 @@ class SequenceTask(Generic[ColumnsT]):
         }
         with new_folder(folder, overwrite=overwrite) as new:
             write_model(new, settings, tensors, extras)
-            self.model.tokenizer.save(new)
+            self.model.tokenizer.save(new, types=config.reads_types)
 
     def _fit(
         self,
