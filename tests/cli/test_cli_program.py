@@ -32,6 +32,7 @@ COMMANDS = [
     "search evaluate",
     "search add",
     "search delete",
+    "search mine",
     "tokenize",
     "models",
     "recommend",

@@ -24,6 +24,7 @@ from bothways.cli import (
     recommend,
     search,
     search_evaluate,
+    search_mine,
     search_query,
     tokenize,
     train,
@@ -69,6 +70,7 @@ def build_app() -> App:
     searching.command(search_evaluate.evaluate, help_epilogue=search_evaluate.EXAMPLE, sort_key=3)
     searching.command(search.add, help_epilogue=search.ADD_EXAMPLE, sort_key=4)
     searching.command(search.delete, help_epilogue=search.DELETE_EXAMPLE, sort_key=5)
+    searching.command(search_mine.mine, help_epilogue=search_mine.EXAMPLE, sort_key=6)
     app.command(searching)
     app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
