@@ -10,6 +10,7 @@ from typing import TextIO
 from cyclopts import App, CycloptsError, Parameter
 
 from bothways.cli import (
+    adapt,
     compare,
     compare_runs,
     cost,
@@ -17,6 +18,7 @@ from bothways.cli import (
     embed,
     evaluate,
     export,
+    fill_mask,
     models,
     predict,
     recommend,
@@ -53,9 +55,11 @@ def build_app() -> App:
     training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
     app.command(training)
+    app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
     app.command(compare_runs.compare, help_epilogue=compare_runs.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
+    app.command(fill_mask.fill_mask, help_epilogue=fill_mask.EXAMPLE, sort_key=3)
     app.command(embed.embed, help_epilogue=embed.EXAMPLE, sort_key=4)
     searching = App(name="search", help="Search texts by meaning.", sort_key=5)
     searching.command(search.build, help_epilogue=search.BUILD_EXAMPLE, sort_key=1)

@@ -95,14 +95,14 @@ def train_and_save(
         folders.discard_if_empty()
 
 
-def check_inputs(train: str, validation: str | None) -> None:
+def check_inputs(train: str, validation: str | None, option: str = "--train") -> None:
     """Refuse standard input for both.
 
     Raises:
         CycloptsError: Both are ``-``.
     """
     if train == validation == "-":
-        raise usage_error("--train and --validation cannot both be standard input: give one of them as a file.")
+        raise usage_error(f"{option} and --validation cannot both be standard input: give one of them as a file.")
 
 
 def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders) -> "FitOptions":

@@ -59,6 +59,7 @@ from bothways.evaluation.detectors import (
     MaxSoftmax,
     Neighbours,
 )
+from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics, masked_lm_report
 from bothways.evaluation.metrics import (
     ClassCounts,
     accuracy,
@@ -107,11 +108,14 @@ from bothways.evaluation.reliability import (
     reliability_bins,
     sweep_calibration_error,
 )
-from bothways.evaluation.report import ClassificationReport, ClassRow, MultiLabelReport, RegressionReport
-from bothways.evaluation.vector_scaling import (
-    VectorScaling,
-    fit_vector_scaling,
+from bothways.evaluation.report import (
+    ClassificationReport,
+    ClassRow,
+    MaskedLMReport,
+    MultiLabelReport,
+    RegressionReport,
 )
+from bothways.evaluation.vector_scaling import VectorScaling, fit_vector_scaling
 
 __all__ = [
     "TEMPERATURE_BOUNDS",
@@ -136,6 +140,7 @@ __all__ = [
     "LabelSets",
     "LeastAmbiguous",
     "Mahalanobis",
+    "MaskedLMReport",
     "MaxSoftmax",
     "MethodScore",
     "MetricDifference",
@@ -148,6 +153,7 @@ __all__ = [
     "ReliabilityBin",
     "SetScore",
     "Temperature",
+    "TokenLosses",
     "VectorScaling",
     "accuracy",
     "apply_sigmoid_temperature",
@@ -181,6 +187,8 @@ __all__ = [
     "hamming_loss",
     "held_out_probabilities",
     "macro_f1",
+    "masked_lm_metrics",
+    "masked_lm_report",
     "maximum_calibration_error",
     "mcc",
     "mcnemar",

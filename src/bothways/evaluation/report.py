@@ -209,6 +209,37 @@ class RegressionReport:
         return _table(f"{self.n} rows", self.estimates())
 
 
+@dataclass(frozen=True)
+class MaskedLMReport:
+    """How well masked tokens are predicted.
+
+    Attributes:
+        n: texts.
+        tokens: tokens of them that were asked about.
+        loss: mean negative log-probability of a token, in nats.
+        perplexity: exp(loss).
+        accuracy: share of tokens that were thought the likeliest.
+    """
+
+    n: int
+    tokens: int
+    loss: Estimate
+    perplexity: Estimate
+    accuracy: Estimate
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The numbers that carry an interval, by name."""
+        return {"loss": self.loss, "perplexity": self.perplexity, "accuracy": self.accuracy}
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready: ``loss``, ``loss_low``, ``loss_high`` and so on."""
+        return {"n": self.n, "tokens": self.tokens, **_flat(self.estimates())}
+
+    def summary(self) -> str:
+        """A short table of values and 95 % intervals."""
+        return _table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
+
+
 def _flat(estimates: Mapping[str, Estimate]) -> dict[str, float]:
     return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
 

@@ -158,7 +158,7 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder) 
     write_onnx(graph, folder / ONNX_FILE, model.config.max_length, metadata)
     found = check_onnx(folder / ONNX_FILE, model, graph, head)
     write_json(folder / "config.json", {**model.settings, **(label_settings(labels) if labels else {})})
-    model.tokenizer.save(folder)
+    model.tokenizer.save(folder, types=model.config.reads_types)
     (folder / TOKENIZER_FILE).write_text(model.tokenizer.to_json(), encoding="utf-8")
     _describe(
         folder,

@@ -2,6 +2,7 @@
 
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
+from bothways.tasks.fill_mask import FillMask
 from bothways.tasks.pairs import PairClassifier
 
-__all__ = ["PairClassifier", "SentenceEmbedder", "TextClassifier"]
+__all__ = ["FillMask", "PairClassifier", "SentenceEmbedder", "TextClassifier"]

@@ -1,5 +1,6 @@
 """What a saved model says of its making."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,40 +17,45 @@ class DataUsed:
 
     Attributes:
         columns: Where texts and labels stood, the task's dataclass of names.
-        training: Number and checksums of the rows that were learnt from.
-        validation: Of those that were held out.
+        training_rows: Rows that were learnt from.
+        validation_rows: Rows that were held out.
         split: Whether those were drawn from the training data.
     """
 
     columns: Any
-    training: dict[str, object]
-    validation: dict[str, object]
+    training_rows: int
+    validation_rows: int
     split: bool
 
 
-def written_card(
-    model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, metrics: Report, trust: Trust
-) -> dict[str, Any]:
-    """The card of a model that was just trained.
-
-    Args:
-        model: Its encoder.
-        record: The course of the training, with its seed.
-        data: What it was trained on.
-        metrics: On the held-out rows, with calibration.
-        trust: What else was learnt on those.
-    """
+def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUsed) -> dict[str, Any]:
+    """The card of a model that was just trained."""
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
-    numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
     return {
         "base_model": model.name,
         "revision": model.revision,
         "columns": column_settings(data.columns),
-        "training_rows": data.training["rows"],
-        "validation_rows": data.validation["rows"],
+        "training_rows": data.training_rows,
+        "validation_rows": data.validation_rows,
         "validation": "a tenth of the training data" if data.split else "given",
-        "data": {"training": data.training, "validation": data.validation},
         "training": summary,
+    }
+
+
+def trust_card(
+    training: Mapping[str, object], validation: Mapping[str, object], metrics: Report, trust: Trust
+) -> dict[str, Any]:
+    """What the card of a model adds that learnt on held-out rows how far it can be trusted.
+
+    Args:
+        training: Number and checksums of the rows that were learnt from.
+        validation: Of those that were held out.
+        metrics: On the held-out rows, with calibration.
+        trust: What else was learnt on those.
+    """
+    numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
+    return {
+        "data": {"training": dict(training), "validation": dict(validation)},
         "metrics": {"of": "the validation rows", "n": metrics.n, **numbers},
         "trust": trust.to_card(),
         "limits": _limits(trust),
