@@ -200,6 +200,8 @@ def test_a_prediction_becomes_flat_json_values(base):
         "label": found.label,
         "probability": found.probability,
         "probabilities": found.probabilities,
+        "outside": found.outside,
+        "outside_score": found.outside_score,
         "windows": 1,
         "dropped_tokens": 0,
     }
