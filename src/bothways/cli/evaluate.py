@@ -89,9 +89,12 @@ def _in_full(
     show: bool | None,
 ) -> "tuple[Report, OutOfDomainReport | None]":
     """Read the data once for everything that is asked of it."""
-    from bothways.evaluation import ClassificationReport, MultiLabelReport
+    from bothways.evaluation import RegressionReport
+    from bothways.tasks.targets import Regression
 
     labelling = labelling_task(task, "--report" if others is None else "--out-of-domain")
+    if page is not None and isinstance(labelling.fitted_target, Regression):
+        raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
     evidence, truth = labelling.evidence(data, show_progress=show)
     before, after = (
         labelling.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed)
@@ -100,14 +103,10 @@ def _in_full(
     outside = None
     if others is not None:
         outside = labelling.out_of_domain(evidence, others, resamples=resamples, seed=seed, show_progress=show)
-    if page is not None:
+    if page is not None and not isinstance(before, RegressionReport) and not isinstance(after, RegressionReport):
         from bothways.report import write
         from bothways.report.evaluation import evaluation_page
 
-        probable = ClassificationReport | MultiLabelReport
-        if not (isinstance(before, probable) and isinstance(after, probable)):
-            raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
-        name = Path(run).name
-        write(evaluation_page(name, after, before, card=labelling.card, out_of_domain=outside), page)
+        write(evaluation_page(Path(run).name, after, before, card=labelling.card, out_of_domain=outside), page)
         note(f"wrote {page}")
     return after, outside
