@@ -7,6 +7,7 @@ from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set
 from bothways.data.formats import FORMATS, Format, Row
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, write_rows
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
+from bothways.data.words import TaggedRow, given_words, read_tagged, words_at
 
 __all__ = [
     "FORMATS",
@@ -19,13 +20,17 @@ __all__ = [
     "Paired",
     "Row",
     "Source",
+    "TaggedRow",
     "class_label",
+    "given_words",
     "label_set",
     "number",
     "read_examples",
     "read_rows",
+    "read_tagged",
     "read_texts",
     "text_at",
     "value_at",
+    "words_at",
     "write_rows",
 ]

@@ -47,6 +47,7 @@ from bothways.evaluation.reliability import (
     reliability_bins,
 )
 from bothways.evaluation.report import ClassificationReport, ClassRow, MultiLabelReport, RegressionReport
+from bothways.evaluation.tagging import SpanReport, TagReport, span_counts, span_report, tag_report
 
 __all__ = [
     "TEMPERATURE_BOUNDS",
@@ -58,6 +59,8 @@ __all__ = [
     "MultiLabelReport",
     "RegressionReport",
     "ReliabilityBin",
+    "SpanReport",
+    "TagReport",
     "Temperature",
     "accuracy",
     "apply_sigmoid_temperature",
@@ -95,6 +98,9 @@ __all__ = [
     "resampled_counts",
     "sigmoid",
     "softmax",
+    "span_counts",
+    "span_report",
     "spearman",
     "subset_accuracy",
+    "tag_report",
 ]

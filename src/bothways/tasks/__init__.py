@@ -3,5 +3,6 @@
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
 from bothways.tasks.pairs import PairClassifier
+from bothways.tasks.tagging import TextTagger
 
-__all__ = ["PairClassifier", "SentenceEmbedder", "TextClassifier"]
+__all__ = ["PairClassifier", "SentenceEmbedder", "TextClassifier", "TextTagger"]

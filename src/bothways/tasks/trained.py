@@ -11,6 +11,7 @@ from bothways.families import family_of
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.pairs import PairClassifier
+from bothways.tasks.tagging import TextTagger
 from bothways.tasks.task import Task
 
 OURS = "bothways.json"
@@ -21,10 +22,11 @@ Opener = Callable[..., Task]
 TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
+    TextTagger.task: TextTagger.from_pretrained,
 }
 
 # By the head of a checkpoint that was trained elsewhere.
-TASK_OF_HEAD = {"sequence": TextClassifier.task}
+TASK_OF_HEAD = {"sequence": TextClassifier.task, "token": TextTagger.task}
 
 
 def open_trained(
