@@ -4,8 +4,9 @@
 """
 
 from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
-from bothways.data.formats import FORMATS, Format, Row
+from bothways.data.formats import FORMATS, Format
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, write_rows
+from bothways.data.row import Row
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
 from bothways.data.words import TaggedRow, given_words, read_tagged, words_at
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from bothways.data.formats import Row
+from bothways.data.row import Row
 from bothways.errors import InvalidInput
 
 

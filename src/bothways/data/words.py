@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bothways.data.columns import LONE_SURROGATE, text_at, value_at
-from bothways.data.formats import Row
+from bothways.data.row import Row
 from bothways.data.sources import Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.text import Words
