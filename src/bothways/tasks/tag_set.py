@@ -27,7 +27,7 @@ from bothways.evaluation.tag_schemes import (
     spans_of,
 )
 
-# Outside of spans, where there is nothing else to go by; far below any difference between scores that counts.
+# Far below any difference between scores that counts.
 _BREAKS_TIES = 1e-6
 
 
@@ -74,11 +74,14 @@ class TagSet:
 
     @cached_property
     def unseen_C(self) -> NDArray[np.float64]:
-        """Scores of a word that the model has not seen: all alike, so that its neighbours decide, else outside."""
-        unseen_C = np.zeros(len(self.labels))
-        if self.scheme != "plain":
-            unseen_C[self.labels.index(OUTSIDE)] = _BREAKS_TIES
-        return unseen_C
+        """Scores of a word that the model has not seen: all alike, so that its neighbours decide.
+
+        Where they leave it open, the word is outside of spans, or else goes on with one.
+        """
+        if self.scheme == "plain":
+            return np.zeros(len(self.labels))
+        ranks = [2 if label == OUTSIDE else int(parted(label)[0] == "I") for label in self.labels]
+        return np.array(ranks) * _BREAKS_TIES
 
     def encode(self, rows: Sequence[TaggedRow]) -> list[NDArray[np.int64]]:
         """Numbers of the tags of each row.

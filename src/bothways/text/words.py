@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from bothways.errors import InvalidInput
 from bothways.text.places import Places
 
-# Read in the place of a word of nothing but white space, which would otherwise leave nothing between two spaces.
+# Read in the place of a word of which nothing can be seen, so that there is something between two spaces.
 _STAND_IN = "\N{REPLACEMENT CHARACTER}"
+_UNSEEN = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,16 @@ class ReadWords:
     @classmethod
     def of(cls, words: Words) -> "ReadWords":
         """What is read of these words."""
-        listed = [word if not word.isspace() else _STAND_IN for word in words.listed()]
+        listed = [_readable(word) for word in words.listed()]
         ends_W = np.cumsum([len(word) + 1 for word in listed]) - 1
         return cls(" ".join(listed), ends_W - np.fromiter(map(len, listed), np.int64, len(listed)), ends_W)
 
     def first_tokens(self, places: Sequence[Places]) -> "FirstTokens":
         """The first token of each word, in every window that holds it.
 
-        A token belongs to a word if it spells one of its characters; the first of them stands for the word. A window
-        that begins in the middle of a word holds a later one, which does not count.
+        A token belongs to a word if it spells one of its characters or is the mark of the space in front of it, which
+        SentencePiece and byte-level BPE make a token of its own where they know no longer one. The first of them stands
+        for the word. A window that begins in the middle of a word holds a later one, which does not count.
 
         Args:
             places: Those of the windows of this text, in order.
@@ -139,16 +141,16 @@ class FirstTokens:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Where the words of a raw text begin and end, by a rule that knows no language.
+    """Where the words of a raw text begin and end, by a rule for scripts with spaces.
 
     A run of letters, digits and their marks is a word, also across a single apostrophe, full stop or hyphen within it,
     or a comma between digits; so is a name behind an @ or #, and an address behind ``http://``. Every other character
-    that is not white space is a word of its own, with the marks that follow it. Scripts without spaces give long words:
-    bring those texts cut into words.
+    that is not white space is a word of its own, with the marks that follow it; so is the 's of English, which tagged
+    data never leave at a name. Scripts without spaces give long words: bring those texts cut into words.
 
     >>> text = "Dr. Lee's e-mail, to @lee: 1,000 naïve."
     >>> [text[begin:end] for begin, end in word_spans(text)]
-    ['Dr', '.', "Lee's", 'e-mail', ',', 'to', '@lee', ':', '1,000', 'naïve', '.']
+    ['Dr', '.', 'Lee', "'s", 'e-mail', ',', 'to', '@lee', ':', '1,000', 'naïve', '.']
     """
     return [match.span() for match in _pattern(marks=not text.isascii()).finditer(text)]
 
@@ -157,8 +159,9 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 def _pattern(*, marks: bool) -> re.Pattern[str]:
     letter = rf"[\w{_marks()}]" if marks else r"\w"
     mark = rf"[{_marks()}]*" if marks else ""
-    run = rf"{letter}+(?:(?:['\u2019.\-\u00b7]|(?<=\d),(?=\d)){letter}+)*"
-    return re.compile(rf"https?://\S+|(?:(?<!\w)[@#])?{run}|\S{mark}")
+    possessive = rf"['\u2019][sS](?!{letter})"
+    run = rf"{letter}+(?:(?!{possessive})(?:['\u2019.\-\u00b7]|(?<=\d),(?=\d)){letter}+)*"
+    return re.compile(rf"https?://\S+|(?:(?<!\w)[@#])?{run}|(?<=\w){possessive}|\S{mark}")
 
 
 def _marks() -> str:
@@ -167,15 +170,33 @@ def _marks() -> str:
     return "\u200c\u200d" + "".join(each for each in characters if unicodedata.category(each) in ("Mn", "Mc", "Me"))
 
 
+def _readable(word: str) -> str:
+    """A word without the controls and spaces in front of it.
+
+    Where a text begins with characters that a SentencePiece normaliser drops, the ``tokenizers`` library (0.23) has all
+    offsets behind them wrong by their number.
+    """
+    if word.isprintable() and word[0] != " ":
+        return word
+    seen = (place for place, character in enumerate(word) if unicodedata.category(character) not in _UNSEEN)
+    place = next(seen, None)
+    return _STAND_IN if place is None else word[place:]
+
+
 def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], places: Places) -> FirstTokens:
     body_m = np.flatnonzero(places.sequences_n == 0)
+    token_begins_m = places.begins_n[body_m]
     # A token that spells nothing may end before the one in front of it.
     token_ends_m = np.maximum.accumulate(places.ends_n[body_m])
-    token_W = np.searchsorted(token_ends_m, begins_W, side="right")  # the first that ends behind the word's begin
+    # The first token that ends behind the word's begin, or the one before, if that is the space in front of the word.
+    spelling_W = np.searchsorted(token_ends_m, begins_W, side="right")
+    token_W = np.searchsorted(token_ends_m, begins_W - 1, side="right")
     words_M = np.flatnonzero(token_W < len(body_m))
-    rows_M = body_m[token_W[words_M]]
-    spells_M = places.begins_n[rows_M] < ends_W[words_M]
-    words_M, rows_M = words_M[spells_M], rows_M[spells_M]
+    in_front_M = token_begins_m[token_W[words_M]] >= begins_W[words_M] - 1
+    token_M = np.where(in_front_M, token_W[words_M], spelling_W[words_M])
+    words_M, token_M = words_M[token_M < len(body_m)], token_M[token_M < len(body_m)]
+    spells_M = token_begins_m[token_M] < ends_W[words_M]
+    words_M, rows_M = words_M[spells_M], body_m[token_M[spells_M]]
     context_M = np.minimum(rows_M + 1, len(places.sequences_n) - rows_M)
     return FirstTokens(words_M, rows_M, np.zeros_like(rows_M), context_M)
 
