@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = f"""\
 A row of the data, with a tag for each word:
-  {{"tokens": ["Angela", "Merkel", "in", "Hamburg"], "tags": ["B-PER", "I-PER", "O", "B-LOC"]}}
+  {{"tokens": ["Li", "Na", "left"], "tags": ["B-PER", "I-PER", "O"]}}
 or, in a .conll file, a word and its tag on each line and an empty line
 between texts.
 
