@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import FillMask, PairClassifier, SentenceEmbedder, TextClassifier
+    from bothways.tasks import FillMask, PairClassifier, SentenceEmbedder, TextClassifier, TextTagger
 
     __version__: str
 
@@ -22,6 +22,7 @@ __all__ = [
     "SemanticSearch",
     "SentenceEmbedder",
     "TextClassifier",
+    "TextTagger",
     "__version__",
     "load",
 ]
@@ -34,6 +35,7 @@ _HOMES = {
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
     "TextClassifier": "bothways.tasks",
+    "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",
 }
 

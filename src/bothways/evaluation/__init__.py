@@ -118,6 +118,7 @@ from bothways.evaluation.report import (
     MultiLabelReport,
     RegressionReport,
 )
+from bothways.evaluation.tagging import SpanReport, TagReport, span_counts, span_report, tag_report
 from bothways.evaluation.vector_scaling import (
     VectorScaling,
     fit_vector_scaling,
@@ -160,6 +161,8 @@ __all__ = [
     "RegressionReport",
     "ReliabilityBin",
     "SetScore",
+    "SpanReport",
+    "TagReport",
     "Temperature",
     "TokenLosses",
     "VectorScaling",
@@ -224,10 +227,13 @@ __all__ = [
     "resampled_counts",
     "sigmoid",
     "softmax",
+    "span_counts",
+    "span_report",
     "spearman",
     "stored_form",
     "subset_accuracy",
     "sweep_calibration_error",
+    "tag_report",
     "threshold_between",
     "threshold_keeping",
 ]

@@ -66,6 +66,21 @@ class PairColumns:
         return Paired(self.text_a, self.text_b)
 
 
+@dataclass(frozen=True, slots=True)
+class TagColumns:
+    """Words and their tags.
+
+    Attributes:
+        tokens: Column of the words.
+        tags: Column of their tags.
+        text: Columns of a raw text, joined by a space, where a row to predict has no words.
+    """
+
+    tokens: str = "tokens"
+    tags: str = "tags"
+    text: tuple[str, ...] = ("text",)
+
+
 C = TypeVar("C")
 
 
