@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import PairClassifier, SentenceEmbedder, TextClassifier
+    from bothways.tasks import PairClassifier, QuestionAnswerer, SentenceEmbedder, TextClassifier
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
     "PairClassifier",
+    "QuestionAnswerer",
     "SearchIndex",
     "SemanticSearch",
     "SentenceEmbedder",
@@ -28,6 +29,7 @@ __all__ = [
 _HOMES = {
     "BothwaysError": "bothways.errors",
     "PairClassifier": "bothways.tasks",
+    "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",

@@ -22,6 +22,7 @@ from bothways.cli import (
     search,
     tokenize,
     train,
+    train_answering,
 )
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
@@ -51,6 +52,7 @@ def build_app() -> App:
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
     training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
+    training.command(train_answering.answering, help_epilogue=train_answering.EXAMPLE)
     app.command(training)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)

@@ -34,7 +34,7 @@ def evaluate(
 
     Args:
         run: Folder of a trained model.
-        data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        data: Labelled rows: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         format: Of the data, where the name does not say it.
         resamples: Bootstrap resamples for the intervals.
         seed: Of the bootstrap.

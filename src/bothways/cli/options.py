@@ -42,7 +42,7 @@ HeadName = Literal[
     "span",
     "multiple_choice",
 ]
-Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt"]
 Language = Literal["english", "french", "multilingual"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bothways.cli.answer_options import AS_USUAL, AnswerOptions, use_answers
 from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task
 from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, bad_usage, usage_error
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Examples:
   bothways predict runs/news "Lakers win in overtime"
-  bothways predict runs/news --data test.jsonl.gz --output out.jsonl"""
+  bothways predict runs/news --data test.jsonl.gz --output out.jsonl
+  bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3"""
 
 
 def predict(
@@ -30,6 +32,7 @@ def predict(
     keep: Flag = False,
     format: Format | None = None,  # noqa: A002 (the option's name)
     quiet: Flag = False,
+    answers: AnswerOptions = AS_USUAL,
     columns: ColumnOptions = AS_IN_TRAINING,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
@@ -38,12 +41,14 @@ def predict(
 
     Args:
         run: Folder of a trained model.
-        texts: Texts, instead of --data; two for a model that reads pairs.
-        data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        texts: Texts, instead of --data; two for a model that reads pairs, or a question and its
+            context.
+        data: Rows: .jsonl, .json, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: .jsonl, .csv or .tsv (also .gz), replaced if it is there; '-' is standard output.
         keep: Copy all columns of the input; those named like a result get 'input_' before their names.
         format: Of the data, where the name does not say it.
         quiet: Show no progress.
+        answers: How answers to questions are looked for.
         columns: Where the parts of a row stand.
         reading: How texts are read.
         model: How the model is found and where it runs.
@@ -56,6 +61,7 @@ def predict(
     show = None if not quiet and output != "-" else False
     task = open_task(run, reading, model)
     use_columns(task, columns)
+    use_answers(task, answers)
     with bad_usage():
         given = typed_rows(task.rows_of(texts)) if data is None else read_rows(data, format=format)
     rows, again = itertools.tee(given)

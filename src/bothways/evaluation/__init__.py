@@ -1,6 +1,9 @@
 """Metrics with confidence intervals, calibration, and the reports that gather them. NumPy only."""
 
 from bothways.evaluation.adaptive import fit_adaptive_temperature
+from bothways.evaluation.answer_confidence import answer_probabilities, best_threshold, fit_answer_temperature
+from bothways.evaluation.answer_report import AnsweringReport, answering_report
+from bothways.evaluation.answers import AnswerScores, SquadVersion, normalized, score_answer, score_answers
 from bothways.evaluation.bootstrap import (
     Estimate,
     Interval,
@@ -50,6 +53,8 @@ from bothways.evaluation.report import ClassificationReport, ClassRow, MultiLabe
 
 __all__ = [
     "TEMPERATURE_BOUNDS",
+    "AnswerScores",
+    "AnsweringReport",
     "ClassCounts",
     "ClassRow",
     "ClassificationReport",
@@ -58,10 +63,14 @@ __all__ = [
     "MultiLabelReport",
     "RegressionReport",
     "ReliabilityBin",
+    "SquadVersion",
     "Temperature",
     "accuracy",
+    "answer_probabilities",
+    "answering_report",
     "apply_sigmoid_temperature",
     "apply_temperature",
+    "best_threshold",
     "bootstrap_estimates",
     "bootstrap_values",
     "brier_score",
@@ -71,6 +80,7 @@ __all__ = [
     "expected_calibration_error",
     "f1",
     "fit_adaptive_temperature",
+    "fit_answer_temperature",
     "fit_sigmoid_temperature",
     "fit_temperature",
     "hamming_loss",
@@ -85,6 +95,7 @@ __all__ = [
     "multi_label_nll",
     "multi_label_report",
     "negative_log_likelihood",
+    "normalized",
     "pearson",
     "percentile_interval",
     "precision",
@@ -93,6 +104,8 @@ __all__ = [
     "regression_report",
     "reliability_bins",
     "resampled_counts",
+    "score_answer",
+    "score_answers",
     "sigmoid",
     "softmax",
     "spearman",

@@ -1,7 +1,8 @@
 """Understanding tasks on top of an encoder: fit, predict, evaluate, save."""
 
+from bothways.tasks.answering import QuestionAnswerer
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
 from bothways.tasks.pairs import PairClassifier
 
-__all__ = ["PairClassifier", "SentenceEmbedder", "TextClassifier"]
+__all__ = ["PairClassifier", "QuestionAnswerer", "SentenceEmbedder", "TextClassifier"]
