@@ -24,6 +24,7 @@ from bothways.text.overflow import OVERFLOWS
 
 COMMANDS = [
     "train classification",
+    "train answering",
     "evaluate",
     "predict",
     "embed",

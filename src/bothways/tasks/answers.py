@@ -81,7 +81,8 @@ class QuestionAnswer:
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat but for the list of answers."""
         values = asdict(self)
-        return {**values, "answers": list(values["answers"]), **values.pop("reading")}
+        reading = values.pop("reading")
+        return {**values, "answers": list(values["answers"]), **reading}
 
 
 def answered(

@@ -75,10 +75,19 @@ class SpanScores:
 
     def best(self, count: int) -> list[Span]:
         """The best different spans, best first; they may overlap."""
+        # The same span may stand in every window, and more than once with white space around it or not.
+        wanted = count * self._windows
+        found = self._first(wanted, count)
+        while len(found) < count and wanted < self._scores_TL.size:
+            wanted *= 4
+            found = self._first(wanted, count)
+        return found
+
+    def _first(self, wanted: int, count: int) -> list[Span]:
+        """The best different spans, up to ``count``, among the ``wanted`` best of all."""
         scores = self._scores_TL.ravel()
-        # The same span may stand in every window.
-        wanted = min(count * self._windows, len(scores))
-        chosen = np.argpartition(scores, len(scores) - wanted)[len(scores) - wanted :] if wanted else np.arange(0)
+        skipped = max(0, len(scores) - wanted)
+        chosen = np.argpartition(scores, skipped)[skipped:] if skipped else np.arange(len(scores))
         chosen = chosen[np.isfinite(scores[chosen])]
         chosen = chosen[np.lexsort((chosen, -scores[chosen]))]
         first, further = np.divmod(chosen, self._scores_TL.shape[1])
@@ -87,8 +96,10 @@ class SpanScores:
             self._begins_T[first].tolist(), self._ends_T[first + further].tolist(), scores[chosen].tolist(), strict=True
         ):
             begin, end = self._trimmed(begin, end)
-            if begin < end and len(found) < count:
+            if begin < end:
                 found.setdefault((begin, end), score)
+            if len(found) == count:
+                break
         return [Span(begin, end, score) for (begin, end), score in found.items()]
 
     def apart(self, count: int) -> list[Span]:
@@ -121,6 +132,6 @@ class SpanScores:
 
 def _ahead(values_T: NDArray[N], longest: int, fill: float) -> NDArray[N]:
     """For each token its own value and those of the tokens that follow it, (T, L)."""
-    filled = np.concatenate([values_T, np.full(longest - 1, fill, dtype=values_T.dtype)])
+    filled = np.concatenate([values_T, np.full(longest, fill, dtype=values_T.dtype)])
     ahead_TL: NDArray[N] = sliding_window_view(filled, longest)[: len(values_T)]
     return ahead_TL
