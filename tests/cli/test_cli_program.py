@@ -28,6 +28,7 @@ from bothways.text.overflow import OVERFLOWS
 COMMANDS = [
     "train classification",
     "train tagging",
+    "train answering",
     "evaluate",
     "compare",
     "predict",

@@ -28,6 +28,7 @@ from bothways.cli import (
     search_query,
     tokenize,
     train,
+    train_answering,
     train_tagging,
 )
 from bothways.cli.terminal import complain, note
@@ -59,6 +60,7 @@ def build_app() -> App:
     training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
     training.command(train_tagging.tagging, help_epilogue=train_tagging.EXAMPLE)
+    training.command(train_answering.answering, help_epilogue=train_answering.EXAMPLE)
     app.command(training)
     app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)

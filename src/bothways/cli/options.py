@@ -44,7 +44,7 @@ HeadName = Literal[
     "span",
     "multiple_choice",
 ]
-Format = Literal["jsonl", "csv", "tsv", "parquet", "txt", "conll"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
 Language = Literal["english", "french", "multilingual"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]

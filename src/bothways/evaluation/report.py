@@ -104,7 +104,7 @@ class ClassificationReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return table(f"{self.n} rows, {len(self.labels)} classes", self.estimates())
+        return estimate_table(f"{self.n} rows, {len(self.labels)} classes", self.estimates())
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class MultiLabelReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return table(f"{self.n} rows, {len(self.labels)} labels", self.estimates())
+        return estimate_table(f"{self.n} rows, {len(self.labels)} labels", self.estimates())
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class RegressionReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return table(f"{self.n} rows", self.estimates())
+        return estimate_table(f"{self.n} rows", self.estimates())
 
 
 @dataclass(frozen=True)
@@ -237,16 +237,16 @@ class MaskedLMReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
+        return estimate_table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
 
 
 def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:
-    """Values and ends of intervals, by name, for a JSON object."""
+    """Entries for a JSON object: each value and the ends of its interval."""
     return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
 
 
-def table(title: str, estimates: Mapping[str, Estimate]) -> str:
-    """A line for each number, with its interval."""
+def estimate_table(title: str, estimates: Mapping[str, Estimate]) -> str:
+    """A title and a line for each number."""
     width = max(len(name) for name in estimates)
     lines = [
         f"{name:<{width}}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in estimates.items()

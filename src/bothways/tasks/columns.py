@@ -81,6 +81,26 @@ class TagColumns:
     text: tuple[str, ...] = ("text",)
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionColumns:
+    """A question, the context that it is asked of, and the answers there.
+
+    Attributes:
+        question: Column of the question.
+        context: Column of the context.
+        answers: Column of the answers, with their places in the context.
+    """
+
+    question: str = "question"
+    context: str = "context"
+    answers: str = "answers"
+
+    @property
+    def inputs(self) -> Paired:
+        """What a row is read as."""
+        return Paired(self.question, self.context)
+
+
 C = TypeVar("C")
 
 

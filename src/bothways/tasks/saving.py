@@ -16,7 +16,7 @@ def save_task(
     module: HeadModel,
     head: HeadName,
     *,
-    labels: Mapping[str, object],
+    settings: Mapping[str, object],
     extras: Mapping[str, object],
     beside: Callable[[Path], Mapping[str, object]] | None = None,
     overwrite: bool,
@@ -28,7 +28,8 @@ def save_task(
         opened: What was opened, with its tokenizer and the way that it reads.
         module: Encoder and head.
         head: Which head of the family.
-        labels: What ``config.json`` says of the head's outputs.
+        settings: What ``config.json`` says besides, or otherwise, than that of the opened model; None takes a setting
+            out.
         extras: What ``bothways.json`` says of the task.
         beside: Writes further files into the folder, and returns what ``bothways.json`` says of them.
         overwrite: Whether a model that is there may be replaced.
@@ -38,10 +39,11 @@ def save_task(
         OutOfDisk: The disk is full; nothing was left behind.
     """
     family, config = opened.model.family, opened.model.config
-    settings = {**opened.model.settings, "architectures": [family.architecture([head])], **labels}
+    stored = {**opened.model.settings, "architectures": [family.architecture([head])], **settings}
+    stored = {name: value for name, value in stored.items() if name not in settings or value is not None}
     tensors = encoder_tensors(family, config, ("", module.encoder), prefix=family.prefix)
-    tensors |= head_tensors(family.head(head, settings).rows, config, module.head)
+    tensors |= head_tensors(family.head(head, stored).rows, config, module.head)
     with new_folder(folder, overwrite=overwrite) as new:
         more = {} if beside is None else beside(new)
-        write_model(new, settings, tensors, {**extras, **opened.stored_reading(), **more})
+        write_model(new, stored, tensors, {**extras, **opened.stored_reading(), **more})
         opened.model.tokenizer.save(new, types=config.reads_types)

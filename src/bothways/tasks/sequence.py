@@ -252,7 +252,7 @@ class SequenceTask(Generic[ColumnsT]):
             self._opened,
             self._fitted(),
             HEAD,
-            labels=target_settings(target),
+            settings=target_settings(target),
             extras=extras,
             beside=lambda new: write_trust(new, self.trust),
             overwrite=overwrite,

@@ -172,15 +172,11 @@ class TextTagger:
         if training.windows.unread:
             rows = [row for number, row in enumerate(rows) if number not in training.windows.unread]
             training = TaggedTexts.of(self._opened, tag_set, rows)
-        if plan.settings.calibration not in ("auto", "temperature", None):
-            raise InvalidInput(
-                f"tags are calibrated by a temperature or not at all, not by {plan.settings.calibration!r}."
-            )
+        calibrated = plan.settings.wants_temperature()
         with undone_on_failure(self, "_module", "tag_set", "temperature"):
             self._start(tag_set, plan.seed)
             record = plan.train(tag_objective(self._fitted(), tag_set, training, held, plan), self.model)
         scores_MC = held.scores(self._fitted(), tag_set, self._opened.batch_tokens)
-        calibrated = plan.settings.calibration is not None
         self.temperature = Temperature(fit_temperature(scores_MC, held.truth_M)) if calibrated else None
         self.columns = columns
         used = DataUsed(columns, len(rows), len(held_rows), split=validation is None)
@@ -325,7 +321,7 @@ class TextTagger:
             "card": self.card,
         }
         labels = label_settings(tag_set.labels)
-        save_task(folder, self._opened, self._fitted(), HEAD, labels=labels, extras=extras, overwrite=overwrite)
+        save_task(folder, self._opened, self._fitted(), HEAD, settings=labels, extras=extras, overwrite=overwrite)
 
     def _predicted(
         self,
