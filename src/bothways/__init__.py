@@ -10,16 +10,19 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import PairClassifier, SentenceEmbedder, TextClassifier
+    from bothways.tasks import Ensemble, MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
+    "Ensemble",
+    "MultiTask",
     "PairClassifier",
     "SearchIndex",
     "SemanticSearch",
     "SentenceEmbedder",
+    "TaskData",
     "TextClassifier",
     "__version__",
     "load",
@@ -27,10 +30,13 @@ __all__ = [
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
+    "Ensemble": "bothways.tasks",
+    "MultiTask": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
+    "TaskData": "bothways.tasks",
     "TextClassifier": "bothways.tasks",
     "load": "bothways.checkpoints",
 }

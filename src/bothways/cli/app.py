@@ -14,9 +14,11 @@ from bothways.cli import (
     cost,
     demo,
     embed,
+    ensemble,
     evaluate,
     export,
     models,
+    multitask,
     predict,
     recommend,
     search,
@@ -51,9 +53,11 @@ def build_app() -> App:
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
     training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
+    training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)
     app.command(training)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
+    app.command(ensemble.ensemble, help_epilogue=ensemble.EXAMPLE, sort_key=3)
     app.command(embed.embed, help_epilogue=embed.EXAMPLE, sort_key=4)
     searching = App(name="search", help="Search texts by meaning.", sort_key=5)
     searching.command(search.build, help_epilogue=search.BUILD_EXAMPLE, sort_key=1)

@@ -12,8 +12,9 @@ from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import print_json
 
 EXAMPLE = """\
-Example:
-  bothways evaluate runs/news --data test.jsonl.gz --json"""
+Examples:
+  bothways evaluate runs/news --data test.jsonl.gz --json
+  bothways evaluate runs/mt --data topics.jsonl.gz --task topic"""
 
 
 def evaluate(
@@ -26,6 +27,7 @@ def evaluate(
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
     json: Flag = False,
     quiet: Flag = False,
+    task: str | None = None,
     columns: ColumnOptions = AS_IN_TRAINING,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
@@ -40,13 +42,14 @@ def evaluate(
         seed: Of the bootstrap.
         json: Print everything as one JSON object: metrics, intervals, tables per class and the like.
         quiet: Show no progress.
+        task: Which of its tasks, for a model of several; all of them when left out.
         columns: Where the parts of a row stand.
         reading: How texts are read.
         model: How the model is found and where it runs.
     """
-    task = open_task(run, reading, model)
-    use_columns(task, columns)
-    report = task.evaluate(
+    trained = open_task(run, reading, model, task)
+    use_columns(trained, columns)
+    report = trained.evaluate(
         labelled_source(data, format), resamples=resamples, seed=seed, show_progress=False if quiet else None
     )
     if json:

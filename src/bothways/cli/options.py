@@ -46,7 +46,10 @@ Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
 Language = Literal["english", "french", "multilingual"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
-Merge = Literal["weighted_mean", "mean", "max", "first"]
+Merge = Literal["weighted_mean", "mean", "max", "first", "attention"]
+FixedMerge = Literal["weighted_mean", "mean", "max", "first"]
+Method = Literal["mean", "vote", "stacked"]
+Sampling = Literal["proportional", "temperature", "uniform"]
 Target = Literal["single", "multi", "regression"]
 
 # A lone hyphen is a file name here: standard input or output.

@@ -30,6 +30,7 @@ def predict(
     keep: Flag = False,
     format: Format | None = None,  # noqa: A002 (the option's name)
     quiet: Flag = False,
+    task: str | None = None,
     columns: ColumnOptions = AS_IN_TRAINING,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
@@ -44,6 +45,7 @@ def predict(
         keep: Copy all columns of the input; those named like a result get 'input_' before their names.
         format: Of the data, where the name does not say it.
         quiet: Show no progress.
+        task: Which of its tasks, for a model of several; all of them when left out.
         columns: Where the parts of a row stand.
         reading: How texts are read.
         model: How the model is found and where it runs.
@@ -54,12 +56,12 @@ def predict(
         raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
     check_given(texts, data)
     show = None if not quiet and output != "-" else False
-    task = open_task(run, reading, model)
-    use_columns(task, columns)
+    trained = open_task(run, reading, model, task)
+    use_columns(trained, columns)
     with bad_usage():
-        given = typed_rows(task.rows_of(texts)) if data is None else read_rows(data, format=format)
+        given = typed_rows(trained.rows_of(texts)) if data is None else read_rows(data, format=format)
     rows, again = itertools.tee(given)
-    predictions = task.predict_rows(again, show_progress=show)
+    predictions = trained.predict_rows(again, show_progress=show)
     count = write_rows(output, _answers(rows, predictions, keep=keep))
     if output != "-" and not quiet:
         note(f"{count:,} predictions in {output}")

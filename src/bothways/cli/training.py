@@ -187,5 +187,7 @@ def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
         elif isinstance(value, str | int):
             spoken.append((name, str(value)))
         elif isinstance(value, Mapping):
-            spoken.append((name, ", ".join(f"{part} {each:.3f}" for part, each in value.items() if each)))
+            numbers = {part: each for part, each in value.items() if isinstance(each, float)}
+            if numbers:
+                spoken.append((name, ", ".join(f"{part} {each:.3f}" for part, each in numbers.items() if each)))
     return spoken

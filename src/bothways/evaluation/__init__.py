@@ -38,6 +38,7 @@ from bothways.evaluation.metrics import (
     recall,
     subset_accuracy,
 )
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
 from bothways.evaluation.reliability import (
     ReliabilityBin,
@@ -59,6 +60,7 @@ __all__ = [
     "RegressionReport",
     "ReliabilityBin",
     "Temperature",
+    "TextsRead",
     "accuracy",
     "apply_sigmoid_temperature",
     "apply_temperature",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from bothways.evaluation.bootstrap import Estimate
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.reliability import ReliabilityBin
 
 
@@ -58,6 +59,7 @@ class ClassificationReport:
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
         reliability: bins of equal mass.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -72,6 +74,7 @@ class ClassificationReport:
     per_class: tuple[ClassRow, ...]
     confusion: tuple[tuple[int, ...], ...]
     reliability: tuple[ReliabilityBin, ...]
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -94,11 +97,12 @@ class ClassificationReport:
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "confusion": [list(row) for row in self.confusion],
             "reliability": [asdict(each) for each in self.reliability],
+            **_read(self.reading),
         }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows, {len(self.labels)} classes", self.estimates())
+        return _table(f"{self.n} rows, {len(self.labels)} classes", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class MultiLabelReport:
         mce: maximum calibration error.
         per_class: one row for each label.
         reliability: bins of equal mass over all decisions: mean probability, and share that have the label.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -134,6 +139,7 @@ class MultiLabelReport:
     mce: float
     per_class: tuple[ClassRow, ...]
     reliability: tuple[ReliabilityBin, ...]
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -157,11 +163,12 @@ class MultiLabelReport:
             "labels": list(self.labels),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "reliability": [asdict(each) for each in self.reliability],
+            **_read(self.reading),
         }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows, {len(self.labels)} labels", self.estimates())
+        return _table(f"{self.n} rows, {len(self.labels)} labels", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -175,6 +182,7 @@ class RegressionReport:
         pearson: linear correlation; 0.0 if undefined.
         spearman: rank correlation; 0.0 if undefined.
         r2: share of variance explained.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -183,6 +191,7 @@ class RegressionReport:
     pearson: Estimate
     spearman: Estimate
     r2: Estimate
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -196,20 +205,25 @@ class RegressionReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``mse``, ``mse_low``, ``mse_high`` and so on."""
-        return {"n": self.n, **_flat(self.estimates())}
+        return {"n": self.n, **_flat(self.estimates()), **_read(self.reading)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows", self.estimates())
+        return _table(f"{self.n} rows", self.estimates(), self.reading)
 
 
 def _flat(estimates: Mapping[str, Estimate]) -> dict[str, float]:
     return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
 
 
-def _table(title: str, estimates: Mapping[str, Estimate]) -> str:
+def _read(reading: TextsRead | None) -> dict[str, object]:
+    return {} if reading is None else {"reading": reading.to_dict()}
+
+
+def _table(title: str, estimates: Mapping[str, Estimate], reading: TextsRead | None) -> str:
     width = max(len(name) for name in estimates)
     lines = [
         f"{name:<{width}}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in estimates.items()
     ]
-    return "\n".join([f"{title}; 95 % intervals", *lines])
+    remark = "" if reading is None else reading.summary()
+    return "\n".join([f"{title}; 95 % intervals", *lines, *([remark] if remark else [])])

@@ -4,39 +4,50 @@ Shapes: N texts, W windows of one text, C outputs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 import numpy as np
+from torch import Tensor
 
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
-from bothways.data import Example, Row, Source, read_examples
+from bothways.data import Row, Source, read_examples
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
-from bothways.evaluation import Temperature
+from bothways.evaluation import Temperature, TextsRead
 from bothways.families import HeadName
 from bothways.inference import TextRows
 from bothways.storage import new_folder
 from bothways.tasks import predictions
-from bothways.tasks.card import DataUsed, written_card
+from bothways.tasks.card import written_card
 from bothways.tasks.columns import PairColumns, TextColumns, stored_columns
-from bothways.tasks.fitting import FitPlan, undone_on_failure
+from bothways.tasks.fitting import FitPlan, Preparation, undone_on_failure
 from bothways.tasks.merging import Merge, check_merge, merge_windows
-from bothways.tasks.objective import HeadModel, LabelledWindows, TextAnswers, WindowObjective, predict_logits
+from bothways.tasks.objective import HeadModel, Scoring, WindowObjective, predict_logits
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Prediction
-from bothways.tasks.splits import hold_out
-from bothways.tasks.stored import stored_choice, stored_temperature
+from bothways.tasks.sequence_training import LabelledData, read_labelled, text_objective
+from bothways.tasks.stored import Extras, stored_choice, stored_temperature
 from bothways.tasks.target_settings import stored_target, target_settings
-from bothways.tasks.targets import Logits, Report, Target, TargetKind, Truth, converter, target_of
+from bothways.tasks.targets import Logits, Report, Target, TargetKind, Truth
+from bothways.tasks.window_attention import (
+    AttentiveModel,
+    WindowAttention,
+    attention_files,
+    check_long,
+    fit_attention,
+    read_attention,
+)
 from bothways.text import Overflow
 from bothways.text.texts import Text
-from bothways.training.objective import Validation
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
 
 HEAD: HeadName = "sequence"
+
+# What a failed fit puts back.
+STATE = ("_module", "target", "temperature", "_attention")
 
 ColumnsT = TypeVar("ColumnsT", TextColumns, PairColumns)
 
@@ -65,6 +76,7 @@ class SequenceTask(Generic[ColumnsT]):
         self.card: dict[str, Any] = {}
         self.columns: ColumnsT = self.usual_columns
         self._module: HeadModel | None = None
+        self._attention: WindowAttention | None = None
 
     @classmethod
     def from_pretrained(
@@ -81,8 +93,9 @@ class SequenceTask(Generic[ColumnsT]):
             name_or_path: A folder or a name, see `bothways.load`.
             labels: Names of a trained head's outputs, for checkpoints that do not carry them.
             merge: How the logits of a long text's windows become one: their mean weighted with the windows' lengths
-                (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, or those of
-                the ``"first"`` window.
+                (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
+                ``"first"`` window, or their mean weighted as ``fit`` learns to (``"attention"``, see
+                `bothways.tasks.window_attention`).
             options: How the checkpoint is found, where it runs, and how texts are read; see
                 `bothways.tasks.opening.OpenOptions`.
 
@@ -100,14 +113,34 @@ class SequenceTask(Generic[ColumnsT]):
         classes = checkpoint.score_count(HEAD)
         if classes is not None:
             target = stored_target(checkpoint.settings, labels, classes, named=ours)
-            made._open_head(target, checkpoint.build_score_head(HEAD))
-            made.temperature = stored_temperature(extras)
-            card = extras.get("card")
-            made.card = dict(card) if isinstance(card, Mapping) else {}
-            made.columns = stored_columns(made.card, cls.usual_columns) if ours else cls.usual_columns
+            made.take_head(target, checkpoint.build_score_head(HEAD), extras if ours else {})
+            made._attention = read_attention(opened) if ours else None
         elif labels is not None:
             raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
         return made
+
+    def take_head(self, target: Target, head: ScoreHead, stored: Extras) -> None:
+        """Answer with a trained head; ``stored`` is what a saved model says of it.
+
+        Raises:
+            CorruptCheckpoint: A value in it cannot be what was saved.
+        """
+        self._open_head(target, head)
+        self.temperature = stored_temperature(stored)
+        card = stored.get("card")
+        self.card = dict(card) if isinstance(card, Mapping) else {}
+        self.columns = stored_columns(self.card, self.usual_columns)
+
+    @property
+    def module(self) -> HeadModel:
+        """The encoder with the trained head.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+        """
+        if self._module is None:
+            raise NotFitted(f"{self.model.name!r} has no trained classification head yet: call fit first.")
+        return self._module
 
     @property
     def max_length(self) -> int:
@@ -130,7 +163,7 @@ class SequenceTask(Generic[ColumnsT]):
     ) -> Report:
         """Metrics of logits that `logits` gave, with this model's calibration or without."""
         temperature = self._temperature(calibrated)
-        return self._target().report(logits_NC, truth, temperature, resamples=resamples, seed=seed)
+        return self.known_target().report(logits_NC, truth, temperature, resamples=resamples, seed=seed)
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Prediction]:
         """A prediction for each row, in order and in flat memory; columns as in `columns`."""
@@ -139,7 +172,7 @@ class SequenceTask(Generic[ColumnsT]):
     def facts(self) -> dict[str, object]:
         """Labels and calibration, as JSON values."""
         return {
-            "labels": list(self._target().labels),
+            "labels": list(self.known_target().labels),
             "temperature": None if self.temperature is None else asdict(self.temperature),
         }
 
@@ -151,25 +184,56 @@ class SequenceTask(Generic[ColumnsT]):
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        module, target, family, config = self._fitted(), self._target(), self.model.family, self.model.config
+        reader, family = self._reader(), self.model.family
         settings = {
             **self.model.settings,
             "architectures": [family.architecture([HEAD])],
-            **target_settings(target),
+            **target_settings(self.known_target()),
         }
-        tensors = encoder_tensors(family, config, ("", module.encoder), prefix=family.prefix)
-        tensors |= head_tensors(family.head(HEAD, settings).rows, config, module.head)
-        extras = {
-            "task": self.task,
-            "target": target.kind,
+        tensors = encoder_tensors(family, self.model.config, ("", self.module.encoder), prefix=family.prefix)
+        extras = {"task": self.task, **self.stored_head(), **self._opened.stored_reading(), "merge": self.merge}
+        with new_folder(folder, overwrite=overwrite) as new:
+            write_model(new, settings, tensors | self.head_tensors(), extras, attention_files(reader))
+            self.model.tokenizer.save(new)
+
+    def stored_head(self) -> dict[str, object]:
+        """What ``bothways.json`` says of the trained head."""
+        return {
+            "target": self.known_target().kind,
             "temperature": None if self.temperature is None else asdict(self.temperature),
-            **self._opened.stored_reading(),
-            "merge": self.merge,
             "card": self.card,
         }
-        with new_folder(folder, overwrite=overwrite) as new:
-            write_model(new, settings, tensors, extras)
-            self.model.tokenizer.save(new)
+
+    def head_tensors(self) -> dict[str, Tensor]:
+        """The trained head's weights under the family's names."""
+        rows = self.model.family.head(HEAD, self.model.settings).rows
+        return head_tensors(rows, self.model.config, self.module.head)
+
+    def prepare(
+        self,
+        train_data: Source,
+        validation: Source | None,
+        columns: ColumnsT,
+        kind: TargetKind,
+        plan: FitPlan,
+    ) -> Preparation[WindowObjective]:
+        """Read the data and begin a head, or go on with the one there is where the target is the same.
+
+        Raises:
+            InvalidInput: The data are not usable; the message names the row.
+        """
+        data = read_labelled(self._opened, train_data, validation, columns, kind, plan.seed)
+        if self.merge == "attention":
+            check_long(data.training, "training texts")
+            check_long(data.held, "validation texts")
+        self._start(data.target, plan.seed)
+
+        def finish(record: TrainingRecord) -> None:
+            self._finish(data, plan)
+            self.columns = columns
+            self.card = written_card(self.model, record, data.used)
+
+        return Preparation(text_objective(self.module, data, self.merge, plan), finish, data.unit)
 
     def _fit(
         self,
@@ -179,42 +243,21 @@ class SequenceTask(Generic[ColumnsT]):
         kind: TargetKind,
         plan: FitPlan,
     ) -> TrainingRecord:
-        variant = converter(kind)
-        examples = read_examples(train_data, text=columns.inputs, label=columns.label, convert=variant.convert)
-        if validation is None:
-            examples, held_out = hold_out(examples, 0.1, plan.seed, variant.names)
-        else:
-            held_out = read_examples(validation, text=columns.inputs, label=columns.label, convert=variant.convert)
-        target = target_of(kind, examples)
-        training, held = self._labelled(target, examples), self._labelled(target, held_out)
-        with undone_on_failure(self, "_module", "target", "temperature"):
-            self._start(target, plan.seed)
-            record = plan.train(self._objective(target, training, held, plan), self.model)
-        logits_NC = predict_logits(self._fitted(), held.store, self._opened.batch_tokens, self.merge)
-        self.temperature = target.fit_temperature(logits_NC, held.truth) if plan.settings.calibrate else None
-        self.columns = columns
-        used = DataUsed(columns, len(examples), len(held_out), split=validation is None)
-        self.card = written_card(self.model, record, used)
+        with undone_on_failure(self, *STATE):
+            ready = self.prepare(train_data, validation, columns, kind, plan)
+            record = plan.train(ready.objective, self.model)
+        ready.finish(record)
         return record
 
-    def _objective(
-        self, target: Target, training: LabelledWindows, held: LabelledWindows, plan: FitPlan
-    ) -> WindowObjective:
-        module, tokens = self._fitted(), plan.settings.tokens
-
-        def validate() -> Validation:
-            return Validation(*target.validate(predict_logits(module, held.store, tokens, self.merge), held.truth))
-
-        return WindowObjective(
-            module,
-            training.store,
-            TextAnswers(target, training.truth, training.store),
-            validate,
-            batch_size=plan.batch_size,
-            tokens=tokens,
-            seed=plan.seed,
-            identity={"validation data": held.digest, "target": target.kind, "merge": self.merge},
-        )
+    def _finish(self, data: LabelledData, plan: FitPlan) -> None:
+        """What follows the training of encoder and head: attention over windows, calibration."""
+        tokens = self._opened.batch_tokens
+        if self.merge == "attention":
+            self._attention = fit_attention(
+                self.module, data.target, data.training, data.held, tokens=tokens, seed=plan.seed
+            )
+        logits_NC = predict_logits(self._reader(), data.held.store, tokens, self.merge)
+        self.temperature = data.target.fit_temperature(logits_NC, data.held.truth) if plan.settings.calibrate else None
 
     def _predicted(
         self,
@@ -224,28 +267,51 @@ class SequenceTask(Generic[ColumnsT]):
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Prediction]:
-        target, temperature = self._target(), self._temperature(calibrated)
-        for answer in self._run(texts, "predicting", total, show_progress):
-            reading = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
-            yield target.predict(self._merged(answer), temperature, reading)
+        for answer in self.run(texts, "predicting", total, show_progress):
+            yield self.answered(answer, calibrated=calibrated)
 
-    def _logits(self, data: Source, columns: ColumnsT, show_progress: bool | None) -> tuple[Logits, Truth]:
-        target = self._target()
+    def answered(self, answer: TextRows, *, calibrated: bool | None = None) -> Prediction:
+        """The prediction for what the model says of a text."""
+        reading = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
+        return self.known_target().predict(self.merged(answer), self._temperature(calibrated), reading)
+
+    def labelled(self, data: Source, columns: ColumnsT) -> tuple[list[Text], Truth]:
+        """The texts, or pairs, of labelled data, and their encoded labels.
+
+        Raises:
+            InvalidInput: The data are not usable, or hold a label that was not there in training.
+        """
+        target = self.known_target()
         examples = read_examples(data, text=columns.inputs, label=columns.label, convert=target.convert)
-        truth = target.encode(examples)
-        texts = (example.text for example in examples)
-        answers = self._run(texts, "evaluating", len(examples), show_progress)
-        return np.stack([self._merged(answer) for answer in answers]), truth
+        return [example.text for example in examples], target.encode(examples)
 
-    def _run(
+    def run(
         self, texts: Iterable[Text], description: str, total: int | None, show_progress: bool | None
     ) -> Iterator[TextRows]:
-        return self._opened.engine(self._fitted()).run(
-            texts, total=total, description=description, show_progress=show_progress
-        )
+        """What the model says of texts, or pairs, in order and in flat memory."""
+        engine = self._opened.engine(self._reader())
+        return engine.run(texts, total=total, description=description, show_progress=show_progress)
 
-    def _labelled(self, target: Target, examples: Sequence[Example[Any]]) -> LabelledWindows:
-        return LabelledWindows(self._opened.stored([example.text for example in examples]), target.encode(examples))
+    def merged(self, answer: TextRows) -> Logits:
+        """One text's uncalibrated logits (C)."""
+        lengths_W = np.asarray(answer.lengths)
+        text_W = np.zeros(len(lengths_W), dtype=np.int64)
+        return merge_windows(answer.rows_WK, lengths_W, text_W, self.merge).reshape(-1)
+
+    def _evaluated(
+        self, data: Source, columns: ColumnsT, *, resamples: int, seed: int, show_progress: bool | None
+    ) -> Report:
+        logits_NC, truth, read = self._answers(data, columns, show_progress)
+        return replace(self.report(logits_NC, truth, resamples=resamples, seed=seed), reading=read)
+
+    def _logits(self, data: Source, columns: ColumnsT, show_progress: bool | None) -> tuple[Logits, Truth]:
+        return self._answers(data, columns, show_progress)[:2]
+
+    def _answers(self, data: Source, columns: ColumnsT, show_progress: bool | None) -> tuple[Logits, Truth, TextsRead]:
+        texts, truth = self.labelled(data, columns)
+        answers = list(self.run(texts, "evaluating", len(texts), show_progress))
+        read = TextsRead.of([len(each.lengths) for each in answers], [each.dropped_tokens for each in answers])
+        return np.stack([self.merged(each) for each in answers]), truth, read
 
     def _start(self, target: Target, seed: int) -> None:
         """Continue with the trained head where the target is the same, else begin a new one."""
@@ -258,11 +324,18 @@ class SequenceTask(Generic[ColumnsT]):
         self._module = HeadModel(self.model.encoder, head).eval()
         self.target = target
         self.temperature = None
+        self._attention = None
 
-    def _merged(self, answer: TextRows) -> Logits:
-        lengths_W = np.asarray(answer.lengths)
-        text_W = np.zeros(len(lengths_W), dtype=np.int64)
-        return merge_windows(answer.rows_WK, lengths_W, text_W, self.merge).reshape(-1)
+    def _reader(self) -> Scoring:
+        """What gives the numbers that `merge` makes logits of."""
+        if self.merge != "attention":
+            return self.module
+        module = self.module
+        if self._attention is None:
+            raise NotFitted(
+                f"{self.model.name!r} has learnt no attention over windows: call fit, or choose another merge."
+            )
+        return AttentiveModel(module, self._attention)
 
     def _temperature(self, calibrated: bool | None) -> Temperature | None:
         if calibrated and self.temperature is None:
@@ -272,13 +345,12 @@ class SequenceTask(Generic[ColumnsT]):
             )
         return None if calibrated is False else self.temperature
 
-    def _fitted(self) -> HeadModel:
-        if self._module is None:
-            raise NotFitted(f"{self.model.name!r} has no trained classification head yet: call fit first.")
-        return self._module
+    def known_target(self) -> Target:
+        """What is predicted.
 
-    def _target(self) -> Target:
-        self._fitted()
-        if self.target is None:
-            raise NotFitted(f"{self.model.name!r} has no labels yet: call fit first.")
+        Raises:
+            NotFitted: There is no trained head yet.
+        """
+        if self._module is None or self.target is None:
+            raise NotFitted(f"{self.model.name!r} has no trained classification head yet: call fit first.")
         return self.target
