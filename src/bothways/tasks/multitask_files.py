@@ -92,7 +92,7 @@ def read_parts(opened: OpenedModel, merge: Merge) -> dict[str, TextClassifier]:
             raise damaged("heads", "objects, each with a name of its own and a config", entry)
         checkpoint = opened.checkpoint
         if number:
-            weights = checkpoint.family.canonical(read_safetensors(checkpoint.folder / _file(name)))
+            weights = read_safetensors(checkpoint.folder / _file(name))
             checkpoint = replace(checkpoint, name=f"{checkpoint.name}/{_file(name)}", tensors=weights)
         head = checkpoint.build_score_head(HEAD)
         target = stored_target({**checkpoint.settings, **config}, None, head.output.out_features, named=True)
