@@ -10,13 +10,22 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import Ensemble, MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier
+    from bothways.tasks import (
+        Ensemble,
+        FillMask,
+        MultiTask,
+        PairClassifier,
+        SentenceEmbedder,
+        TaskData,
+        TextClassifier,
+    )
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
     "Ensemble",
+    "FillMask",
     "MultiTask",
     "PairClassifier",
     "SearchIndex",
@@ -31,6 +40,7 @@ __all__ = [
 _HOMES = {
     "BothwaysError": "bothways.errors",
     "Ensemble": "bothways.tasks",
+    "FillMask": "bothways.tasks",
     "MultiTask": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",

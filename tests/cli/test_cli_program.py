@@ -33,6 +33,9 @@ COMMANDS = [
     "embed",
     "search build",
     "search query",
+    "search evaluate",
+    "search add",
+    "search delete",
     "tokenize",
     "models",
     "recommend",
@@ -41,7 +44,7 @@ COMMANDS = [
     "export",
     "demo",
 ]
-HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "bm25s", "pyarrow", "altair")
 
 
 def program(*words, **options):

@@ -2,13 +2,12 @@
 
 import inspect
 import json
-from dataclasses import asdict
 
 import pytest
 import torch
 from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained
 
-from bothways.evaluation import apply_sigmoid_temperature, apply_temperature
+from bothways.evaluation import apply_sigmoid_temperature, apply_temperature, stored_form
 from bothways.tasks import PairClassifier, TextClassifier
 from bothways.tasks.settings import FitSettings
 from tiny_models import every_family
@@ -73,7 +72,7 @@ def test_a_saved_classifier_predicts_the_same_to_the_bit(overfitted, task, model
     classifier, folder = overfitted(task, model_type, target)
     again = TASKS[task].from_pretrained(folder, device="cpu")
     assert again.target == classifier.target
-    assert again.temperature == classifier.temperature
+    assert again.calibration == classifier.calibration
     texts = [*texts_of(rows_of(task, target)), LONG if task == "classification" else ("w5", LONG)]
     assert again.predict(texts) == classifier.predict(texts)
 
@@ -113,14 +112,14 @@ def test_a_saved_classifier_opens_in_transformers_with_the_same_logits(overfitte
 def test_probabilities_are_the_calibrated_logits(overfitted, task, model_type, target):
     classifier, folder = overfitted(task, model_type, target)
     stored = json.loads((folder / "bothways.json").read_text(encoding="utf-8"))
-    assert stored["temperature"] == (classifier.temperature and asdict(classifier.temperature))
+    assert stored["calibration"] == (classifier.calibration and stored_form(classifier.calibration))
     if target == "regression":
-        assert classifier.temperature is None
+        assert classifier.calibration is None
         return
     data = rows_of(task, target)
     logits_NC, _ = classifier.logits(data)
     calibrate = apply_temperature if target == "single" else apply_sigmoid_temperature
-    expected_NC = calibrate(logits_NC, classifier.temperature)
+    expected_NC = calibrate(logits_NC, classifier.calibration)
     for prediction, expected_C in zip(classifier.predict(texts_of(data)), expected_NC, strict=True):
         found = [prediction.probabilities[label] for label in classifier.target.labels]
         assert found == pytest.approx(expected_C, abs=1e-6)

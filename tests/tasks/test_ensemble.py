@@ -12,6 +12,7 @@ from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, UnknownModel, UnsupportedConfig
 from bothways.evaluation import apply_temperature
 from bothways.tasks import Ensemble, PairClassifier, SentenceEmbedder, TextClassifier
+from bothways.tasks.combining import fitted_temperature
 from bothways.tasks.trained import open_trained
 from tiny_models import write_checkpoint
 
@@ -102,7 +103,7 @@ def test_the_temperature_is_that_of_the_combined_logits(animals):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
     logits_MNC, truth_N, _ = ensemble._logits(HELD, None)
     combined_NC = ensemble.combination.combine(ensemble.target, logits_MNC)
-    expected = ensemble.target.fit_temperature(combined_NC, truth_N)
+    expected = fitted_temperature(ensemble.target, combined_NC, truth_N)
     assert ensemble.temperature == expected
     found = probabilities(ensemble.predict_rows(asked([row["text"] for row in HELD])))
     np.testing.assert_allclose(found, apply_temperature(combined_NC, expected), rtol=0, atol=1e-6)

@@ -126,9 +126,9 @@ def test_the_encoder_is_shared_and_every_task_moves_it(base):
 
 def test_each_task_is_calibrated_and_reported_by_itself(three):
     model, _, _ = three
-    assert model.part("animal").temperature is not None
-    assert model.part("parity").temperature is not None
-    assert model.part("amount").temperature is None
+    assert model.part("animal").calibration is not None
+    assert model.part("parity").calibration is not None
+    assert model.part("amount").calibration is None
     report = model.part("parity").evaluate(parities(), resamples=5)
     assert set(report.labels) == {"even", "odd"}
 
@@ -169,7 +169,7 @@ def test_a_saved_model_comes_back_whole(three):
     assert again.card == model.card
     for name, part in model.parts.items():
         assert again.part(name).target == part.target
-        assert again.part(name).temperature == part.temperature
+        assert again.part(name).calibration == part.calibration
         assert again.part(name).columns == part.columns
     encoders = {id(part.module.encoder) for part in again.parts.values()}
     assert len(encoders) == 1
@@ -183,7 +183,7 @@ def test_it_opens_as_what_it_is_and_as_each_of_its_tasks(three):
     assert part.predict(TEXTS) == model.part("parity").predict(TEXTS)
     with pytest.raises(InvalidInput, match="no task 'mood'; its tasks are animal, parity, amount"):
         open_trained(folder, task="mood", device="cpu")
-    with pytest.raises(InvalidInput, match="labels are given to a trained head that has none"):
+    with pytest.raises(InvalidInput, match="a model for multitask, which has no labels"):
         open_trained(folder, labels=["a", "b"], device="cpu")
 
 
@@ -349,7 +349,7 @@ def test_an_interrupted_run_that_is_resumed_gives_the_model_of_one_that_was_not(
 def test_fitting_again_goes_on_with_the_heads(copied):
     model = opened(copied)
     before = model.predict(TEXTS)
-    model.fit(THREE, **{**QUICK, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0, calibrate=False)})
+    model.fit(THREE, **{**QUICK, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)})
     for old, new in zip(before, model.predict(TEXTS), strict=True):
         assert new["amount"].value == pytest.approx(old["amount"].value, abs=1e-3)
         assert new["animal"].label == old["animal"].label
@@ -432,7 +432,7 @@ def altered(folder, change):
         lambda content: content["heads"][1].update(name="../animal"),
         lambda content: content["heads"][1].update(name="animal"),
         lambda content: content["heads"][1].pop("config"),
-        lambda content: content["heads"][1].update(temperature=-1),
+        lambda content: content["heads"][1].update(calibration={"method": "magic"}),
         lambda content: content.update(merge="median"),
     ],
 )

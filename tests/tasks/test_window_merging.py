@@ -243,7 +243,7 @@ def test_attention_needs_texts_of_several_windows(base):
 
 def test_attention_that_was_not_learnt_is_asked_for_in_vain(base, tmp_path):
     classifier = opened(base)
-    classifier.fit(rows(), **QUICK, settings=FitSettings(calibrate=False))
+    classifier.fit(rows(), **QUICK, settings=FitSettings(calibration=None))
     classifier.save(tmp_path / "saved")
     with pytest.raises(NotFitted, match="no attention over windows: call fit, or choose another merge"):
         opened(tmp_path / "saved", merge="attention").predict("w5")

@@ -101,11 +101,11 @@ def _unreadable(path: Path, error: OSError) -> UnknownModel:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of one file, mapped from disk.
+    """All tensors of one file.
 
     Raises:
+        CorruptCheckpoint: It is no safetensors file, or damaged.
         UnknownModel: It cannot be read.
-        CorruptCheckpoint: It is truncated, or no safetensors file.
     """
     try:
         with safe_open(path, framework="pt") as file:

@@ -3,7 +3,8 @@
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
 from bothways.tasks.ensemble import Ensemble
+from bothways.tasks.fill_mask import FillMask
 from bothways.tasks.multitask import MultiTask, TaskData
 from bothways.tasks.pairs import PairClassifier
 
-__all__ = ["Ensemble", "MultiTask", "PairClassifier", "SentenceEmbedder", "TaskData", "TextClassifier"]
+__all__ = ["Ensemble", "FillMask", "MultiTask", "PairClassifier", "SentenceEmbedder", "TaskData", "TextClassifier"]

@@ -5,6 +5,8 @@ from typing import Any
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.tasks.columns import column_settings
+from bothways.tasks.targets import Report
+from bothways.tasks.trust import Trust
 from bothways.training.record import TrainingRecord
 
 
@@ -26,7 +28,7 @@ class DataUsed:
 
 
 def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUsed) -> dict[str, Any]:
-    """The card of a model that was just trained."""
+    """The card of a model that was just trained: what from, on what, how."""
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     return {
         "base_model": model.name,
@@ -37,3 +39,30 @@ def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUse
         "validation": "a tenth of the training data" if data.split else "given",
         "training": summary,
     }
+
+
+def judged_card(metrics: Report, trust: Trust) -> dict[str, Any]:
+    """What a card says of a model's worth.
+
+    Args:
+        metrics: On the held-out rows, with calibration.
+        trust: What else was learnt on those.
+    """
+    numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
+    return {
+        "metrics": {"of": "the validation rows", "n": metrics.n, **numbers},
+        "trust": trust.to_card(),
+        "limits": _limits(trust),
+    }
+
+
+def _limits(trust: Trust) -> list[str]:
+    """What a reader of the numbers has to know."""
+    limits = [
+        "The metrics are of the rows that also chose the best epoch and the calibration, so they flatter the model a "
+        "little. Rows that it has never met say more.",
+        "Metrics, probabilities and coverage hold for texts like the validation rows.",
+    ]
+    if trust.border is None:
+        limits.append("The model does not notice texts that are unlike those of its training.")
+    return limits

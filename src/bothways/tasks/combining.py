@@ -15,8 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import Temperature, apply_sigmoid_temperature, apply_temperature, sigmoid, softmax
-from bothways.tasks.targets import Logits, MultiLabel, Regression, SingleLabel, Target
+from bothways.evaluation import (
+    Calibration,
+    Temperature,
+    fit_adaptive_temperature,
+    fit_sigmoid_temperature,
+    sigmoid,
+    softmax,
+)
+from bothways.tasks.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 
 Method = Literal["mean", "vote", "stacked"]
 
@@ -125,15 +132,22 @@ def check_method(method: str, target: Target) -> None:
         raise InvalidInput(f"models that predict a number are combined by 'mean', not by {method!r}.")
 
 
-def calibrated_logits(target: Target, logits_NC: Logits, temperature: Temperature | None) -> Logits:
+def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
     """A member's logits with its calibration in them: their softmax, or sigmoid, is calibrated."""
+    if isinstance(target, Regression):
+        return logits_NC
+    return logits_of(target, target.probabilities(logits_NC, calibration))
+
+
+def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Temperature | None:
+    """The temperature that calibrates held-out logits; None for numbers, which have no probabilities."""
     match target:
-        case Regression():
-            return logits_NC
         case SingleLabel():
-            return logits_of(target, apply_temperature(logits_NC, temperature or 1.0))
+            return fit_adaptive_temperature(logits_NC, truth)
         case MultiLabel():
-            return logits_of(target, apply_sigmoid_temperature(logits_NC, temperature or 1.0))
+            return Temperature(fit_sigmoid_temperature(logits_NC, truth.astype(np.int64)))
+        case Regression():
+            return None
 
 
 def probabilities_of(target: Target, logits: Members) -> NDArray[np.float64]:

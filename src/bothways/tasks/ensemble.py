@@ -29,6 +29,7 @@ from bothways.tasks.combining import (
     calibrated_logits,
     check_method,
     disagreements,
+    fitted_temperature,
 )
 from bothways.tasks.ensemble_files import member_fingerprint, read_ensemble, stored_combination, write_ensemble
 from bothways.tasks.ensemble_results import EnsemblePrediction, EnsembleReport
@@ -69,7 +70,7 @@ class Ensemble:
         self.folders = [folder for folder, _ in members]
         self.members = [member for _, member in members]
         first = self.members[0]
-        self.target: Target = first.known_target()
+        self.target: Target = first.fitted_target
         self._places = [_places(first, folder, member) for folder, member in members]
         self.combination = combination
         self.temperature: Temperature | None = None
@@ -104,7 +105,7 @@ class Ensemble:
         if len(members) < 2:
             raise InvalidInput(f"an ensemble has two members or more, but got {len(members)}.")
         opened = [(Path(folder), _opened(folder, options)) for folder in members]
-        target = opened[0][1].known_target()
+        target = opened[0][1].fitted_target
         check_method(method, target)
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
@@ -123,7 +124,7 @@ class Ensemble:
         """
         stored, folders = read_ensemble(Path(folder))
         opened = [(member, _opened(member, options)) for member in folders]
-        combination = stored_combination(stored, len(opened), opened[0][1].known_target().outputs)
+        combination = stored_combination(stored, len(opened), opened[0][1].fitted_target.outputs)
         made = cls(opened, combination)
         made.temperature = stored_temperature(stored)
         card = stored.get("card")
@@ -195,7 +196,7 @@ class Ensemble:
             self.card["penalty"] = fit.penalty
         else:
             logits_NC = self.combination.combine(self.target, logits_MNC)
-        self.temperature = self.target.fit_temperature(logits_NC, truth)
+        self.temperature = fitted_temperature(self.target, logits_NC, truth)
         self.card["calibration_rows"] = len(truth)
 
     def _method(self) -> dict[str, object]:
@@ -227,7 +228,7 @@ class Ensemble:
             ]
 
     def _said(self, member: Member, places: NDArray[np.int64], answer: TextRows) -> tuple[Logits, predictions.Reading]:
-        logits_1C = calibrated_logits(self.target, member.merged(answer)[None], member.temperature)
+        logits_1C = calibrated_logits(self.target, member.merged(answer)[None], member.calibration)
         return logits_1C[0, places], predictions.Reading(len(answer.lengths), answer.dropped_tokens)
 
 
@@ -241,9 +242,7 @@ def _opened(folder: str | Path, options: OpenOptions) -> Member:
         raise InvalidInput(
             f"ensembles are made of models that label texts or pairs of texts, but {str(folder)!r} is one for {task}."
         )
-    member = MEMBERS[str(task)](path, **options)
-    member.known_target()
-    return member
+    return MEMBERS[str(task)](path, **options)
 
 
 def _places(first: Member, folder: Path, member: Member) -> NDArray[np.int64]:
@@ -252,7 +251,7 @@ def _places(first: Member, folder: Path, member: Member) -> NDArray[np.int64]:
     Raises:
         InvalidInput: It is of another task, or has other labels.
     """
-    ours, theirs = first.known_target(), member.known_target()
+    ours, theirs = first.fitted_target, member.fitted_target
     kinds = (f"{first.task} ({ours.kind})", f"{member.task} ({theirs.kind})")
     if kinds[0] != kinds[1]:
         raise InvalidInput(

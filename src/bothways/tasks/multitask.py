@@ -1,6 +1,6 @@
 """Several tasks above one encoder: sentiment and topic of a text, from one pass.
 
-Shapes: N texts, W windows of one text, C outputs of all heads together.
+Shapes: N texts, W windows of one text, C outputs, K numbers of a head.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ from bothways.inference import TextRows
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.columns import ReadColumns, TextColumns
 from bothways.tasks.fitting import FitOptions, FitPlan, Preparation, undone_on_failure
+from bothways.tasks.judging import reads_features
 from bothways.tasks.merging import Merge, check_merge
 from bothways.tasks.multitask_files import check_names, read_parts, write_parts
 from bothways.tasks.multitask_results import MultiPrediction, MultiReport
@@ -184,8 +185,9 @@ class MultiTask:
         self, texts: Iterable[str], *, total: int | None = None, show_progress: bool | None = None
     ) -> Iterator[MultiPrediction]:
         """Predictions for an iterable of any length, in order and in flat memory."""
-        for answers in self._run(texts, "predicting", total, show_progress):
-            yield MultiPrediction({name: self.parts[name].answered(answer) for name, answer in answers.items()})
+        judges = {name: part.judge() for name, part in self._trained().items()}
+        for answers in self._run(texts, "predicting", total, show_progress, judging=True):
+            yield MultiPrediction({name: judges[name](answer) for name, answer in answers.items()})
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[MultiPrediction]:
         """What all tasks say of each row's text, in order and in flat memory."""
@@ -241,7 +243,7 @@ class MultiTask:
 
     def facts(self) -> dict[str, object]:
         """Labels and calibration of each task, as JSON values."""
-        return {"tasks": {name: part.facts() for name, part in self._trained().items()}}
+        return {"tasks": [{"task": name, **part.facts()} for name, part in self._trained().items()]}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the encoder and all heads into one folder, whole or not at all.
@@ -257,17 +259,26 @@ class MultiTask:
         write_parts(folder, self._opened, self._trained(), extras, overwrite=overwrite)
 
     def _run(
-        self, texts: Iterable[str], description: str, total: int | None, show_progress: bool | None
+        self,
+        texts: Iterable[str],
+        description: str,
+        total: int | None,
+        show_progress: bool | None,
+        *,
+        judging: bool = False,
     ) -> Iterator[dict[str, TextRows]]:
-        """What each task's head says of texts."""
-        heads = [part.module.head for part in self._trained().values()]
-        engine = self._opened.engine(SharedHeads(self.model.encoder, heads).eval())
-        ends = np.cumsum([head.output.out_features for head in heads])[:-1]
-        for answer in engine.run(texts, total=total, description=description, show_progress=show_progress):
-            parts = np.split(answer.rows_WK, ends, axis=1)
+        """What each task's head says of texts; for judging, with the features that its detector reads."""
+        parts = self._trained().values()
+        features = [judging and reads_features(part.trust) for part in parts]
+        shared = SharedHeads(self.model.encoder, [part.module.head for part in parts], features).eval()
+        ends = np.cumsum(shared.widths)[:-1]
+        for answer in self._opened.engine(shared).run(
+            texts, total=total, description=description, show_progress=show_progress
+        ):
+            rows = np.split(answer.rows_WK, ends, axis=1)
             yield {
-                name: TextRows(rows_WC, answer.lengths, answer.dropped_tokens)
-                for name, rows_WC in zip(self.parts, parts, strict=True)
+                name: TextRows(rows_WK, answer.lengths, answer.dropped_tokens)
+                for name, rows_WK in zip(self.parts, rows, strict=True)
             }
 
     def _hold(self, parts: dict[str, TextClassifier]) -> None:

@@ -4,6 +4,7 @@ The ecosystem's layout holds one head. The first task's stands there, so ``confi
 model of that task for any program. Each further head is ``heads/<name>.safetensors``, with the tensor names of the same
 family: laid over those of ``model.safetensors`` they are the model of that task, and ``bothways.json`` says under
 ``config`` what ``config.json`` would have to say instead (problem type and label names). The encoder is written once.
+What a task learnt on held-out rows (`bothways.tasks.trust`) lies in ``heads/<name>/``.
 """
 
 import re
@@ -12,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bothways.checkpoints.files import read_safetensors
-from bothways.checkpoints.save import encoder_tensors, write_model
+from bothways.checkpoints.save import encoder_tensors, write_model, write_tensors
 from bothways.errors import InvalidInput
 from bothways.storage import new_folder
 from bothways.tasks.classification import TextClassifier
@@ -59,21 +60,28 @@ def write_parts(
         OutputExists: The folder exists and ``overwrite`` is false.
         OutOfDisk: The disk is full; nothing was left behind.
     """
-    model, first = opened.model, next(iter(parts.values()))
+    model, (first, *others) = opened.model, parts.items()
     settings = {
         **model.settings,
         "architectures": [model.family.architecture([HEAD])],
-        **target_settings(first.known_target()),
+        **target_settings(first[1].fitted_target),
     }
     tensors = encoder_tensors(model.family, model.config, ("", model.encoder), prefix=model.family.prefix)
-    others = {_file(name): part.head_tensors() for name, part in list(parts.items())[1:]}
-    stored = [
-        {"name": name, "config": target_settings(part.known_target()), **part.stored_head()}
-        for name, part in parts.items()
-    ]
     with new_folder(folder, overwrite=overwrite) as new:
-        write_model(new, settings, tensors | first.head_tensors(), {**extras, "heads": stored}, others)
-        model.tokenizer.save(new)
+        heads = [_stored(new, name, part) for name, part in parts.items()]
+        for name, part in others:
+            write_tensors(new / _file(name), part.head_tensors())
+        write_model(new, settings, tensors | first[1].head_tensors(), {**extras, "heads": heads})
+        model.tokenizer.save(new, types=model.config.reads_types)
+
+
+def _stored(folder: Path, name: str, part: TextClassifier) -> dict[str, object]:
+    """What ``bothways.json`` says of a task; arrays that belong to it are written."""
+    _folder(folder, name).mkdir(parents=True)
+    stored = {"name": name, "config": target_settings(part.fitted_target), **part.stored_head(_folder(folder, name))}
+    if not any(_folder(folder, name).iterdir()):
+        _folder(folder, name).rmdir()
+    return stored
 
 
 def read_parts(opened: OpenedModel, merge: Merge) -> dict[str, TextClassifier]:
@@ -97,8 +105,12 @@ def read_parts(opened: OpenedModel, merge: Merge) -> dict[str, TextClassifier]:
         head = checkpoint.build_score_head(HEAD)
         target = stored_target({**checkpoint.settings, **config}, None, head.output.out_features, named=True)
         parts[name] = TextClassifier(opened, merge)
-        parts[name].take_head(target, head, entry)
+        parts[name].take_head(target, head, entry, _folder(checkpoint.folder, name))
     return parts
+
+
+def _folder(folder: Path, name: str) -> Path:
+    return folder / "heads" / name
 
 
 def _file(name: str) -> str:

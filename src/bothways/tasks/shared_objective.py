@@ -2,7 +2,7 @@
 
 Each task has an objective of its own, with its data, head, loss and validation; an update belongs to one of them.
 
-Shapes: B windows of a batch, T tokens of a batch, C outputs of all heads together.
+Shapes: B windows of a batch, T tokens of a batch, H hidden, K numbers of all heads together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,23 +25,43 @@ class SharedHeads(nn.Module):
     Args:
         encoder: The encoder.
         heads: Heads that give scores for whole texts.
+        features: For each head whether to give the hidden states that it reads behind its scores; by default for none.
     """
 
-    def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead]) -> None:
+    def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead], features: Sequence[bool] = ()) -> None:
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleList(heads)
+        self.features = tuple(features) or (False,) * len(heads)
+
+    @property
+    def widths(self) -> list[int]:
+        """How many numbers each head gives for a text, its features with them."""
+        hidden = self.encoder.config.hidden
+        return [
+            head.output.out_features + hidden * featured
+            for head, featured in zip(self._heads(), self.features, strict=True)
+        ]
 
     def forward(self, packed: Packed) -> Tensor:
-        """The scores of all heads side by side (B, C), from one pass of the encoder."""
-        heads = [head for head in self.heads if isinstance(head, ScoreHead)]
+        """The scores (and features) of all heads side by side (B, K), from one pass of the encoder."""
+        heads = self._heads()
         reads = {head.kind.read for head in heads}
         if len(reads) == 1:
             # Of the last layer, no more than what they all read.
-            rows = read_rows(reads.pop(), self.encoder, packed)
-            return torch.cat([head(rows) for head in heads], dim=1)
-        hidden_TH = self.encoder(packed)
-        return torch.cat([head(read_from(head.kind.read, hidden_TH, packed)) for head in heads], dim=1)
+            rows_BH = [read_rows(reads.pop(), self.encoder, packed)] * len(heads)
+        else:
+            hidden_TH = self.encoder(packed)
+            rows_BH = [read_from(head.kind.read, hidden_TH, packed) for head in heads]
+        parts = [
+            part
+            for head, hidden_BH, featured in zip(heads, rows_BH, self.features, strict=True)
+            for part in (head(hidden_BH), hidden_BH)[: 1 + featured]
+        ]
+        return torch.cat(parts, dim=1)
+
+    def _heads(self) -> list[ScoreHead]:
+        return [head for head in self.heads if isinstance(head, ScoreHead)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.ensemble import Ensemble
+from bothways.tasks.fill_mask import FillMask
 from bothways.tasks.multitask import MultiTask
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.pairs import PairClassifier
@@ -23,15 +24,16 @@ Opener = Callable[..., Task]
 TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
+    FillMask.task: FillMask.from_pretrained,
     MultiTask.task: MultiTask.from_pretrained,
     Ensemble.task: Ensemble.from_pretrained,
 }
 
-# Those whose outputs have their names with them in any case.
-WITH_NAMES = (MultiTask.task, Ensemble.task)
+# Those whose answers have no names that a caller could give.
+WITHOUT_LABELS = (FillMask.task, MultiTask.task, Ensemble.task)
 
 # By the head of a checkpoint that was trained elsewhere.
-TASK_OF_HEAD = {"sequence": TextClassifier.task}
+TASK_OF_HEAD = {"sequence": TextClassifier.task, "masked_lm": FillMask.task}
 
 
 def open_trained(
@@ -56,8 +58,8 @@ def open_trained(
     """
     found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
     name = task_name(found.folder, str(name_or_path))
-    if labels is not None and name in WITH_NAMES:
-        raise InvalidInput(f"labels are given to a trained head that has none, but this is a model for {name}.")
+    if labels is not None and name in WITHOUT_LABELS:
+        raise InvalidInput(f"{str(name_or_path)!r} is a model for {name}, which has no labels: leave them out.")
     given: dict[str, Any] = {} if labels is None else {"labels": labels}
     opened = TASKS[name](name_or_path, **given, **options)
     if task is None:

@@ -12,12 +12,14 @@ Shapes: N texts, W windows, B windows of a batch, H hidden, A attention width, C
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bothways.checkpoints.files import read_safetensors
+from bothways.checkpoints.save import write_tensors
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.inference.batching import by_token_budget
@@ -56,12 +58,19 @@ class WindowAttention(nn.Module):
 
 
 class AttentiveModel(nn.Module):
-    """A `HeadModel` that also says how much each window counts."""
+    """A `HeadModel` that also says how much each window counts.
 
-    def __init__(self, model: HeadModel, attention: WindowAttention) -> None:
+    Args:
+        model: Encoder and head.
+        attention: How much windows count.
+        features: Whether to give the hidden states that the head reads behind its scores.
+    """
+
+    def __init__(self, model: HeadModel, attention: WindowAttention, *, features: bool = False) -> None:
         super().__init__()
         self.model = model
         self.attention = attention
+        self.features = features
 
     @property
     def head(self) -> ScoreHead:
@@ -74,9 +83,10 @@ class AttentiveModel(nn.Module):
         return self.model.device
 
     def forward(self, packed: Packed) -> Tensor:
-        """The scores of each window, and behind them that of the attention: (B, C + 1)."""
+        """The scores of each window (and its features), and behind them that of the attention: (B, K + 1)."""
         hidden_BH = read_rows(self.head.kind.read, self.model.encoder, packed)
-        return torch.cat([self.head(hidden_BH), self.attention(hidden_BH)], dim=1)
+        features = [hidden_BH] if self.features else []
+        return torch.cat([self.head(hidden_BH), *features, self.attention(hidden_BH)], dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +188,14 @@ def _long_texts(model: HeadModel, texts: LabelledWindows, tokens: int) -> LongTe
     )
 
 
-def attention_files(model: Scoring) -> dict[str, dict[str, Tensor]]:
-    """The attention's weights, by the name of their file beside the model; none for a model without."""
-    return {FILE: dict(model.attention.state_dict())} if isinstance(model, AttentiveModel) else {}
+def write_attention(folder: Path, model: Scoring) -> None:
+    """Write the attention's weights beside the model, where it has any.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written to.
+    """
+    if isinstance(model, AttentiveModel):
+        write_tensors(folder / FILE, model.attention.state_dict())
 
 
 def read_attention(opened: OpenedModel) -> WindowAttention | None:

@@ -2,6 +2,7 @@
 
 from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
 from bothways.text.overflow import Overflow, check_overflow
+from bothways.text.places import Places
 from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
 from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
@@ -12,6 +13,7 @@ __all__ = [
     "CutWord",
     "EncodedText",
     "Overflow",
+    "Places",
     "Recipe",
     "SentencePiece",
     "Text",
