@@ -32,6 +32,10 @@ COMMANDS = [
     "embed",
     "search build",
     "search query",
+    "search evaluate",
+    "search add",
+    "search delete",
+    "search mine",
     "tokenize",
     "models",
     "recommend",
@@ -40,7 +44,7 @@ COMMANDS = [
     "export",
     "demo",
 ]
-HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "bm25s", "pyarrow", "altair")
 
 
 def program(*words, **options):

@@ -5,6 +5,7 @@
 
 from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
 from bothways.data.formats import FORMATS, Format, Row
+from bothways.data.judgements import Judgements, read_judgements
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, write_rows
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
 
@@ -15,6 +16,7 @@ __all__ = [
     "Format",
     "Inputs",
     "Joined",
+    "Judgements",
     "OutputFormat",
     "Paired",
     "Row",
@@ -23,6 +25,7 @@ __all__ = [
     "label_set",
     "number",
     "read_examples",
+    "read_judgements",
     "read_rows",
     "read_texts",
     "text_at",

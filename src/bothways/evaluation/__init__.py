@@ -98,6 +98,9 @@ from bothways.evaluation.paired import (
     mcnemar,
     permutation_test,
 )
+from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
+from bothways.evaluation.rankings import RankingReport, ranking_differences, ranking_report
+from bothways.evaluation.rankings import named as named_estimates
 from bothways.evaluation.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
 from bothways.evaluation.reliability import (
     ReliabilityBin,
@@ -115,9 +118,13 @@ from bothways.evaluation.report import (
     MultiLabelReport,
     RegressionReport,
 )
-from bothways.evaluation.vector_scaling import VectorScaling, fit_vector_scaling
+from bothways.evaluation.vector_scaling import (
+    VectorScaling,
+    fit_vector_scaling,
+)
 
 __all__ = [
+    "RANKING_MEASURES",
     "TEMPERATURE_BOUNDS",
     "Adaptive",
     "Calibration",
@@ -149,6 +156,7 @@ __all__ = [
     "OutOfDomainReport",
     "PairedTest",
     "Platt",
+    "RankingReport",
     "RegressionReport",
     "ReliabilityBin",
     "SetScore",
@@ -200,6 +208,7 @@ __all__ = [
     "multi_label_macro_f1",
     "multi_label_nll",
     "multi_label_report",
+    "named_estimates",
     "negative_log_likelihood",
     "out_of_domain_report",
     "pearson",
@@ -207,6 +216,8 @@ __all__ = [
     "permutation_test",
     "precision",
     "r2",
+    "ranking_differences",
+    "ranking_report",
     "recall",
     "regression_report",
     "reliability_bins",

@@ -26,7 +26,7 @@ from bothways.families import HeadName
 from bothways.inference import TextRows
 from bothways.storage import new_folder
 from bothways.tasks import predictions
-from bothways.tasks.card import DataUsed, trust_card, written_card
+from bothways.tasks.card import DataUsed, judged_card, written_card
 from bothways.tasks.columns import PairColumns, TextColumns, stored_columns
 from bothways.tasks.fitting import FitPlan, undone_on_failure
 from bothways.tasks.judging import (
@@ -285,9 +285,12 @@ class SequenceTask(Generic[ColumnsT]):
             record = plan.train(self._objective(target, training, held, plan), self.model)
         logits_NC = self._learn_trust(target, training, held, plan)
         self.columns = columns
-        used = DataUsed(columns, len(examples), len(held_out), split=validation is None)
-        trust = trust_card(training.part, held.part, self.report(logits_NC, held.truth), self.trust)
-        self.card = {**written_card(self.model, record, used), **trust}
+        used = DataUsed(columns, training.store.texts, held.store.texts, split=validation is None)
+        self.card = {
+            **written_card(self.model, record, used),
+            "data": {"training": training.part, "validation": held.part},
+            **judged_card(self.report(logits_NC, held.truth), self.trust),
+        }
         return record
 
     def _learn_trust(self, target: Target, training: LabelledWindows, held: LabelledWindows, plan: FitPlan) -> Logits:
