@@ -1,6 +1,5 @@
 """What a saved model says of its making."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
