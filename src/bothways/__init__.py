@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import PairClassifier, SentenceEmbedder, TextClassifier, TextTagger
+    from bothways.tasks import FillMask, PairClassifier, SentenceEmbedder, TextClassifier, TextTagger
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
+    "FillMask",
     "PairClassifier",
     "SearchIndex",
     "SemanticSearch",
@@ -28,6 +29,7 @@ __all__ = [
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
+    "FillMask": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",

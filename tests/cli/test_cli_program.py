@@ -15,6 +15,8 @@ from bothways.advice import CONSTRAINTS, facts
 from bothways.checkpoints.devices import DTYPES
 from bothways.cli import options
 from bothways.data import FORMATS
+from bothways.evaluation.calibrating import METHODS
+from bothways.evaluation.detectors import DETECTORS
 from bothways.evaluation.tag_schemes import SCHEMES
 from bothways.export import FORMATS as EXPORT_FORMATS
 from bothways.families import FAMILIES
@@ -27,10 +29,15 @@ COMMANDS = [
     "train classification",
     "train tagging",
     "evaluate",
+    "compare",
     "predict",
     "embed",
     "search build",
     "search query",
+    "search evaluate",
+    "search add",
+    "search delete",
+    "search mine",
     "tokenize",
     "models",
     "recommend",
@@ -39,7 +46,7 @@ COMMANDS = [
     "export",
     "demo",
 ]
-HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "bm25s", "pyarrow", "altair")
 
 
 def program(*words, **options):
@@ -76,6 +83,8 @@ def test_version_names_the_installed_package():
     ("ours", "theirs"),
     [
         (options.Overflow, OVERFLOWS),
+        (options.Calibration, ("auto", *METHODS, "none")),
+        (options.Detector, (*DETECTORS, "none")),
         (options.Format, FORMATS),
         (options.Pooling, typing.get_args(pooling.Pooling)),
         (options.Target, typing.get_args(TargetKind)),

@@ -18,27 +18,36 @@ def dropout(values: Tensor, rate: float) -> Tensor:
     """
     if values.device.type != "cpu":
         return F.dropout(values, rate)
-    return values * kept_elements(values, rate) if round(rate * _LEVELS) else values
+    return values * _kept(values, rate).mul_(kept_scale(values, rate)) if round(rate * _LEVELS) else values
 
 
-def kept_elements(values: Tensor, rate: float) -> Tensor:
-    """What `dropout` multiplies values with: 0 where one goes, `kept_scale` where it stays."""
+def mark_dropped(values: Tensor, rate: float) -> Tensor:
+    """Give elements from 0 on a minus sign, in place, where dropout zeroes them; a zero becomes a negative zero.
+
+    One tensor so says both what the values were and which of them stay, those above 0. They are not scaled, see
+    `kept_scale`.
+    """
+    return torch.copysign(values, _kept(values, rate).sub_(0.5), out=values)
+
+
+def kept_scale(values: Tensor, rate: float) -> float:
+    """What elements that stay are multiplied by; 0 where none does."""
+    rate = round(rate * _LEVELS) / _LEVELS if values.device.type == "cpu" else rate
+    return 1.0 / (1.0 - rate) if rate < 1.0 else 0.0
+
+
+def _kept(values: Tensor, rate: float) -> Tensor:
+    """0 where an element goes, 1 where it stays."""
     if values.device.type != "cpu":
-        return F.dropout(torch.ones_like(values), rate)
+        return (torch.rand_like(values, dtype=torch.float32) >= rate).to(values.dtype)
     dropped, count = round(rate * _LEVELS), values.numel()
-    if dropped == _LEVELS:
-        return torch.zeros_like(values)
     draws = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None)
     levels = draws.view(torch.int16)[:count].view(values.shape)
     # Compared straight into the type of the values: a boolean in between costs a third of the whole.
     kept = torch.empty(values.shape, dtype=values.dtype)
-    torch.ge(levels, dropped - _LEVELS // 2, out=kept)
-    return kept.mul_(kept_scale(values, rate))
-
-
-def kept_scale(values: Tensor, rate: float) -> float:
-    """What elements that stay are multiplied by."""
-    return _LEVELS / (_LEVELS - round(rate * _LEVELS)) if values.device.type == "cpu" else 1.0 / (1.0 - rate)
+    if dropped == _LEVELS:
+        return kept.zero_()
+    return torch.ge(levels, dropped - _LEVELS // 2, out=kept)
 
 
 class Dropout(nn.Module):

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
-from bothways.encoder.dropout import kept_elements
+from bothways.encoder.dropout import kept_scale, mark_dropped
 
 # Up to this length a sequence is computed with all heads at once and in one block.
 _SHORT = 128
@@ -183,12 +183,14 @@ class _Attention(torch.autograd.Function):
         for tile in _tiles(options.lengths, q_TND.shape[1]):
             weights_hnn = terms.scores(tile)
             torch.softmax(weights_hnn, -1, out=weights_hnn)
-            kept_hnn = kept_elements(weights_hnn, options.dropout) if options.dropout else None
-            dropped_hnn = weights_hnn if kept_hnn is None else weights_hnn * kept_hnn
+            if options.dropout:
+                mark_dropped(weights_hnn, options.dropout)
             rows = slice(tile.start, tile.start + tile.length)
-            context_TND[rows, tile.heads] = torch.bmm(dropped_hnn, tile.rows(terms.v)).transpose(0, 1)
+            context_TND[rows, tile.heads] = torch.bmm(_kept(weights_hnn, options), tile.rows(terms.v)).transpose(0, 1)
             if wanted:
-                weights.append((weights_hnn, kept_hnn))
+                weights.append(weights_hnn)
+        if options.dropout:
+            context_TND *= kept_scale(context_TND, options.dropout)
         if wanted:
             ctx.terms, ctx.options, ctx.weights, ctx.reverse_T = terms, options, weights, reverse_T
             ctx.save_for_backward(context_TND)
@@ -201,15 +203,17 @@ class _Attention(torch.autograd.Function):
         (context_TND,) = ctx.saved_tensors
         gradients = terms.zeros()
         agreement_NT = (gradient_TND * context_TND).sum(-1).t()
+        if options.dropout:
+            gradient_TND = gradient_TND * kept_scale(gradient_TND, options.dropout)
         gradient_NTD = gradient_TND.transpose(0, 1)
         tiles = _tiles(options.lengths, context_TND.shape[1])
-        for tile, (weights_hnn, kept_hnn) in zip(tiles, ctx.weights, strict=True):
+        for tile, weights_hnn in zip(tiles, ctx.weights, strict=True):
             out_hnD = tile.rows(gradient_NTD)
-            dropped_hnn = weights_hnn if kept_hnn is None else weights_hnn * kept_hnn
-            tile.rows(gradients.v).copy_(torch.bmm(dropped_hnn.transpose(1, 2), out_hnD))
+            tile.rows(gradients.v).copy_(torch.bmm(_kept(weights_hnn, options).transpose(1, 2), out_hnD))
             scores_hnn = torch.bmm(out_hnD, tile.rows(terms.v).transpose(1, 2))
-            if kept_hnn is not None:
-                scores_hnn.mul_(kept_hnn)
+            if options.dropout:
+                scores_hnn = torch.ops.aten.threshold_backward(scores_hnn, weights_hnn, 0)
+                weights_hnn.abs_()
             scores_hnn.sub_(tile.rows(agreement_NT[..., None])).mul_(weights_hnn)
             terms.add_gradients(tile, scores_hnn, gradients)
         del ctx.weights, ctx.terms
@@ -310,6 +314,11 @@ class _Terms:
         gain_TN = None if self.gain is None else self.gain.t() * scale
         tables = back(self.keys, width), back(self.queries, width, scale)
         return qkv_T3ND, back(self.shifted, rows, scale), *tables, gain_TN, None, None
+
+
+def _kept(weights_hnn: Tensor, options: _Options) -> Tensor:
+    """The weights that dropout kept, not scaled: dropped ones carry a minus sign."""
+    return weights_hnn.relu() if options.dropout else weights_hnn
 
 
 def _transposed(pairs_hnn: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
+from bothways.tasks.fill_mask import FillMask
 from bothways.tasks.pairs import PairClassifier
 from bothways.tasks.tagging import TextTagger
 
-__all__ = ["PairClassifier", "SentenceEmbedder", "TextClassifier", "TextTagger"]
+__all__ = ["FillMask", "PairClassifier", "SentenceEmbedder", "TextClassifier", "TextTagger"]

@@ -1,23 +1,22 @@
-"""Which temperature probabilities are given with."""
+"""Whether probabilities are given with a model's calibration."""
 
 from bothways.errors import NotCalibrated
-from bothways.evaluation import Temperature
 
 
-def chosen_temperature(temperature: Temperature | None, calibrated: bool | None, name: str) -> Temperature | None:
-    """The temperature of a model, or None for the probabilities of the head as it is.
+def with_calibration(calibration: object, calibrated: bool | None, name: str) -> bool:
+    """Whether a model's calibration is to be used.
 
     Args:
-        temperature: The model's; None without.
-        calibrated: True insists on one, False wants none, None takes what there is.
+        calibration: The model's; None without.
+        calibrated: True insists on it, False wants the probabilities of the head as it is, None takes what there is.
         name: The model's.
 
     Raises:
         NotCalibrated: One was insisted on and there is none.
     """
-    if calibrated and temperature is None:
+    if calibrated and calibration is None:
         raise NotCalibrated(
             f"calibrated probabilities were asked for, but {name!r} was not calibrated. Fit it with validation data, "
             "or leave calibrated out."
         )
-    return None if calibrated is False else temperature
+    return calibrated is not False

@@ -5,40 +5,32 @@ from pathlib import Path
 
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.families import HeadName
-from bothways.storage import new_folder
 from bothways.tasks.objective import HeadModel
 from bothways.tasks.opening import OpenedModel
 
 
-def save_task(
-    folder: str | Path,
+def write_task(
+    new: Path,
     opened: OpenedModel,
     module: HeadModel,
     head: HeadName,
     *,
     labels: Mapping[str, object],
     extras: Mapping[str, object],
-    overwrite: bool,
 ) -> None:
-    """Write a trained model in the ecosystem's layout, whole or not at all.
+    """Write a trained model in the ecosystem's layout.
 
     Args:
-        folder: Where to.
+        new: An existing folder, best one from ``bothways.storage.new_folder``.
         opened: What was opened, with its tokenizer and the way that it reads.
         module: Encoder and head.
         head: Which head of the family.
         labels: What ``config.json`` says of the head's outputs.
         extras: What ``bothways.json`` says of the task.
-        overwrite: Whether a model that is there may be replaced.
-
-    Raises:
-        OutputExists: The folder exists and ``overwrite`` is false.
-        OutOfDisk: The disk is full; nothing was left behind.
     """
     family, config = opened.model.family, opened.model.config
     settings = {**opened.model.settings, "architectures": [family.architecture([head])], **labels}
     tensors = encoder_tensors(family, config, ("", module.encoder), prefix=family.prefix)
     tensors |= head_tensors(family.head(head, settings).rows, config, module.head)
-    with new_folder(folder, overwrite=overwrite) as new:
-        write_model(new, settings, tensors, {**extras, **opened.stored_reading()})
-        opened.model.tokenizer.save(new)
+    write_model(new, settings, tensors, {**extras, **opened.stored_reading()})
+    opened.model.tokenizer.save(new, types=config.reads_types)

@@ -21,14 +21,15 @@ from bothways.evaluation import SpanReport, TagReport, Temperature, fit_temperat
 from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_names
 from bothways.evaluation.tagging import TaggedWords
 from bothways.families import HeadName
-from bothways.tasks.calibrated import chosen_temperature
-from bothways.tasks.card import DataUsed, written_card
+from bothways.storage import new_folder
+from bothways.tasks.calibrated import with_calibration
+from bothways.tasks.card import DataUsed, measured, written_card
 from bothways.tasks.columns import TagColumns, stored_columns, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
 from bothways.tasks.objective import HeadModel
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Reading
-from bothways.tasks.saving import save_task
+from bothways.tasks.saving import write_task
 from bothways.tasks.splits import hold_out
 from bothways.tasks.stored import stored_choice, stored_temperature
 from bothways.tasks.tag_predictions import ScoredWords, Tagging, taggings
@@ -159,6 +160,10 @@ class TextTagger:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         columns, plan = TagColumns(tokens, tags, self.columns.text), FitPlan(**options)
+        if plan.settings.calibration not in ("auto", "temperature", None):
+            raise InvalidInput(
+                f"tags of words are calibrated with a temperature or not at all, not by {plan.settings.calibration!r}."
+            )
         rows = list(read_tagged(train_data, tokens, tags))
         found = data_scheme(rows, check_scheme(scheme) if scheme else None)
         wanted: Scheme = "BIO" if found == "IOB1" else found
@@ -174,13 +179,15 @@ class TextTagger:
             training = TaggedTexts.of(self._opened, tag_set, rows)
         with undone_on_failure(self, "_module", "tag_set", "temperature"):
             self._start(tag_set, plan.seed)
+            self.temperature = None
             record = plan.train(tag_objective(self._fitted(), tag_set, training, held, plan), self.model)
         scores_MC = held.scores(self._fitted(), tag_set, self._opened.batch_tokens)
-        calibrated = plan.settings.calibrate
-        self.temperature = Temperature(fit_temperature(scores_MC, held.truth_M)) if calibrated else None
+        if plan.settings.calibration is not None:
+            self.temperature = Temperature(fit_temperature(scores_MC, held.truth_M))
         self.columns = columns
         used = DataUsed(columns, len(rows), len(held_rows), split=validation is None)
-        self.card = written_card(self.model, record, used)
+        metrics = self._report(scores_MC, held.truth, resamples=1000, seed=plan.seed)
+        self.card = {**written_card(self.model, record, used), "metrics": measured(metrics)}
         return record
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
@@ -262,20 +269,7 @@ class TextTagger:
         tag_set = self._known()
         rows = self._read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme, tag_set.scheme)
         truth = tag_set.encode(rows)
-        lengths = [len(each) for each in truth]
-        predicted_M, probability_M = tag_set.best(self._scores(rows, show_progress), lengths, self.temperature)
-        text_M = np.repeat(np.arange(len(rows)), lengths)
-        words = TaggedWords(np.concatenate(truth), predicted_M, probability_M, text_M)
-        if tag_set.scheme == "plain":
-            return tag_report(words, tag_set.labels, resamples=resamples, seed=seed)
-        return span_report(
-            tag_set.spans_of_texts(words.truth_W, lengths),
-            tag_set.spans_of_texts(predicted_M, lengths),
-            words,
-            tag_set.span_labels,
-            resamples=resamples,
-            seed=seed,
-        )
+        return self._report(self._scores(rows, show_progress), truth, resamples=resamples, seed=seed)
 
     def scores(
         self,
@@ -320,8 +314,9 @@ class TextTagger:
             "temperature": None if self.temperature is None else asdict(self.temperature),
             "card": self.card,
         }
-        labels = label_settings(tag_set.labels)
-        save_task(folder, self._opened, self._fitted(), HEAD, labels=labels, extras=extras, overwrite=overwrite)
+        with new_folder(folder, overwrite=overwrite) as new:
+            labels = label_settings(tag_set.labels)
+            write_task(new, self._opened, self._fitted(), HEAD, labels=labels, extras=extras)
 
     def _predicted(
         self,
@@ -332,7 +327,8 @@ class TextTagger:
         show_progress: bool | None = None,
     ) -> Iterator[Tagging]:
         tag_set = self._known()
-        temperature = chosen_temperature(self.temperature, calibrated, self.model.name)
+        wanted = with_calibration(self.temperature, calibrated, self.model.name)
+        temperature = self.temperature if wanted else None
         scored = self._scored(words, "tagging", total, show_progress)
         while chunk := list(islice(scored, CHUNK)):
             lengths = [len(each.words) for each in chunk]
@@ -340,6 +336,18 @@ class TextTagger:
             tags_M, probabilities_M = tag_set.best(scores_MC, lengths, temperature)
             tags = [tag_set.labels[number] for number in tags_M.tolist()]
             yield from taggings(chunk, tags, probabilities_M.tolist(), tag_set)
+
+    def _report(
+        self, scores_MC: NDArray[np.float64], truth: Sequence[NDArray[np.int64]], *, resamples: int, seed: int
+    ) -> SpanReport | TagReport:
+        tag_set, lengths = self._known(), [len(each) for each in truth]
+        predicted_M, probability_M = tag_set.best(scores_MC, lengths, self.temperature)
+        text_M = np.repeat(np.arange(len(lengths)), lengths)
+        words = TaggedWords(np.concatenate(truth), predicted_M, probability_M, text_M)
+        if tag_set.scheme == "plain":
+            return tag_report(words, tag_set.labels, resamples=resamples, seed=seed)
+        there, said = (tag_set.spans_of_texts(tags_M, lengths) for tags_M in (words.truth_W, predicted_M))
+        return span_report(there, said, words, tag_set.span_labels, resamples=resamples, seed=seed)
 
     def _scores(self, rows: Sequence[TaggedRow], show_progress: bool | None) -> NDArray[np.float64]:
         scored = self._scored((row.words for row in rows), "evaluating", len(rows), show_progress)

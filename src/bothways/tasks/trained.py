@@ -6,9 +6,10 @@ from typing import Any, Unpack
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.hub import locate
-from bothways.errors import NotFitted
+from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
 from bothways.tasks.classification import TextClassifier
+from bothways.tasks.fill_mask import FillMask
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.pairs import PairClassifier
 from bothways.tasks.tagging import TextTagger
@@ -23,10 +24,14 @@ TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
     TextTagger.task: TextTagger.from_pretrained,
+    FillMask.task: FillMask.from_pretrained,
 }
 
+# Those whose answers have no names that a caller could give.
+WITHOUT_LABELS = (FillMask.task,)
+
 # By the head of a checkpoint that was trained elsewhere.
-TASK_OF_HEAD = {"sequence": TextClassifier.task, "token": TextTagger.task}
+TASK_OF_HEAD = {"sequence": TextClassifier.task, "token": TextTagger.task, "masked_lm": FillMask.task}
 
 
 def open_trained(
@@ -44,7 +49,10 @@ def open_trained(
         InvalidInput: Labels were given for a task that has none. And everything that `bothways.load` raises.
     """
     found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
-    opener = TASKS[task_name(found.folder, str(name_or_path))]
+    task = task_name(found.folder, str(name_or_path))
+    if labels is not None and task in WITHOUT_LABELS:
+        raise InvalidInput(f"{str(name_or_path)!r} is a model for {task}, which has no labels: leave them out.")
+    opener = TASKS[task]
     given: dict[str, Any] = {} if labels is None else {"labels": labels}
     return opener(name_or_path, **given, **options)
 
