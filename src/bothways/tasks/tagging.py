@@ -3,10 +3,8 @@
 Shapes: W words of one text, M words of several texts, C tags.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
@@ -28,23 +26,19 @@ from bothways.tasks.columns import TagColumns, stored_columns, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
 from bothways.tasks.objective import HeadModel
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
-from bothways.tasks.predictions import Reading
 from bothways.tasks.saving import write_task
 from bothways.tasks.splits import hold_out
 from bothways.tasks.stored import stored_choice, stored_temperature
-from bothways.tasks.tag_predictions import ScoredWords, Tagging, taggings
+from bothways.tasks.tag_predictions import ScoredWords, Tagging
+from bothways.tasks.tag_reading import decided, scored_words, words_of
 from bothways.tasks.tag_set import TagSet, data_scheme, tagged_in
 from bothways.tasks.tag_training import TaggedTexts, tag_objective
 from bothways.tasks.target_settings import stored_names
-from bothways.tasks.word_windows import word_scores
-from bothways.text import Overflow, ReadWords, Words
+from bothways.text import Overflow, Words
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
 
 HEAD: HeadName = "token"
-
-# Texts whose words are decoded at once.
-CHUNK = 64
 
 # A raw text, or its words.
 Given: TypeAlias = str | Sequence[str]
@@ -232,7 +226,7 @@ class TextTagger:
         show_progress: bool | None = None,
     ) -> Iterator[Tagging]:
         """Tags and spans for an iterable of any length, in order and in flat memory."""
-        words = (_words(number, text) for number, text in enumerate(texts))
+        words = (words_of(number, text) for number, text in enumerate(texts))
         return self._predicted(words, calibrated=calibrated, total=total, show_progress=show_progress)
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Tagging]:
@@ -326,16 +320,9 @@ class TextTagger:
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Tagging]:
-        tag_set = self._known()
         wanted = with_calibration(self.temperature, calibrated, self.model.name)
-        temperature = self.temperature if wanted else None
         scored = self._scored(words, "tagging", total, show_progress)
-        while chunk := list(islice(scored, CHUNK)):
-            lengths = [len(each.words) for each in chunk]
-            scores_MC = np.concatenate([each.scores_WC for each in chunk])
-            tags_M, probabilities_M = tag_set.best(scores_MC, lengths, temperature)
-            tags = [tag_set.labels[number] for number in tags_M.tolist()]
-            yield from taggings(chunk, tags, probabilities_M.tolist(), tag_set)
+        return decided(scored, self._known(), self.temperature if wanted else None)
 
     def _report(
         self, scores_MC: NDArray[np.float64], truth: Sequence[NDArray[np.int64]], *, resamples: int, seed: int
@@ -356,23 +343,8 @@ class TextTagger:
     def _scored(
         self, words: Iterable[Words], description: str, total: int | None, show_progress: bool | None
     ) -> Iterator[ScoredWords]:
-        """Texts with the scores of their words, in order."""
-        module, unseen_C = self._fitted(), self._known().unseen_C
-        waiting: deque[tuple[Words, ReadWords]] = deque()
-
-        def texts() -> Iterator[str]:
-            for each in words:
-                read = ReadWords.of(each)
-                waiting.append((each, read))
-                yield read.text
-
-        answers = self._opened.engine(module).run_tokens(
-            texts(), total=total, description=description, show_progress=show_progress
-        )
-        for answer in answers:
-            given, read = waiting.popleft()
-            scores_WC = word_scores(answer.rows, read.first_tokens(answer.places), len(given), unseen_C)
-            yield ScoredWords(given, scores_WC, Reading(len(answer.rows), answer.dropped_tokens))
+        engine, unseen_C = self._opened.engine(self._fitted()), self._known().unseen_C
+        return scored_words(engine, words, unseen_C, total=total, description=description, show_progress=show_progress)
 
     def _read(self, data: Source, columns: TagColumns, scheme: Scheme | None, wanted: Scheme) -> list[TaggedRow]:
         """Rows with tags in the scheme that is wanted."""
@@ -401,25 +373,3 @@ class TextTagger:
         if self.tag_set is None:
             raise NotFitted(f"{self.model.name!r} has no tags yet: call fit first.")
         return self.tag_set
-
-
-def _words(number: int, text: object) -> Words:
-    """The words of a raw text, or of a list.
-
-    Raises:
-        InvalidInput: It is neither, or there is no word.
-    """
-    if isinstance(text, str):
-        words = Words.of_text(text)
-    elif isinstance(text, Sequence) and all(isinstance(word, str) for word in text):
-        try:
-            words = Words.of_list(text)
-        except InvalidInput as error:
-            raise InvalidInput(f"text {number}: {error}") from error
-    else:
-        raise InvalidInput(
-            f"expected text {number} to be a str or a list of str, got {type(text).__name__}: {text!r:.80}"
-        )
-    if not words.spans:
-        raise InvalidInput(f"text {number} is empty or only white space: drop it or fill it in.")
-    return words
