@@ -11,6 +11,7 @@ from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
 from bothways.evaluation import AnsweringReport, Temperature, answering_report, score_answers
 from bothways.families import HeadName
+from bothways.storage import new_folder
 from bothways.tasks.answer_fitting import StoredQuestions, no_answer_index, stored_threshold
 from bothways.tasks.answers import Answering, QuestionAnswer, answered
 from bothways.tasks.card import DataUsed, written_card
@@ -20,7 +21,7 @@ from bothways.tasks.objective import HeadModel, WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Reading
 from bothways.tasks.questions import Question, hold_out_contexts, read_questions
-from bothways.tasks.saving import save_task
+from bothways.tasks.saving import write_task
 from bothways.tasks.spans import SpanScores
 from bothways.tasks.stored import stored_temperature, stored_whole
 from bothways.training.objective import Validation
@@ -275,7 +276,8 @@ class QuestionAnswerer:
         """
         extras = {"task": self.task, **self.facts(), "card": self.card}
         module = self._fitted()
-        save_task(folder, self._opened, module, HEAD, settings=OF_OTHER_HEADS, extras=extras, overwrite=overwrite)
+        with new_folder(folder, overwrite=overwrite) as new:
+            write_task(new, self._opened, module, HEAD, settings=OF_OTHER_HEADS, extras=extras)
 
     def _predicted(
         self,

@@ -26,6 +26,7 @@ from bothways.evaluation import (
 )
 from bothways.families import HeadName
 from bothways.inference import TextRows
+from bothways.storage import new_folder
 from bothways.tasks import predictions
 from bothways.tasks.calibrated import wants_calibration
 from bothways.tasks.card import trust_card, written_card
@@ -45,7 +46,7 @@ from bothways.tasks.merging import Merge, check_merge, merge_windows
 from bothways.tasks.objective import HeadModel, LabelledWindows, Scoring, WindowObjective, predict_logits
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Prediction
-from bothways.tasks.saving import save_task
+from bothways.tasks.saving import write_task
 from bothways.tasks.sequence_training import LabelledData, read_labelled, text_objective
 from bothways.tasks.stored import Extras, stored_choice
 from bothways.tasks.target_settings import stored_target, target_settings
@@ -285,21 +286,10 @@ class SequenceTask(Generic[ColumnsT]):
             OutOfDisk: The disk is full; nothing was left behind.
         """
         reader, target = self._reader(), self._target()
-
-        def beside(new: Path) -> dict[str, object]:
+        with new_folder(folder, overwrite=overwrite) as new:
             write_attention(new, reader)
-            return self.stored_head(new)
-
-        save_task(
-            folder,
-            self._opened,
-            self.module,
-            HEAD,
-            settings=target_settings(target),
-            extras={"task": self.task, "merge": self.merge},
-            beside=beside,
-            overwrite=overwrite,
-        )
+            extras = {"task": self.task, "merge": self.merge, **self.stored_head(new)}
+            write_task(new, self._opened, self.module, HEAD, settings=target_settings(target), extras=extras)
 
     def stored_head(self, folder: Path) -> dict[str, object]:
         """Write the arrays that belong to the trained head, and return what ``bothways.json`` is to say of it."""

@@ -3,10 +3,8 @@
 Shapes: W words of one text, M words of several texts, C tags.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
@@ -21,29 +19,26 @@ from bothways.evaluation import SpanReport, TagReport, Temperature, fit_temperat
 from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_names
 from bothways.evaluation.tagging import TaggedWords
 from bothways.families import HeadName
+from bothways.storage import new_folder
 from bothways.tasks.calibrated import wants_calibration
-from bothways.tasks.card import DataUsed, written_card
+from bothways.tasks.card import DataUsed, measured, written_card
 from bothways.tasks.columns import TagColumns, stored_columns, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
 from bothways.tasks.objective import HeadModel
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
-from bothways.tasks.predictions import Reading
-from bothways.tasks.saving import save_task
+from bothways.tasks.saving import write_task
 from bothways.tasks.splits import hold_out
 from bothways.tasks.stored import stored_choice, stored_temperature
-from bothways.tasks.tag_predictions import ScoredWords, Tagging, taggings
+from bothways.tasks.tag_predictions import ScoredWords, Tagging
+from bothways.tasks.tag_reading import decided, scored_words, words_of
 from bothways.tasks.tag_set import TagSet, data_scheme, tagged_in
 from bothways.tasks.tag_training import TaggedTexts, tag_objective
 from bothways.tasks.target_settings import stored_names
-from bothways.tasks.word_windows import word_scores
-from bothways.text import Overflow, ReadWords, Words
+from bothways.text import Overflow, Words
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
 
 HEAD: HeadName = "token"
-
-# Texts whose words are decoded at once.
-CHUNK = 64
 
 # A raw text, or its words.
 Given: TypeAlias = str | Sequence[str]
@@ -159,6 +154,10 @@ class TextTagger:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         columns, plan = TagColumns(tokens, tags, self.columns.text), FitPlan(**options)
+        if plan.settings.calibration not in ("auto", "temperature", None):
+            raise InvalidInput(
+                f"tags of words are calibrated with a temperature or not at all, not by {plan.settings.calibration!r}."
+            )
         rows = list(read_tagged(train_data, tokens, tags))
         found = data_scheme(rows, check_scheme(scheme) if scheme else None)
         wanted: Scheme = "BIO" if found == "IOB1" else found
@@ -175,12 +174,15 @@ class TextTagger:
         calibrated = plan.settings.wants_temperature()
         with undone_on_failure(self, "_module", "tag_set", "temperature"):
             self._start(tag_set, plan.seed)
+            self.temperature = None
             record = plan.train(tag_objective(self._fitted(), tag_set, training, held, plan), self.model)
         scores_MC = held.scores(self._fitted(), tag_set, self._opened.batch_tokens)
-        self.temperature = Temperature(fit_temperature(scores_MC, held.truth_M)) if calibrated else None
+        if calibrated:
+            self.temperature = Temperature(fit_temperature(scores_MC, held.truth_M))
         self.columns = columns
         used = DataUsed(columns, len(rows), len(held_rows), split=validation is None)
-        self.card = written_card(self.model, record, used)
+        metrics = self._report(scores_MC, held.truth, resamples=1000, seed=plan.seed)
+        self.card = {**written_card(self.model, record, used), "metrics": measured(metrics)}
         return record
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
@@ -225,7 +227,7 @@ class TextTagger:
         show_progress: bool | None = None,
     ) -> Iterator[Tagging]:
         """Tags and spans for an iterable of any length, in order and in flat memory."""
-        words = (_words(number, text) for number, text in enumerate(texts))
+        words = (words_of(number, text) for number, text in enumerate(texts))
         return self._predicted(words, calibrated=calibrated, total=total, show_progress=show_progress)
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Tagging]:
@@ -262,20 +264,7 @@ class TextTagger:
         tag_set = self._known()
         rows = self._read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme, tag_set.scheme)
         truth = tag_set.encode(rows)
-        lengths = [len(each) for each in truth]
-        predicted_M, probability_M = tag_set.best(self._scores(rows, show_progress), lengths, self.temperature)
-        text_M = np.repeat(np.arange(len(rows)), lengths)
-        words = TaggedWords(np.concatenate(truth), predicted_M, probability_M, text_M)
-        if tag_set.scheme == "plain":
-            return tag_report(words, tag_set.labels, resamples=resamples, seed=seed)
-        return span_report(
-            tag_set.spans_of_texts(words.truth_W, lengths),
-            tag_set.spans_of_texts(predicted_M, lengths),
-            words,
-            tag_set.span_labels,
-            resamples=resamples,
-            seed=seed,
-        )
+        return self._report(self._scores(rows, show_progress), truth, resamples=resamples, seed=seed)
 
     def scores(
         self,
@@ -320,8 +309,9 @@ class TextTagger:
             "temperature": None if self.temperature is None else asdict(self.temperature),
             "card": self.card,
         }
-        labels = label_settings(tag_set.labels)
-        save_task(folder, self._opened, self._fitted(), HEAD, settings=labels, extras=extras, overwrite=overwrite)
+        with new_folder(folder, overwrite=overwrite) as new:
+            labels = label_settings(tag_set.labels)
+            write_task(new, self._opened, self._fitted(), HEAD, settings=labels, extras=extras)
 
     def _predicted(
         self,
@@ -331,16 +321,21 @@ class TextTagger:
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Tagging]:
-        tag_set = self._known()
-        there = self.temperature is not None
-        temperature = self.temperature if wants_calibration(there, calibrated, self.model.name) else None
+        wanted = wants_calibration(self.temperature is not None, calibrated, self.model.name)
         scored = self._scored(words, "tagging", total, show_progress)
-        while chunk := list(islice(scored, CHUNK)):
-            lengths = [len(each.words) for each in chunk]
-            scores_MC = np.concatenate([each.scores_WC for each in chunk])
-            tags_M, probabilities_M = tag_set.best(scores_MC, lengths, temperature)
-            tags = [tag_set.labels[number] for number in tags_M.tolist()]
-            yield from taggings(chunk, tags, probabilities_M.tolist(), tag_set)
+        return decided(scored, self._known(), self.temperature if wanted else None)
+
+    def _report(
+        self, scores_MC: NDArray[np.float64], truth: Sequence[NDArray[np.int64]], *, resamples: int, seed: int
+    ) -> SpanReport | TagReport:
+        tag_set, lengths = self._known(), [len(each) for each in truth]
+        predicted_M, probability_M = tag_set.best(scores_MC, lengths, self.temperature)
+        text_M = np.repeat(np.arange(len(lengths)), lengths)
+        words = TaggedWords(np.concatenate(truth), predicted_M, probability_M, text_M)
+        if tag_set.scheme == "plain":
+            return tag_report(words, tag_set.labels, resamples=resamples, seed=seed)
+        there, said = (tag_set.spans_of_texts(tags_M, lengths) for tags_M in (words.truth_W, predicted_M))
+        return span_report(there, said, words, tag_set.span_labels, resamples=resamples, seed=seed)
 
     def _scores(self, rows: Sequence[TaggedRow], show_progress: bool | None) -> NDArray[np.float64]:
         scored = self._scored((row.words for row in rows), "evaluating", len(rows), show_progress)
@@ -349,23 +344,8 @@ class TextTagger:
     def _scored(
         self, words: Iterable[Words], description: str, total: int | None, show_progress: bool | None
     ) -> Iterator[ScoredWords]:
-        """Texts with the scores of their words, in order."""
-        module, unseen_C = self._fitted(), self._known().unseen_C
-        waiting: deque[tuple[Words, ReadWords]] = deque()
-
-        def texts() -> Iterator[str]:
-            for each in words:
-                read = ReadWords.of(each)
-                waiting.append((each, read))
-                yield read.text
-
-        answers = self._opened.engine(module).run_tokens(
-            texts(), total=total, description=description, show_progress=show_progress
-        )
-        for answer in answers:
-            given, read = waiting.popleft()
-            scores_WC = word_scores(answer.rows, read.first_tokens(answer.places), len(given), unseen_C)
-            yield ScoredWords(given, scores_WC, Reading(len(answer.rows), answer.dropped_tokens))
+        engine, unseen_C = self._opened.engine(self._fitted()), self._known().unseen_C
+        return scored_words(engine, words, unseen_C, total=total, description=description, show_progress=show_progress)
 
     def _read(self, data: Source, columns: TagColumns, scheme: Scheme | None, wanted: Scheme) -> list[TaggedRow]:
         """Rows with tags in the scheme that is wanted."""
@@ -394,25 +374,3 @@ class TextTagger:
         if self.tag_set is None:
             raise NotFitted(f"{self.model.name!r} has no tags yet: call fit first.")
         return self.tag_set
-
-
-def _words(number: int, text: object) -> Words:
-    """The words of a raw text, or of a list.
-
-    Raises:
-        InvalidInput: It is neither, or there is no word.
-    """
-    if isinstance(text, str):
-        words = Words.of_text(text)
-    elif isinstance(text, Sequence) and all(isinstance(word, str) for word in text):
-        try:
-            words = Words.of_list(text)
-        except InvalidInput as error:
-            raise InvalidInput(f"text {number}: {error}") from error
-    else:
-        raise InvalidInput(
-            f"expected text {number} to be a str or a list of str, got {type(text).__name__}: {text!r:.80}"
-        )
-    if not words.spans:
-        raise InvalidInput(f"text {number} is empty or only white space: drop it or fill it in.")
-    return words
