@@ -10,7 +10,14 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import FillMask, PairClassifier, SentenceEmbedder, TextClassifier
+    from bothways.tasks import (
+        FillMask,
+        PairClassifier,
+        QuestionAnswerer,
+        SentenceEmbedder,
+        TextClassifier,
+        TextTagger,
+    )
 
     __version__: str
 
@@ -18,10 +25,12 @@ __all__ = [
     "BothwaysError",
     "FillMask",
     "PairClassifier",
+    "QuestionAnswerer",
     "SearchIndex",
     "SemanticSearch",
     "SentenceEmbedder",
     "TextClassifier",
+    "TextTagger",
     "__version__",
     "load",
 ]
@@ -30,10 +39,12 @@ _HOMES = {
     "BothwaysError": "bothways.errors",
     "FillMask": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
+    "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
     "TextClassifier": "bothways.tasks",
+    "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",
 }
 

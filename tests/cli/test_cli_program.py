@@ -17,6 +17,7 @@ from bothways.cli import options
 from bothways.data import FORMATS
 from bothways.evaluation.calibrating import METHODS
 from bothways.evaluation.detectors import DETECTORS
+from bothways.evaluation.tag_schemes import SCHEMES
 from bothways.export import FORMATS as EXPORT_FORMATS
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_NAMES
@@ -26,6 +27,8 @@ from bothways.text.overflow import OVERFLOWS
 
 COMMANDS = [
     "train classification",
+    "train tagging",
+    "train answering",
     "evaluate",
     "compare",
     "predict",
@@ -86,6 +89,7 @@ def test_version_names_the_installed_package():
         (options.Format, FORMATS),
         (options.Pooling, typing.get_args(pooling.Pooling)),
         (options.Target, typing.get_args(TargetKind)),
+        (options.Scheme, SCHEMES),
         (options.Dtype, tuple(DTYPES)),
         (options.FamilyName, tuple(FAMILIES)),
         (options.Constraint, CONSTRAINTS),

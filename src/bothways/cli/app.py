@@ -28,6 +28,8 @@ from bothways.cli import (
     search_query,
     tokenize,
     train,
+    train_answering,
+    train_tagging,
 )
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
@@ -57,6 +59,8 @@ def build_app() -> App:
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
     training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
+    training.command(train_tagging.tagging, help_epilogue=train_tagging.EXAMPLE)
+    training.command(train_answering.answering, help_epilogue=train_answering.EXAMPLE)
     app.command(training)
     app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)

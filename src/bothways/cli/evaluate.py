@@ -43,7 +43,7 @@ def evaluate(
 
     Args:
         run: Folder of a trained model.
-        data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        data: Labelled rows: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         out_of_domain: Rows from elsewhere, without labels: also say how well the model tells them from the data.
         report: Also write an HTML page to this file: metrics, reliability before and after calibration, classes.
         format: Of the data, where the name does not say it.

@@ -92,7 +92,7 @@ class ClassificationReport:
         """JSON-ready: ``accuracy``, ``accuracy_low``, ``accuracy_high`` and so on, then the tables."""
         return {
             "n": self.n,
-            **_flat(self.estimates()),
+            **flat_estimates(self.estimates()),
             "mce": self.mce,
             "ece_noise": self.ece_noise,
             "ece_sweep": self.ece_sweep,
@@ -104,7 +104,7 @@ class ClassificationReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows, {len(self.labels)} classes", self.estimates())
+        return estimate_table(f"{self.n} rows, {len(self.labels)} classes", self.estimates())
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class MultiLabelReport:
         """JSON-ready: ``micro_f1``, ``micro_f1_low``, ``micro_f1_high`` and so on, then the tables."""
         return {
             "n": self.n,
-            **_flat(self.estimates()),
+            **flat_estimates(self.estimates()),
             "mce": self.mce,
             "threshold": self.threshold,
             "labels": list(self.labels),
@@ -167,7 +167,7 @@ class MultiLabelReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows, {len(self.labels)} labels", self.estimates())
+        return estimate_table(f"{self.n} rows, {len(self.labels)} labels", self.estimates())
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,11 @@ class RegressionReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``mse``, ``mse_low``, ``mse_high`` and so on."""
-        return {"n": self.n, **_flat(self.estimates())}
+        return {"n": self.n, **flat_estimates(self.estimates())}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows", self.estimates())
+        return estimate_table(f"{self.n} rows", self.estimates())
 
 
 @dataclass(frozen=True)
@@ -233,18 +233,20 @@ class MaskedLMReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``loss``, ``loss_low``, ``loss_high`` and so on."""
-        return {"n": self.n, "tokens": self.tokens, **_flat(self.estimates())}
+        return {"n": self.n, "tokens": self.tokens, **flat_estimates(self.estimates())}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
+        return estimate_table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
 
 
-def _flat(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """Entries for a JSON object: each value and the ends of its interval."""
     return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
 
 
-def _table(title: str, estimates: Mapping[str, Estimate]) -> str:
+def estimate_table(title: str, estimates: Mapping[str, Estimate]) -> str:
+    """A title and a line for each number."""
     width = max(len(name) for name in estimates)
     lines = [
         f"{name:<{width}}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in estimates.items()

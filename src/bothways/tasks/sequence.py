@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 import numpy as np
 
-from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.data import Example, Row, Source, read_examples, read_rows
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
@@ -24,9 +23,9 @@ from bothways.evaluation import (
 )
 from bothways.families import HeadName
 from bothways.inference import TextRows
-from bothways.storage import new_folder
 from bothways.tasks import predictions
-from bothways.tasks.card import DataUsed, judged_card, written_card
+from bothways.tasks.calibrated import wants_calibration
+from bothways.tasks.card import DataUsed, trust_card, written_card
 from bothways.tasks.columns import PairColumns, TextColumns, stored_columns
 from bothways.tasks.fitting import FitPlan, undone_on_failure
 from bothways.tasks.judging import (
@@ -43,6 +42,7 @@ from bothways.tasks.merging import Merge, check_merge, merge_windows
 from bothways.tasks.objective import HeadModel, LabelledWindows, TextAnswers, WindowObjective, predict_logits
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Prediction
+from bothways.tasks.saving import save_task
 from bothways.tasks.splits import hold_out
 from bothways.tasks.stored import stored_choice
 from bothways.tasks.target_settings import stored_target, target_settings
@@ -245,24 +245,18 @@ class SequenceTask(Generic[ColumnsT]):
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        module, target, family, config = self._fitted(), self._target(), self.model.family, self.model.config
-        settings = {
-            **self.model.settings,
-            "architectures": [family.architecture([HEAD])],
-            **target_settings(target),
-        }
-        tensors = encoder_tensors(family, config, ("", module.encoder), prefix=family.prefix)
-        tensors |= head_tensors(family.head(HEAD, settings).rows, config, module.head)
-        extras = {
-            "task": self.task,
-            "target": target.kind,
-            **self._opened.stored_reading(),
-            "merge": self.merge,
-            "card": self.card,
-        }
-        with new_folder(folder, overwrite=overwrite) as new:
-            write_model(new, settings, tensors, {**extras, **write_trust(new, self.trust)})
-            self.model.tokenizer.save(new, types=config.reads_types)
+        target = self._target()
+        extras = {"task": self.task, "target": target.kind, "merge": self.merge, "card": self.card}
+        save_task(
+            folder,
+            self._opened,
+            self._fitted(),
+            HEAD,
+            settings=target_settings(target),
+            extras=extras,
+            beside=lambda new: write_trust(new, self.trust),
+            overwrite=overwrite,
+        )
 
     def _fit(
         self,
@@ -285,12 +279,9 @@ class SequenceTask(Generic[ColumnsT]):
             record = plan.train(self._objective(target, training, held, plan), self.model)
         logits_NC = self._learn_trust(target, training, held, plan)
         self.columns = columns
-        used = DataUsed(columns, training.store.texts, held.store.texts, split=validation is None)
-        self.card = {
-            **written_card(self.model, record, used),
-            "data": {"training": training.part, "validation": held.part},
-            **judged_card(self.report(logits_NC, held.truth), self.trust),
-        }
+        used = DataUsed(columns, len(examples), len(held_out), split=validation is None)
+        trust = trust_card(training.part, held.part, self.report(logits_NC, held.truth), self.trust)
+        self.card = {**written_card(self.model, record, used), **trust}
         return record
 
     def _learn_trust(self, target: Target, training: LabelledWindows, held: LabelledWindows, plan: FitPlan) -> Logits:
@@ -403,12 +394,8 @@ class SequenceTask(Generic[ColumnsT]):
         return merge_windows(answer.rows_WK, lengths_W, text_W, self.merge).reshape(-1)
 
     def _calibration(self, calibrated: bool | None) -> Calibration | None:
-        if calibrated and self.calibration is None:
-            raise NotCalibrated(
-                f"calibrated probabilities were asked for, but {self.model.name!r} was not calibrated. Fit it with "
-                "validation data, or leave calibrated out."
-            )
-        return None if calibrated is False else self.calibration
+        there = self.calibration is not None
+        return self.calibration if wants_calibration(there, calibrated, self.model.name) else None
 
     def _fitted(self) -> HeadModel:
         if self._module is None:
