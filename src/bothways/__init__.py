@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
     from bothways.tasks import (
+        Ensemble,
         FillMask,
+        MultiTask,
         PairClassifier,
         QuestionAnswerer,
         SentenceEmbedder,
+        TaskData,
         TextClassifier,
         TextTagger,
     )
@@ -23,12 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BothwaysError",
+    "Ensemble",
     "FillMask",
+    "MultiTask",
     "PairClassifier",
     "QuestionAnswerer",
     "SearchIndex",
     "SemanticSearch",
     "SentenceEmbedder",
+    "TaskData",
     "TextClassifier",
     "TextTagger",
     "__version__",
@@ -37,12 +43,15 @@ __all__ = [
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
+    "Ensemble": "bothways.tasks",
     "FillMask": "bothways.tasks",
+    "MultiTask": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
     "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
+    "TaskData": "bothways.tasks",
     "TextClassifier": "bothways.tasks",
     "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",

@@ -104,6 +104,7 @@ from bothways.evaluation.paired import (
 from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
 from bothways.evaluation.rankings import RankingReport, ranking_differences, ranking_report
 from bothways.evaluation.rankings import named as named_estimates
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
 from bothways.evaluation.reliability import (
     ReliabilityBin,
@@ -170,6 +171,7 @@ __all__ = [
     "SquadVersion",
     "TagReport",
     "Temperature",
+    "TextsRead",
     "TokenLosses",
     "VectorScaling",
     "accuracy",

@@ -101,6 +101,22 @@ class QuestionColumns:
         return Paired(self.question, self.context)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadColumns:
+    """A text that several tasks read, each of which has a label of its own.
+
+    Attributes:
+        text: Columns of the text, joined by a space.
+    """
+
+    text: tuple[str, ...] = ("text",)
+
+    @property
+    def inputs(self) -> Inputs:
+        """What a row is read as."""
+        return Joined(self.text)
+
+
 C = TypeVar("C")
 
 
