@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import PairClassifier, QuestionAnswerer, SentenceEmbedder, TextClassifier
+    from bothways.tasks import FillMask, PairClassifier, QuestionAnswerer, SentenceEmbedder, TextClassifier
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
+    "FillMask",
     "PairClassifier",
     "QuestionAnswerer",
     "SearchIndex",
@@ -28,6 +29,7 @@ __all__ = [
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
+    "FillMask": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
     "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",

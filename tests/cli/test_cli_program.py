@@ -15,6 +15,8 @@ from bothways.advice import CONSTRAINTS, facts
 from bothways.checkpoints.devices import DTYPES
 from bothways.cli import options
 from bothways.data import FORMATS
+from bothways.evaluation.calibrating import METHODS
+from bothways.evaluation.detectors import DETECTORS
 from bothways.export import FORMATS as EXPORT_FORMATS
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_NAMES
@@ -26,10 +28,15 @@ COMMANDS = [
     "train classification",
     "train answering",
     "evaluate",
+    "compare",
     "predict",
     "embed",
     "search build",
     "search query",
+    "search evaluate",
+    "search add",
+    "search delete",
+    "search mine",
     "tokenize",
     "models",
     "recommend",
@@ -38,7 +45,7 @@ COMMANDS = [
     "export",
     "demo",
 ]
-HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "bm25s", "pyarrow", "altair")
 
 
 def program(*words, **options):
@@ -75,6 +82,8 @@ def test_version_names_the_installed_package():
     ("ours", "theirs"),
     [
         (options.Overflow, OVERFLOWS),
+        (options.Calibration, ("auto", *METHODS, "none")),
+        (options.Detector, (*DETECTORS, "none")),
         (options.Format, FORMATS),
         (options.Pooling, typing.get_args(pooling.Pooling)),
         (options.Target, typing.get_args(TargetKind)),

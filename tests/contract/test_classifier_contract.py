@@ -1,13 +1,12 @@
 """What every family's classifier keeps to, for every kind of target."""
 
 import json
-from dataclasses import asdict
 
 import pytest
 import torch
 from contract_cases import TARGETS, answer, padding_side, rows, write_pretrained
 
-from bothways.evaluation import apply_sigmoid_temperature, apply_temperature
+from bothways.evaluation import apply_sigmoid_temperature, apply_temperature, stored_form
 from bothways.tasks import TextClassifier
 from bothways.tasks.settings import FitSettings
 from tiny_models import every_family
@@ -71,7 +70,7 @@ def test_a_saved_classifier_predicts_the_same_to_the_bit(overfitted, model_type,
     classifier, folder = overfitted(model_type, target)
     again = TextClassifier.from_pretrained(folder, device="cpu")
     assert again.target == classifier.target
-    assert again.temperature == classifier.temperature
+    assert again.calibration == classifier.calibration
     texts = [*(row["text"] for row in rows(target)), LONG]
     assert again.predict(texts) == classifier.predict(texts)
 
@@ -109,14 +108,14 @@ def test_a_saved_classifier_opens_in_transformers_with_the_same_logits(overfitte
 def test_probabilities_are_the_calibrated_logits(overfitted, model_type, target):
     classifier, folder = overfitted(model_type, target)
     stored = json.loads((folder / "bothways.json").read_text(encoding="utf-8"))
-    assert stored["temperature"] == (classifier.temperature and asdict(classifier.temperature))
+    assert stored["calibration"] == (classifier.calibration and stored_form(classifier.calibration))
     if target == "regression":
-        assert classifier.temperature is None
+        assert classifier.calibration is None
         return
     data = rows(target)
     logits_NC, _ = classifier.logits(data)
     calibrate = apply_temperature if target == "single" else apply_sigmoid_temperature
-    expected_NC = calibrate(logits_NC, classifier.temperature)
+    expected_NC = calibrate(logits_NC, classifier.calibration)
     for prediction, expected_C in zip(classifier.predict([row["text"] for row in data]), expected_NC, strict=True):
         found = [prediction.probabilities[label] for label in classifier.target.labels]
         assert found == pytest.approx(expected_C, abs=1e-6)

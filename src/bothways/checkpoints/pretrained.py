@@ -176,7 +176,7 @@ class PretrainedEncoder:
             if "id2label" not in self.settings and self.labels_of(name):
                 settings |= label_settings(self.labels_of(name))
         write_model(folder, settings, tensors, extras)
-        self.tokenizer.save(folder)
+        self.tokenizer.save(folder, types=self.config.reads_types)
 
     def _read(self, texts: str | Sequence[Text] | None, given: PaddedIds | None, on_overflow: Overflow) -> ModelInput:
         reader = self._reader()

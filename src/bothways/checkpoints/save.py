@@ -44,21 +44,21 @@ def write_model(
     tensors: Mapping[str, Tensor],
     extras: Mapping[str, object] | None = None,
 ) -> None:
-    """Write ``config.json``, ``model.safetensors`` and, if given, ``bothways.json`` with the weights' checksum.
+    """Write ``config.json``, ``model.safetensors`` and, if given, ``bothways.json`` with checksums.
 
     Args:
         folder: An existing folder, best one from ``bothways.storage.new_folder``.
         settings: Content of ``config.json``; the precision that it names is made that of the tensors.
         tensors: Weights under the family's names.
-        extras: What this package keeps beside them.
+        extras: What this package keeps beside them; the checksums are those of all safetensors files in the folder.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
     """
     write_json(folder / "config.json", {**settings, **_precision(settings, tensors)})
-    _write_tensors(folder / WEIGHTS, tensors)
+    write_tensors(folder / WEIGHTS, tensors)
     if extras is not None:
-        checksums = {WEIGHTS: sha256_of(folder / WEIGHTS)}
+        checksums = {path.name: sha256_of(path) for path in sorted(folder.glob("*.safetensors"))}
         write_json(folder / OURS, {"format_version": FORMAT_VERSION, **extras, "checksums": checksums})
 
 
@@ -67,7 +67,12 @@ def write_json(path: Path, content: Mapping[str, object] | Sequence[object]) -> 
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write one safetensors file.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written to.
+    """
     try:
         save_file({name: value.cpu() for name, value in tensors.items()}, path, metadata={"format": "pt"})
     except SafetensorError as error:

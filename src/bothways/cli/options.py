@@ -14,7 +14,9 @@ from cyclopts.validators import Number
 
 from bothways.errors import InvalidInput
 
+Calibration = Literal["auto", "temperature", "vector", "platt", "isotonic", "none"]
 Constraint = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]
+Detector = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine", "none"]
 Device: TypeAlias = str
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 FamilyName = Literal[
@@ -54,6 +56,7 @@ File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
 WholeNumber = Annotated[int, Parameter(validator=Number(gte=0))]
+Coverage = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
 PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
 Columns = Annotated[tuple[str, ...], Parameter(show_default=" ".join)]
 # All words up to the next option.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from bothways.cli.answer_options import AS_USUAL, AnswerOptions, use_answers
 from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
-from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task
-from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, bad_usage, usage_error
+from bothways.cli.opening import AS_TRAINED, ClassifierOptions, labelling_task, open_task
+from bothways.cli.options import HERE, Coverage, File, Flag, Format, ModelOptions, bad_usage, usage_error
 from bothways.cli.reading import check_given, typed_rows
 from bothways.cli.terminal import note
 
@@ -20,7 +20,11 @@ EXAMPLE = """\
 Examples:
   bothways predict runs/news "Lakers win in overtime"
   bothways predict runs/news --data test.jsonl.gz --output out.jsonl
-  bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3"""
+  bothways predict runs/news "Lakers win in overtime" --coverage 0.95
+  bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3
+
+Of a model that was trained to give one label, "outside" says whether a text is
+unlike those that it was trained on; its label is then not to be relied on."""
 
 
 def predict(
@@ -29,6 +33,7 @@ def predict(
     *texts: str,
     data: File | None = None,
     output: File = "-",
+    coverage: Coverage | None = None,
     keep: Flag = False,
     format: Format | None = None,  # noqa: A002 (the option's name)
     quiet: Flag = False,
@@ -45,6 +50,8 @@ def predict(
             context.
         data: Rows: .jsonl, .json, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: .jsonl, .csv or .tsv (also .gz), replaced if it is there; '-' is standard output.
+        coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
+            texts, such as 0.9.
         keep: Copy all columns of the input; those named like a result get 'input_' before their names.
         format: Of the data, where the name does not say it.
         quiet: Show no progress.
@@ -65,7 +72,10 @@ def predict(
     with bad_usage():
         given = typed_rows(task.rows_of(texts)) if data is None else read_rows(data, format=format)
     rows, again = itertools.tee(given)
-    predictions = task.predict_rows(again, show_progress=show)
+    if coverage is None:
+        predictions = task.predict_rows(again, show_progress=show)
+    else:
+        predictions = labelling_task(task, "--coverage").predict_rows(again, coverage=coverage, show_progress=show)
     count = write_rows(output, _answers(rows, predictions, keep=keep))
     if output != "-" and not quiet:
         note(f"{count:,} predictions in {output}")

@@ -6,6 +6,7 @@ stand on.
 
 from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
 from bothways.data.formats import FORMATS, Format, Row
+from bothways.data.judgements import Judgements, read_judgements
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, write_rows
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
 
@@ -16,6 +17,7 @@ __all__ = [
     "Format",
     "Inputs",
     "Joined",
+    "Judgements",
     "OutputFormat",
     "Paired",
     "Row",
@@ -24,6 +26,7 @@ __all__ = [
     "label_set",
     "number",
     "read_examples",
+    "read_judgements",
     "read_rows",
     "read_texts",
     "text_at",

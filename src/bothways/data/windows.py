@@ -110,6 +110,19 @@ class WindowStore:
         last = np.searchsorted(self.text_of_window, texts, side="right")
         return [window for low, high in zip(first, last, strict=True) for window in range(low, high)]
 
+    def take(self, texts: Sequence[int] | NDArray[np.int64]) -> "WindowStore":
+        """The windows of some texts, in this order, without the places of their tokens."""
+        windows = self.windows_of(texts)
+        spans = [slice(self.starts[window], self.starts[window + 1]) for window in windows]
+        counts_N = np.bincount(self.text_of_window, minlength=self.texts)[texts]
+        return WindowStore(
+            np.concatenate([self.ids_T[span] for span in spans]),
+            np.concatenate([self.types_T[span] for span in spans]),
+            np.cumsum([0, *(span.stop - span.start for span in spans)], dtype=np.int64),
+            np.repeat(np.arange(len(texts)), counts_N),
+            self.dropped_tokens[texts],
+        )
+
     def places(self, window: int) -> Places:
         """Where the tokens of one window stand in their text.
 

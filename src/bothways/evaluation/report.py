@@ -55,6 +55,8 @@ class ClassificationReport:
         nll: negative log likelihood in nats.
         ece: expected calibration error of the predicted class.
         mce: maximum calibration error.
+        ece_noise: the ECE that probabilities without error would show on so many rows, see `calibration_noise`.
+        ece_sweep: the ECE with as many bins as the rows bear, see `sweep_calibration_error`.
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
         reliability: bins of equal mass.
@@ -69,6 +71,8 @@ class ClassificationReport:
     nll: Estimate
     ece: Estimate
     mce: float
+    ece_noise: float
+    ece_sweep: float
     per_class: tuple[ClassRow, ...]
     confusion: tuple[tuple[int, ...], ...]
     reliability: tuple[ReliabilityBin, ...]
@@ -90,6 +94,8 @@ class ClassificationReport:
             "n": self.n,
             **flat_estimates(self.estimates()),
             "mce": self.mce,
+            "ece_noise": self.ece_noise,
+            "ece_sweep": self.ece_sweep,
             "labels": list(self.labels),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "confusion": [list(row) for row in self.confusion],
@@ -201,6 +207,37 @@ class RegressionReport:
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
         return estimate_table(f"{self.n} rows", self.estimates())
+
+
+@dataclass(frozen=True)
+class MaskedLMReport:
+    """How well masked tokens are predicted.
+
+    Attributes:
+        n: texts.
+        tokens: tokens of them that were asked about.
+        loss: mean negative log-probability of a token, in nats.
+        perplexity: exp(loss).
+        accuracy: share of tokens that were thought the likeliest.
+    """
+
+    n: int
+    tokens: int
+    loss: Estimate
+    perplexity: Estimate
+    accuracy: Estimate
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The numbers that carry an interval, by name."""
+        return {"loss": self.loss, "perplexity": self.perplexity, "accuracy": self.accuracy}
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready: ``loss``, ``loss_low``, ``loss_high`` and so on."""
+        return {"n": self.n, "tokens": self.tokens, **flat_estimates(self.estimates())}
+
+    def summary(self) -> str:
+        """A short table of values and 95 % intervals."""
+        return estimate_table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
 
 
 def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:

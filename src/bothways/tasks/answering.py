@@ -6,12 +6,15 @@ from itertools import tee
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bothways.data import Row, Source
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
-from bothways.evaluation import AnsweringReport, Temperature, answering_report, score_answers
+from bothways.evaluation import AnsweringReport, AnswerScores, Temperature, answering_report, score_answers
 from bothways.families import HeadName
-from bothways.tasks.answer_fitting import StoredQuestions, no_answer_index, stored_threshold
+from bothways.tasks.answer_fitting import StoredQuestions, answer_card, no_answer_index, stored_threshold
 from bothways.tasks.answers import Answering, QuestionAnswer, answered
 from bothways.tasks.card import DataUsed, written_card
 from bothways.tasks.columns import QuestionColumns, stored_columns, with_names
@@ -145,10 +148,11 @@ class QuestionAnswerer:
         longest = self.answering.max_answer_tokens
         candidates = held.candidates(self._fitted(), self._opened.batch_tokens, longest)
         self.threshold = candidates.threshold()
-        self.temperature = candidates.temperature(self.threshold) if plan.settings.calibrate else None
+        self.temperature = None if plan.settings.calibration is None else candidates.temperature(self.threshold)
         self.columns = columns
         used = DataUsed(columns, len(questions), len(held_out), split=validation is None)
-        self.card = written_card(self.model, record, used)
+        metrics = candidates.report(self.threshold, self.temperature)
+        self.card = written_card(self.model, record, used) | answer_card(training, held, metrics)
         return record
 
     @overload
@@ -234,16 +238,14 @@ class QuestionAnswerer:
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable.
         """
-        self._fitted()
-        questions = read_questions(data, with_names(self.columns, question=question, context=context, answers=answers))
-        texts = (each.text for each in questions)
-        found = list(
-            self._predicted(texts, total=len(questions), description="evaluating", show_progress=show_progress)
-        )
-        annotated = [[answer.text for answer in each.answers] for each in questions]
-        scores = score_answers([each.answer or "" for each in found], annotated)
-        stated = [each.probability for each in found]
-        return answering_report(scores, stated, resamples=resamples, seed=seed)
+        columns = with_names(self.columns, question=question, context=context, answers=answers)
+        found, scores = self._scored(data, columns, show_progress)
+        return answering_report(scores, [each.probability for each in found], resamples=resamples, seed=seed)
+
+    def row_scores(self, data: Source, *, show_progress: bool | None = None) -> tuple[str, NDArray[np.float64]]:
+        """The metric that two models are compared by, F1, and that of each question (N)."""
+        _, scores = self._scored(data, self.columns, show_progress)
+        return "f1", scores.f1_N
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """One row, as it would stand in a file, of a question and its context.
@@ -275,6 +277,16 @@ class QuestionAnswerer:
         extras = {"task": self.task, **self.facts(), "card": self.card}
         module = self._fitted()
         save_with_head(folder, self._opened, module, HEAD, settings=OF_OTHER_HEADS, extras=extras, overwrite=overwrite)
+
+    def _scored(
+        self, data: Source, columns: QuestionColumns, show_progress: bool | None
+    ) -> tuple[list[QuestionAnswer], AnswerScores]:
+        self._fitted()
+        questions = read_questions(data, columns)
+        texts, total = (each.text for each in questions), len(questions)
+        found = list(self._predicted(texts, total=total, description="evaluating", show_progress=show_progress))
+        annotated = [[answer.text for answer in each.answers] for each in questions]
+        return found, score_answers([each.answer or "" for each in found], annotated)
 
     def _predicted(
         self,

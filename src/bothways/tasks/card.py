@@ -1,10 +1,13 @@
 """What a saved model says of its making."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.tasks.columns import column_settings
+from bothways.tasks.targets import Report
+from bothways.tasks.trust import Trust
 from bothways.training.record import TrainingRecord
 
 
@@ -37,3 +40,35 @@ def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUse
         "validation": "a tenth of the training data" if data.split else "given",
         "training": summary,
     }
+
+
+def trust_card(
+    training: Mapping[str, object], validation: Mapping[str, object], metrics: Report, trust: Trust
+) -> dict[str, Any]:
+    """What the card of a model adds that learnt on held-out rows how far it can be trusted.
+
+    Args:
+        training: Number and checksums of the rows that were learnt from.
+        validation: Of those that were held out.
+        metrics: On the held-out rows, with calibration.
+        trust: What else was learnt on those.
+    """
+    numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
+    return {
+        "data": {"training": dict(training), "validation": dict(validation)},
+        "metrics": {"of": "the validation rows", "n": metrics.n, **numbers},
+        "trust": trust.to_card(),
+        "limits": _limits(trust),
+    }
+
+
+def _limits(trust: Trust) -> list[str]:
+    """What a reader of the numbers has to know."""
+    limits = [
+        "The metrics are of the rows that also chose the best epoch and the calibration, so they flatter the model a "
+        "little. Rows that it has never met say more.",
+        "Metrics, probabilities and coverage hold for texts like the validation rows.",
+    ]
+    if trust.border is None:
+        limits.append("The model does not notice texts that are unlike those of its training.")
+    return limits

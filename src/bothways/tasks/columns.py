@@ -31,6 +31,22 @@ class TextColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class RawTextColumns:
+    """A text without a label.
+
+    Attributes:
+        text: Columns of the text, joined by a space.
+    """
+
+    text: tuple[str, ...] = ("text",)
+
+    @property
+    def inputs(self) -> Joined:
+        """What a row is read as."""
+        return Joined(self.text)
+
+
+@dataclass(frozen=True, slots=True)
 class PairColumns:
     """Two texts and their label.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.packing import Packed
@@ -57,7 +57,8 @@ class SentenceEmbedder:
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
-            pooling: The mean where the checkpoint does not say.
+            pooling: The mean where the checkpoint does not say. ``"cls"`` is the token [CLS] of the checkpoint's
+                tokenizer: the first of a text, or the last (XLNet).
             unit_length: Scale vectors to length 1, as is done unless an embedder was saved here without.
             dimensions: Keep this many leading dimensions, for models trained to allow it.
             max_length: Most tokens read at once; as many as the model can where the checkpoint does not say.
@@ -77,7 +78,8 @@ class SentenceEmbedder:
         checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
         model = pretrained(checkpoint, device=device, dtype=dtype)
         hidden, limit = model.config.hidden, model.config.max_length or 512
-        stored = read_settings(model.folder, checkpoint.extras, hidden=hidden, limit=limit)
+        cls_is_last = model.tokenizer.cls_is_last
+        stored = read_settings(model.folder, checkpoint.extras, hidden=hidden, limit=limit, cls_is_last=cls_is_last)
         length = (
             min(model.tokenizer.model_max_length or limit, limit) if stored.max_length is None else stored.max_length
         )
@@ -140,9 +142,10 @@ class SentenceEmbedder:
         """
         chosen = check_pooling(pooling) if pooling else self.settings.pooling
         settings = self.settings
+        cls_rows = LAST_TOKENS if self.model.tokenizer.cls_is_last else FIRST_TOKENS
 
         def forward(packed: Packed) -> Tensor:
-            hidden_TH = self.model.encoder(packed, rows=FIRST_TOKENS if chosen == "cls" else ALL_ROWS)
+            hidden_TH = self.model.encoder(packed, rows=cls_rows if chosen == "cls" else ALL_ROWS)
             return hidden_TH if chosen == "cls" else pool(hidden_TH, packed, chosen)
 
         reading = Reading(settings.max_length, settings.on_overflow, tokens=max_tokens)
@@ -172,7 +175,7 @@ class SentenceEmbedder:
         model, settings = self.model, self.settings
         with new_folder(folder, overwrite=overwrite) as new:
             model.write(new, settings_to_store(settings))
-            write_sentence_layout(new, model.config.hidden, settings)
+            write_sentence_layout(new, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
 
     def _finish(self, vector_H: Vectors) -> Vectors:
         vector_K = vector_H[: self.dimensions]

@@ -71,6 +71,18 @@ class LabelledWindows:
         """Identifies the data: a checksum of tokens and labels."""
         return f"{self.store.digest} {digest_of(self.truth)}"
 
+    def some(self, most: int, seed: int) -> "LabelledWindows":
+        """At most so many texts, drawn with a seed."""
+        if self.store.texts <= most:
+            return self
+        drawn_N = np.sort(np.random.default_rng(seed).permutation(self.store.texts)[:most])
+        return LabelledWindows(self.store.take(drawn_N), self.truth[drawn_N])
+
+    @property
+    def part(self) -> dict[str, object]:
+        """What a card says of the data: how many texts, and SHA-256 of their tokens and of their encoded labels."""
+        return {"rows": self.store.texts, "tokens_sha256": self.store.digest, "labels_sha256": digest_of(self.truth)}
+
 
 class TextAnswers:
     """What each text of a store is to be answered with; its windows share the text's weight of 1.

@@ -10,6 +10,7 @@ from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
 from bothways.tasks.answering import QuestionAnswerer
 from bothways.tasks.classification import TextClassifier
+from bothways.tasks.fill_mask import FillMask
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.pairs import PairClassifier
 from bothways.tasks.task import Task
@@ -23,13 +24,18 @@ TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
     QuestionAnswerer.task: QuestionAnswerer.from_pretrained,
+    FillMask.task: FillMask.from_pretrained,
 }
 
 # Those whose answers have no names that a caller could give.
-WITHOUT_LABELS = (QuestionAnswerer.task,)
+WITHOUT_LABELS = (QuestionAnswerer.task, FillMask.task)
 
 # By the head of a checkpoint that was trained elsewhere.
-TASK_OF_HEAD = {"sequence": TextClassifier.task, "span": QuestionAnswerer.task}
+TASK_OF_HEAD = {
+    "sequence": TextClassifier.task,
+    "span": QuestionAnswerer.task,
+    "masked_lm": FillMask.task,
+}
 
 
 def open_trained(
