@@ -12,6 +12,7 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotF
 from bothways.tasks import QuestionAnswerer, TextClassifier
 from bothways.tasks.answer_fitting import no_answer_index
 from bothways.tasks.answers import Answering
+from bothways.tasks.comparing import compare_tasks
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.trained import open_trained
 from tiny_models import edit_config, write_checkpoint
@@ -143,7 +144,7 @@ def test_a_prediction_becomes_flat_json_values(answerer):
 def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
     row = long_question()
     words = row["context"].split()
-    answerer = fitted(base, settings=FitSettings(calibrate=False))
+    answerer = fitted(base, settings=FitSettings(calibration=None))
     answerer.answering, answerer.threshold = Answering(max_answer_tokens=1, top=200), None
     found = answerer.predict((row["question"], row["context"]))
     assert found.reading.windows > 2
@@ -188,6 +189,26 @@ def test_evaluation_agrees_with_the_predictions(answerer):
         for row, each in zip(data, found, strict=True)
     ]
     assert answerer.evaluate(data, resamples=10).exact_match.value == pytest.approx(np.mean(exact))
+
+
+def test_two_models_are_compared_by_f1(answerer, saved):
+    data = questions(20)
+    name, scores_N = answerer.row_scores(data)
+    assert name == "f1"
+    assert scores_N.mean() == pytest.approx(answerer.evaluate(data, resamples=10).f1.value)
+    assert compare_tasks(answerer, opened(saved), data, resamples=10).n == 20
+
+
+def test_the_card_says_what_was_learnt_from_and_how_well(base):
+    answerer = fitted(base, questions(16), validation=questions(8))
+    card = json.loads(json.dumps(answerer.card))
+    assert (card["data"]["training"]["rows"], card["data"]["training"]["without_answer"]) == (16, 4)
+    report = answerer.evaluate(questions(8))
+    assert card["metrics"]["f1"] == pytest.approx(report.f1.value)
+    assert card["metrics"]["ece"] == pytest.approx(report.ece.value, abs=1e-5)
+    assert len(card["limits"]) == 1
+    always = fitted(base, validation=[row for row in questions(8) if row["answers"]])
+    assert "always gives one" in always.card["limits"][1]
 
 
 def test_without_validation_data_a_tenth_is_held_out_with_its_contexts(base):
@@ -305,7 +326,7 @@ def test_answers_that_are_not_at_their_place_are_refused_before_training(base):
 
 
 def test_calibration_that_is_not_there_is_not_made_up(base):
-    answerer = fitted(base, settings=FitSettings(calibrate=False))
+    answerer = fitted(base, settings=FitSettings(calibration=None))
     assert answerer.temperature is None
     with pytest.raises(NotCalibrated, match="was not calibrated"):
         answerer.predict(ASKED, calibrated=True)

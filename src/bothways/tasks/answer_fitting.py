@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
+    AnsweringReport,
     AnswerScores,
     Temperature,
+    answer_probabilities,
+    answering_report,
     best_threshold,
     fit_answer_temperature,
     score_answers,
@@ -54,6 +57,12 @@ class StoredQuestions:
     def answers(self) -> SpanAnswers:
         """What the windows are to be answered with."""
         return SpanAnswers(self.questions, self.store, self.no_answer)
+
+    def card(self) -> dict[str, object]:
+        """Number and checksums of the questions."""
+        digests = {"tokens_sha256": self.store.digest, "answers_sha256": self.answers().digest}
+        without = sum(not question.answers for question in self.questions)
+        return {"rows": len(self.questions), "without_answer": without, **digests}
 
     def candidates(self, module: HeadModel, tokens: int, longest: int) -> "Candidates":
         """The best spans that a model finds.
@@ -112,11 +121,39 @@ class Candidates:
         right_N = self.scores(threshold).exact_N > 0
         return Temperature(fit_answer_temperature(self.score_NK, right_N, threshold))
 
+    def report(self, threshold: float | None, temperature: Temperature | None) -> AnsweringReport:
+        """Metrics with intervals, and how far the probabilities can be trusted."""
+        heat = 1.0 if temperature is None else temperature.value
+        stated_N = answer_probabilities(self.score_NK, threshold, heat).max(axis=1)
+        return answering_report(self.scores(threshold), stated_N)
+
     def validation(self) -> Validation:
         """Metrics with the best threshold, and the score to choose the best epoch by: F1, of equals the more exact."""
         scores = self.scores(self.threshold())
         exact, f1 = float(scores.exact_N.mean()), float(scores.f1_N.mean())
         return Validation({"exact_match": exact, "f1": f1}, f1 + _BREAKS_TIES * exact)
+
+
+def answer_card(training: StoredQuestions, held: StoredQuestions, metrics: AnsweringReport) -> dict[str, object]:
+    """What the card of a question answerer says of its data and of its worth.
+
+    Args:
+        training: What was learnt from.
+        held: What was held out.
+        metrics: Of those.
+    """
+    numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
+    limits = [
+        "The metrics are of the questions that also chose the best epoch, the threshold and the temperature, so they "
+        "flatter the model a little. Questions that it has never met say more."
+    ]
+    if not metrics.no_answer:
+        limits.append("No held-out question was without an answer, so the model always gives one.")
+    return {
+        "data": {"training": training.card(), "validation": held.card()},
+        "metrics": {"of": "the validation rows", "n": metrics.n, **numbers},
+        "limits": limits,
+    }
 
 
 def no_answer_index(tokenizer: TextTokenizer) -> int:

@@ -6,13 +6,16 @@ from itertools import tee
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bothways.data import Row, Source
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
-from bothways.evaluation import AnsweringReport, Temperature, answering_report, score_answers
+from bothways.evaluation import AnsweringReport, AnswerScores, Temperature, answering_report, score_answers
 from bothways.families import HeadName
 from bothways.storage import new_folder
-from bothways.tasks.answer_fitting import StoredQuestions, no_answer_index, stored_threshold
+from bothways.tasks.answer_fitting import StoredQuestions, answer_card, no_answer_index, stored_threshold
 from bothways.tasks.answers import Answering, QuestionAnswer, answered
 from bothways.tasks.card import DataUsed, written_card
 from bothways.tasks.columns import QuestionColumns, stored_columns, with_names
@@ -150,7 +153,8 @@ class QuestionAnswerer:
         self.temperature = candidates.temperature(self.threshold) if calibrated else None
         self.columns = columns
         used = DataUsed(columns, len(questions), len(held_out), split=validation is None)
-        self.card = written_card(self.model, record, used)
+        metrics = candidates.report(self.threshold, self.temperature)
+        self.card = written_card(self.model, record, used) | answer_card(training, held, metrics)
         return record
 
     @overload
@@ -236,16 +240,14 @@ class QuestionAnswerer:
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable.
         """
-        self._fitted()
-        questions = read_questions(data, with_names(self.columns, question=question, context=context, answers=answers))
-        texts = (each.text for each in questions)
-        found = list(
-            self._predicted(texts, total=len(questions), description="evaluating", show_progress=show_progress)
-        )
-        annotated = [[answer.text for answer in each.answers] for each in questions]
-        scores = score_answers([each.answer or "" for each in found], annotated)
-        stated = [each.probability for each in found]
-        return answering_report(scores, stated, resamples=resamples, seed=seed)
+        columns = with_names(self.columns, question=question, context=context, answers=answers)
+        found, scores = self._scored(data, columns, show_progress)
+        return answering_report(scores, [each.probability for each in found], resamples=resamples, seed=seed)
+
+    def row_scores(self, data: Source, *, show_progress: bool | None = None) -> tuple[str, NDArray[np.float64]]:
+        """The metric that two models are compared by, F1, and that of each question (N)."""
+        _, scores = self._scored(data, self.columns, show_progress)
+        return "f1", scores.f1_N
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """One row, as it would stand in a file, of a question and its context.
@@ -278,6 +280,16 @@ class QuestionAnswerer:
         module = self._fitted()
         with new_folder(folder, overwrite=overwrite) as new:
             write_task(new, self._opened, module, HEAD, settings=OF_OTHER_HEADS, extras=extras)
+
+    def _scored(
+        self, data: Source, columns: QuestionColumns, show_progress: bool | None
+    ) -> tuple[list[QuestionAnswer], AnswerScores]:
+        self._fitted()
+        questions = read_questions(data, columns)
+        texts, total = (each.text for each in questions), len(questions)
+        found = list(self._predicted(texts, total=total, description="evaluating", show_progress=show_progress))
+        annotated = [[answer.text for answer in each.answers] for each in questions]
+        return found, score_answers([each.answer or "" for each in found], annotated)
 
     def _predicted(
         self,
