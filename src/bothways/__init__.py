@@ -15,9 +15,11 @@ if TYPE_CHECKING:
         FillMask,
         MultiTask,
         PairClassifier,
+        QuestionAnswerer,
         SentenceEmbedder,
         TaskData,
         TextClassifier,
+        TextTagger,
     )
 
     __version__: str
@@ -28,11 +30,13 @@ __all__ = [
     "FillMask",
     "MultiTask",
     "PairClassifier",
+    "QuestionAnswerer",
     "SearchIndex",
     "SemanticSearch",
     "SentenceEmbedder",
     "TaskData",
     "TextClassifier",
+    "TextTagger",
     "__version__",
     "load",
 ]
@@ -43,11 +47,13 @@ _HOMES = {
     "FillMask": "bothways.tasks",
     "MultiTask": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
+    "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
     "TaskData": "bothways.tasks",
     "TextClassifier": "bothways.tasks",
+    "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",
 }
 

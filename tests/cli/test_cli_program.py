@@ -15,6 +15,9 @@ from bothways.advice import CONSTRAINTS, facts
 from bothways.checkpoints.devices import DTYPES
 from bothways.cli import options
 from bothways.data import FORMATS
+from bothways.evaluation.calibrating import METHODS
+from bothways.evaluation.detectors import DETECTORS
+from bothways.evaluation.tag_schemes import SCHEMES
 from bothways.export import FORMATS as EXPORT_FORMATS
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_NAMES
@@ -25,10 +28,13 @@ from bothways.text.overflow import OVERFLOWS
 
 COMMANDS = [
     "train classification",
+    "train tagging",
+    "train answering",
     "train pairs",
     "train multitask",
     "ensemble",
     "evaluate",
+    "compare",
     "predict",
     "embed",
     "search build",
@@ -36,6 +42,7 @@ COMMANDS = [
     "search evaluate",
     "search add",
     "search delete",
+    "search mine",
     "tokenize",
     "models",
     "recommend",
@@ -81,9 +88,12 @@ def test_version_names_the_installed_package():
     ("ours", "theirs"),
     [
         (options.Overflow, OVERFLOWS),
+        (options.Calibration, ("auto", *METHODS, "none")),
+        (options.Detector, (*DETECTORS, "none")),
         (options.Format, FORMATS),
         (options.Pooling, typing.get_args(pooling.Pooling)),
         (options.Target, typing.get_args(TargetKind)),
+        (options.Scheme, SCHEMES),
         (options.Merge, MERGES),
         (options.FixedMerge, tuple(merge for merge in MERGES if merge != "attention")),
         (options.Method, typing.get_args(combining.Method)),

@@ -1,5 +1,6 @@
 """``bothways search``: modes, filters, updates and evaluation."""
 
+import json
 import re
 import shutil
 
@@ -230,3 +231,27 @@ def test_an_evaluation_that_makes_no_sense_is_refused(built_once, judged, tmp_pa
     outcome = call("search", "evaluate", built_once, "--queries", twice, "--qrels", tmp_path / "qrels.tsv")
     assert outcome.code == 1
     assert "line 2 of" in outcome.err
+
+
+# Hard negatives
+
+
+def test_hard_negatives_are_written_as_triplets_or_labelled_pairs(built_once, tmp_path):
+    data = write_jsonl(tmp_path / "pairs.jsonl", [{"anchor": "w5 w7", "positive": "w5 w7 w9"}])
+    words = ("search", "mine", built_once, "--data", data, "--share", 1, "--per-query", 2)
+    triplets = [json.loads(line) for line in call(*words).out.splitlines()]
+    assert {row["anchor"] for row in triplets} <= {"w5 w7"}
+    assert all(row["negative"] in {row["text"] for row in ROWS} - {"w5 w7 w9"} for row in triplets)
+    outcome = call(*words, "--rows", "pairs", "--output", tmp_path / "labelled.jsonl")
+    assert f"rows from 1 in {tmp_path / 'labelled.jsonl'}" in outcome.err
+    labelled = [json.loads(line) for line in (tmp_path / "labelled.jsonl").read_text().splitlines()]
+    assert labelled[0] == {"text_a": "w5 w7", "text_b": "w5 w7 w9", "label": "yes"}
+    assert [row["text_b"] for row in labelled[1:]] == [row["negative"] for row in triplets]
+    assert {row["label"] for row in labelled[1:]} <= {"no"}
+
+
+def test_mining_deeper_than_it_looks_is_bad_usage(built_once, tmp_path):
+    data = write_jsonl(tmp_path / "pairs.jsonl", [{"anchor": "w5", "positive": "w6"}])
+    outcome = call("search", "mine", built_once, "--data", data, "--per-query", 5, "--depth", 2)
+    assert outcome.code == 2
+    assert "depth" in outcome.err

@@ -26,9 +26,12 @@ from bothways.cli import (
     recommend,
     search,
     search_evaluate,
+    search_mine,
     search_query,
     tokenize,
     train,
+    train_answering,
+    train_tagging,
 )
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
@@ -58,6 +61,8 @@ def build_app() -> App:
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
     training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
+    training.command(train_tagging.tagging, help_epilogue=train_tagging.EXAMPLE)
+    training.command(train_answering.answering, help_epilogue=train_answering.EXAMPLE)
     training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)
     app.command(training)
     app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
@@ -73,6 +78,7 @@ def build_app() -> App:
     searching.command(search_evaluate.evaluate, help_epilogue=search_evaluate.EXAMPLE, sort_key=3)
     searching.command(search.add, help_epilogue=search.ADD_EXAMPLE, sort_key=4)
     searching.command(search.delete, help_epilogue=search.DELETE_EXAMPLE, sort_key=5)
+    searching.command(search_mine.mine, help_epilogue=search_mine.EXAMPLE, sort_key=6)
     app.command(searching)
     app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)

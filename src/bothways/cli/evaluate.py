@@ -45,7 +45,7 @@ def evaluate(
 
     Args:
         run: Folder of a trained model.
-        data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        data: Labelled rows: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         out_of_domain: Rows from elsewhere, without labels: also say how well the model tells them from the data.
         report: Also write an HTML page to this file: metrics, reliability before and after calibration, classes.
         format: Of the data, where the name does not say it.
@@ -92,9 +92,12 @@ def _in_full(
     show: bool | None,
 ) -> "tuple[Report, OutOfDomainReport | None]":
     """Read the data once for everything that is asked of it."""
-    from bothways.evaluation import ClassificationReport, MultiLabelReport
+    from bothways.evaluation import RegressionReport
+    from bothways.tasks.targets import Regression
 
     labelling = labelling_task(task, "--report" if others is None else "--out-of-domain")
+    if page is not None and isinstance(labelling.fitted_target, Regression):
+        raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
     evidence, truth = labelling.evidence(data, show_progress=show)
     before, after = (
         labelling.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed)
@@ -103,14 +106,10 @@ def _in_full(
     outside = None
     if others is not None:
         outside = labelling.out_of_domain(evidence, others, resamples=resamples, seed=seed, show_progress=show)
-    if page is not None:
+    if page is not None and not isinstance(before, RegressionReport) and not isinstance(after, RegressionReport):
         from bothways.report import write
         from bothways.report.evaluation import evaluation_page
 
-        probable = ClassificationReport | MultiLabelReport
-        if not (isinstance(before, probable) and isinstance(after, probable)):
-            raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
-        name = Path(run).name
-        write(evaluation_page(name, after, before, card=labelling.card, out_of_domain=outside), page)
+        write(evaluation_page(Path(run).name, after, before, card=labelling.card, out_of_domain=outside), page)
         note(f"wrote {page}")
     return after, outside

@@ -44,7 +44,7 @@ HeadName = Literal[
     "span",
     "multiple_choice",
 ]
-Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
 Language = Literal["english", "french", "multilingual"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
@@ -53,6 +53,7 @@ FixedMerge = Literal["weighted_mean", "mean", "max", "first"]
 Method = Literal["mean", "vote", "stacked"]
 Sampling = Literal["proportional", "temperature", "uniform"]
 Target = Literal["single", "multi", "regression"]
+Scheme = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 
 # A lone hyphen is a file name here: standard input or output.
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]

@@ -1,6 +1,9 @@
 """Metrics with confidence intervals, calibration, and the reports that gather them. NumPy only."""
 
 from bothways.evaluation.adaptive import fit_adaptive_temperature
+from bothways.evaluation.answer_confidence import answer_probabilities, best_threshold, fit_answer_temperature
+from bothways.evaluation.answer_report import AnsweringReport, answering_report
+from bothways.evaluation.answers import AnswerScores, SquadVersion, normalized, score_answer, score_answers
 from bothways.evaluation.bootstrap import (
     Estimate,
     Interval,
@@ -119,6 +122,7 @@ from bothways.evaluation.report import (
     MultiLabelReport,
     RegressionReport,
 )
+from bothways.evaluation.tagging import SpanReport, TagReport, span_counts, span_report, tag_report
 from bothways.evaluation.vector_scaling import (
     VectorScaling,
     fit_vector_scaling,
@@ -128,6 +132,8 @@ __all__ = [
     "RANKING_MEASURES",
     "TEMPERATURE_BOUNDS",
     "Adaptive",
+    "AnswerScores",
+    "AnsweringReport",
     "Calibration",
     "CalibrationMethod",
     "ChosenCalibration",
@@ -161,15 +167,21 @@ __all__ = [
     "RegressionReport",
     "ReliabilityBin",
     "SetScore",
+    "SpanReport",
+    "SquadVersion",
+    "TagReport",
     "Temperature",
     "TextsRead",
     "TokenLosses",
     "VectorScaling",
     "accuracy",
+    "answer_probabilities",
+    "answering_report",
     "apply_sigmoid_temperature",
     "apply_temperature",
     "aupr",
     "auroc",
+    "best_threshold",
     "bootstrap_estimates",
     "bootstrap_values",
     "brier_score",
@@ -187,6 +199,7 @@ __all__ = [
     "expected_calibration_error",
     "f1",
     "fit_adaptive_temperature",
+    "fit_answer_temperature",
     "fit_calibration",
     "fit_isotonic",
     "fit_platt",
@@ -212,6 +225,7 @@ __all__ = [
     "multi_label_report",
     "named_estimates",
     "negative_log_likelihood",
+    "normalized",
     "out_of_domain_report",
     "pearson",
     "percentile_interval",
@@ -224,12 +238,17 @@ __all__ = [
     "regression_report",
     "reliability_bins",
     "resampled_counts",
+    "score_answer",
+    "score_answers",
     "sigmoid",
     "softmax",
+    "span_counts",
+    "span_report",
     "spearman",
     "stored_form",
     "subset_accuracy",
     "sweep_calibration_error",
+    "tag_report",
     "threshold_between",
     "threshold_keeping",
 ]

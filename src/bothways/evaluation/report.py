@@ -95,7 +95,7 @@ class ClassificationReport:
         """JSON-ready: ``accuracy``, ``accuracy_low``, ``accuracy_high`` and so on, then the tables."""
         return {
             "n": self.n,
-            **_flat(self.estimates()),
+            **flat_estimates(self.estimates()),
             "mce": self.mce,
             "ece_noise": self.ece_noise,
             "ece_sweep": self.ece_sweep,
@@ -108,7 +108,7 @@ class ClassificationReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows, {len(self.labels)} classes", self.estimates(), self.reading)
+        return estimate_table(f"{self.n} rows, {len(self.labels)} classes", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class MultiLabelReport:
         """JSON-ready: ``micro_f1``, ``micro_f1_low``, ``micro_f1_high`` and so on, then the tables."""
         return {
             "n": self.n,
-            **_flat(self.estimates()),
+            **flat_estimates(self.estimates()),
             "mce": self.mce,
             "threshold": self.threshold,
             "labels": list(self.labels),
@@ -174,7 +174,7 @@ class MultiLabelReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows, {len(self.labels)} labels", self.estimates(), self.reading)
+        return estimate_table(f"{self.n} rows, {len(self.labels)} labels", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -211,11 +211,11 @@ class RegressionReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``mse``, ``mse_low``, ``mse_high`` and so on."""
-        return {"n": self.n, **_flat(self.estimates()), **_read(self.reading)}
+        return {"n": self.n, **flat_estimates(self.estimates()), **_read(self.reading)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows", self.estimates(), self.reading)
+        return estimate_table(f"{self.n} rows", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -242,14 +242,15 @@ class MaskedLMReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``loss``, ``loss_low``, ``loss_high`` and so on."""
-        return {"n": self.n, "tokens": self.tokens, **_flat(self.estimates())}
+        return {"n": self.n, "tokens": self.tokens, **flat_estimates(self.estimates())}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
+        return estimate_table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
 
 
-def _flat(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """Entries for a JSON object: each value and the ends of its interval."""
     return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
 
 
@@ -257,7 +258,8 @@ def _read(reading: TextsRead | None) -> dict[str, object]:
     return {} if reading is None else {"reading": reading.to_dict()}
 
 
-def _table(title: str, estimates: Mapping[str, Estimate], reading: TextsRead | None = None) -> str:
+def estimate_table(title: str, estimates: Mapping[str, Estimate], reading: TextsRead | None = None) -> str:
+    """A title and a line for each number, and what of the texts was read in parts or not at all."""
     width = max(len(name) for name in estimates)
     lines = [
         f"{name:<{width}}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in estimates.items()

@@ -1,5 +1,6 @@
 """Search by meaning, by words, or by both: an index of texts, in memory and on disk, and how well it finds."""
 
+from bothways.retrieval.candidates import Candidates, evaluate_reranker, read_candidates
 from bothways.retrieval.filters import Among, Between, Filter
 from bothways.retrieval.gathering import Batch
 from bothways.retrieval.hits import Hit
@@ -7,14 +8,17 @@ from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.index_files import updating
 from bothways.retrieval.index_header import EncoderIdentity
 from bothways.retrieval.judging import absent_documents, evaluate_search
+from bothways.retrieval.mining import Mined, Mining, mine_negatives
 from bothways.retrieval.modes import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
-from bothways.retrieval.reranking import CrossEncoder, Rerank, Reranker, reranked
+from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked
 from bothways.retrieval.semantic import SemanticSearch, identity_of
 
 __all__ = [
     "Among",
     "Batch",
     "Between",
+    "BiEncoder",
+    "Candidates",
     "CrossEncoder",
     "Dense",
     "EncoderIdentity",
@@ -23,6 +27,8 @@ __all__ = [
     "Hit",
     "Hybrid",
     "Lexical",
+    "Mined",
+    "Mining",
     "Mode",
     "ReciprocalRank",
     "Rerank",
@@ -31,8 +37,11 @@ __all__ = [
     "SemanticSearch",
     "Weighted",
     "absent_documents",
+    "evaluate_reranker",
     "evaluate_search",
     "identity_of",
+    "mine_negatives",
+    "read_candidates",
     "reranked",
     "updating",
 ]

@@ -1,5 +1,6 @@
 """What a saved model says of its making."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ class DataUsed:
 
 
 def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUsed) -> dict[str, Any]:
-    """The card of a model that was just trained: what from, on what, how."""
+    """The card of a model that was just trained."""
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     return {
         "base_model": model.name,
@@ -41,15 +42,20 @@ def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUse
     }
 
 
-def judged_card(metrics: Report, trust: Trust) -> dict[str, Any]:
-    """What a card says of a model's worth.
+def trust_card(
+    training: Mapping[str, object], validation: Mapping[str, object], metrics: Report, trust: Trust
+) -> dict[str, Any]:
+    """What the card of a model adds that learnt on held-out rows how far it can be trusted.
 
     Args:
+        training: Number and checksums of the rows that were learnt from.
+        validation: Of those that were held out.
         metrics: On the held-out rows, with calibration.
         trust: What else was learnt on those.
     """
     numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
     return {
+        "data": {"training": dict(training), "validation": dict(validation)},
         "metrics": {"of": "the validation rows", "n": metrics.n, **numbers},
         "trust": trust.to_card(),
         "limits": _limits(trust),

@@ -75,7 +75,7 @@ def needs_features(detector: Detector | DetectorKind) -> bool:
 def evidence_of(rows_NK: Logits, classes: int) -> Evidence:
     """Logits, and the features behind them where there are any."""
     features_NH = rows_NK[:, classes:]
-    return Evidence.of(rows_NK[:, :classes], features_NH[:, None] if features_NH.shape[1] else None)
+    return Evidence(rows_NK[:, :classes], features_NH[:, None])
 
 
 def learn_trust(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 import numpy as np
 from torch import Tensor
 
-from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
+from bothways.checkpoints.save import head_tensors
 from bothways.data import Row, Source, read_examples, read_rows
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
@@ -26,9 +26,9 @@ from bothways.evaluation import (
 )
 from bothways.families import HeadName
 from bothways.inference import TextRows
-from bothways.storage import new_folder
 from bothways.tasks import predictions
-from bothways.tasks.card import judged_card, written_card
+from bothways.tasks.calibrated import wants_calibration
+from bothways.tasks.card import trust_card, written_card
 from bothways.tasks.columns import PairColumns, TextColumns, stored_columns
 from bothways.tasks.fitting import FitPlan, Preparation, undone_on_failure
 from bothways.tasks.judging import (
@@ -45,6 +45,7 @@ from bothways.tasks.merging import Merge, check_merge, merge_windows
 from bothways.tasks.objective import HeadModel, LabelledWindows, Scoring, WindowObjective, predict_logits
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Prediction
+from bothways.tasks.saving import save_task
 from bothways.tasks.sequence_training import LabelledData, read_labelled, text_objective
 from bothways.tasks.stored import Extras, stored_choice
 from bothways.tasks.target_settings import stored_target, target_settings
@@ -283,18 +284,22 @@ class SequenceTask(Generic[ColumnsT]):
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        reader, target, family, config = self._reader(), self._target(), self.model.family, self.model.config
-        settings = {
-            **self.model.settings,
-            "architectures": [family.architecture([HEAD])],
-            **target_settings(target),
-        }
-        tensors = encoder_tensors(family, config, ("", self.module.encoder), prefix=family.prefix)
-        with new_folder(folder, overwrite=overwrite) as new:
+        reader, target = self._reader(), self._target()
+
+        def beside(new: Path) -> dict[str, object]:
             write_attention(new, reader)
-            stored = {"task": self.task, **self.stored_head(new), **self._opened.stored_reading(), "merge": self.merge}
-            write_model(new, settings, tensors | self.head_tensors(), stored)
-            self.model.tokenizer.save(new, types=config.reads_types)
+            return self.stored_head(new)
+
+        save_task(
+            folder,
+            self._opened,
+            self.module,
+            HEAD,
+            settings=target_settings(target),
+            extras={"task": self.task, "merge": self.merge},
+            beside=beside,
+            overwrite=overwrite,
+        )
 
     def stored_head(self, folder: Path) -> dict[str, object]:
         """Write the arrays that belong to the trained head, and return what ``bothways.json`` is to say of it."""
@@ -329,8 +334,7 @@ class SequenceTask(Generic[ColumnsT]):
             self.columns = columns
             self.card = {
                 **written_card(self.model, record, data.used),
-                "data": {"training": data.training.part, "validation": data.held.part},
-                **judged_card(self.report(logits_NC, data.held.truth), self.trust),
+                **trust_card(data.training.part, data.held.part, self.report(logits_NC, data.held.truth), self.trust),
             }
 
         return Preparation(text_objective(self.module, data, self.merge, plan), finish, data.unit)
@@ -493,12 +497,8 @@ class SequenceTask(Generic[ColumnsT]):
         self._attention = None
 
     def _calibration(self, calibrated: bool | None) -> Calibration | None:
-        if calibrated and self.calibration is None:
-            raise NotCalibrated(
-                f"calibrated probabilities were asked for, but {self.model.name!r} was not calibrated. Fit it with "
-                "validation data, or leave calibrated out."
-            )
-        return None if calibrated is False else self.calibration
+        there = self.calibration is not None
+        return self.calibration if wants_calibration(there, calibrated, self.model.name) else None
 
     def _fitted(self) -> HeadModel:
         if self._module is None:

@@ -8,12 +8,14 @@ from bothways.checkpoints.files import read_json
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
+from bothways.tasks.answering import QuestionAnswerer
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.ensemble import Ensemble
 from bothways.tasks.fill_mask import FillMask
 from bothways.tasks.multitask import MultiTask
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.pairs import PairClassifier
+from bothways.tasks.tagging import TextTagger
 from bothways.tasks.task import Task
 
 OURS = "bothways.json"
@@ -25,15 +27,22 @@ TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
     FillMask.task: FillMask.from_pretrained,
+    QuestionAnswerer.task: QuestionAnswerer.from_pretrained,
+    TextTagger.task: TextTagger.from_pretrained,
     MultiTask.task: MultiTask.from_pretrained,
     Ensemble.task: Ensemble.from_pretrained,
 }
 
 # Those whose answers have no names that a caller could give.
-WITHOUT_LABELS = (FillMask.task, MultiTask.task, Ensemble.task)
+WITHOUT_LABELS = (FillMask.task, QuestionAnswerer.task, MultiTask.task, Ensemble.task)
 
 # By the head of a checkpoint that was trained elsewhere.
-TASK_OF_HEAD = {"sequence": TextClassifier.task, "masked_lm": FillMask.task}
+TASK_OF_HEAD = {
+    "sequence": TextClassifier.task,
+    "token": TextTagger.task,
+    "span": QuestionAnswerer.task,
+    "masked_lm": FillMask.task,
+}
 
 
 def open_trained(
