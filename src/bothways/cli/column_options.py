@@ -24,6 +24,10 @@ class ColumnOptions:
     """Of the second texts of pairs."""
     label: str | None = None
     """Of the labels, or of the scores."""
+    tokens: str | None = None
+    """Of the words to tag."""
+    tags: str | None = None
+    """Of their tags."""
     question: str | None = None
     """Of the questions."""
     context: str | None = None

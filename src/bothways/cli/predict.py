@@ -37,6 +37,7 @@ def predict(
     keep: Flag = False,
     format: Format | None = None,  # noqa: A002 (the option's name)
     quiet: Flag = False,
+    task: str | None = None,
     answers: AnswerOptions = AS_USUAL,
     columns: ColumnOptions = AS_IN_TRAINING,
     reading: ClassifierOptions = AS_TRAINED,
@@ -55,6 +56,7 @@ def predict(
         keep: Copy all columns of the input; those named like a result get 'input_' before their names.
         format: Of the data, where the name does not say it.
         quiet: Show no progress.
+        task: Which of its tasks, for a model of several; all of them when left out.
         answers: How answers to questions are looked for.
         columns: Where the parts of a row stand.
         reading: How texts are read.
@@ -66,16 +68,16 @@ def predict(
         raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
     check_given(texts, data)
     show = None if not quiet and output != "-" else False
-    task = open_task(run, reading, model)
-    use_columns(task, columns)
-    use_answers(task, answers)
+    trained = open_task(run, reading, model, task)
+    use_columns(trained, columns)
+    use_answers(trained, answers)
     with bad_usage():
-        given = typed_rows(task.rows_of(texts)) if data is None else read_rows(data, format=format)
+        given = typed_rows(trained.rows_of(texts)) if data is None else read_rows(data, format=format)
     rows, again = itertools.tee(given)
     if coverage is None:
-        predictions = task.predict_rows(again, show_progress=show)
+        predictions = trained.predict_rows(again, show_progress=show)
     else:
-        predictions = labelling_task(task, "--coverage").predict_rows(again, coverage=coverage, show_progress=show)
+        predictions = labelling_task(trained, "--coverage").predict_rows(again, coverage=coverage, show_progress=show)
     count = write_rows(output, _answers(rows, predictions, keep=keep))
     if output != "-" and not quiet:
         note(f"{count:,} predictions in {output}")

@@ -11,7 +11,8 @@ It becomes one row a question with the columns ``id``, ``title``, ``context``, `
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from bothways.data.formats import Row, parse_json
+from bothways.data.formats import parse_json
+from bothways.data.row import Row
 from bothways.errors import InvalidInput
 
 T = TypeVar("T")

@@ -1,16 +1,17 @@
-"""Rows out of lines: JSON Lines, CSV, TSV and plain text. A JSON document as a whole: `bothways.data.documents`."""
+"""Rows out of lines: JSON Lines, CSV, TSV, plain text and CoNLL. A JSON document: `bothways.data.documents`."""
 
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, get_args
 
+from bothways.data.conll import conll_rows
 from bothways.data.lines import LONGEST_LINE
+from bothways.data.row import Row
 from bothways.errors import InvalidInput
 
-Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 _SUFFIXES: Mapping[str, Format] = {
@@ -21,22 +22,8 @@ _SUFFIXES: Mapping[str, Format] = {
     "tsv": "tsv",
     "parquet": "parquet",
     "txt": "txt",
+    "conll": "conll",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of a source.
-
-    Attributes:
-        number: The line on which the row starts (text files) or its place (Parquet, lists), from 1.
-        values: Column name to value: strings from csv, tsv and txt, any JSON or Parquet value otherwise.
-        where: The row in words, for messages: ``line 3 of 'train.csv'``.
-    """
-
-    number: int
-    values: dict[str, object]
-    where: str = field(default="the row", compare=False)
 
 
 def is_gzip_name(name: str) -> bool:
@@ -186,4 +173,5 @@ TEXT_FORMATS: Mapping[Format, Callable[[Iterator[str], str], Iterator[Row]]] = {
     "csv": partial(csv_rows, delimiter=","),
     "tsv": partial(csv_rows, delimiter="\t"),
     "txt": txt_rows,
+    "conll": conll_rows,
 }

@@ -14,9 +14,10 @@ from typing import IO, Generic, TypeVar, cast, overload
 
 from bothways.data.columns import Inputs, Joined, class_label, text_at, value_at
 from bothways.data.documents import json_rows
-from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, Row, guess_format, is_gzip_name
+from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, is_gzip_name
 from bothways.data.lines import decoded_lines, decompressed, open_file, text_lines
 from bothways.data.parquet import parquet_rows
+from bothways.data.row import Row
 from bothways.errors import InvalidInput
 from bothways.text.texts import Text
 

@@ -104,6 +104,7 @@ from bothways.evaluation.paired import (
 from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
 from bothways.evaluation.rankings import RankingReport, ranking_differences, ranking_report
 from bothways.evaluation.rankings import named as named_estimates
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
 from bothways.evaluation.reliability import (
     ReliabilityBin,
@@ -121,6 +122,7 @@ from bothways.evaluation.report import (
     MultiLabelReport,
     RegressionReport,
 )
+from bothways.evaluation.tagging import SpanReport, TagReport, span_counts, span_report, tag_report
 from bothways.evaluation.vector_scaling import (
     VectorScaling,
     fit_vector_scaling,
@@ -165,8 +167,11 @@ __all__ = [
     "RegressionReport",
     "ReliabilityBin",
     "SetScore",
+    "SpanReport",
     "SquadVersion",
+    "TagReport",
     "Temperature",
+    "TextsRead",
     "TokenLosses",
     "VectorScaling",
     "accuracy",
@@ -237,10 +242,13 @@ __all__ = [
     "score_answers",
     "sigmoid",
     "softmax",
+    "span_counts",
+    "span_report",
     "spearman",
     "stored_form",
     "subset_accuracy",
     "sweep_calibration_error",
+    "tag_report",
     "threshold_between",
     "threshold_keeping",
 ]

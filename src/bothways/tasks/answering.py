@@ -14,6 +14,7 @@ from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
 from bothways.evaluation import AnsweringReport, AnswerScores, Temperature, answering_report, score_answers
 from bothways.families import HeadName
+from bothways.storage import new_folder
 from bothways.tasks.answer_fitting import StoredQuestions, answer_card, no_answer_index, stored_threshold
 from bothways.tasks.answers import Answering, QuestionAnswer, answered
 from bothways.tasks.card import DataUsed, written_card
@@ -23,7 +24,7 @@ from bothways.tasks.objective import HeadModel, WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Reading
 from bothways.tasks.questions import Question, hold_out_contexts, read_questions
-from bothways.tasks.saving import save_with_head
+from bothways.tasks.saving import write_task
 from bothways.tasks.spans import SpanScores
 from bothways.tasks.stored import stored_temperature, stored_whole
 from bothways.training.objective import Validation
@@ -140,6 +141,7 @@ class QuestionAnswerer:
         else:
             held_out = read_questions(validation, columns)
         training, held = self._stored(questions), self._stored(held_out)
+        calibrated = plan.settings.wants_temperature()
         with undone_on_failure(self, "_module", "threshold", "temperature"):
             if self._module is None:
                 with seeded(plan.seed):
@@ -148,7 +150,7 @@ class QuestionAnswerer:
         longest = self.answering.max_answer_tokens
         candidates = held.candidates(self._fitted(), self._opened.batch_tokens, longest)
         self.threshold = candidates.threshold()
-        self.temperature = None if plan.settings.calibration is None else candidates.temperature(self.threshold)
+        self.temperature = candidates.temperature(self.threshold) if calibrated else None
         self.columns = columns
         used = DataUsed(columns, len(questions), len(held_out), split=validation is None)
         metrics = candidates.report(self.threshold, self.temperature)
@@ -276,7 +278,8 @@ class QuestionAnswerer:
         """
         extras = {"task": self.task, **self.facts(), "card": self.card}
         module = self._fitted()
-        save_with_head(folder, self._opened, module, HEAD, settings=OF_OTHER_HEADS, extras=extras, overwrite=overwrite)
+        with new_folder(folder, overwrite=overwrite) as new:
+            write_task(new, self._opened, module, HEAD, settings=OF_OTHER_HEADS, extras=extras)
 
     def _scored(
         self, data: Source, columns: QuestionColumns, show_progress: bool | None

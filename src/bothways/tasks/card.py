@@ -2,13 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bothways.checkpoints import PretrainedEncoder
+from bothways.evaluation import Estimate
+from bothways.evaluation.report import flat_estimates
 from bothways.tasks.columns import column_settings
 from bothways.tasks.targets import Report
 from bothways.tasks.trust import Trust
 from bothways.training.record import TrainingRecord
+
+
+class Measured(Protocol):
+    """A report of any task."""
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The numbers that carry an interval, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,11 @@ def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUse
     }
 
 
+def measured(metrics: Measured) -> dict[str, Any]:
+    """What the card says of metrics on the held-out rows."""
+    return {"of": "the validation rows", "n": metrics.n, **flat_estimates(metrics.estimates())}
+
+
 def trust_card(
     training: Mapping[str, object], validation: Mapping[str, object], metrics: Report, trust: Trust
 ) -> dict[str, Any]:
@@ -53,10 +71,9 @@ def trust_card(
         metrics: On the held-out rows, with calibration.
         trust: What else was learnt on those.
     """
-    numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
     return {
         "data": {"training": dict(training), "validation": dict(validation)},
-        "metrics": {"of": "the validation rows", "n": metrics.n, **numbers},
+        "metrics": measured(metrics),
         "trust": trust.to_card(),
         "limits": _limits(trust),
     }

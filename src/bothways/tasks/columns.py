@@ -67,6 +67,21 @@ class PairColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class TagColumns:
+    """Words and their tags.
+
+    Attributes:
+        tokens: Column of the words.
+        tags: Column of their tags.
+        text: Columns of a raw text, joined by a space, where a row to predict has no words.
+    """
+
+    tokens: str = "tokens"
+    tags: str = "tags"
+    text: tuple[str, ...] = ("text",)
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionColumns:
     """A question, the context that it is asked of, and the answers there.
 
@@ -84,6 +99,22 @@ class QuestionColumns:
     def inputs(self) -> Paired:
         """What a row is read as."""
         return Paired(self.question, self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadColumns:
+    """A text that several tasks read, each of which has a label of its own.
+
+    Attributes:
+        text: Columns of the text, joined by a space.
+    """
+
+    text: tuple[str, ...] = ("text",)
+
+    @property
+    def inputs(self) -> Inputs:
+        """What a row is read as."""
+        return Joined(self.text)
 
 
 C = TypeVar("C")

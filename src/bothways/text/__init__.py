@@ -7,13 +7,16 @@ from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, Tokenizer
 from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
 from bothways.text.windows import EncodedText, Window
+from bothways.text.words import FirstTokens, ReadWords, Words, word_spans
 
 __all__ = [
     "ByteLevelBPE",
     "CutWord",
     "EncodedText",
+    "FirstTokens",
     "Overflow",
     "Places",
+    "ReadWords",
     "Recipe",
     "SentencePiece",
     "Text",
@@ -22,7 +25,9 @@ __all__ = [
     "TokenizerSummary",
     "Window",
     "WordPiece",
+    "Words",
     "check_overflow",
     "compare_tokenizers",
     "text_pieces",
+    "word_spans",
 ]
