@@ -256,11 +256,11 @@ def test_a_header_alone_is_refused(tmp_path):
     assert "has a header but no rows" in refusal(written(tmp_path, "a.csv", "text,label\n"))
 
 
-@pytest.mark.parametrize("name", ["a.json", "a", "a.gz", "a.jsonl.zip", "gz"])
+@pytest.mark.parametrize("name", ["a.xml", "a", "a.gz", "a.jsonl.zip", "gz"])
 def test_a_name_that_does_not_say_a_format_is_refused_with_the_formats_there_are(tmp_path, name):
     message = refusal(written(tmp_path, name, JSONL))
     assert repr(name) in message
-    assert "jsonl, csv, tsv, parquet, txt" in message
+    assert "jsonl, json, csv, tsv, parquet, txt" in message
 
 
 def test_an_unknown_format_or_one_for_a_list_or_none_for_a_nameless_stream_is_refused():

@@ -155,6 +155,14 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
     cut.fit([*questions(), row], validation=questions(8), **QUICK)
     reading = cut.predict((row["question"], row["context"])).reading
     assert (reading.windows, reading.dropped_tokens) == (1, len(words) - (18 - 4))
+    report = cut.evaluate([*questions(3), row], resamples=10)
+    assert report.to_dict()["reading"] == {
+        "texts": 4,
+        "in_windows": 0,
+        "cut": 1,
+        "dropped_tokens": reading.dropped_tokens,
+    }
+    assert "1 of 4 texts were cut" in report.summary()
     with pytest.raises(TextTooLong, match="limit of 18"):
         opened(base, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)
 

@@ -18,6 +18,7 @@ from bothways.errors import InvalidInput
 T = TypeVar("T")
 
 _EXPECTED = 'an array of objects, or SQuAD\'s form {"data": [{"paragraphs": [...]}]}'
+_LINES = "a file of one object a line has the format jsonl"
 
 
 def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
@@ -30,7 +31,7 @@ def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     content = "".join(lines)
     if not content.strip():
         return
-    document = parse_json(content, name, hint=f"Expected {_EXPECTED}.")
+    document = parse_json(content, name, hint=f"Expected {_EXPECTED}; {_LINES}.")
     if isinstance(document, list):
         for number, values in enumerate(document, start=1):
             where = f"row {number} of {name}"

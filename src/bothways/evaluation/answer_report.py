@@ -12,6 +12,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.answers import AnswerScores, SquadVersion
 from bothways.evaluation.bootstrap import Estimate, bootstrap_values, percentile_estimates
 from bothways.evaluation.inputs import FloatArray, probability_array
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.reliability import (
     BINS,
     ReliabilityBin,
@@ -38,6 +39,7 @@ class AnsweringReport:
         has_answer_f1: likewise.
         no_answer_accuracy: share of the questions without an answer that were given none; None where there are none.
         reliability: bins of equal mass.
+        reading: what was read in windows, and what was not read; None where nobody counted.
     """
 
     n: int
@@ -51,6 +53,7 @@ class AnsweringReport:
     has_answer_f1: Estimate | None
     no_answer_accuracy: Estimate | None
     reliability: tuple[ReliabilityBin, ...]
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -73,12 +76,13 @@ class AnsweringReport:
             "no_answer": self.no_answer,
             **flat_estimates(self.estimates()),
             "reliability": [asdict(each) for each in self.reliability],
+            **({} if self.reading is None else {"reading": self.reading.to_dict()}),
         }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
         without = f", {self.no_answer} of them without an answer" if self.no_answer else ""
-        return estimate_table(f"{self.n} questions{without}", self.estimates())
+        return estimate_table(f"{self.n} questions{without}", self.estimates(), self.reading)
 
 
 def answering_report(

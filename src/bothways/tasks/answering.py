@@ -1,7 +1,7 @@
 """Extractive question answering: the part of a context that answers a question, or that there is none."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import tee
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack, overload
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bothways.data import Row, Source
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
-from bothways.evaluation import AnsweringReport, AnswerScores, Temperature, answering_report, score_answers
+from bothways.evaluation import AnsweringReport, AnswerScores, Temperature, TextsRead, answering_report, score_answers
 from bothways.families import HeadName
 from bothways.storage import new_folder
 from bothways.tasks.answer_fitting import StoredQuestions, answer_card, no_answer_index, stored_threshold
@@ -242,7 +242,9 @@ class QuestionAnswerer:
         """
         columns = with_names(self.columns, question=question, context=context, answers=answers)
         found, scores = self._scored(data, columns, show_progress)
-        return answering_report(scores, [each.probability for each in found], resamples=resamples, seed=seed)
+        report = answering_report(scores, [each.probability for each in found], resamples=resamples, seed=seed)
+        windows, dropped = zip(*((each.reading.windows, each.reading.dropped_tokens) for each in found), strict=True)
+        return replace(report, reading=TextsRead.of(windows, dropped))
 
     def row_scores(self, data: Source, *, show_progress: bool | None = None) -> tuple[str, NDArray[np.float64]]:
         """The metric that two models are compared by, F1, and that of each question (N)."""
