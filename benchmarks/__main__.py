@@ -5,6 +5,7 @@ import importlib
 from pathlib import Path
 
 from benchmarks.harness import Options, limit_threads, say
+from benchmarks.task_data import NAMES as TASKS
 
 NAMES = ("embedding", "finetuning", "relative", "startup", "memory", "quality", "retrieval")
 
@@ -22,7 +23,9 @@ def main() -> None:
         "--contestants", nargs="+", default=(), metavar="NAME", help="only these (names as in the tables)"
     )
     parser.add_argument("--texts", type=int, default=default.texts, help="memory: number of texts")
-    parser.add_argument("--datasets", nargs="+", default=default.datasets, choices=default.datasets, help="quality")
+    parser.add_argument(
+        "--datasets", nargs="+", default=default.datasets, choices=(*default.datasets, *TASKS), help="quality"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=default.seeds, help="quality (default 1 2 3)")
     parser.add_argument("--device", default=default.device, help="quality: cpu (default) or cuda")
     arguments = parser.parse_args()

@@ -1,6 +1,7 @@
-"""The quality table: accuracy and calibration of a fine-tuned MiniLM, ours beside transformers' Trainer.
+"""The quality tables: a fine-tuned MiniLM, ours beside transformers' Trainer or sentence-transformers.
 
-Three data sets, three seeds, the same rows, epochs, learning rate, schedule and batch size. A run takes hours on a
+Classification (accuracy and calibration on three data sets) unless other data sets are named; three seeds, the same
+rows, epochs, learning rate, schedule and batch size. A run takes hours on a
 few CPU cores, so each (data set, seed, side) is kept in ``quality-partial.json`` as soon as it is there, and an
 interrupted benchmark goes on where it was. Another version, device or number of epochs makes a new entry; delete the
 file after any other change. No model is kept.
@@ -17,6 +18,8 @@ from typing import Any
 from benchmarks import classifiers
 from benchmarks.classifiers import BATCH, GROUPED, LEARNING_RATE, OURS, Data, Row, accuracy, expected_calibration_error
 from benchmarks.harness import DATA, Options, environment, say, table, write_results
+from benchmarks.task_data import NAMES as TASKS
+from benchmarks.task_quality import PEER, single, tasks_table
 from benchmarks.texts import read_rows
 from benchmarks.workers import Worker
 from bothways.storage import new_file
@@ -35,25 +38,38 @@ def run(options: Options) -> Path:
         _key(dataset, seed, side, versions, options): (dataset, seed, side)
         for dataset in options.datasets
         for seed in options.seeds
-        for side in options.chosen(SIDES)
+        for side in options.chosen((OURS, PEER) if dataset in TASKS else SIDES)
     }
     for number, (key, (dataset, seed, side)) in enumerate(plan.items(), start=1):
         if key in entries:
             say(f"{number} of {len(plan)}: {key}: kept from before")
             continue
         say(f"{number} of {len(plan)}: {key}: training")
-        entries[key] = {"dataset": dataset, "seed": seed, "side": side, **_single(dataset, seed, side, options)}
+        entries[key] = {"dataset": dataset, "seed": seed, "side": side, **_run(dataset, seed, side, options)}
         with new_file(kept) as stream:
             stream.write(json.dumps(entries, indent=1) + "\n")
-        say(f"{number} of {len(plan)}: test accuracy {entries[key]['accuracy']:.4f}, ECE {entries[key]['ece']:.4f}")
+        figures = entries[key].get("figures") or {name: entries[key][name] for name in ("accuracy", "ece")}
+        say(f"{number} of {len(plan)}: " + ", ".join(f"{name} {value:.4f}" for name, value in figures.items()))
     runs = [entries[key] for key in plan]
-    return write_results("quality", replace(options, rounds=0), {"runs": runs}, _table(runs, options))
+    kinds = (
+        (_table, [entry for entry in runs if entry["dataset"] not in TASKS]),
+        (tasks_table, [entry for entry in runs if entry["dataset"] in TASKS]),
+    )
+    text = "\n\n".join(made(of_kind, options) for made, of_kind in kinds if of_kind)
+    return write_results("quality", replace(options, rounds=0), {"runs": runs}, text)
+
+
+def _run(dataset: str, seed: int, side: str, options: Options) -> dict[str, Any]:
+    return (single if dataset in TASKS else _single)(dataset, seed, side, options)
 
 
 def _key(dataset: str, seed: int, side: str, versions: dict[str, str], options: Options) -> str:
     """What tells one run from another in the file of partial results."""
     package = "bothways" if side == OURS else "transformers"
-    return f"{dataset}/{seed}/{side}/{package} {versions[package]}/{EPOCHS[dataset]} epochs/{options.device}"
+    if dataset == "stsb_bi" and side != OURS:
+        package = "sentence-transformers"
+    epochs = f"{EPOCHS[dataset]} epochs/" if dataset in EPOCHS else ""
+    return f"{dataset}/{seed}/{side}/{package} {versions[package]}/{epochs}{options.device}"
 
 
 def _single(dataset: str, seed: int, side: str, options: Options) -> dict[str, Any]:

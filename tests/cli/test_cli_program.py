@@ -21,13 +21,18 @@ from bothways.evaluation.tag_schemes import SCHEMES
 from bothways.export import FORMATS as EXPORT_FORMATS
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_NAMES
-from bothways.tasks import pooling
+from bothways.tasks import combining, pooling
+from bothways.tasks.merging import MERGES
 from bothways.tasks.targets import TargetKind
 from bothways.text.overflow import OVERFLOWS
 
 COMMANDS = [
     "train classification",
     "train tagging",
+    "train answering",
+    "train pairs",
+    "train multitask",
+    "ensemble",
     "evaluate",
     "compare",
     "predict",
@@ -89,6 +94,9 @@ def test_version_names_the_installed_package():
         (options.Pooling, typing.get_args(pooling.Pooling)),
         (options.Target, typing.get_args(TargetKind)),
         (options.Scheme, SCHEMES),
+        (options.Merge, MERGES),
+        (options.FixedMerge, tuple(merge for merge in MERGES if merge != "attention")),
+        (options.Method, typing.get_args(combining.Method)),
         (options.Dtype, tuple(DTYPES)),
         (options.FamilyName, tuple(FAMILIES)),
         (options.Constraint, CONSTRAINTS),

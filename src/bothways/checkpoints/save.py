@@ -58,7 +58,8 @@ def write_model(
     write_json(folder / "config.json", {**settings, **_precision(settings, tensors)})
     write_tensors(folder / WEIGHTS, tensors)
     if extras is not None:
-        checksums = {path.name: sha256_of(path) for path in sorted(folder.glob("*.safetensors"))}
+        files = sorted(folder.rglob("*.safetensors"))
+        checksums = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
         write_json(folder / OURS, {"format_version": FORMAT_VERSION, **extras, "checksums": checksums})
 
 

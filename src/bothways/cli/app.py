@@ -16,10 +16,12 @@ from bothways.cli import (
     cost,
     demo,
     embed,
+    ensemble,
     evaluate,
     export,
     fill_mask,
     models,
+    multitask,
     predict,
     recommend,
     search,
@@ -28,6 +30,7 @@ from bothways.cli import (
     search_query,
     tokenize,
     train,
+    train_answering,
     train_tagging,
 )
 from bothways.cli.terminal import complain, note
@@ -59,11 +62,14 @@ def build_app() -> App:
     training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
     training.command(train_tagging.tagging, help_epilogue=train_tagging.EXAMPLE)
+    training.command(train_answering.answering, help_epilogue=train_answering.EXAMPLE)
+    training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)
     app.command(training)
     app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
     app.command(compare_runs.compare, help_epilogue=compare_runs.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
+    app.command(ensemble.ensemble, help_epilogue=ensemble.EXAMPLE, sort_key=3)
     app.command(fill_mask.fill_mask, help_epilogue=fill_mask.EXAMPLE, sort_key=3)
     app.command(embed.embed, help_epilogue=embed.EXAMPLE, sort_key=4)
     searching = App(name="search", help="Search texts by meaning and by words.", sort_key=5)

@@ -28,6 +28,12 @@ class ColumnOptions:
     """Of the words to tag."""
     tags: str | None = None
     """Of their tags."""
+    question: str | None = None
+    """Of the questions."""
+    context: str | None = None
+    """Of the contexts that they are asked of."""
+    answers: str | None = None
+    """Of their answers."""
 
 
 AS_IN_TRAINING = ColumnOptions()

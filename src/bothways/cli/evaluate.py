@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Examples:
   bothways evaluate runs/news --data test.jsonl.gz --json
-  bothways evaluate runs/news --data test.jsonl.gz --out-of-domain others.jsonl --report page.html"""
+  bothways evaluate runs/news --data test.jsonl.gz --out-of-domain others.jsonl --report page.html
+  bothways evaluate runs/mt --data topics.jsonl.gz --task topic"""
 
 
 def evaluate(
@@ -35,6 +36,7 @@ def evaluate(
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
     json: Flag = False,
     quiet: Flag = False,
+    task: str | None = None,
     columns: ColumnOptions = AS_IN_TRAINING,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
@@ -43,7 +45,7 @@ def evaluate(
 
     Args:
         run: Folder of a trained model.
-        data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        data: Labelled rows: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         out_of_domain: Rows from elsewhere, without labels: also say how well the model tells them from the data.
         report: Also write an HTML page to this file: metrics, reliability before and after calibration, classes.
         format: Of the data, where the name does not say it.
@@ -51,6 +53,7 @@ def evaluate(
         seed: Of the bootstrap.
         json: Print everything as one JSON object: metrics, intervals, tables per class and the like.
         quiet: Show no progress.
+        task: Which of its tasks, for a model of several; all of them when left out.
         columns: Where the parts of a row stand.
         reading: How texts are read.
         model: How the model is found and where it runs.
@@ -61,14 +64,14 @@ def evaluate(
         from bothways.report.drawing import require_altair
 
         require_altair("the page of an evaluation")  # before the model reads anything, not after
-    task = open_task(run, reading, model)
-    use_columns(task, columns)
+    trained = open_task(run, reading, model, task)
+    use_columns(trained, columns)
     source, show = labelled_source(data, format), False if quiet else None
     others = None if out_of_domain is None else labelled_source(out_of_domain, format)
     if others is None and report is None:
-        found, outside = task.evaluate(source, resamples=resamples, seed=seed, show_progress=show), None
+        found, outside = trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show), None
     else:
-        found, outside = _in_full(run, task, source, others, report, resamples=resamples, seed=seed, show=show)
+        found, outside = _in_full(run, trained, source, others, report, resamples=resamples, seed=seed, show=show)
     if json:
         print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
     else:

@@ -71,8 +71,8 @@ def open_options(reading: ReadingOptions, model: ModelOptions) -> "OpenOptions":
     }
 
 
-def open_task(name: str, reading: ClassifierOptions, model: ModelOptions) -> "Task":
-    """The trained model of this name, as the task that it was trained for.
+def open_task(name: str, reading: ClassifierOptions, model: ModelOptions, task: str | None = None) -> "Task":
+    """The trained model of this name, as the task that it was trained for; or the one of its tasks that is named.
 
     Raises:
         CycloptsError: A value of an option is out of range.
@@ -80,7 +80,7 @@ def open_task(name: str, reading: ClassifierOptions, model: ModelOptions) -> "Ta
     from bothways.tasks.trained import open_trained
 
     with bad_usage():
-        return open_trained(name, labels=reading.labels, **open_options(reading, model))
+        return open_trained(name, task=task, labels=reading.labels, **open_options(reading, model))
 
 
 def labelling_task(task: "Task", option: str) -> "SequenceTask[Any]":

@@ -44,11 +44,14 @@ HeadName = Literal[
     "span",
     "multiple_choice",
 ]
-Format = Literal["jsonl", "csv", "tsv", "parquet", "txt", "conll"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
 Language = Literal["english", "french", "multilingual"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
-Merge = Literal["weighted_mean", "mean", "max", "first"]
+Merge = Literal["weighted_mean", "mean", "max", "first", "attention"]
+FixedMerge = Literal["weighted_mean", "mean", "max", "first"]
+Method = Literal["mean", "vote", "stacked"]
+Sampling = Literal["proportional", "temperature", "uniform"]
 Target = Literal["single", "multi", "regression"]
 Scheme = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 

@@ -1,6 +1,7 @@
-"""Rows in and out: JSON Lines, CSV, TSV, Parquet and plain text, as streams.
+"""Rows in and out: JSON Lines, CSV, TSV, Parquet and plain text, as streams; JSON documents (SQuAD's too) as a whole.
 
-`sources` reads, `columns` checks values, `output` writes; `lines`, `formats` and `parquet` are what they stand on.
+`sources` reads, `columns` checks values, `output` writes; `lines`, `formats`, `documents` and `parquet` are what they
+stand on.
 """
 
 from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at

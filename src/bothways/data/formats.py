@@ -1,4 +1,4 @@
-"""Rows out of lines: JSON Lines, CSV, TSV, plain text and CoNLL."""
+"""Rows out of lines: JSON Lines, CSV, TSV, plain text and CoNLL. A JSON document: `bothways.data.documents`."""
 
 import csv
 import json
@@ -11,12 +11,13 @@ from bothways.data.lines import LONGEST_LINE
 from bothways.data.row import Row
 from bothways.errors import InvalidInput
 
-Format = Literal["jsonl", "csv", "tsv", "parquet", "txt", "conll"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 _SUFFIXES: Mapping[str, Format] = {
     "jsonl": "jsonl",
     "ndjson": "jsonl",
+    "json": "json",
     "csv": "csv",
     "tsv": "tsv",
     "parquet": "parquet",
@@ -60,7 +61,7 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         if not line.strip():
             continue
         where = f"line {number} of {name}"
-        value = _parse_json(line, where)
+        value = parse_json(line, where, hint="Write one complete object a line.")
         if not isinstance(value, dict):
             raise InvalidInput(
                 f"{where} is not a JSON object but {_json_type(value)}. Write one object a line, "
@@ -69,19 +70,31 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         yield Row(number, value, where)
 
 
-def _parse_json(line: str, where: str) -> object:
+def parse_json(text: str, where: str, *, hint: str) -> object:
+    """The value that a JSON text stands for.
+
+    Args:
+        text: The text.
+        where: What to call it in messages.
+        hint: What was expected, a sentence.
+
+    Raises:
+        InvalidInput: It is not valid JSON, or an object names a key twice.
+    """
     try:
-        return json.loads(line, object_pairs_hook=_object_without_duplicates)
+        return json.loads(text, object_pairs_hook=_object_without_duplicates)
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from None
     except json.JSONDecodeError as error:
-        raise InvalidInput(
-            f"{where} is not valid JSON: {error.msg} at column {error.colno}. Write one complete object a line."
-        ) from None
+        raise InvalidInput(f"{where} is not valid JSON: {error.msg} at {_place(error)}. {hint}") from None
     except RecursionError:
         raise InvalidInput(f"{where} is not usable JSON: it is nested too deeply.") from None
     except ValueError as error:  # an integer with more digits than Python converts
         raise InvalidInput(f"{where} is not usable JSON: {error}.") from None
+
+
+def _place(error: json.JSONDecodeError) -> str:
+    return f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
 
 
 def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -1,6 +1,9 @@
 """Metrics with confidence intervals, calibration, and the reports that gather them. NumPy only."""
 
 from bothways.evaluation.adaptive import fit_adaptive_temperature
+from bothways.evaluation.answer_confidence import answer_probabilities, best_threshold, fit_answer_temperature
+from bothways.evaluation.answer_report import AnsweringReport, answering_report
+from bothways.evaluation.answers import AnswerScores, SquadVersion, normalized, score_answer, score_answers
 from bothways.evaluation.bootstrap import (
     Estimate,
     Interval,
@@ -101,6 +104,7 @@ from bothways.evaluation.paired import (
 from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
 from bothways.evaluation.rankings import RankingReport, ranking_differences, ranking_report
 from bothways.evaluation.rankings import named as named_estimates
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
 from bothways.evaluation.reliability import (
     ReliabilityBin,
@@ -128,6 +132,8 @@ __all__ = [
     "RANKING_MEASURES",
     "TEMPERATURE_BOUNDS",
     "Adaptive",
+    "AnswerScores",
+    "AnsweringReport",
     "Calibration",
     "CalibrationMethod",
     "ChosenCalibration",
@@ -162,15 +168,20 @@ __all__ = [
     "ReliabilityBin",
     "SetScore",
     "SpanReport",
+    "SquadVersion",
     "TagReport",
     "Temperature",
+    "TextsRead",
     "TokenLosses",
     "VectorScaling",
     "accuracy",
+    "answer_probabilities",
+    "answering_report",
     "apply_sigmoid_temperature",
     "apply_temperature",
     "aupr",
     "auroc",
+    "best_threshold",
     "bootstrap_estimates",
     "bootstrap_values",
     "brier_score",
@@ -188,6 +199,7 @@ __all__ = [
     "expected_calibration_error",
     "f1",
     "fit_adaptive_temperature",
+    "fit_answer_temperature",
     "fit_calibration",
     "fit_isotonic",
     "fit_platt",
@@ -213,6 +225,7 @@ __all__ = [
     "multi_label_report",
     "named_estimates",
     "negative_log_likelihood",
+    "normalized",
     "out_of_domain_report",
     "pearson",
     "percentile_interval",
@@ -225,6 +238,8 @@ __all__ = [
     "regression_report",
     "reliability_bins",
     "resampled_counts",
+    "score_answer",
+    "score_answers",
     "sigmoid",
     "softmax",
     "span_counts",

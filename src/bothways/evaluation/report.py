@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from bothways.evaluation.bootstrap import Estimate
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.reliability import ReliabilityBin
 
 
@@ -60,6 +61,7 @@ class ClassificationReport:
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
         reliability: bins of equal mass.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -76,6 +78,7 @@ class ClassificationReport:
     per_class: tuple[ClassRow, ...]
     confusion: tuple[tuple[int, ...], ...]
     reliability: tuple[ReliabilityBin, ...]
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -100,11 +103,12 @@ class ClassificationReport:
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "confusion": [list(row) for row in self.confusion],
             "reliability": [asdict(each) for each in self.reliability],
+            **_read(self.reading),
         }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return table(f"{self.n} rows, {len(self.labels)} classes", self.estimates())
+        return estimate_table(f"{self.n} rows, {len(self.labels)} classes", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,7 @@ class MultiLabelReport:
         mce: maximum calibration error.
         per_class: one row for each label.
         reliability: bins of equal mass over all decisions: mean probability, and share that have the label.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -140,6 +145,7 @@ class MultiLabelReport:
     mce: float
     per_class: tuple[ClassRow, ...]
     reliability: tuple[ReliabilityBin, ...]
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -163,11 +169,12 @@ class MultiLabelReport:
             "labels": list(self.labels),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "reliability": [asdict(each) for each in self.reliability],
+            **_read(self.reading),
         }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return table(f"{self.n} rows, {len(self.labels)} labels", self.estimates())
+        return estimate_table(f"{self.n} rows, {len(self.labels)} labels", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -181,6 +188,7 @@ class RegressionReport:
         pearson: linear correlation; 0.0 if undefined.
         spearman: rank correlation; 0.0 if undefined.
         r2: share of variance explained.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -189,6 +197,7 @@ class RegressionReport:
     pearson: Estimate
     spearman: Estimate
     r2: Estimate
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -202,11 +211,11 @@ class RegressionReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``mse``, ``mse_low``, ``mse_high`` and so on."""
-        return {"n": self.n, **flat_estimates(self.estimates())}
+        return {"n": self.n, **flat_estimates(self.estimates()), **_read(self.reading)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return table(f"{self.n} rows", self.estimates())
+        return estimate_table(f"{self.n} rows", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -237,18 +246,23 @@ class MaskedLMReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
+        return estimate_table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
 
 
 def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:
-    """Values and ends of intervals, by name, for a JSON object."""
+    """Entries for a JSON object: each value and the ends of its interval."""
     return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
 
 
-def table(title: str, estimates: Mapping[str, Estimate]) -> str:
-    """A line for each number, with its interval."""
+def _read(reading: TextsRead | None) -> dict[str, object]:
+    return {} if reading is None else {"reading": reading.to_dict()}
+
+
+def estimate_table(title: str, estimates: Mapping[str, Estimate], reading: TextsRead | None = None) -> str:
+    """A title and a line for each number, and what of the texts was read in parts or not at all."""
     width = max(len(name) for name in estimates)
     lines = [
         f"{name:<{width}}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in estimates.items()
     ]
-    return "\n".join([f"{title}; 95 % intervals", *lines])
+    remark = "" if reading is None else reading.summary()
+    return "\n".join([f"{title}; 95 % intervals", *lines, *([remark] if remark else [])])

@@ -18,7 +18,7 @@ from bothways.evaluation.bootstrap import Estimate, bootstrap_values, percentile
 from bothways.evaluation.inputs import FloatArray, IntArray
 from bothways.evaluation.metrics import ClassCounts
 from bothways.evaluation.reliability import BINS, calibration_error_interval, equal_mass_bins
-from bothways.evaluation.report import ClassRow, flat_estimates, table
+from bothways.evaluation.report import ClassRow, estimate_table, flat_estimates
 from bothways.evaluation.tag_schemes import TagSpan
 
 
@@ -74,7 +74,9 @@ class SpanReport:
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
         labels = len(self.per_class)
-        return table(f"{self.n} texts, {self.words} words, {self.spans} spans, {labels} labels", self.estimates())
+        return estimate_table(
+            f"{self.n} texts, {self.words} words, {self.spans} spans, {labels} labels", self.estimates()
+        )
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class TagReport:
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return table(f"{self.n} texts, {self.words} words, {len(self.per_class)} tags", self.estimates())
+        return estimate_table(f"{self.n} texts, {self.words} words, {len(self.per_class)} tags", self.estimates())
 
 
 @dataclass(frozen=True, slots=True)

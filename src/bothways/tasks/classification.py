@@ -141,8 +141,8 @@ class TextClassifier(SequenceTask[TextColumns]):
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        logits_NC, truth = self.logits(data, text=text, label=label, show_progress=show_progress)
-        return self.report(logits_NC, truth, resamples=resamples, seed=seed)
+        columns = with_names(self.columns, text=_names(text), label=label)
+        return self._evaluated(data, columns, resamples=resamples, seed=seed, show_progress=show_progress)
 
     def logits(
         self,

@@ -59,8 +59,12 @@ class FeatureModel(HeadModel):
 
 def forward_of(module: HeadModel, trust: Trust) -> HeadModel:
     """What has to be run for everything that the model says of a text."""
-    reads_features = trust.border is not None and needs_features(trust.border.detector)
-    return FeatureModel(module.encoder, module.head).eval() if reads_features else module
+    return FeatureModel(module.encoder, module.head).eval() if reads_features(trust) else module
+
+
+def reads_features(trust: Trust) -> bool:
+    """Whether a model's detector reads more than its logits."""
+    return trust.border is not None and needs_features(trust.border.detector)
 
 
 def needs_features(detector: Detector | DetectorKind) -> bool:

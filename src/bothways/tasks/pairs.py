@@ -153,8 +153,8 @@ class PairClassifier(SequenceTask[PairColumns]):
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        logits_NC, truth = self.logits(data, text_a=text_a, text_b=text_b, label=label, show_progress=show_progress)
-        return self.report(logits_NC, truth, resamples=resamples, seed=seed)
+        columns = with_names(self.columns, text_a=text_a, text_b=text_b, label=label)
+        return self._evaluated(data, columns, resamples=resamples, seed=seed, show_progress=show_progress)
 
     def logits(
         self,

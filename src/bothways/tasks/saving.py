@@ -15,7 +15,7 @@ def write_task(
     module: HeadModel,
     head: HeadName,
     *,
-    labels: Mapping[str, object],
+    settings: Mapping[str, object],
     extras: Mapping[str, object],
 ) -> None:
     """Write a trained model in the ecosystem's layout.
@@ -25,12 +25,14 @@ def write_task(
         opened: What was opened, with its tokenizer and the way that it reads.
         module: Encoder and head.
         head: Which head of the family.
-        labels: What ``config.json`` says of the head's outputs.
+        settings: What ``config.json`` says besides, or otherwise, than that of the opened model; None takes a setting
+            out.
         extras: What ``bothways.json`` says of the task.
     """
     family, config = opened.model.family, opened.model.config
-    settings = {**opened.model.settings, "architectures": [family.architecture([head])], **labels}
+    stored = {**opened.model.settings, "architectures": [family.architecture([head])], **settings}
+    stored = {name: value for name, value in stored.items() if name not in settings or value is not None}
     tensors = encoder_tensors(family, config, ("", module.encoder), prefix=family.prefix)
-    tensors |= head_tensors(family.head(head, settings).rows, config, module.head)
-    write_model(new, settings, tensors, {**extras, **opened.stored_reading()})
+    tensors |= head_tensors(family.head(head, stored).rows, config, module.head)
+    write_model(new, stored, tensors, {**extras, **opened.stored_reading()})
     opened.model.tokenizer.save(new, types=config.reads_types)

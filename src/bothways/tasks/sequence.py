@@ -3,14 +3,16 @@
 Shapes: N texts, W windows of one text, C outputs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 import numpy as np
+from torch import Tensor
 
-from bothways.data import Example, Row, Source, read_examples, read_rows
+from bothways.checkpoints.save import head_tensors
+from bothways.data import Row, Source, read_examples, read_rows
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
 from bothways.evaluation import (
@@ -18,6 +20,7 @@ from bothways.evaluation import (
     Evidence,
     OutOfDomainReport,
     Temperature,
+    TextsRead,
     method_of,
     out_of_domain_report,
 )
@@ -25,10 +28,10 @@ from bothways.families import HeadName
 from bothways.inference import TextRows
 from bothways.storage import new_folder
 from bothways.tasks import predictions
-from bothways.tasks.calibrated import with_calibration
-from bothways.tasks.card import DataUsed, trust_card, written_card
+from bothways.tasks.calibrated import wants_calibration
+from bothways.tasks.card import trust_card, written_card
 from bothways.tasks.columns import PairColumns, TextColumns, stored_columns
-from bothways.tasks.fitting import FitPlan, undone_on_failure
+from bothways.tasks.fitting import FitPlan, Preparation, undone_on_failure
 from bothways.tasks.judging import (
     MOST_TRAINING,
     FeatureModel,
@@ -40,22 +43,32 @@ from bothways.tasks.judging import (
     promise_of,
 )
 from bothways.tasks.merging import Merge, check_merge, merge_windows
-from bothways.tasks.objective import HeadModel, LabelledWindows, TextAnswers, WindowObjective, predict_logits
+from bothways.tasks.objective import HeadModel, LabelledWindows, Scoring, WindowObjective, predict_logits
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.saving import write_task
-from bothways.tasks.splits import hold_out
-from bothways.tasks.stored import stored_choice
+from bothways.tasks.sequence_training import LabelledData, read_labelled, text_objective
+from bothways.tasks.stored import Extras, stored_choice
 from bothways.tasks.target_settings import stored_target, target_settings
-from bothways.tasks.targets import Logits, Report, SingleLabel, Target, TargetKind, Truth, converter, target_of
+from bothways.tasks.targets import Logits, Report, SingleLabel, Target, TargetKind, Truth
 from bothways.tasks.trust import Border, Trust, stored_trust, write_trust
+from bothways.tasks.window_attention import (
+    AttentiveModel,
+    WindowAttention,
+    check_long,
+    fit_attention,
+    read_attention,
+    write_attention,
+)
 from bothways.text import Overflow
 from bothways.text.texts import Text
-from bothways.training.objective import Validation
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
 
 HEAD: HeadName = "sequence"
+
+# What a failed fit puts back.
+STATE = ("_module", "target", "trust", "_attention")
 
 ColumnsT = TypeVar("ColumnsT", TextColumns, PairColumns)
 
@@ -84,6 +97,7 @@ class SequenceTask(Generic[ColumnsT]):
         self.card: dict[str, Any] = {}
         self.columns: ColumnsT = self.usual_columns
         self._module: HeadModel | None = None
+        self._attention: WindowAttention | None = None
 
     @classmethod
     def from_pretrained(
@@ -100,8 +114,9 @@ class SequenceTask(Generic[ColumnsT]):
             name_or_path: A folder or a name, see `bothways.load`.
             labels: Names of a trained head's outputs, for checkpoints that do not carry them.
             merge: How the logits of a long text's windows become one: their mean weighted with the windows' lengths
-                (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, or those of
-                the ``"first"`` window.
+                (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
+                ``"first"`` window, or their mean weighted as ``fit`` learns to (``"attention"``, see
+                `bothways.tasks.window_attention`).
             options: How the checkpoint is found, where it runs, and how texts are read; see
                 `bothways.tasks.opening.OpenOptions`.
 
@@ -119,14 +134,38 @@ class SequenceTask(Generic[ColumnsT]):
         classes = checkpoint.score_count(HEAD)
         if classes is not None:
             target = stored_target(checkpoint.settings, labels, classes, named=ours)
-            made._open_head(target, checkpoint.build_score_head(HEAD))
-            made.trust = stored_trust(extras, checkpoint.folder, classes) if ours else Trust()
-            card = extras.get("card")
-            made.card = dict(card) if isinstance(card, Mapping) else {}
-            made.columns = stored_columns(made.card, cls.usual_columns) if ours else cls.usual_columns
+            made.take_head(target, checkpoint.build_score_head(HEAD), extras if ours else {}, checkpoint.folder)
+            made._attention = read_attention(opened) if ours else None
         elif labels is not None:
             raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
         return made
+
+    def take_head(self, target: Target, head: ScoreHead, stored: Extras, folder: Path) -> None:
+        """Answer with a trained head.
+
+        Args:
+            target: What it predicts.
+            head: The head.
+            stored: What was saved with it: calibration and the like, and its card.
+            folder: Where the arrays of that lie.
+
+        Raises:
+            CorruptCheckpoint: What was saved with it is damaged.
+        """
+        self._open_head(target, head)
+        self.trust = stored_trust(stored, folder, target.outputs)
+        card = stored.get("card")
+        self.card = dict(card) if isinstance(card, Mapping) else {}
+        self.columns = stored_columns(self.card, self.usual_columns)
+
+    @property
+    def module(self) -> HeadModel:
+        """The encoder with the trained head.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+        """
+        return self._fitted()
 
     @property
     def max_length(self) -> int:
@@ -178,7 +217,7 @@ class SequenceTask(Generic[ColumnsT]):
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        rows_NK, truth = self._rows(self._judging(), data, self.columns, show_progress)
+        rows_NK, truth, _ = self._rows(self._judging(), data, self.columns, show_progress)
         return evidence_of(rows_NK, self._target().outputs), truth
 
     def stated(self, data: Source, *, show_progress: bool | None = None) -> tuple[Logits, Truth]:
@@ -246,11 +285,49 @@ class SequenceTask(Generic[ColumnsT]):
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        module, target = self._fitted(), self._target()
-        said = {"task": self.task, "target": target.kind, "merge": self.merge, "card": self.card}
+        reader, target = self._reader(), self._target()
         with new_folder(folder, overwrite=overwrite) as new:
-            extras = {**said, **write_trust(new, self.trust)}
-            write_task(new, self._opened, module, HEAD, labels=target_settings(target), extras=extras)
+            write_attention(new, reader)
+            extras = {"task": self.task, "merge": self.merge, **self.stored_head(new)}
+            write_task(new, self._opened, self.module, HEAD, settings=target_settings(target), extras=extras)
+
+    def stored_head(self, folder: Path) -> dict[str, object]:
+        """Write the arrays that belong to the trained head, and return what ``bothways.json`` is to say of it."""
+        return {"target": self._target().kind, **write_trust(folder, self.trust), "card": self.card}
+
+    def head_tensors(self) -> dict[str, Tensor]:
+        """The trained head's weights under the family's names."""
+        rows = self.model.family.head(HEAD, self.model.settings).rows
+        return head_tensors(rows, self.model.config, self.module.head)
+
+    def prepare(
+        self,
+        train_data: Source,
+        validation: Source | None,
+        columns: ColumnsT,
+        kind: TargetKind,
+        plan: FitPlan,
+    ) -> Preparation[WindowObjective]:
+        """Read the data and begin a head, or go on with the one there is where the target is the same.
+
+        Raises:
+            InvalidInput: The data are not usable; the message names the row.
+        """
+        data = read_labelled(self._opened, train_data, validation, columns, kind, plan.seed)
+        if self.merge == "attention":
+            check_long(data.training, "training texts")
+            check_long(data.held, "validation texts")
+        self._start(data.target, plan.seed)
+
+        def finish(record: TrainingRecord) -> None:
+            logits_NC = self._learn_trust(data, plan)
+            self.columns = columns
+            self.card = {
+                **written_card(self.model, record, data.used),
+                **trust_card(data.training.part, data.held.part, self.report(logits_NC, data.held.truth), self.trust),
+            }
+
+        return Preparation(text_objective(self.module, data, self.merge, plan), finish, data.unit)
 
     def _fit(
         self,
@@ -260,56 +337,29 @@ class SequenceTask(Generic[ColumnsT]):
         kind: TargetKind,
         plan: FitPlan,
     ) -> TrainingRecord:
-        variant = converter(kind)
-        examples = read_examples(train_data, text=columns.inputs, label=columns.label, convert=variant.convert)
-        if validation is None:
-            examples, held_out = hold_out(examples, 0.1, plan.seed, variant.names)
-        else:
-            held_out = read_examples(validation, text=columns.inputs, label=columns.label, convert=variant.convert)
-        target = target_of(kind, examples)
-        training, held = self._labelled(target, examples), self._labelled(target, held_out)
-        with undone_on_failure(self, "_module", "target", "trust"):
-            self._start(target, plan.seed)
-            record = plan.train(self._objective(target, training, held, plan), self.model)
-        logits_NC = self._learn_trust(target, training, held, plan)
-        self.columns = columns
-        used = DataUsed(columns, len(examples), len(held_out), split=validation is None)
-        trust = trust_card(training.part, held.part, self.report(logits_NC, held.truth), self.trust)
-        self.card = {**written_card(self.model, record, used), **trust}
+        with undone_on_failure(self, *STATE):
+            ready = self.prepare(train_data, validation, columns, kind, plan)
+            record = plan.train(ready.objective, self.model)
+        ready.finish(record)
         return record
 
-    def _learn_trust(self, target: Target, training: LabelledWindows, held: LabelledWindows, plan: FitPlan) -> Logits:
-        """Learn from the held-out rows how far the model can be trusted, and return their logits (N, C)."""
-        module, settings = self._fitted(), plan.settings
+    def _learn_trust(self, data: LabelledData, plan: FitPlan) -> Logits:
+        """Learn how windows count, and from the held-out rows how far to trust the model; their logits (N, C)."""
+        target, tokens, settings = data.target, self._opened.batch_tokens, plan.settings
+        module = self._fitted()
+        if self.merge == "attention":
+            self._attention = fit_attention(module, target, data.training, data.held, tokens=tokens, seed=plan.seed)
         if settings.detector is not None and needs_features(settings.detector) and isinstance(target, SingleLabel):
             module = FeatureModel(module.encoder, module.head).eval()
+        reader = self._attending(module)
 
         def rows_of(part: LabelledWindows) -> tuple[Logits, Truth]:
-            return predict_logits(module, part.store, self._opened.batch_tokens, self.merge), part.truth
+            return predict_logits(reader, part.store, tokens, self.merge), part.truth
 
-        held_out_NK, truth = rows_of(held)
-        some = training.some(MOST_TRAINING, plan.seed)
+        held_out_NK, truth = rows_of(data.held)
+        some = data.training.some(MOST_TRAINING, plan.seed)
         self.trust = learn_trust(target, held_out_NK, truth, settings, plan.seed, lambda: rows_of(some))
         return held_out_NK[:, : target.outputs]
-
-    def _objective(
-        self, target: Target, training: LabelledWindows, held: LabelledWindows, plan: FitPlan
-    ) -> WindowObjective:
-        module, tokens = self._fitted(), plan.settings.tokens
-
-        def validate() -> Validation:
-            return Validation(*target.validate(predict_logits(module, held.store, tokens, self.merge), held.truth))
-
-        return WindowObjective(
-            module,
-            training.store,
-            TextAnswers(target, training.truth, training.store),
-            validate,
-            batch_size=plan.batch_size,
-            tokens=tokens,
-            seed=plan.seed,
-            identity={"validation data": held.digest, "target": target.kind, "merge": self.merge},
-        )
 
     def _predicted(
         self,
@@ -320,34 +370,76 @@ class SequenceTask(Generic[ColumnsT]):
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Prediction]:
+        judge = self.judge(calibrated=calibrated, coverage=coverage)
+        for answer in self._run(self._judging(), texts, "predicting", total, show_progress):
+            yield judge(answer)
+
+    def judge(
+        self, *, calibrated: bool | None = None, coverage: float | None = None
+    ) -> Callable[[TextRows], Prediction]:
+        """What makes a prediction of what the model says of a text (and, for a detector, of its features).
+
+        Raises:
+            NotCalibrated: Calibrated probabilities or a coverage are asked for, and the model has none.
+            InvalidInput: A coverage is asked for together with probabilities that are not calibrated.
+        """
         target, calibration = self._target(), self._calibration(calibrated)
         promise, border = promise_of(self.trust, coverage), self.trust.border
         if coverage is not None and calibrated is False:
             raise InvalidInput("a coverage is promised of calibrated probabilities: leave calibrated out.")
-        for answer in self._run(self._judging(), texts, "predicting", total, show_progress):
+
+        def predicted(answer: TextRows) -> Prediction:
             reading = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
-            row_K = self._merged(answer)
+            row_K = self.merged(answer)
             prediction = target.predict(row_K[: target.outputs], calibration, reading)
-            yield judged(prediction, row_K, target.outputs, promise, border)
+            return judged(prediction, row_K, target.outputs, promise, border)
 
-    def _logits(self, data: Source, columns: ColumnsT, show_progress: bool | None) -> tuple[Logits, Truth]:
-        return self._rows(self._fitted(), data, columns, show_progress)
+        return predicted
 
-    def _rows(
-        self, module: HeadModel, data: Source, columns: ColumnsT, show_progress: bool | None
-    ) -> tuple[Logits, Truth]:
-        """What a module says of labelled rows (N, K), and the encoded labels."""
+    def labelled(self, data: Source, columns: ColumnsT) -> tuple[list[Text], Truth]:
+        """The texts, or pairs, of labelled data, and their encoded labels.
+
+        Raises:
+            InvalidInput: The data are not usable, or hold a label that was not there in training.
+        """
         target = self._target()
         examples = read_examples(data, text=columns.inputs, label=columns.label, convert=target.convert)
-        truth = target.encode(examples)
-        texts = (example.text for example in examples)
-        answers = self._run(module, texts, "evaluating", len(examples), show_progress)
-        return np.stack([self._merged(answer) for answer in answers]), truth
+        return [example.text for example in examples], target.encode(examples)
+
+    def run(
+        self, texts: Iterable[Text], description: str, total: int | None, show_progress: bool | None
+    ) -> Iterator[TextRows]:
+        """What the head says of texts, or pairs, in order and in flat memory."""
+        return self._run(self._reader(), texts, description, total, show_progress)
+
+    def merged(self, answer: TextRows) -> Logits:
+        """One text's uncalibrated logits (C), or those and its features (K)."""
+        lengths_W = np.asarray(answer.lengths)
+        text_W = np.zeros(len(lengths_W), dtype=np.int64)
+        return merge_windows(answer.rows_WK, lengths_W, text_W, self.merge).reshape(-1)
+
+    def _evaluated(
+        self, data: Source, columns: ColumnsT, *, resamples: int, seed: int, show_progress: bool | None
+    ) -> Report:
+        logits_NC, truth, read = self._rows(self._reader(), data, columns, show_progress)
+        return replace(self.report(logits_NC, truth, resamples=resamples, seed=seed), reading=read)
+
+    def _logits(self, data: Source, columns: ColumnsT, show_progress: bool | None) -> tuple[Logits, Truth]:
+        return self._rows(self._reader(), data, columns, show_progress)[:2]
+
+    def _rows(
+        self, module: Scoring, data: Source, columns: ColumnsT, show_progress: bool | None
+    ) -> tuple[Logits, Truth, TextsRead]:
+        """What a module says of labelled rows (N, K), the encoded labels, and how the texts were read."""
+        texts, truth = self.labelled(data, columns)
+        answers = list(self._run(module, texts, "evaluating", len(texts), show_progress))
+        read = TextsRead.of([len(each.lengths) for each in answers], [each.dropped_tokens for each in answers])
+        return np.stack([self.merged(answer) for answer in answers]), truth, read
 
     def _evidence_of_texts(self, rows: Source, show_progress: bool | None) -> Evidence:
         texts = [self.columns.inputs.read(row) for row in read_rows(rows)]
         answers = self._run(self._judging(), texts, "reading others", len(texts), show_progress)
-        return evidence_of(np.stack([self._merged(answer) for answer in answers]), self._target().outputs)
+        return evidence_of(np.stack([self.merged(answer) for answer in answers]), self._target().outputs)
 
     def _border(self) -> Border:
         self._fitted()
@@ -358,17 +450,28 @@ class SequenceTask(Generic[ColumnsT]):
             )
         return self.trust.border
 
-    def _judging(self) -> HeadModel:
+    def _reader(self) -> Scoring:
+        """What gives the numbers that `merge` makes logits of."""
+        return self._attending(self._fitted())
+
+    def _judging(self) -> Scoring:
         """What has to be run for everything that the model says of a text."""
-        return forward_of(self._fitted(), self.trust)
+        return self._attending(forward_of(self._fitted(), self.trust))
+
+    def _attending(self, module: HeadModel) -> Scoring:
+        """A module, and what it has learnt of how much windows count, where that is how they are merged."""
+        if self.merge != "attention":
+            return module
+        if self._attention is None:
+            raise NotFitted(
+                f"{self.model.name!r} has learnt no attention over windows: call fit, or choose another merge."
+            )
+        return AttentiveModel(module, self._attention, features=isinstance(module, FeatureModel))
 
     def _run(
-        self, module: HeadModel, texts: Iterable[Text], description: str, total: int | None, show: bool | None
+        self, module: Scoring, texts: Iterable[Text], description: str, total: int | None, show: bool | None
     ) -> Iterator[TextRows]:
         return self._opened.engine(module).run(texts, total=total, description=description, show_progress=show)
-
-    def _labelled(self, target: Target, examples: Sequence[Example[Any]]) -> LabelledWindows:
-        return LabelledWindows(self._opened.stored([example.text for example in examples]), target.encode(examples))
 
     def _start(self, target: Target, seed: int) -> None:
         """Continue with the trained head where the target is the same, else begin a new one."""
@@ -381,14 +484,11 @@ class SequenceTask(Generic[ColumnsT]):
         self._module = HeadModel(self.model.encoder, head).eval()
         self.target = target
         self.trust = Trust()
-
-    def _merged(self, answer: TextRows) -> Logits:
-        lengths_W = np.asarray(answer.lengths)
-        text_W = np.zeros(len(lengths_W), dtype=np.int64)
-        return merge_windows(answer.rows_WK, lengths_W, text_W, self.merge).reshape(-1)
+        self._attention = None
 
     def _calibration(self, calibrated: bool | None) -> Calibration | None:
-        return self.calibration if with_calibration(self.calibration, calibrated, self.model.name) else None
+        there = self.calibration is not None
+        return self.calibration if wants_calibration(there, calibrated, self.model.name) else None
 
     def _fitted(self) -> HeadModel:
         if self._module is None:

@@ -55,6 +55,16 @@ class FitSettings:
         if not 0 < self.kept < 1:
             raise InvalidInput(f"kept must be a share between 0 and 1, such as 0.95, but it is {self.kept}.")
 
+    def wants_temperature(self) -> bool:
+        """Whether a task that knows no other calibration than a temperature is to fit one.
+
+        Raises:
+            InvalidInput: Another calibration was asked for.
+        """
+        if self.calibration not in ("auto", "temperature", None):
+            raise InvalidInput(f"this task is calibrated by a temperature or not at all, not by {self.calibration!r}.")
+        return self.calibration is not None
+
     def training(self, epochs: int, learning_rate: float, seed: int, device: torch.device) -> TrainingSettings:
         """The loop's settings.
 

@@ -20,7 +20,7 @@ from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_name
 from bothways.evaluation.tagging import TaggedWords
 from bothways.families import HeadName
 from bothways.storage import new_folder
-from bothways.tasks.calibrated import with_calibration
+from bothways.tasks.calibrated import wants_calibration
 from bothways.tasks.card import DataUsed, measured, written_card
 from bothways.tasks.columns import TagColumns, stored_columns, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
@@ -171,12 +171,13 @@ class TextTagger:
         if training.windows.unread:
             rows = [row for number, row in enumerate(rows) if number not in training.windows.unread]
             training = TaggedTexts.of(self._opened, tag_set, rows)
+        calibrated = plan.settings.wants_temperature()
         with undone_on_failure(self, "_module", "tag_set", "temperature"):
             self._start(tag_set, plan.seed)
             self.temperature = None
             record = plan.train(tag_objective(self._fitted(), tag_set, training, held, plan), self.model)
         scores_MC = held.scores(self._fitted(), tag_set, self._opened.batch_tokens)
-        if plan.settings.calibration is not None:
+        if calibrated:
             self.temperature = Temperature(fit_temperature(scores_MC, held.truth_M))
         self.columns = columns
         used = DataUsed(columns, len(rows), len(held_rows), split=validation is None)
@@ -310,7 +311,7 @@ class TextTagger:
         }
         with new_folder(folder, overwrite=overwrite) as new:
             labels = label_settings(tag_set.labels)
-            write_task(new, self._opened, self._fitted(), HEAD, labels=labels, extras=extras)
+            write_task(new, self._opened, self._fitted(), HEAD, settings=labels, extras=extras)
 
     def _predicted(
         self,
@@ -320,7 +321,7 @@ class TextTagger:
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Tagging]:
-        wanted = with_calibration(self.temperature, calibrated, self.model.name)
+        wanted = wants_calibration(self.temperature is not None, calibrated, self.model.name)
         scored = self._scored(words, "tagging", total, show_progress)
         return decided(scored, self._known(), self.temperature if wanted else None)
 

@@ -8,8 +8,11 @@ from bothways.checkpoints.files import read_json
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
+from bothways.tasks.answering import QuestionAnswerer
 from bothways.tasks.classification import TextClassifier
+from bothways.tasks.ensemble import Ensemble
 from bothways.tasks.fill_mask import FillMask
+from bothways.tasks.multitask import MultiTask
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.pairs import PairClassifier
 from bothways.tasks.tagging import TextTagger
@@ -23,38 +26,56 @@ Opener = Callable[..., Task]
 TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
-    TextTagger.task: TextTagger.from_pretrained,
     FillMask.task: FillMask.from_pretrained,
+    QuestionAnswerer.task: QuestionAnswerer.from_pretrained,
+    TextTagger.task: TextTagger.from_pretrained,
+    MultiTask.task: MultiTask.from_pretrained,
+    Ensemble.task: Ensemble.from_pretrained,
 }
 
 # Those whose answers have no names that a caller could give.
-WITHOUT_LABELS = (FillMask.task,)
+WITHOUT_LABELS = (FillMask.task, QuestionAnswerer.task, MultiTask.task, Ensemble.task)
 
 # By the head of a checkpoint that was trained elsewhere.
-TASK_OF_HEAD = {"sequence": TextClassifier.task, "token": TextTagger.task, "masked_lm": FillMask.task}
+TASK_OF_HEAD = {
+    "sequence": TextClassifier.task,
+    "token": TextTagger.task,
+    "span": QuestionAnswerer.task,
+    "masked_lm": FillMask.task,
+}
 
 
 def open_trained(
-    name_or_path: str | Path, *, labels: Sequence[str] | None = None, **options: Unpack[OpenOptions]
+    name_or_path: str | Path,
+    *,
+    task: str | None = None,
+    labels: Sequence[str] | None = None,
+    **options: Unpack[OpenOptions],
 ) -> Task:
     """Open a trained model as the task that it was trained for.
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
+        task: Which of its tasks, for a model that has several; all of them at once when left out.
         labels: Names of a trained head's outputs, for checkpoints that do not carry them.
         options: See `bothways.tasks.opening.OpenOptions`.
 
     Raises:
         NotFitted: It is no trained model of a task, but an encoder.
-        InvalidInput: Labels were given for a task that has none. And everything that `bothways.load` raises.
+        InvalidInput: Labels were given for a task that has none, or a task that the model does not have. And everything
+            that `bothways.load` raises.
     """
     found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
-    task = task_name(found.folder, str(name_or_path))
-    if labels is not None and task in WITHOUT_LABELS:
-        raise InvalidInput(f"{str(name_or_path)!r} is a model for {task}, which has no labels: leave them out.")
-    opener = TASKS[task]
+    name = task_name(found.folder, str(name_or_path))
+    if labels is not None and name in WITHOUT_LABELS:
+        raise InvalidInput(f"{str(name_or_path)!r} is a model for {name}, which has no labels: leave them out.")
     given: dict[str, Any] = {} if labels is None else {"labels": labels}
-    return opener(name_or_path, **given, **options)
+    opened = TASKS[name](name_or_path, **given, **options)
+    if task is None:
+        return opened
+    if not isinstance(opened, MultiTask):
+        raise InvalidInput(f"{str(name_or_path)!r} is a model of one task, {name}: leave out which ({task!r}).")
+    return opened.part(task)
 
 
 def task_name(folder: Path, name: str) -> str:

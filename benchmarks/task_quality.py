@@ -1,0 +1,126 @@
+"""Our side of the quality table of the other tasks, and one run of either side."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.classifiers import BATCH, LEARNING_RATE, OURS
+from benchmarks.harness import MODEL, Options, table
+from benchmarks.task_data import Row, TaskData, load
+from benchmarks.task_peers import PEERS
+from benchmarks.workers import Worker
+
+PEER = "peer"
+
+
+class OurSide:
+    """This package, as a user calls it."""
+
+    def __init__(self, threads: int, device: str) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self.device = device
+        self.kind = ""
+        self.model: Any = None
+
+    def fit(self, data: TaskData, seed: int) -> None:
+        """Train a fresh model."""
+        from bothways import PairClassifier, QuestionAnswerer, SentenceEmbedder, TextTagger
+
+        tasks = {
+            "tagging": TextTagger,
+            "pairs": PairClassifier,
+            "scored_pairs": PairClassifier,
+            "answering": QuestionAnswerer,
+            "embedding": SentenceEmbedder,
+        }
+        more = {"label": "score", "target": "regression"} if data.kind == "scored_pairs" else {}
+        self.kind = data.kind
+        self.model = tasks[data.kind].from_pretrained(MODEL, device=self.device)
+        self.model.fit(
+            data.train,
+            validation=data.validation,
+            epochs=data.epochs,
+            learning_rate=LEARNING_RATE,
+            batch_size=BATCH,
+            seed=seed,
+            show_progress=False,
+            **more,
+        )
+
+    def answers(self, rows: Sequence[Row]) -> list[Any]:
+        """What the task's metrics read, for each row."""
+        if self.kind == "tagging":
+            return [list(each.tags) for each in self.model.predict([row["tokens"] for row in rows])]
+        if self.kind == "answering":
+            asked = [(row["question"], row["context"]) for row in rows]
+            return [each.answer or "" for each in self.model.predict(asked)]
+        pairs = [(row["text_a"], row["text_b"]) for row in rows]
+        if self.kind == "embedding":
+            firsts, seconds = (self.model.encode([pair[side] for pair in pairs]) for side in (0, 1))
+            return [float(cosine) for cosine in (firsts * seconds).sum(1)]
+        found = self.model.predict(pairs)
+        return [each.value for each in found] if self.kind == "scored_pairs" else [each.probabilities for each in found]
+
+
+class Subject:
+    """What a worker serves: one side, trained and judged."""
+
+    def __init__(self, side: Any) -> None:  # noqa: ANN401
+        self.side = side
+
+    def run(self, name: str, seed: int, quick: bool) -> dict[str, Any]:
+        """Train once, and the figures on the test rows."""
+        data = load(name, quick=quick)
+        began = time.perf_counter()
+        self.side.fit(data, seed)
+        trained = time.perf_counter()
+        figures = data.score(data.test, self.side.answers(data.test))
+        counts = {"train": len(data.train), "validation": len(data.validation), "test": len(data.test)}
+        return {
+            "figures": figures,
+            "fit_seconds": trained - began,
+            "test_seconds": time.perf_counter() - trained,
+            "rows": counts,
+            "epochs": data.epochs,
+        }
+
+
+def build(side: str, kind: str, threads: int, device: str) -> Subject:
+    """The subject of a worker."""
+    return Subject(OurSide(threads, device) if side == OURS else PEERS[kind](threads, device))
+
+
+def single(name: str, seed: int, side: str, options: Options) -> dict[str, Any]:
+    """Train and test once, in a process of its own."""
+    kind = load(name, quick=True).kind
+    with Worker(build, side, kind, options.threads, options.device) as worker:
+        return dict(worker.call("run", name, seed, options.quick))
+
+
+def tasks_table(entries: Sequence[dict[str, Any]], options: Options) -> str:
+    """Means over the seeds, both sides beside each other."""
+    rows = []
+    for name in dict.fromkeys(entry["dataset"] for entry in entries):
+        for side in options.chosen((OURS, PEER)):
+            runs = [entry for entry in entries if (entry["dataset"], entry["side"]) == (name, side)]
+            if runs:
+                first, *others = runs[0]["figures"]
+                rows.append(
+                    [
+                        f"{name} ({runs[0]['rows']['train']:,} rows, {runs[0]['epochs']} epochs)",
+                        side,
+                        f"{first} {statistics.mean(run['figures'][first] for run in runs):.4f}",
+                        ", ".join(f"{run['figures'][first]:.4f}" for run in runs),
+                        ", ".join(
+                            f"{each} {statistics.mean(run['figures'][each] for run in runs):.4f}" for each in others
+                        ),
+                    ]
+                )
+    note = (
+        f"Batch {BATCH}, learning rate {LEARNING_RATE:g}, linear with 10 % warm-up, device {options.device}. The peer "
+        "is transformers' Trainer with length grouping; of embeddings (stsb_bi) sentence-transformers with CoSENT."
+    )
+    return f"{note}\n\n{table(('data', 'side', 'mean', 'seeds', 'also'), rows)}"
