@@ -2,19 +2,27 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from bothways.data import Example
 from bothways.errors import InvalidInput
 
-Examples = list[Example[Any]]
+
+class Labelled(Protocol):
+    """A row with what is to be learnt about it."""
+
+    @property
+    def label(self) -> Any:  # noqa: ANN401 (each task has its own)
+        """The label."""
+
+
+T = TypeVar("T", bound=Labelled)
 
 
 def hold_out(
-    examples: Sequence[Example[Any]], fraction: float, seed: int, names: Callable[[Any], tuple[str, ...]]
-) -> tuple[Examples, Examples]:
+    examples: Sequence[T], fraction: float, seed: int, names: Callable[[Any], tuple[str, ...]]
+) -> tuple[list[T], list[T]]:
     """Split at random into what stays and what is held out, at least one row each.
 
     A row is held out only while each of its labels still occurs in what stays, so that no label is there to be

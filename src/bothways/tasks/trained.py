@@ -6,9 +6,10 @@ from typing import Any, Unpack
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.hub import locate
-from bothways.errors import NotFitted
+from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
 from bothways.tasks.classification import TextClassifier
+from bothways.tasks.embedding import SentenceEmbedder
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.pairs import PairClassifier
 from bothways.tasks.task import Task
@@ -17,10 +18,18 @@ OURS = "bothways.json"
 
 Opener = Callable[..., Task]
 
+
+def _embedder(name_or_path: str | Path, *, labels: Sequence[str] | None = None, **options: Any) -> SentenceEmbedder:  # noqa: ANN401 (OpenOptions)
+    if labels is not None:
+        raise InvalidInput("labels name the outputs of a classifier, but this is a sentence embedder: leave them out.")
+    return SentenceEmbedder.from_pretrained(name_or_path, **options)
+
+
 # By the name that ``bothways.json`` gives a task.
 TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
+    SentenceEmbedder.task: _embedder,
 }
 
 # By the head of a checkpoint that was trained elsewhere.
