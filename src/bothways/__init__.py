@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import PairClassifier, SentenceEmbedder, TextClassifier
+    from bothways.tasks import FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
+    "FewShotClassifier",
     "PairClassifier",
     "SearchIndex",
     "SemanticSearch",
@@ -27,6 +28,7 @@ __all__ = [
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
+    "FewShotClassifier": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",

@@ -43,22 +43,27 @@ def write_model(
     settings: Mapping[str, object],
     tensors: Mapping[str, Tensor],
     extras: Mapping[str, object] | None = None,
+    beside: Mapping[str, Mapping[str, Tensor]] | None = None,
 ) -> None:
-    """Write ``config.json``, ``model.safetensors`` and, if given, ``bothways.json`` with the weights' checksum.
+    """Write ``config.json``, ``model.safetensors`` and, if given, ``bothways.json`` with the weights' checksums.
 
     Args:
         folder: An existing folder, best one from ``bothways.storage.new_folder``.
         settings: Content of ``config.json``; the precision that it names is made that of the tensors.
         tensors: Weights under the family's names.
         extras: What this package keeps beside them.
+        beside: Further weights that only this package reads, by the names of their files in the folder.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
     """
     write_json(folder / "config.json", {**settings, **_precision(settings, tensors)})
-    _write_tensors(folder / WEIGHTS, tensors)
+    files = {WEIGHTS: tensors, **(beside or {})}
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        _write_tensors(folder / name, content)
     if extras is not None:
-        checksums = {WEIGHTS: sha256_of(folder / WEIGHTS)}
+        checksums = {name: sha256_of(folder / name) for name in files}
         write_json(folder / OURS, {"format_version": FORMAT_VERSION, **extras, "checksums": checksums})
 
 

@@ -22,6 +22,8 @@ from bothways.cli import (
     search,
     tokenize,
     train,
+    train_embedding,
+    train_few_shot,
 )
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
@@ -51,6 +53,8 @@ def build_app() -> App:
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
     training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
+    training.command(train_embedding.embedding, help_epilogue=train_embedding.EXAMPLE)
+    training.command(train_few_shot.few_shot, help_epilogue=train_few_shot.EXAMPLE)
     app.command(training)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)

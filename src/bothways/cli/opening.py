@@ -70,8 +70,8 @@ def open_options(reading: ReadingOptions, model: ModelOptions) -> "OpenOptions":
     }
 
 
-def open_task(name: str, reading: ClassifierOptions, model: ModelOptions) -> "Task":
-    """The trained model of this name, as the task that it was trained for.
+def open_task(name: str, reading: ClassifierOptions, model: ModelOptions, *, task: str | None = None) -> "Task":
+    """The trained model of this name, as the task that it was trained for, or as the one that is asked for.
 
     Raises:
         CycloptsError: A value of an option is out of range.
@@ -79,7 +79,7 @@ def open_task(name: str, reading: ClassifierOptions, model: ModelOptions) -> "Ta
     from bothways.tasks.trained import open_trained
 
     with bad_usage():
-        return open_trained(name, labels=reading.labels, **open_options(reading, model))
+        return open_trained(name, task=task, labels=reading.labels, **open_options(reading, model))
 
 
 def open_embedder(name: str, reading: EmbedderOptions, model: ModelOptions) -> "SentenceEmbedder":

@@ -48,6 +48,8 @@ Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
 Merge = Literal["weighted_mean", "mean", "max", "first"]
 Target = Literal["single", "multi", "regression"]
+Loss = Literal["ranking", "cosent", "triplet"]
+EvaluatedAs = Literal["similarity"]
 
 # A lone hyphen is a file name here: standard input or output.
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]

@@ -4,21 +4,24 @@ Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
 from bothways.data import Row, Source, text_at
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.storage import new_folder
+from bothways.tasks import predictions
 from bothways.tasks.embedding_data import (
     EmbeddingColumns,
+    LabelledTexts,
     ScoredPairs,
     identities,
     read_embedding_rows,
@@ -57,6 +60,7 @@ class SentenceEmbedder:
         settings: How texts become vectors.
         columns: Where the parts of a row stood in training; scored pairs under their usual names before any.
         card: What the model says of its making; empty before a training.
+        extras: The checkpoint's ``bothways.json``.
     """
 
     task: ClassVar[str] = TASK
@@ -66,6 +70,7 @@ class SentenceEmbedder:
         self.settings = settings
         self.columns: EmbeddingColumns = ScoredPairs()
         self.card: dict[str, Any] = {}
+        self.extras: Mapping[str, object] = {}
         self._unsaved = False
 
     @classmethod
@@ -124,6 +129,7 @@ class SentenceEmbedder:
             stride=stored.stride if stride is None else _checked("stride", stride, longest - 1, least=0),
         )
         made = cls(model, settings)
+        made.extras = checkpoint.extras
         card = checkpoint.extras.get("card")
         if checkpoint.extras.get("task") == cls.task and isinstance(card, dict):
             made.card, made.columns = dict(card), stored_kind(card)
@@ -177,18 +183,35 @@ class SentenceEmbedder:
         Warns:
             TextsTruncated: At the end, if texts were cut (only with ``on_overflow="truncate"``).
         """
-        chosen = check_pooling(pooling) if pooling else self.settings.pooling
-        settings = self.settings
-        reading = Reading(settings.max_length, settings.on_overflow, settings.stride, tokens=max_tokens)
-        vectors = VectorModel(self.model.encoder, chosen)
-        engine = InferenceEngine(self.model.tokenizer, vectors, self.model.device, reading)
         cut = dropped = 0
-        for answer in engine.run(texts, total=total, description="embedding", show_progress=show_progress):
-            cut, dropped = cut + (answer.dropped_tokens > 0), dropped + answer.dropped_tokens
-            yield self._finish(_merge(answer, chosen))
+        answers = self.read_stream(
+            texts, pooling=pooling, max_tokens=max_tokens, total=total, show_progress=show_progress
+        )
+        for vector_K, reading in answers:
+            cut, dropped = cut + (reading.dropped_tokens > 0), dropped + reading.dropped_tokens
+            yield vector_K
         if cut:
             texts_were = "1 text was" if cut == 1 else f"{cut:,} texts were"
             warnings.warn(TextsTruncated(f"{texts_were} cut: {dropped:,} tokens were not read."), stacklevel=2)
+
+    def read_stream(
+        self,
+        texts: Iterable[str],
+        *,
+        pooling: Pooling | None = None,
+        max_tokens: int | None = None,
+        total: int | None = None,
+        description: str = "embedding",
+        show_progress: bool | None = None,
+    ) -> Iterator[tuple[Vectors, predictions.Reading]]:
+        """As `encode_stream`, and beside each vector how much of its text was read."""
+        chosen, settings = check_pooling(pooling) if pooling else self.settings.pooling, self.settings
+        reading = Reading(settings.max_length, settings.on_overflow, settings.stride, tokens=max_tokens)
+        vectors = VectorModel(self.model.encoder, chosen)
+        engine = InferenceEngine(self.model.tokenizer, vectors, self.model.device, reading)
+        for answer in engine.run(texts, total=total, description=description, show_progress=show_progress):
+            read = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
+            yield self._finish(_merge(answer, chosen)), read
 
     def fit(
         self,
@@ -313,16 +336,27 @@ class SentenceEmbedder:
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
+        self.save_with(folder, {"card": self.card}, overwrite=overwrite)
+
+    def save_with(
+        self,
+        folder: str | Path,
+        extras: Mapping[str, object],
+        beside: Mapping[str, Mapping[str, Tensor]] | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """`save` of what is built on an embedder: more in ``bothways.json``, further weights beside it."""
         model, settings = self.model, self.settings
         with new_folder(folder, overwrite=overwrite) as new:
-            model.write(new, {**settings_to_store(settings), "card": self.card})
+            model.write(new, {**settings_to_store(settings), **extras}, beside)
             write_sentence_layout(new, model.config.hidden, settings)
         if self._unsaved:
             model.name, model.folder, model.revision = str(folder), Path(folder), None
             self._unsaved = False
 
     def _two_columns(self) -> tuple[str, str]:
-        if len(self.columns.texts) < 2:
+        if isinstance(self.columns, LabelledTexts) or len(self.columns.texts) < 2:
             raise InvalidInput(
                 f"this embedder was trained on {self.columns.kind}, so a row has no two texts to compare. For vectors: "
                 "encode, or bothways embed."

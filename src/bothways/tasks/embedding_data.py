@@ -107,18 +107,18 @@ class LabelledTexts:
     """Texts with labels; those of one label belong together.
 
     Attributes:
-        text: Column of the text.
+        text: Columns of the text, joined by a space.
         label: Column of its label.
     """
 
-    text: str = "text"
+    text: tuple[str, ...] = ("text",)
     label: str = "label"
 
     kind: ClassVar[str] = "labelled texts"
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns of the texts."""
+    def texts(self) -> tuple[tuple[str, ...]]:
+        """Columns of the only text."""
         return (self.text,)
 
     def truth(self, row: Row) -> str:
@@ -198,9 +198,7 @@ def kind_of(
             + f". Got {', '.join(given)}"
             + (" with a teacher, which wants texts." if teacher else ".")
         )
-    named: dict[str, Any] = dict(given)
-    if isinstance(usual, LabelledTexts) and "text" in named:
-        named["text"] = _only(named["text"])
+    named: dict[str, Any] = given
     return type(usual)(**named)
 
 
@@ -214,12 +212,6 @@ def _first_fit(given: dict[str, Any]) -> tuple[str, EmbeddingColumns]:
         ("text", LabelledTexts()),
     )
     return next((each for each in signs if each[0] in given), ("text_a", ScoredPairs()))
-
-
-def _only(columns: tuple[str, ...]) -> str:
-    if len(columns) != 1:
-        raise InvalidInput(f"labelled texts stand in one column, but {len(columns)} were named: {', '.join(columns)}.")
-    return columns[0]
 
 
 def stored_kind(card: dict[str, Any]) -> EmbeddingColumns:
@@ -258,7 +250,7 @@ def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[Embed
         InvalidInput: A text is missing or empty, or a score or label is unusable; the message says where.
     """
     if len(set(columns.texts)) < len(columns.texts):
-        raise InvalidInput(f"the texts of a row must stand in different columns, but got {', '.join(columns.texts)}.")
+        raise InvalidInput(f"the texts of a row must stand in different columns, but got {columns.texts}.")
     return [
         EmbeddingRow(tuple(text_at(row, column) for column in columns.texts), columns.truth(row), row.where)
         for row in read_rows(source)

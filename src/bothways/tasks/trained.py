@@ -10,6 +10,8 @@ from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
+from bothways.tasks.embedding_data import ScoredPairs
+from bothways.tasks.few_shot import FewShotClassifier
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.pairs import PairClassifier
 from bothways.tasks.task import Task
@@ -30,19 +32,28 @@ TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
     SentenceEmbedder.task: _embedder,
+    FewShotClassifier.task: FewShotClassifier.from_pretrained,
 }
+
+# What can be asked of an encoder that was not trained for it.
+SIMILARITY = "similarity"
 
 # By the head of a checkpoint that was trained elsewhere.
 TASK_OF_HEAD = {"sequence": TextClassifier.task}
 
 
 def open_trained(
-    name_or_path: str | Path, *, labels: Sequence[str] | None = None, **options: Unpack[OpenOptions]
+    name_or_path: str | Path,
+    *,
+    task: str | None = None,
+    labels: Sequence[str] | None = None,
+    **options: Unpack[OpenOptions],
 ) -> Task:
-    """Open a trained model as the task that it was trained for.
+    """Open a trained model as the task that it was trained for, or an encoder as one that needs no training.
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
+        task: ``"similarity"`` takes any encoder for an embedder of scored pairs.
         labels: Names of a trained head's outputs, for checkpoints that do not carry them.
         options: See `bothways.tasks.opening.OpenOptions`.
 
@@ -50,9 +61,13 @@ def open_trained(
         NotFitted: It is no trained model of a task, but an encoder.
         InvalidInput: Labels were given for a task that has none. And everything that `bothways.load` raises.
     """
+    given: dict[str, Any] = {} if labels is None else {"labels": labels}
+    if task == SIMILARITY:
+        embedder = _embedder(name_or_path, **given, **options)
+        embedder.columns = ScoredPairs()
+        return embedder
     found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
     opener = TASKS[task_name(found.folder, str(name_or_path))]
-    given: dict[str, Any] = {} if labels is None else {"labels": labels}
     return opener(name_or_path, **given, **options)
 
 
