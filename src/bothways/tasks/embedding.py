@@ -5,47 +5,38 @@ Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
 from bothways.data import Row, Source, text_at
 from bothways.errors import InvalidInput, TextsTruncated
-from bothways.inference import InferenceEngine, Reading, TextRows
 from bothways.storage import new_folder
 from bothways.tasks import predictions
 from bothways.tasks.embedding_data import (
     EmbeddingColumns,
     LabelledTexts,
     ScoredPairs,
-    identities,
     read_embedding_rows,
     stored_kind,
-    truth_of,
 )
 from bothways.tasks.embedding_evaluation import EmbeddingReport, Measured, pairs_of, report_of
 from bothways.tasks.embedding_losses import EmbeddingLoss, usual_loss
-from bothways.tasks.embedding_objective import VectorModel
 from bothways.tasks.embedding_training import EmbeddingExamples, EmbeddingTraining
+from bothways.tasks.embedding_vectors import AskedSettings, Vectors, settings_of, text_vectors
 from bothways.tasks.fitting import FitOptions, FitPlan
 from bothways.tasks.pooling import Pooling, check_pooling
 from bothways.tasks.predictions import Similarity
-from bothways.tasks.sentence_layout import (
-    TASK,
-    EmbeddingSettings,
-    read_settings,
-    settings_to_store,
-    write_sentence_layout,
-)
-from bothways.text import Overflow, check_overflow
+from bothways.tasks.sentence_layout import TASK, EmbeddingSettings, settings_to_store, write_sentence_layout
+from bothways.text import Overflow
 from bothways.training.record import TrainingRecord
 
-Vectors = NDArray[np.float32]
+__all__ = ["SentenceEmbedder", "Vectors"]
 
 
 class SentenceEmbedder:
@@ -114,20 +105,8 @@ class SentenceEmbedder:
         """
         checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
         model = pretrained(checkpoint, device=device, dtype=dtype)
-        hidden, limit = model.config.hidden, model.config.max_length or 512
-        stored = read_settings(model.folder, checkpoint.extras, hidden=hidden, limit=limit)
-        length = (
-            min(model.tokenizer.model_max_length or limit, limit) if stored.max_length is None else stored.max_length
-        )
-        longest = length if max_length is None else _checked("max_length", max_length, limit)
-        settings = EmbeddingSettings(
-            pooling=check_pooling(pooling) if pooling else stored.pooling or "mean",
-            unit_length=stored.unit_length is not False if unit_length is None else unit_length,
-            dimensions=stored.dimensions if dimensions is None else _checked("dimensions", dimensions, hidden),
-            max_length=longest,
-            on_overflow=check_overflow(on_overflow or stored.on_overflow or "window"),
-            stride=stored.stride if stride is None else _checked("stride", stride, longest - 1, least=0),
-        )
+        asked = AskedSettings(pooling, unit_length, dimensions, max_length, on_overflow, stride)
+        settings = settings_of(model, checkpoint.extras, asked)
         made = cls(model, settings)
         made.extras = checkpoint.extras
         card = checkpoint.extras.get("card")
@@ -205,13 +184,16 @@ class SentenceEmbedder:
         show_progress: bool | None = None,
     ) -> Iterator[tuple[Vectors, predictions.Reading]]:
         """As `encode_stream`, and beside each vector how much of its text was read."""
-        chosen, settings = check_pooling(pooling) if pooling else self.settings.pooling, self.settings
-        reading = Reading(settings.max_length, settings.on_overflow, settings.stride, tokens=max_tokens)
-        vectors = VectorModel(self.model.encoder, chosen)
-        engine = InferenceEngine(self.model.tokenizer, vectors, self.model.device, reading)
-        for answer in engine.run(texts, total=total, description=description, show_progress=show_progress):
-            read = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
-            yield self._finish(_merge(answer, chosen)), read
+        chosen = check_pooling(pooling) if pooling else self.settings.pooling
+        return text_vectors(
+            self.model,
+            replace(self.settings, pooling=chosen),
+            texts,
+            tokens=max_tokens,
+            total=total,
+            description=description,
+            show_progress=show_progress,
+        )
 
     def fit(
         self,
@@ -281,11 +263,8 @@ class SentenceEmbedder:
         """
         kind = columns or self.columns
         rows = read_embedding_rows(data, kind)
-        texts = [text for row in rows for text in row.texts]
-        texts_RK = np.arange(len(texts)).reshape(len(rows), -1)
-        vectors_PH = self.encode(texts, show_progress=show_progress)
-        measured = Measured(vectors_PH, texts_RK, identities(texts), truth_of(rows, kind))
-        return report_of(kind, measured, resamples=resamples, seed=seed)
+        vectors_PH = self.encode([text for row in rows for text in row.texts], show_progress=show_progress)
+        return report_of(kind, Measured.of(rows, kind, vectors_PH), resamples=resamples, seed=seed)
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Similarity]:
         """The cosine of the first two texts of each row, in order and in flat memory.
@@ -362,28 +341,3 @@ class SentenceEmbedder:
                 "encode, or bothways embed."
             )
         return self.columns.texts[0], self.columns.texts[1]
-
-    def _finish(self, vector_H: Vectors) -> Vectors:
-        vector_K = vector_H[: self.dimensions]
-        if not self.settings.unit_length:
-            return vector_K
-        length = np.float32(max(float(np.linalg.norm(vector_K)), 1e-12))
-        unit_K: Vectors = np.divide(vector_K, length)
-        return unit_K
-
-
-def _merge(answer: TextRows, pooling: Pooling) -> Vectors:
-    if len(answer.rows_WK) == 1:
-        only: Vectors = answer.rows_WK[0]
-        return only
-    if pooling == "max":
-        highest: Vectors = answer.rows_WK.max(0)
-        return highest
-    merged: NDArray[np.float64] = np.average(answer.rows_WK, axis=0, weights=answer.lengths)
-    return merged.astype(np.float32)
-
-
-def _checked(name: str, value: int, highest: int, *, least: int = 1) -> int:
-    if not least <= value <= highest:
-        raise InvalidInput(f"{name} must lie between {least} and {highest}, but it is {value}.")
-    return value

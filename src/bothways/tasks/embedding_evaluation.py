@@ -4,7 +4,7 @@ Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N texts tha
 C texts among which they look.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 from bothways.errors import InvalidInput
 from bothways.evaluation import spearman
 from bothways.evaluation.embedding import RankingReport, SimilarityReport, ranking_report, similarity_report
-from bothways.tasks.embedding_data import EmbeddingColumns, LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
+from bothways.tasks.embedding_data import (
+    EmbeddingColumns,
+    EmbeddingRow,
+    LabelledTexts,
+    Pairs,
+    PlainTexts,
+    ScoredPairs,
+    Triplets,
+    identities,
+    truth_of,
+)
 from bothways.training.objective import Validation
 
 Floats = NDArray[np.float64]
@@ -42,6 +52,13 @@ class Measured:
     texts_RK: NDArray[np.int64]
     identity_P: NDArray[np.int64]
     truth_R: NDArray[Any] | None
+
+    @classmethod
+    def of(cls, rows: Sequence[EmbeddingRow], columns: EmbeddingColumns, vectors_PH: NDArray[np.float32]) -> "Measured":
+        """Rows of these columns, with the vectors of their texts."""
+        texts = [text for row in rows for text in row.texts]
+        texts_RK = np.arange(len(texts)).reshape(len(rows), -1)
+        return cls(vectors_PH, texts_RK, identities(texts), truth_of(rows, columns))
 
 
 def validation_of(columns: EmbeddingColumns, measured: Measured) -> Validation:
