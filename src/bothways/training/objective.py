@@ -90,8 +90,8 @@ class Objective(Protocol[Payload]):
 
 
 @runtime_checkable
-class JointObjective(Objective[Payload], Protocol[Payload]):
-    """An objective whose loss joins all units of an update, so that no micro-batch has one of its own."""
+class JointLoss(Protocol[Payload]):
+    """What an `Objective` also has whose loss joins all units of an update: no micro-batch has one of its own."""
 
     def joined(self, update: Update[Payload]) -> Update[Payload]:
         """Called before the losses of an update are asked for, in ``train()`` mode and the precision of the training.

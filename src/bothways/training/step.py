@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.training.objective import JointObjective, Objective, Payload, Update
+from bothways.training.objective import JointLoss, Objective, Payload, Update
 from bothways.training.optimizers import NamedAdamW
 from bothways.training.schedules import rate_fraction, warmup_updates
 from bothways.training.settings import TrainingSettings
@@ -74,7 +74,7 @@ class Stepper:
     def _backward(self, objective: Objective[Payload], update: Update[Payload], weight: float) -> Tensor:
         """Gradients of the update's mean loss, micro-batch by micro-batch; that mean, on its device."""
         total = torch.zeros((), device=self._device)
-        if isinstance(objective, JointObjective):
+        if isinstance(objective, JointLoss):
             with self._fitting(max(micro_batch.tokens for micro_batch in update.micro_batches)), self._precision():
                 update = objective.joined(update)
         for micro_batch in update.micro_batches:
