@@ -1,4 +1,4 @@
-"""Command line: ``python -m benchmarks [embedding|finetuning|relative|startup|memory|quality|all] [options]``."""
+"""Command line: ``python -m benchmarks [embedding|finetuning|startup|... |all] [options]``; the names are below."""
 
 import argparse
 import importlib
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.harness import Options, limit_threads, say
 
-NAMES = ("embedding", "finetuning", "relative", "startup", "memory", "quality")
+NAMES = ("embedding", "finetuning", "relative", "startup", "memory", "quality", "retrieval")
 
 
 def main() -> None:

@@ -129,38 +129,13 @@ class Trainer:
         with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
             trainer = transformers.Trainer(
                 model=self._model,
-                args=self._arguments(folder, epochs, seed),
+                args=trainer_arguments(folder, epochs, seed, self._device, grouped=self._grouped),
                 train_dataset=rows,
                 data_collator=transformers.DataCollatorWithPadding(self._tokenizer),
                 processing_class=self._tokenizer,
             )
             trainer.remove_callback(transformers.PrinterCallback)
             trainer.train()
-
-    def _arguments(self, folder: str, epochs: int, seed: int) -> Any:  # noqa: ANN401
-        import transformers
-
-        known = {entry.name for entry in dataclasses.fields(transformers.TrainingArguments)}
-        grouping: dict[str, object] = {}
-        if self._grouped:
-            new = "train_sampling_strategy" in known
-            grouping = {"train_sampling_strategy": "group_by_length"} if new else {"group_by_length": True}
-        return transformers.TrainingArguments(
-            output_dir=folder,
-            num_train_epochs=epochs,
-            per_device_train_batch_size=BATCH,
-            learning_rate=LEARNING_RATE,
-            lr_scheduler_type="linear",
-            warmup_steps=WARM_UP,  # below 1 it is a share of all steps
-            seed=seed,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=self._device == "cpu",
-            dataloader_pin_memory=self._device != "cpu",
-            **grouping,
-        )
 
     def probabilities(self, texts: Sequence[str]) -> Probabilities:
         """Softmax of the logits, in the order of the texts."""
@@ -177,6 +152,33 @@ class Trainer:
                 logits_BC = self._model(**batch.to(self._model.device)).logits
                 found[rows] = logits_BC.double().softmax(-1).cpu().numpy()
         return Probabilities(self._labels, found, None)
+
+
+def trainer_arguments(folder: str, epochs: int, seed: int, device: str, *, grouped: bool) -> Any:  # noqa: ANN401
+    """The settings of transformers' Trainer."""
+    import transformers
+
+    known = {entry.name for entry in dataclasses.fields(transformers.TrainingArguments)}
+    grouping: dict[str, object] = {}
+    if grouped:
+        new = "train_sampling_strategy" in known
+        grouping = {"train_sampling_strategy": "group_by_length"} if new else {"group_by_length": True}
+    return transformers.TrainingArguments(
+        output_dir=folder,
+        num_train_epochs=epochs,
+        per_device_train_batch_size=BATCH,
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="linear",
+        warmup_steps=WARM_UP,  # below 1 it is a share of all steps
+        seed=seed,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=device == "cpu",
+        dataloader_pin_memory=device != "cpu",
+        **grouping,
+    )
 
 
 @dataclass

@@ -35,6 +35,8 @@ PACKAGES = (
     "openvino",
     "accelerate",
     "numpy",
+    "bm25s",
+    "ir-measures",
 )
 
 _BEGAN = time.monotonic()

@@ -25,6 +25,7 @@ LAYERS = (
     ("evaluation",),
     ("inference", "export"),
     ("training",),
+    ("objectives",),
     ("tasks",),
     ("retrieval", "explain"),
     ("advice",),

@@ -193,11 +193,16 @@ def write_tokenizer(folder, model_type):
     ids = {word: number for number, word in enumerate(words)}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(ids, unk_token=special.unk.content))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    cls, sep = special.cls.content, special.sep.content
+    tokens = {"cls": special.cls.content, "sep": special.sep.content}
+    template = FAMILIES[model_type].tokenizer.template
+
+    def spelt(items):
+        return [":".join([tokens.get(part, part), kind]) for part, kind in (item.split(":") for item in items)]
+
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B:1 {sep}:1",
-        special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
+        single=spelt(template.single),
+        pair=spelt(template.pair),
+        special_tokens=[(token, ids[token]) for token in tokens.values()],
     )
     tokenizer.save(str(folder / "tokenizer.json"))
 

@@ -10,30 +10,53 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
-    from bothways.tasks import FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
+    from bothways.tasks import (
+        Ensemble,
+        FewShotClassifier,
+        FillMask,
+        MultiTask,
+        PairClassifier,
+        QuestionAnswerer,
+        SentenceEmbedder,
+        TaskData,
+        TextClassifier,
+        TextTagger,
+    )
 
     __version__: str
 
 __all__ = [
     "BothwaysError",
+    "Ensemble",
     "FewShotClassifier",
+    "FillMask",
+    "MultiTask",
     "PairClassifier",
+    "QuestionAnswerer",
     "SearchIndex",
     "SemanticSearch",
     "SentenceEmbedder",
+    "TaskData",
     "TextClassifier",
+    "TextTagger",
     "__version__",
     "load",
 ]
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
+    "Ensemble": "bothways.tasks",
     "FewShotClassifier": "bothways.tasks",
+    "FillMask": "bothways.tasks",
+    "MultiTask": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
+    "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
+    "TaskData": "bothways.tasks",
     "TextClassifier": "bothways.tasks",
+    "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",
 }
 

@@ -6,7 +6,7 @@ import pytest
 
 from bothways.advice import card, catalogue
 from bothways.advice.cards import comparable, full_name
-from bothways.advice.facts import Facts, Score, published_facts
+from bothways.advice.facts import Facts, Score, Shape, published_facts
 from bothways.errors import InvalidInput, UnknownModel
 from bothways.families import FAMILIES
 
@@ -52,13 +52,21 @@ def test_every_published_size_of_every_family_is_in_the_catalogue_and_counted():
     assert set(COUNTED) == {size.name for family in FAMILIES.values() for size in family.published}
 
 
-def test_facts_of_models_without_a_family_are_carried_as_published():
-    for name, each in CARDS.items():
-        if each.family is None:
-            assert each.counted is None
-            assert each.shape is not None, name
-            assert each.stated, name
-            assert each.year is not None, name
+def test_every_published_size_has_facts_and_every_fact_a_published_size():
+    assert set(published_facts().models) == set(COUNTED)
+
+
+def test_facts_of_a_model_without_a_family_are_carried_as_published(monkeypatch):
+    known = published_facts()
+    facts = dataclasses.replace(
+        known.models["google-bert/bert-base-uncased"], year=2019, shape=Shape(12, 768, 12, 30000, 512)
+    )
+    more = Facts(known.sources, known.lineages, known.models | {"a/newcomer": facts})
+    monkeypatch.setattr("bothways.advice.cards.published_facts", lambda: more)
+    each = card("newcomer")
+    assert (each.family, each.counted, each.year) == (None, None, 2019)
+    assert (each.shape, each.stated, each.scores) == (facts.shape, facts.stated, facts.scores)
+    assert catalogue()[-1] == each
 
 
 def test_a_family_that_arrives_turns_facts_into_counts(monkeypatch):
@@ -122,6 +130,13 @@ def test_a_model_is_found_by_its_name_with_or_without_the_owner(name):
     assert full_name(name) == "FacebookAI/roberta-base"
 
 
-def test_an_unknown_model_is_an_error_that_names_the_nearest():
-    with pytest.raises(UnknownModel, match="distilbert/distilbert-base-uncased"):
-        card("distillbert-base-uncased")
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("distillbert-base-uncased", "distilbert/distilbert-base-uncased"),
+        ("bert-base", "google-bert/bert-base-uncased"),
+    ],
+)
+def test_an_unknown_model_is_an_error_that_names_the_nearest(typed, named):
+    with pytest.raises(UnknownModel, match=f"Nearest: {named}"):
+        card(typed)

@@ -124,7 +124,7 @@ def test_generators_are_never_recommended():
 
 
 def test_languages_have_their_own_models_and_yardsticks():
-    assert named(recommend("ner", language="french"))[0] == "almanach/camembert-base"
+    assert named(recommend("ner", language="french"))[:2] == ["almanach/camembert-large", "almanach/camembert-base"]
     advised = recommend("ner", language="multilingual", most=9)
     assert {"FacebookAI/xlm-roberta-large", "google-bert/bert-base-multilingual-cased"} <= set(named(advised))
     assert "google-bert/bert-base-cased" not in named(advised)
@@ -139,10 +139,24 @@ def test_a_memory_limit_leaves_large_models_out_and_says_so():
 
 
 def test_a_context_that_nothing_reads_is_read_in_windows():
-    advised = recommend("classification", context=100_000_000)
+    advised = recommend("classification", context=100_000_000, language="french")
     assert advised.ranked
-    # Models without any limit, once their family is built, read it; otherwise the windows are named.
-    assert all(model.context is None for model in advised.ranked) or any("windows" in note for note in advised.notes)
+    assert any("windows" in note for note in advised.notes)
+    assert advised.length == 512
+
+
+def test_only_models_without_a_limit_read_any_context():
+    advised = recommend("classification", context=100_000_000)
+    assert {model.name for model in advised.ranked} == {"xlnet/xlnet-base-cased", "xlnet/xlnet-large-cased"}
+
+
+def test_costs_are_those_of_the_context_that_is_wanted():
+    short, long = (recommend("search", context=context) for context in (1000, 4000))
+    assert (short.length, long.length) == (1000, 4000)
+    less = {model.name: model for model in short.ranked}
+    for model in long.ranked:
+        assert model.memory_mb > less[model.name].memory_mb
+        assert model.flops_per_token > less[model.name].flops_per_token
 
 
 def test_limits_that_nothing_meets_are_said():

@@ -74,6 +74,28 @@ def test_segment_ids_that_the_model_does_not_have_are_refused(model, wrong):
         model(input_ids=torch.tensor([[5, 6]]), token_type_ids=torch.tensor([[0, wrong]]))
 
 
+def test_a_model_without_segment_embeddings_has_no_highest_segment_id(tmp_path):
+    """XLNet's tokenizer gives its [CLS] a third kind."""
+    write_checkpoint(tmp_path, "xlnet")
+    xlnet = load(tmp_path, device="cpu")
+    ids = {"input_ids": torch.tensor([[5, 6, 2, 1]])}
+    of_text = xlnet("w5 w6").last_hidden_state
+    assert torch.equal(xlnet(**ids, token_type_ids=torch.tensor([[0, 0, 0, 2]])).last_hidden_state, of_text)
+    assert not torch.equal(xlnet(**ids).last_hidden_state, of_text)
+    with pytest.raises(InvalidInput, match="token_type_ids must be at least 0, but one of them is -1"):
+        xlnet(**ids, token_type_ids=torch.tensor([[0, 0, 0, -1]]))
+
+
+def test_a_tokenizer_with_more_kinds_of_texts_than_the_model_is_refused(tmp_path):
+    write_checkpoint(tmp_path, "bert")
+    write_checkpoint(tmp_path / "roberta", "roberta")
+    (tmp_path / "roberta" / "tokenizer.json").write_bytes((tmp_path / "tokenizer.json").read_bytes())
+    model = load(tmp_path / "roberta", device="cpu")
+    assert model("w5").last_hidden_state.shape[-1] == 24
+    with pytest.raises(IncompatibleWeights, match="gives tokens the type 1, but the model has 1 of them"):
+        model([("w5", "w6")])
+
+
 def test_an_id_in_the_padding_is_not_looked_at(model):
     ids_BS, mask_BS = torch.tensor([[5, 6, -100]]), torch.tensor([[1, 1, 0]])
     expected = model(input_ids=torch.tensor([[5, 6]])).last_hidden_state

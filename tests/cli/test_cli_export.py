@@ -10,7 +10,7 @@ from command_line import call, rows
 from tokenizers import Tokenizer
 
 from bothways.checkpoints import load
-from bothways.evaluation import Temperature, apply_temperature
+from bothways.evaluation import calibration_from
 from bothways.tasks import TextClassifier
 
 SENTENCES = ["The cat sat on the mat.", "Rates rose again, said the central bank on Tuesday.", "Yes."]
@@ -41,7 +41,7 @@ def test_an_exported_classifier_gives_the_labels_and_probabilities_of_predict(ru
     }
     texts = [row["text"] for row in rows(20, 7)]
     answers, described = run_onnx(tmp_path / "x", texts)
-    probabilities = apply_temperature(answers["logits"], Temperature(**described["bothways"]["temperature"]))
+    probabilities = calibration_from(described["bothways"]["calibration"]).apply(answers["logits"])
     labels = json.loads((tmp_path / "x" / "config.json").read_text())["id2label"]
     predictions = call("predict", run, *texts, "--device", "cpu").lines()
     assert {prediction["label"] for prediction in predictions} == {"even", "odd"}
@@ -69,7 +69,7 @@ def test_a_classifier_exported_as_safetensors_predicts_the_same(run, tmp_path):
     done = call("export", run, "--format", "safetensors", "--output", tmp_path / "x", "--quiet")
     assert (done.code, done.out, done.err) == (0, "", "")
     before, after = (TextClassifier.from_pretrained(folder, device="cpu") for folder in (run, tmp_path / "x"))
-    assert after.temperature == before.temperature
+    assert after.calibration == before.calibration
     assert after.predict("w6 w8 w10").to_dict() == before.predict("w6 w8 w10").to_dict()
 
 

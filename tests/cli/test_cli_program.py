@@ -15,24 +15,37 @@ from bothways.advice import CONSTRAINTS, facts
 from bothways.checkpoints.devices import DTYPES
 from bothways.cli import options
 from bothways.data import FORMATS
+from bothways.evaluation.calibrating import METHODS
+from bothways.evaluation.detectors import DETECTORS
+from bothways.evaluation.tag_schemes import SCHEMES
 from bothways.export import FORMATS as EXPORT_FORMATS
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_NAMES
-from bothways.tasks import pooling
+from bothways.tasks import combining, pooling
 from bothways.tasks.embedding_losses import CoSENT, MultipleNegativesRanking, Triplet
+from bothways.tasks.merging import MERGES
 from bothways.tasks.targets import TargetKind
-from bothways.tasks.trained import SIMILARITY
 from bothways.text.overflow import OVERFLOWS
 
 COMMANDS = [
     "train classification",
     "train embedding",
     "train few-shot",
+    "train tagging",
+    "train answering",
+    "train pairs",
+    "train multitask",
+    "ensemble",
     "evaluate",
+    "compare",
     "predict",
     "embed",
     "search build",
     "search query",
+    "search evaluate",
+    "search add",
+    "search delete",
+    "search mine",
     "tokenize",
     "models",
     "recommend",
@@ -41,7 +54,7 @@ COMMANDS = [
     "export",
     "demo",
 ]
-HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "pyarrow", "altair")
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "bm25s", "pyarrow", "altair")
 
 
 def program(*words, **options):
@@ -78,9 +91,15 @@ def test_version_names_the_installed_package():
     ("ours", "theirs"),
     [
         (options.Overflow, OVERFLOWS),
+        (options.Calibration, ("auto", *METHODS, "none")),
+        (options.Detector, (*DETECTORS, "none")),
         (options.Format, FORMATS),
         (options.Pooling, typing.get_args(pooling.Pooling)),
         (options.Target, typing.get_args(TargetKind)),
+        (options.Scheme, SCHEMES),
+        (options.Merge, MERGES),
+        (options.FixedMerge, tuple(merge for merge in MERGES if merge != "attention")),
+        (options.Method, typing.get_args(combining.Method)),
         (options.Dtype, tuple(DTYPES)),
         (options.FamilyName, tuple(FAMILIES)),
         (options.Constraint, CONSTRAINTS),
@@ -88,7 +107,6 @@ def test_version_names_the_installed_package():
         (options.HeadName, HEAD_NAMES),
         (options.ExportFormat, EXPORT_FORMATS),
         (options.Loss, tuple(loss.name for loss in (MultipleNegativesRanking, CoSENT, Triplet))),
-        (options.EvaluatedAs, (SIMILARITY,)),
     ],
 )
 def test_the_choices_of_options_are_those_of_the_library(ours, theirs):

@@ -50,7 +50,7 @@ def test_the_summary_as_json_agrees_with_the_saved_model(files, tmp_path):
     saved = json.loads((tmp_path / "run" / "bothways.json").read_text())
     assert summary["output"] == str(tmp_path / "run")
     assert summary["labels"] == ["even", "odd"]
-    assert summary["temperature"] == saved["temperature"]
+    assert summary["calibration"] == saved["calibration"]
     assert summary["best_epoch"] == saved["card"]["training"]["best_epoch"] == 1
     assert summary["validation"]["accuracy"] == saved["card"]["training"]["validations"][0]["metrics"]["accuracy"]
     assert not summary["interrupted"]

@@ -8,6 +8,9 @@ from tiny_models import TINY, write_tokenizer
 
 TARGETS = ("single", "multi", "regression")
 
+# The tasks that answer a text, or a pair of texts, and what they are tried on with every family.
+CASES = (*(("classification", target) for target in TARGETS), ("pairs", "single"), ("pairs", "regression"))
+
 
 DROPOUTS = (
     "hidden_dropout_prob",
@@ -49,6 +52,25 @@ def rows(target, count=16):
             word, label = f"w{15 + number % 3}", float(number % 3 - 1)
         made.append({"text": f"{word} {filler}", "label": label})
     return made
+
+
+def pair_rows(target, count=16):
+    """Pairs whose labels stand in the first word of the one text and that of the other."""
+    made = []
+    for row in rows(target, count):
+        first, *rest = row["text"].split()
+        made.append({"text_a": " ".join(rest), "text_b": first, "label": row["label"]})
+    return made
+
+
+def rows_of(task, target):
+    """Labelled rows for a task."""
+    return rows(target) if task == "classification" else pair_rows(target)
+
+
+def texts_of(made):
+    """What a task is asked with, of rows."""
+    return [row["text"] if "text" in row else (row["text_a"], row["text_b"]) for row in made]
 
 
 def write_pretrained(folder, model_type):

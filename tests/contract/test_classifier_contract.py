@@ -1,21 +1,22 @@
-"""What every family's classifier keeps to, for every kind of target."""
+"""What classifiers of texts, and of pairs of texts, keep to: every task with every family and kind of target."""
 
+import inspect
 import json
-from dataclasses import asdict
 
 import pytest
 import torch
-from contract_cases import TARGETS, answer, padding_side, rows, write_pretrained
+from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained
 
-from bothways.evaluation import apply_sigmoid_temperature, apply_temperature
-from bothways.tasks import TextClassifier
+from bothways.evaluation import apply_sigmoid_temperature, apply_temperature, stored_form
+from bothways.tasks import PairClassifier, TextClassifier
 from bothways.tasks.settings import FitSettings
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
 
+TASKS = {kind.task: kind for kind in (TextClassifier, PairClassifier)}
 LONG = " ".join(f"w{5 + place % 50}" for place in range(45))
-every_target = pytest.mark.parametrize("target", TARGETS)
+every_case = pytest.mark.parametrize(("task", "target"), CASES)
 
 
 @pytest.fixture(scope="module")
@@ -23,29 +24,29 @@ def overfitted(tmp_path_factory):
     """A factory: a classifier fitted to a few texts and the folder that it saved itself into, made once for a kind."""
     made = {}
 
-    def make(model_type, target):
-        if (model_type, target) not in made:
-            folder = tmp_path_factory.mktemp(f"{model_type}-{target}")
+    def make(task, model_type, target):
+        if (task, model_type, target) not in made:
+            folder = tmp_path_factory.mktemp(f"{task}-{model_type}-{target}")
             write_pretrained(folder / "base", model_type)
-            classifier = TextClassifier.from_pretrained(folder / "base", device="cpu")
-            data = rows(target)
+            classifier = TASKS[task].from_pretrained(folder / "base", device="cpu")
+            data = rows_of(task, target)
             settings = FitSettings(weight_decay=0.0, patience=15)
             classifier.fit(
                 data, validation=data, target=target, epochs=60, learning_rate=3e-3, batch_size=8, settings=settings
             )
             classifier.save(folder / "saved")
-            made[model_type, target] = (classifier, folder / "saved")
-        return made[model_type, target]
+            made[task, model_type, target] = (classifier, folder / "saved")
+        return made[task, model_type, target]
 
     return make
 
 
 @every_family
-@every_target
-def test_a_few_texts_are_learnt_by_heart(overfitted, model_type, target):
-    classifier, _ = overfitted(model_type, target)
-    data = rows(target)
-    answers = [answer(prediction) for prediction in classifier.predict([row["text"] for row in data])]
+@every_case
+def test_a_few_texts_are_learnt_by_heart(overfitted, task, model_type, target):
+    classifier, _ = overfitted(task, model_type, target)
+    data = rows_of(task, target)
+    answers = [answer(prediction) for prediction in classifier.predict(texts_of(data))]
     if target == "regression":
         assert answers == pytest.approx([row["label"] for row in data], abs=0.1)
     else:
@@ -53,10 +54,10 @@ def test_a_few_texts_are_learnt_by_heart(overfitted, model_type, target):
 
 
 @every_family
-@every_target
-def test_evaluation_agrees_with_what_was_learnt(overfitted, model_type, target):
-    classifier, _ = overfitted(model_type, target)
-    report = classifier.evaluate(rows(target), resamples=10)
+@every_case
+def test_evaluation_agrees_with_what_was_learnt(overfitted, task, model_type, target):
+    classifier, _ = overfitted(task, model_type, target)
+    report = classifier.evaluate(rows_of(task, target), resamples=10)
     if target == "single":
         assert report.accuracy.value == 1
     elif target == "multi":
@@ -66,57 +67,59 @@ def test_evaluation_agrees_with_what_was_learnt(overfitted, model_type, target):
 
 
 @every_family
-@every_target
-def test_a_saved_classifier_predicts_the_same_to_the_bit(overfitted, model_type, target):
-    classifier, folder = overfitted(model_type, target)
-    again = TextClassifier.from_pretrained(folder, device="cpu")
+@every_case
+def test_a_saved_classifier_predicts_the_same_to_the_bit(overfitted, task, model_type, target):
+    classifier, folder = overfitted(task, model_type, target)
+    again = TASKS[task].from_pretrained(folder, device="cpu")
     assert again.target == classifier.target
-    assert again.temperature == classifier.temperature
-    texts = [*(row["text"] for row in rows(target)), LONG]
+    assert again.calibration == classifier.calibration
+    texts = [*texts_of(rows_of(task, target)), LONG if task == "classification" else ("w5", LONG)]
     assert again.predict(texts) == classifier.predict(texts)
 
 
 @every_family
-@every_target
-def test_saving_again_writes_the_same_weights(overfitted, model_type, target, tmp_path):
-    _, folder = overfitted(model_type, target)
-    TextClassifier.from_pretrained(folder, device="cpu").save(tmp_path / "again")
+@every_case
+def test_saving_again_writes_the_same_weights(overfitted, task, model_type, target, tmp_path):
+    _, folder = overfitted(task, model_type, target)
+    TASKS[task].from_pretrained(folder, device="cpu").save(tmp_path / "again")
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name
 
 
 @every_family
-@every_target
-def test_a_saved_classifier_opens_in_transformers_with_the_same_logits(overfitted, model_type, target):
-    classifier, folder = overfitted(model_type, target)
+@every_case
+def test_a_saved_classifier_opens_in_transformers_with_the_same_logits(overfitted, task, model_type, target):
+    classifier, folder = overfitted(task, model_type, target)
     model, info = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     assert model.config.problem_type == classifier.target.problem_type
     assert tuple(model.config.id2label.values()) == classifier.target.labels
     assert model.config.label2id == {label: index for index, label in enumerate(classifier.target.labels)}
-    data = rows(target)
+    data = rows_of(task, target)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     side = padding_side(model_type)
-    inputs = tokenizer([row["text"] for row in data], padding=True, padding_side=side, return_tensors="pt")
+    asked = [texts_of(data)] if task == "classification" else list(zip(*texts_of(data), strict=True))
+    inputs = tokenizer(*map(list, asked), padding=True, padding_side=side, return_tensors="pt")
+    read = inspect.signature(model.forward).parameters
     with torch.no_grad():
-        theirs_NC = model.eval()(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
+        theirs_NC = model.eval()(**{name: value for name, value in inputs.items() if name in read}).logits
     ours_NC, _ = classifier.logits(data)
     torch.testing.assert_close(torch.from_numpy(ours_NC).float(), theirs_NC, rtol=0, atol=1e-5)
 
 
 @every_family
-@every_target
-def test_probabilities_are_the_calibrated_logits(overfitted, model_type, target):
-    classifier, folder = overfitted(model_type, target)
+@every_case
+def test_probabilities_are_the_calibrated_logits(overfitted, task, model_type, target):
+    classifier, folder = overfitted(task, model_type, target)
     stored = json.loads((folder / "bothways.json").read_text(encoding="utf-8"))
-    assert stored["temperature"] == (classifier.temperature and asdict(classifier.temperature))
+    assert stored["calibration"] == (classifier.calibration and stored_form(classifier.calibration))
     if target == "regression":
-        assert classifier.temperature is None
+        assert classifier.calibration is None
         return
-    data = rows(target)
+    data = rows_of(task, target)
     logits_NC, _ = classifier.logits(data)
     calibrate = apply_temperature if target == "single" else apply_sigmoid_temperature
-    expected_NC = calibrate(logits_NC, classifier.temperature)
-    for prediction, expected_C in zip(classifier.predict([row["text"] for row in data]), expected_NC, strict=True):
+    expected_NC = calibrate(logits_NC, classifier.calibration)
+    for prediction, expected_C in zip(classifier.predict(texts_of(data)), expected_NC, strict=True):
         found = [prediction.probabilities[label] for label in classifier.target.labels]
         assert found == pytest.approx(expected_C, abs=1e-6)

@@ -44,7 +44,7 @@ def kernels(monkeypatch):
 
 
 def test_an_unknown_backend_is_refused_and_the_known_ones_are_named():
-    with pytest.raises(UnsupportedAttention, match=r"'flash'.* varlen, sdpa, .*, skewed, local, reference"):
+    with pytest.raises(UnsupportedAttention, match=r"'flash'.* varlen, sdpa, .*, skewed, local, flex, reference"):
         choose(ON_CPU, "flash")
 
 
@@ -64,6 +64,26 @@ def test_varlen_says_why_it_cannot_serve(kernels, request_, words):
     with pytest.raises(UnsupportedAttention, match=f"'varlen' cannot serve this call: .*{words}"):
         choose(request_, "varlen")
     assert choose(request_).name != "varlen"
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (ON_CPU, "needs a CUDA device, not 'cpu'"),
+        (replace(ON_GPU, head_width=8), "a head width of at least 16, not 8"),
+        (replace(ON_GPU, dropout=0.1), "no attention dropout"),
+        (replace(ON_GPU, weights=True), "does not return attention weights"),
+    ],
+)
+def test_flex_says_why_it_cannot_serve(request_, words):
+    with pytest.raises(UnsupportedAttention, match=f"'flex' cannot serve this call: .*{words}"):
+        choose(request_, "flex")
+
+
+def test_flex_serves_distances_and_windows_by_name_alone():
+    for request_ in (ON_GPU, replace(ON_GPU, relative=True), replace(ON_GPU, local=True)):
+        assert choose(request_, "flex").name == "flex"
+        assert choose(request_).name != "flex"
 
 
 def test_varlen_without_a_kernel_says_which_ones_there_could_be(kernels):

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from bothways.encoder import Encoder, count_parameters
 from bothways.encoder.axes import (
     AbsolutePositions,
+    DisentangledPositions,
     LocalGlobalAttention,
+    LogBuckets,
     OwnWeights,
     ProjectedAfterNorm,
     SharedGroups,
@@ -22,6 +24,10 @@ from bothways.errors import InvalidInput
 from tiny_models import tiny_config
 
 BERT = tiny_config("bert")
+
+
+def disentangled(distances):
+    return DisentangledPositions(512, distances, True, True, "shared", normed=False, absolute=False)
 
 
 @pytest.mark.parametrize(("hidden", "heads", "advice"), [(26, 4, "24"), (30, 4, "32"), (4, 12, "12")])
@@ -47,12 +53,18 @@ def test_heads_that_do_not_divide_the_hidden_size_are_refused_with_a_size_that_w
         ({"sharing": SharedGroups(0)}, "between 1 and the 3 layers"),
         ({"sharing": SharedGroups(1, 0)}, "inside a group must be at least 1"),
         ({"positions": TransformerXLPositions()}, "need the query's bias alone, not 'all'"),
+        ({"positions": disentangled(LogBuckets(256, 18))}, "exact up to 128, .* above 129 .* is 18"),
+        ({"positions": disentangled(LogBuckets(1, 512))}, "buckets at least 2"),
         ({"pattern": LocalGlobalAttention(8, (True, False))}, "each of the 3 layers .* says so of 2"),
     ],
 )
 def test_a_size_that_makes_no_sense_is_refused(change, words):
     with pytest.raises(InvalidInput, match=words):
         replace(BERT, **change)
+
+
+def test_buckets_that_are_all_exact_need_no_larger_distance():
+    replace(BERT, positions=replace(disentangled(LogBuckets(256, 128)), count=128))
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 5.0, float("nan")])

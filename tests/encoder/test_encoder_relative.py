@@ -14,7 +14,7 @@ from bothways.encoder.backends import BACKENDS, REFERENCE
 from bothways.encoder.positions import bucket_rows
 from bothways.packing import pack
 
-SKEWED, LOCAL, PADDED = BACKENDS["skewed"], BACKENDS["local"], BACKENDS["padded"]
+SKEWED, LOCAL, PADDED, FLEX = (BACKENDS[name] for name in ("skewed", "local", "padded", "flex"))
 HEADS, WIDTH = 3, 4
 TERMS = ("keys", "queries", "both", "shift", "segments", "everything")
 
@@ -81,6 +81,48 @@ def test_blocks_of_any_length_equal_the_reference(lengths, terms, seed):
 def test_a_padded_batch_with_biases_equals_the_reference(terms):
     lengths = (9, 4, 1)
     assert_same(outcome(PADDED, lengths, terms), outcome(REFERENCE, lengths, terms))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("lengths", [(1,), (5, 1, 9), (127, 128, 129), (300, 2)])
+def test_the_scores_of_the_fused_kernel_equal_the_reference(lengths, terms):
+    """Without a GPU it has no gradients."""
+    call = call_of(lengths, {name: value.detach() for name, value in tensors_of(lengths, terms).items()})
+    torch.testing.assert_close(FLEX.attend(call), REFERENCE.attend(call), rtol=0, atol=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("reach", [1, 8, 64, 128])
+def test_the_windows_of_the_fused_kernel_equal_the_reference(reach):
+    lengths = (130, 3, 300)
+    qkv_T3ND = tensors_of(lengths, "queries")["qkv"].detach()
+    call = AttentionCall(qkv_T3ND, pack([[7] * length for length in lengths]), 0.4, reach=reach)
+    torch.testing.assert_close(FLEX.attend(call), REFERENCE.attend(call), rtol=0, atol=1e-11)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("terms", TERMS)
+def test_scores_and_gradients_of_the_fused_kernel_equal_the_reference_on_a_gpu(terms):
+    lengths = (127, 1, 300, 64)
+    found = []
+    for backend in (FLEX, REFERENCE):
+        torch.manual_seed(1)
+        tensors = {
+            name: torch.randn(*value.shape[:-1], 32 if value.shape[-1] == WIDTH else value.shape[-1], device="cuda")
+            for name, value in tensors_of(lengths, terms).items()
+        }
+        tensors = {name: value.requires_grad_() for name, value in tensors.items()}
+        types_T = torch.arange(sum(lengths), device="cuda") // 3 % 3
+        segments = SegmentScores(tensors["gain"], types_T) if "gain" in tensors else None
+        scores = RelativeScores(tensors.get("keys"), tensors.get("queries"), tensors.get("shift"), segments)
+        bounds = pack([[7] * length for length in lengths], device="cuda")
+        context_TND = backend.attend(AttentionCall(tensors["qkv"], bounds, 0.2, relative=scores))
+        context_TND.square().sum().backward()
+        found.append({"context": context_TND.detach(), **{name: value.grad for name, value in tensors.items()}})
+    for name, expected in found[1].items():
+        # Its products are made in TF32 or tiles of float32, summed in another order.
+        torch.testing.assert_close(found[0][name], expected, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("lengths", [(6, 9), (140,)])

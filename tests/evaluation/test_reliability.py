@@ -12,9 +12,11 @@ from bothways.evaluation import (
     ReliabilityBin,
     bootstrap_values,
     calibration_error_interval,
+    calibration_noise,
     expected_calibration_error,
     maximum_calibration_error,
     reliability_bins,
+    sweep_calibration_error,
 )
 
 
@@ -122,3 +124,37 @@ def test_the_interval_of_the_error_covers_the_truth_and_holds_the_estimate(gap):
 def test_unusable_input_is_refused_with_what_was_expected(call, message):
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+@pytest.mark.parametrize("spread", [1.0, 3.0])
+def test_the_noise_is_the_error_that_true_probabilities_show_on_average(spread):
+    rng = np.random.default_rng(0)
+    confidence = 1 / (1 + np.exp(-np.abs(rng.normal(0, spread, 1_500))))
+    errors = [
+        expected_calibration_error(reliability_bins(confidence, rng.random(1_500) < confidence)) for _ in range(300)
+    ]
+    assert calibration_noise(confidence) == pytest.approx(np.mean(errors), rel=0.06)
+
+
+def test_sure_rows_have_no_noise():
+    assert calibration_noise([1.0, 1.0, 0.0]) == 0
+
+
+def test_the_sweep_takes_as_many_bins_as_keep_the_accuracy_rising():
+    confidence = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert sweep_calibration_error(confidence, [0, 0, 0, 1, 1, 1]) == pytest.approx(
+        np.mean([0.1, 0.2, 0.3, 0.6, 0.5, 0.4])
+    )
+    # Two bins already fall: one bin, the gap of the means.
+    assert sweep_calibration_error(confidence, [1, 1, 1, 0, 0, 0]) == pytest.approx(abs(0.5 - 0.35))
+
+
+def test_the_sweep_is_nearer_to_the_truth_than_fixed_bins():
+    rng = np.random.default_rng(0)
+    sweeps, fixed = [], []
+    for _ in range(30):
+        confidence = rng.uniform(0.5, 1, 800)
+        correct = rng.random(800) < confidence
+        sweeps.append(sweep_calibration_error(confidence, correct))
+        fixed.append(expected_calibration_error(reliability_bins(confidence, correct)))
+    assert np.mean(sweeps) < 0.8 * np.mean(fixed)

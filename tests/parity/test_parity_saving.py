@@ -50,6 +50,21 @@ def test_a_saved_encoder_opens_here_with_the_same_tensors(saved, model_type, tmp
         assert torch.equal(again.encoder.state_dict()[name], value), name
 
 
+@every_family
+def test_a_saved_folder_with_its_tokenizer_reads_pairs_in_transformers_as_here(saved, model_type, tmp_path):
+    """Its tokenizer pads on the right side, and gives out segment ids where the model reads them, and only there."""
+    ours = load(saved(model_type, "encoder")[1], device="cpu")
+    ours.save(tmp_path / "saved")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert tokenizer.padding_side == ("left" if model_type == "xlnet" else "right")
+    pairs = [("w5 w6", "w7"), ("w8", "w9 w10 w11 w12")]
+    inputs = tokenizer(pairs, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        theirs = open_encoder(tmp_path / "saved", ours)(**inputs).last_hidden_state
+    output = ours(pairs)
+    assert difference(real(output.last_hidden_state, output.attention_mask), real(theirs, inputs.attention_mask)) < 1e-5
+
+
 @pytest.mark.parametrize(("stored", "dtype"), [("float16", "float32"), ("float32", "bfloat16")])
 def test_a_saved_configuration_names_the_precision_of_the_saved_weights(saved, stored, dtype, tmp_path):
     model = transformers.AutoModel.from_pretrained(saved("bert", "encoder")[1], dtype=getattr(torch, stored))

@@ -26,6 +26,8 @@ KNOWN = {
     "FacebookAI/xlm-roberta-base": 278_043_648,
     "FacebookAI/xlm-roberta-large": 559_890_432,
     "almanach/camembert-base": 110_621_952,
+    "almanach/camembert-large": 336_661_504,
+    "distilbert/distilroberta-base": 82_118_400,
     "albert/albert-base-v2": 11_683_584,
     "albert/albert-large-v2": 17_683_968,
     "albert/albert-xlarge-v2": 58_724_864,

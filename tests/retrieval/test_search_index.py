@@ -1,6 +1,3 @@
-import errno
-import json
-import os
 import sys
 from dataclasses import replace
 
@@ -9,20 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from index_samples import ENCODER, D, built, random_vectors
 
-from bothways.errors import CorruptCheckpoint, InvalidInput, MissingDependency, OutOfDisk, OutputExists, UnknownModel
-from bothways.retrieval import EncoderIdentity, Hit, SearchIndex, index_files
-
-D = 8
-ENCODER = EncoderIdentity("some/model", "ab" * 32, "mean", D)
-
-
-def random_vectors(rows, seed=0, dimensions=D):
-    return np.random.default_rng(seed).standard_normal((rows, dimensions)).astype(np.float32)
-
-
-def built(rows=20, seed=0):
-    return SearchIndex.build(random_vectors(rows, seed), texts=[f"text {row}" for row in range(rows)], encoder=ENCODER)
+from bothways.errors import InvalidInput, MissingDependency
+from bothways.retrieval import Batch, Hit, SearchIndex
 
 
 def brute_force(queries_QD, vectors_ND, k):
@@ -143,7 +130,7 @@ def test_searching_without_faiss_names_the_line_that_installs_it(monkeypatch):
 def test_batches_give_the_same_index_as_one_array():
     vectors, texts = random_vectors(10), [f"text {row}" for row in range(10)]
     whole = SearchIndex.build(vectors, texts=texts, encoder=ENCODER)
-    batches = ((vectors[start : start + 3], texts[start : start + 3], None) for start in range(0, 10, 3))
+    batches = (Batch(vectors[start : start + 3], texts[start : start + 3]) for start in range(0, 10, 3))
     parts = SearchIndex.build_from_batches(batches, encoder=ENCODER)
     np.testing.assert_array_equal(parts.vectors_ND, whole.vectors_ND)
     assert (parts.ids, parts.texts, len(parts)) == (whole.ids, whole.texts, 10)
@@ -161,8 +148,8 @@ def test_building_leaves_the_callers_vectors_alone():
     ("changes", "problem"),
     [
         ({"vectors_ND": np.empty((0, D)), "texts": []}, "at least one text"),
-        ({"texts": ["a", "b"]}, "3 vectors, 2 texts and 2 ids"),
-        ({"ids": ["a", "b"]}, "3 vectors, 3 texts and 2 ids"),
+        ({"texts": ["a", "b"]}, "3 vectors, 2 texts, 2 ids"),
+        ({"ids": ["a", "b"]}, "3 vectors, 3 texts, 2 ids"),
         ({"ids": ["a", "b", "a"]}, "the id 'a' is that of rows 0 and 2"),
         ({"ids": ["a", "b", 3]}, "id 2 .* must be a string, got int"),
         ({"texts": ["a", None, "c"]}, "text 1 .* must be a string, got NoneType"),
@@ -181,7 +168,7 @@ def test_an_unusable_corpus_is_refused(changes, problem):
 
 
 def test_an_id_in_two_batches_is_refused():
-    batches = [(random_vectors(1), ["a"], ["same"]), (random_vectors(1), ["b"], ["same"])]
+    batches = [Batch(random_vectors(1), ["a"], ["same"]), Batch(random_vectors(1), ["b"], ["same"])]
     with pytest.raises(InvalidInput, match="the id 'same' is that of rows 0 and 1"):
         SearchIndex.build_from_batches(batches, encoder=ENCODER)
 
@@ -199,189 +186,3 @@ def test_another_encoder_is_refused_by_what_differs(changes):
     (value,) = changes.values()
     with pytest.raises(InvalidInput, match=f"built with the model 'some/model'.*{value!r} instead of"):
         built().check_encoder(replace(ENCODER, **changes))
-
-
-# On disk
-
-
-def test_an_opened_index_is_the_one_that_was_saved(tmp_path):
-    texts = ["plain", "line\nbreak \u2028 and 🚲", ""]
-    index = SearchIndex.build(random_vectors(3), texts=texts, ids=["ü", "b", "c"], encoder=ENCODER)
-    index.save(tmp_path / "index")
-    opened = SearchIndex.open(tmp_path / "index")
-    assert (opened.ids, opened.texts, opened.encoder) == (index.ids, index.texts, ENCODER)
-    np.testing.assert_array_equal(opened.vectors_ND, index.vectors_ND)
-    assert opened.search(random_vectors(4, seed=1), 3) == index.search(random_vectors(4, seed=1), 3)
-
-
-def test_opened_vectors_are_mapped_and_not_read_into_memory(tmp_path):
-    built().save(tmp_path / "index")
-    vectors = SearchIndex.open(tmp_path / "index").vectors_ND
-    assert isinstance(vectors, np.memmap)
-    assert not vectors.flags.writeable
-
-
-def test_the_files_are_those_of_format_version_1(tmp_path):
-    encoder = replace(ENCODER, dimensions=2)
-    SearchIndex.build(np.array([[0.0, 2.0]]), texts=["é"], encoder=encoder).save(tmp_path / "index")
-    header = json.loads((tmp_path / "index" / "index.json").read_bytes())
-    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == [
-        "index.json",
-        "records.jsonl",
-        "vectors.npy",
-    ]
-    assert (tmp_path / "index" / "records.jsonl").read_bytes() == '{"id": "0", "text": "é"}\n'.encode()
-    assert (tmp_path / "index" / "vectors.npy").read_bytes()[-8:] == np.array([0, 1], dtype="<f4").tobytes()
-    assert header["format"] == "bothways search index"
-    assert (header["format_version"], header["metric"], header["count"], header["dimensions"]) == (1, "cosine", 1, 2)
-    assert header["encoder"] == {"name": "some/model", "fingerprint": "ab" * 32, "pooling": "mean", "dimensions": 2}
-
-
-@pytest.mark.parametrize("name", ["index.json", "records.jsonl", "vectors.npy"])
-def test_every_bit_flip_is_noticed(tmp_path, name):
-    built(3).save(tmp_path / "index")
-    path = tmp_path / "index" / name
-    good = path.read_bytes()
-    for place in range(len(good) - (name == "index.json")):  # the line break at the end means nothing
-        for bit in range(8):
-            bad = bytearray(good)
-            bad[place] ^= 1 << bit
-            path.write_bytes(bad)
-            with pytest.raises(CorruptCheckpoint, match=name.replace(".", r"\.")):
-                SearchIndex.open(tmp_path / "index")
-
-
-@pytest.mark.parametrize("name", ["index.json", "records.jsonl", "vectors.npy"])
-def test_a_truncated_file_is_noticed(tmp_path, name):
-    built(3).save(tmp_path / "index")
-    path = tmp_path / "index" / name
-    good = path.read_bytes()
-    for kept in (0, 1, len(good) // 2, len(good) - 2):
-        path.write_bytes(good[:kept])
-        with pytest.raises(CorruptCheckpoint):
-            SearchIndex.open(tmp_path / "index")
-
-
-@pytest.mark.parametrize("name", ["records.jsonl", "vectors.npy"])
-def test_a_missing_file_is_named(tmp_path, name):
-    built(3).save(tmp_path / "index")
-    (tmp_path / "index" / name).unlink()
-    with pytest.raises(CorruptCheckpoint, match=f"lacks its file '{name}'"):
-        SearchIndex.open(tmp_path / "index")
-
-
-def test_what_is_no_index_is_refused(tmp_path):
-    with pytest.raises(UnknownModel, match="there is no search index folder"):
-        SearchIndex.open(tmp_path / "absent")
-    with pytest.raises(UnknownModel, match=r"has no 'index\.json'"):
-        SearchIndex.open(tmp_path)
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(UnknownModel, match="there is no search index folder"):
-        SearchIndex.open(tmp_path / "file")
-
-
-def rewritten(folder, **changes):
-    """Change header fields as a program would that knows the checksum."""
-    path = folder / "index.json"
-    fields = {**json.loads(path.read_bytes()), **changes}
-    fields.pop("checksum")
-    path.write_text(json.dumps({**fields, "checksum": index_files._header_checksum(fields)}))
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"format": "something else"}, "does not say that it is"),
-        ({"format_version": 2}, "has format version 2; this release reads version 1"),
-        ({"count": 4}, r"vectors\.npy.*expected float32 of shape \(4, 8\), got float32 of shape \(3, 8\)"),
-        ({"count": "3"}, "not those of format version 1"),
-        ({"surplus": 1}, "not those of format version 1"),
-        ({"metric": "euclidean"}, "contradict"),
-        ({"dimensions": 9}, "contradict"),
-        ({"files": {}}, "SHA-256"),
-    ],
-)
-def test_a_header_that_contradicts_the_files_is_refused(tmp_path, changes, problem):
-    built(3).save(tmp_path / "index")
-    rewritten(tmp_path / "index", **changes)
-    with pytest.raises(CorruptCheckpoint, match=problem):
-        SearchIndex.open(tmp_path / "index")
-
-
-@pytest.mark.parametrize(
-    "records",
-    [
-        b'{"id": "0", "text": "a"}\n{"id": "1", "text": "b"}\n',
-        b'{"id": "0", "text": "a"}\n{"id": "0", "text": "b"}\n{"id": "2", "text": "c"}\n',
-        b'{"id": 0, "text": "a"}\n{"id": 1, "text": "b"}\n{"id": 2, "text": "c"}\n',
-        b'{"id": "0"}\n{"id": "1"}\n{"id": "2"}\n',
-        b"[]\n[]\n[]\n",
-        b"\xff\n",
-    ],
-)
-def test_records_that_do_not_fit_the_header_are_refused(tmp_path, records):
-    built(3).save(tmp_path / "index")
-    (tmp_path / "index" / "records.jsonl").write_bytes(records)
-    digests = {name: index_files._sha256(tmp_path / "index" / name) for name in ("vectors.npy", "records.jsonl")}
-    rewritten(tmp_path / "index", files=digests)
-    with pytest.raises(CorruptCheckpoint, match=r"records\.jsonl"):
-        SearchIndex.open(tmp_path / "index")
-
-
-def test_a_pickled_array_is_never_loaded(tmp_path):
-    built(3).save(tmp_path / "index")
-    np.save(tmp_path / "index" / "vectors.npy", np.array([print], dtype=object), allow_pickle=True)
-    digests = {name: index_files._sha256(tmp_path / "index" / name) for name in ("vectors.npy", "records.jsonl")}
-    rewritten(tmp_path / "index", files=digests)
-    with pytest.raises(CorruptCheckpoint, match="not an array file"):
-        SearchIndex.open(tmp_path / "index")
-
-
-def test_an_existing_index_is_replaced_only_when_asked(tmp_path):
-    built(3).save(tmp_path / "index")
-    with pytest.raises(OutputExists):
-        built(4).save(tmp_path / "index")
-    assert len(SearchIndex.open(tmp_path / "index")) == 3
-    built(4).save(tmp_path / "index", overwrite=True)
-    assert len(SearchIndex.open(tmp_path / "index")) == 4
-
-
-def test_an_index_can_be_saved_over_the_folder_that_it_was_opened_from(tmp_path):
-    built(3).save(tmp_path / "index")
-    opened = SearchIndex.open(tmp_path / "index")
-    opened.save(tmp_path / "index", overwrite=True)
-    np.testing.assert_array_equal(SearchIndex.open(tmp_path / "index").vectors_ND, built(3).vectors_ND)
-
-
-def test_a_folder_of_other_things_is_never_replaced(tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(OutputExists, match="is not a search index"):
-        built(3).save(tmp_path, overwrite=True)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
-
-
-def test_a_failure_while_saving_leaves_the_old_index_and_nothing_else(tmp_path, monkeypatch):
-    built(3).save(tmp_path / "index")
-
-    def fail(path, contents):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(index_files, "_write_records", fail)
-    with pytest.raises(OutOfDisk):
-        built(4).save(tmp_path / "index", overwrite=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["index"]
-    assert len(SearchIndex.open(tmp_path / "index")) == 3
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_process_that_dies_while_saving_leaves_the_old_index(tmp_path, monkeypatch):
-    built(3).save(tmp_path / "index")
-    larger = built(4)
-    monkeypatch.setattr(index_files, "_write_records", lambda *_: os._exit(7))
-    child = os.fork()
-    if child == 0:
-        larger.save(tmp_path / "index", overwrite=True)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert len(SearchIndex.open(tmp_path / "index")) == 3

@@ -7,6 +7,7 @@ import pytest
 
 from bothways import SemanticSearch, SentenceEmbedder
 from bothways.errors import InvalidInput, OutputExists
+from bothways.retrieval import Among, Dense, Hybrid, Lexical, Rerank
 
 TEXTS = [
     "A cat sleeps on the sofa.",
@@ -80,3 +81,43 @@ def test_ids_that_do_not_fit_are_refused(embedder, minilm_folder, ids):
 def test_an_empty_query_is_refused(search):
     with pytest.raises(InvalidInput, match="empty"):
         search.search(" ")
+
+
+class Backwards:
+    """The later, the better."""
+
+    def __init__(self):
+        self.passages = 0
+
+    def score(self, _query, passages):
+        self.passages += len(passages)
+        return np.arange(len(passages), dtype=np.float64)
+
+
+@pytest.mark.parametrize(("mode", "best"), [(Dense(), "ad"), (Lexical(), "d"), (Hybrid(), "d")])
+def test_each_mode_finds_by_what_it_looks_at(search, mode, best):
+    hits = search.search("kittens and wool", k=2, mode=mode)
+    assert hits[0].id in best
+    assert search.search(["kittens and wool", "rates"], k=2, mode=mode)[1][0].id == "b"
+
+
+def test_a_reranker_sees_the_first_hits_and_decides_their_order(search):
+    judge = Backwards()
+    plain = search.search("a pet cat", k=3)
+    found = search.search("a pet cat", k=2, rerank=Rerank(judge, depth=3))
+    assert [hit.id for hit in found] == [plain[2].id, plain[1].id]
+    assert (judge.passages, found[0].score) == (3, 2.0)
+    assert len(search.search("a pet cat", k=4, rerank=Rerank(judge, depth=3))) == 4
+    assert search.search("unheard", k=4, mode=Lexical(), rerank=Rerank(judge)) == []
+
+
+def test_texts_are_added_with_fields_and_found_through_filters(embedder, minilm_folder, tmp_path):
+    search = SemanticSearch.build(embedder, TEXTS[:2], ids=["a", "b"], fields=[{"n": 1}, {"n": 2}])
+    search.add(iter(TEXTS[2:]), ids=["c", "d"], fields=({"n": 3} for _ in range(2)))
+    assert search.search("a pet cat", k=9, filters=[Among("n", (3,))])[0].id == "d"
+    assert len(search.search("a pet cat", k=9, filters=[Among("n", (2, 3))])) == 3
+    with pytest.raises(InvalidInput, match="the index has a text with the id 'c'"):
+        search.add(["x"], ids=["c"], fields=[{"n": 3}])
+    with pytest.raises(InvalidInput, match="fields for more rows than texts"):
+        search.add(["x"], ids=["x"], fields=[{"n": 3}, {"n": 4}])
+    assert len(search.index) == 4

@@ -270,6 +270,18 @@ def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
         ("temperature", {"value": 1.5, "slope": -0.1}),
         ("temperature", {"value": 1.5, "slope": float("nan")}),
         ("temperature", {"value": 1.5, "slope": 0.1, "bias": 0}),
+        ("calibration", "temperature"),
+        ("calibration", {"method": "magic"}),
+        ("calibration", {"method": "temperature", "value": 0, "slope": 0}),
+        ("calibration", {"method": "vector", "scale": [1.0] * 9, "shift": [0.0] * 9}),
+        ("conformal", {"kind": "magic"}),
+        ("conformal", {"kind": "adaptive", "penalty": "much", "free": 1}),
+        ("conformal", ["least_ambiguous"]),
+        ("out_of_domain", {"kind": "magic", "threshold": 1.0}),
+        ("out_of_domain", {"kind": "energy", "threshold": 1.0, "temperature": 0.0}),
+        ("out_of_domain", {"kind": "energy", "threshold": "1", "temperature": 1.0}),
+        ("out_of_domain", {"kind": "energy", "temperature": 1.0}),
+        ("out_of_domain", {"kind": "cosine", "threshold": 1.0}),
         ("max_length", 0),
         ("max_length", 19),
         ("max_length", "18"),
@@ -281,7 +293,10 @@ def test_a_bothways_json_that_is_no_object_is_refused(saved, text):
 )
 def test_a_damaged_value_in_bothways_json_is_refused(saved, name, value):
     path = saved / "bothways.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    stored = json.loads(path.read_text())
+    if name == "temperature":
+        stored.pop("calibration")  # where the calibration stood before there was more than one method
+    path.write_text(json.dumps({**stored, name: value}))
     with pytest.raises(CorruptCheckpoint, match=name):
         opened(saved)
 

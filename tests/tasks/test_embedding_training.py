@@ -91,7 +91,7 @@ def gradients(objective, update):
 
 def objective_of(embedder, loss, tokens, rows=None):
     source = GivenRows(stored(embedder, rows or triplet_rows(), Triplets()))
-    model = VectorModel(embedder.model.encoder, embedder.settings.pooling)
+    model = VectorModel.of(embedder.model, embedder.settings.pooling)
     return EmbeddingObjective(
         model, embedder.settings, source, loss, lambda: None, batch_size=12, tokens=tokens, seed=0, identity={}
     )
@@ -173,7 +173,7 @@ def test_the_vectors_that_are_trained_are_those_that_are_given(base, settings):
     rows = triplet_rows()
     texts = [row[name] for row in rows for name in Triplets().texts]
     data = stored(embedder, rows, Triplets())
-    model = VectorModel(embedder.model.encoder, embedder.settings.pooling).eval()
+    model = VectorModel.of(embedder.model, embedder.settings.pooling).eval()
     found = stored_vectors(model, data.store, 40, embedder.settings)
     np.testing.assert_allclose(found, embedder.encode(texts), rtol=0, atol=1e-6)
 

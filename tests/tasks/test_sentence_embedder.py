@@ -18,7 +18,7 @@ from bothways.packing import pack, to_padded
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.pooling import pool
 from bothways.tasks.sentence_layout import NEW_NAMES
-from tiny_models import edit_config, random_ids
+from tiny_models import edit_config, random_ids, write_checkpoint
 
 TEXTS = [
     "The cat sat on the mat.",
@@ -200,6 +200,50 @@ def test_the_windows_of_a_long_text_are_averaged_by_length_or_maximised(base, po
     stacked = np.stack(vectors)
     expected = stacked.max(0) if pooling == "max" else (stacked * lengths[:, None]).sum(0) / lengths.sum()
     assert_close(embedder.encode(long), expected)
+
+
+@pytest.fixture
+def xlnet(tmp_path):
+    """The folder of a tiny bare XLNet, whose [CLS] stands at the end."""
+    write_checkpoint(tmp_path / "xlnet", "xlnet")
+    return tmp_path / "xlnet"
+
+
+RAGGED = ["w5", "w6 w7 w8 w9", "w10 w11 " * 8]
+
+
+@pytest.mark.parametrize(("model_type", "place"), [("bert", 0), ("modernbert", 0), ("xlnet", -1)])
+def test_cls_pooling_reads_the_classification_token_where_the_tokenizer_puts_it(model_type, place, tmp_path):
+    write_checkpoint(tmp_path / "base", model_type)
+    embedder = SentenceEmbedder.from_pretrained(tmp_path / "base", device="cpu", pooling="cls", unit_length=False)
+    tokenizer = embedder.model.tokenizer
+    assert tokenizer.cls_is_last is (place == -1)
+    for text, vector in zip(RAGGED[:2], embedder.encode(RAGGED[:2]), strict=True):
+        (window,) = tokenizer.encode([text], max_length=18)[0].windows
+        assert window.ids[place] == tokenizer.cls_id
+        with torch.no_grad():
+            hidden_TH = embedder.model.encoder(pack([window.ids], [window.types]))
+        assert_close(vector, hidden_TH[place])
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_saved_xlnet_gives_the_same_vectors_in_sentence_transformers(xlnet, pooling, tmp_path):
+    ours = SentenceEmbedder.from_pretrained(xlnet, device="cpu", pooling=pooling)
+    ours.save(tmp_path / "saved")
+    theirs = sentence_transformer(tmp_path / "saved")
+    assert theirs.tokenizer.padding_side == "left"
+    assert_close(ours.encode(RAGGED), theirs.encode(RAGGED))
+    theirs.save(str(tmp_path / "theirs"))
+    again = SentenceEmbedder.from_pretrained(tmp_path / "theirs", device="cpu")
+    assert again.settings.pooling == pooling
+
+
+@pytest.mark.parametrize("content", [{"pooling_mode_cls_token": True}, {"pooling_mode": "cls"}])
+def test_an_xlnet_whose_first_token_is_taken_elsewhere_is_refused(xlnet, content):
+    (xlnet / "1_Pooling").mkdir()
+    (xlnet / "1_Pooling" / "config.json").write_text(json.dumps(content))
+    with pytest.raises(UnsupportedConfig, match=r"lasttoken, but it chooses cls\. There it is the first token"):
+        SentenceEmbedder.from_pretrained(xlnet, device="cpu")
 
 
 def test_a_vector_does_not_depend_on_its_neighbours(minilm):

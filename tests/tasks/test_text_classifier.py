@@ -160,7 +160,7 @@ def test_cut_texts_are_trained_on_to_the_cut_only(base, monkeypatch):
 
 
 def test_a_long_text_is_labelled_by_the_mean_of_its_windows_logits(base):
-    classifier = fitted(base, settings=FitSettings(calibrate=False))
+    classifier = fitted(base, settings=FitSettings(calibration=None))
     long = " ".join(f"w{5 + place % 50}" for place in range(41))
     windows = classifier.model.tokenizer.encode([long], max_length=18)[0].windows
     words = [" ".join(classifier.model.tokenizer.tokens(window.ids[1:-1])) for window in windows]
@@ -200,6 +200,8 @@ def test_a_prediction_becomes_flat_json_values(base):
         "label": found.label,
         "probability": found.probability,
         "probabilities": found.probabilities,
+        "outside": found.outside,
+        "outside_score": found.outside_score,
         "windows": 1,
         "dropped_tokens": 0,
     }
@@ -210,25 +212,25 @@ def test_probabilities_are_calibrated_on_the_validation_data_and_stay_so_when_sa
     classifier = fitted(base, validation=validation, epochs=6)
     logits_NC, truth_N = classifier.logits(validation)
     expected = fit_adaptive_temperature(logits_NC, truth_N)
-    assert asdict(classifier.temperature) == pytest.approx(asdict(expected), rel=1e-4)
-    assert classifier.temperature.value != pytest.approx(1, abs=0.01)
+    assert asdict(classifier.calibration) == pytest.approx(asdict(expected), rel=1e-4)
+    assert classifier.calibration.value != pytest.approx(1, abs=0.01)
     calibrated = probabilities(classifier, validation)
-    np.testing.assert_allclose(calibrated, apply_temperature(logits_NC, classifier.temperature), atol=1e-6)
+    np.testing.assert_allclose(calibrated, apply_temperature(logits_NC, classifier.calibration), atol=1e-6)
     np.testing.assert_allclose(probabilities(classifier, validation, calibrated=False), softmax(logits_NC), atol=1e-6)
     classifier.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
-    assert again.temperature == classifier.temperature
+    assert again.calibration == classifier.calibration
     assert np.array_equal(probabilities(again, validation), calibrated)
 
 
 def test_calibration_can_be_left_out(base, tmp_path):
-    classifier = fitted(base, settings=FitSettings(calibrate=False))
-    assert classifier.temperature is None
+    classifier = fitted(base, settings=FitSettings(calibration=None))
+    assert classifier.calibration is None
     assert np.array_equal(probabilities(classifier, rows()), probabilities(classifier, rows(), calibrated=False))
     with pytest.raises(NotCalibrated, match="was not calibrated"):
         classifier.predict("w5", calibrated=True)
     classifier.save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").temperature is None
+    assert opened(tmp_path / "saved").calibration is None
 
 
 def test_evaluation_agrees_with_the_predictions(base):
@@ -244,7 +246,7 @@ def test_without_validation_data_a_tenth_is_held_out_by_the_seed(base, tmp_path)
     first, again = (fitted(base, data, validation=None, seed=3) for _ in range(2))
     assert (first.card["training_rows"], first.card["validation_rows"]) == (36, 4)
     assert same(tensors(first, tmp_path / "a"), tensors(again, tmp_path / "b"))
-    assert first.temperature == again.temperature
+    assert first.calibration == again.calibration
 
 
 def test_numbers_that_are_all_different_can_be_held_out(base):
@@ -327,7 +329,7 @@ def test_an_interrupted_run_that_is_resumed_gives_the_model_of_one_that_was_not(
     record = resumed.fit(rows(), checkpoints=tmp_path / "run", resume=True, **{**QUICK, **options})
     assert record.resumed_from == 9
     assert same(tensors(whole, tmp_path / "whole"), tensors(resumed, tmp_path / "resumed"))
-    assert resumed.temperature == whole.temperature
+    assert resumed.calibration == whole.calibration
 
 
 def test_fitting_again_on_the_same_labels_goes_on_with_the_head(base, tmp_path):

@@ -10,6 +10,7 @@ from bothways.advice.facts import Language, Measure
 from bothways.advice.measuring import Measured, job_for, measure
 from bothways.advice.ranking import (
     CONSTRAINTS,
+    LONGEST,
     TEXT_TOKENS,
     Candidate,
     Constraint,
@@ -133,8 +134,9 @@ def recommend(
     yardstick = YARDSTICKS[language]
     if advice.architecture != "encoder":
         return Recommendation(advice, constraint, TEXT_TOKENS, str(yardstick), (), (), (_instead(advice),))
-    length = min(context or TEXT_TOKENS, 512)
-    candidates, left_out, notes = _candidates(advice, constraint, limits, language, length)
+    wanted = min(context or TEXT_TOKENS, LONGEST)
+    candidates, left_out, notes = _candidates(advice, constraint, limits, language, wanted)
+    length = max((each.length(wanted) for each in candidates), default=wanted)
     ordered = in_order(candidates, advice, constraint)
     if measured:
         ordered, too_slow = _measured(ordered, limits, most, length, show_progress)
@@ -187,6 +189,7 @@ def _candidate(card: ModelCard, language: Language, length: int) -> Candidate:
     _, config = find_config(card.name)
     score = next((score for score in card.scores if score.measure == YARDSTICKS[language]), None)
     parameters = 0 if card.counted is None else card.counted.parameters
+    length = min(length, config.max_length or length)
     memory = RUNTIME_BYTES + parameters * FLOAT32 + inference_bytes(config, 1, length)
     figures = Ranked(
         name=card.name,
@@ -225,7 +228,7 @@ def _measured(
                 break
             bar.advance(0, candidate.card.name)
             try:
-                found = measure(job_for(candidate.card.name, lengths=(length,)))
+                found = measure(job_for(candidate.card.name, lengths=(candidate.length(length),)))
             except BothwaysError as error:
                 left_out.append(LeftOut(candidate.card.name, f"could not be measured: {error}"))
             else:

@@ -91,7 +91,9 @@ def full_name(name: str) -> str:
     names = model_names()
     short = {full.split("/")[-1].lower(): full for full in names} | {full.lower(): full for full in names}
     if name.lower() not in short:
-        near = get_close_matches(name.lower(), short, n=3, cutoff=0.5)
+        # A name that was not typed to its end first; likeness alone would put names of equal length before it.
+        begun = [each for each in short if each.startswith(name.lower())]
+        near = [*begun, *get_close_matches(name.lower(), short, n=3, cutoff=0.5)][:3]
         raise UnknownModel(
             f"{name!r} is not in the catalogue. "
             + (f"Nearest: {', '.join(dict.fromkeys(short[each] for each in near))}. " if near else "")

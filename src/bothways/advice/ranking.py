@@ -15,6 +15,7 @@ Constraint = Literal["accuracy", "latency", "memory", "compute", "pretraining", 
 CONSTRAINTS: tuple[Constraint, ...] = get_args(Constraint)
 BASELINE = "google-bert/bert-base-uncased"
 TEXT_TOKENS = 128
+LONGEST = 8192  # of a text that figures are given for; more only where somebody asks what it costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Ranked:
     Attributes:
         name: Its hub name.
         reasons: Why it stands where it stands.
-        accuracy: Published, on the recommendation's yardstick, in percent; None where nobody published one.
+        accuracy: Published, on the recommendation's yardstick, in percent; None where the catalogue has none.
         context: Most tokens that it reads at once; None where there is no limit.
         flops_per_token: Counted, at the recommendation's length.
         memory_mb: Of a process that reads one text, in MB: estimated; where it was measured, with batches of 8 texts.
@@ -49,6 +50,10 @@ class Candidate:
     card: ModelCard
     score: Score | None
     figures: Ranked
+
+    def length(self, wanted: int) -> int:
+        """Tokens of a text that its figures are given for: as many as wanted, if it reads them at once."""
+        return min(wanted, self.figures.context or wanted)
 
 
 def in_order(candidates: Sequence[Candidate], advice: TaskAdvice, constraint: Constraint) -> list[Candidate]:
@@ -157,7 +162,7 @@ def with_reasons(
 
 def _accuracy_reason(candidate: Candidate, yardstick: Measure) -> str:
     if candidate.score is None:
-        return f"nobody published its {yardstick.benchmark} {yardstick.split} accuracy"
+        return f"the catalogue has no value of it for {yardstick}"
     source = published_facts().sources[candidate.score.source]
     return f"{yardstick.benchmark} {yardstick.split} accuracy {candidate.score.value:g} ({source})"
 

@@ -17,7 +17,7 @@ from bothways.checkpoints.filling import fill, some
 from bothways.checkpoints.hub import locate
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import Encoder
-from bothways.encoder.heads import Head, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, new_head
+from bothways.encoder.heads import Head, HeadKind, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, new_head
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
 from bothways.families import Family, HeadName, family_of
 from bothways.families.stored_heads import variants
@@ -95,8 +95,7 @@ class Checkpoint:
                 not tied to the token embedding.
         """
         stored = self.family.head(name, self.settings)
-        if isinstance(stored.kind, MaskedLMHeadKind) and self.settings.get("tie_word_embeddings") is False:
-            raise UnsupportedConfig("config.json sets tie_word_embeddings to False, which is not built; only True is.")
+        self._check_tied(stored.kind)
         weights = self._head_weights(name)
         with torch.device("meta"):
             head = new_head(self.config, stored.kind, self.score_count(name) or 1)
@@ -146,6 +145,20 @@ class Checkpoint:
                     parameter.copy_(stored[key])
         return head
 
+    def new_masked_lm_head(self) -> MaskedLMHead:
+        """A masked language modelling head to train: drawn anew, on the encoder's own token table.
+
+        Raises:
+            InvalidInput: The family has none.
+            UnsupportedConfig: A setting asks for a head that is not built.
+        """
+        kind = self.family.head("masked_lm", self.settings).kind
+        self._check_tied(kind)
+        head = new_head(self.config, kind)
+        if not isinstance(head, MaskedLMHead):
+            raise InvalidInput(f"the masked_lm head of {self.family.title} models gives no vocabulary logits.")
+        return head
+
     def score_count(self, name: str) -> int | None:
         """Scores that a trained head gives, or None where this checkpoint has no such head.
 
@@ -161,6 +174,10 @@ class Checkpoint:
         for head in self.family.heads:
             known |= self._head_names(head)
         return tuple(sorted(self.tensors.keys() - known))
+
+    def _check_tied(self, kind: HeadKind) -> None:
+        if isinstance(kind, MaskedLMHeadKind) and self.settings.get("tie_word_embeddings") is False:
+            raise UnsupportedConfig("config.json sets tie_word_embeddings to False, which is not built; only True is.")
 
     def _has_head(self, name: HeadName) -> bool:
         try:

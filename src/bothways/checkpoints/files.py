@@ -53,7 +53,7 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
         CorruptCheckpoint: A file is truncated or not what its name says.
     """
     if (folder / WEIGHTS).is_file():
-        return _read_safetensors(folder / WEIGHTS)
+        return read_safetensors(folder / WEIGHTS)
     if (folder / SHARD_INDEX).is_file():
         return _read_shards(folder)
     pickled = next((name for name in (PICKLED, PICKLED_INDEX) if (folder / name).is_file()), None)
@@ -100,7 +100,13 @@ def _unreadable(path: Path, error: OSError) -> UnknownModel:
     return UnknownModel(f"{str(path)!r} cannot be read ({error.strerror}): check that it is a file with permission.")
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of one file.
+
+    Raises:
+        CorruptCheckpoint: It is no safetensors file, or damaged.
+        UnknownModel: It cannot be read.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
@@ -121,7 +127,7 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
         # A shard's name comes from the file: it must not lead out of the folder.
         if Path(name).name != name or not (folder / name).is_file():
             raise CorruptCheckpoint(f"{SHARD_INDEX} names the shard {name!r}, which is not a file in {str(folder)!r}.")
-        tensors.update(_read_safetensors(folder / name))
+        tensors.update(read_safetensors(folder / name))
     absent = sorted(set(places) - set(tensors))
     if absent:
         raise CorruptCheckpoint(f"the shards in {str(folder)!r} lack tensors that {SHARD_INDEX} names: {absent[:5]}.")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bothways.encoder import EncoderConfig
-from bothways.errors import DeviceMismatch, InvalidInput, TextTooLong
+from bothways.errors import DeviceMismatch, IncompatibleWeights, InvalidInput, TextTooLong
 from bothways.packing import Packed, pack, unpad
 from bothways.text import Overflow, TextTokenizer
 from bothways.text.texts import Text
@@ -71,6 +71,7 @@ class InputReader:
         Raises:
             InvalidInput: There is none, or one is no text.
             TextTooLong: One is too long and the policy is ``"error"``.
+            IncompatibleWeights: The tokenizer tells more kinds of texts apart than the model.
         """
         if not texts:
             raise InvalidInput("the encoder expects at least one text, but the list of texts is empty.")
@@ -78,7 +79,14 @@ class InputReader:
         encoded = self.tokenizer.encode(texts, max_length=limit, on_overflow=on_overflow)
         rows = tuple(index for index, text in enumerate(encoded) for _ in text.windows)
         windows = [window for text in encoded for window in text.windows]
-        packed = pack([window.ids for window in windows], [window.types for window in windows], self.device)
+        types, kinds = [window.types for window in windows], self.config.embedding.types
+        highest = max(max(row) for row in types)
+        if 0 < kinds <= highest:
+            raise IncompatibleWeights(
+                f"this tokenizer gives tokens the type {highest}, but the model has {kinds} of them, counted from 0: "
+                "the tokenizer is of another model."
+            )
+        packed = pack([window.ids for window in windows], types, self.device)
         return ModelInput(packed, rows, tuple(text.dropped_tokens for text in encoded))
 
     def ids(self, given: PaddedIds) -> ModelInput:
@@ -161,15 +169,13 @@ class InputReader:
             )
         checks = (
             ("input_ids", packed.ids_T, self.config.vocabulary),
-            ("token_type_ids", packed.types_T, self._types()),
+            # Without segment embeddings they are ignored, as elsewhere, or compared (XLNet's [CLS] has its own kind).
+            ("token_type_ids", packed.types_T, self.config.embedding.types or None),
         )
         for name, values_T, count in checks:
             low, high = int(values_T.min()), int(values_T.max())
-            if low < 0 or high >= count:
+            if low < 0 or (count is not None and high >= count):
                 wrong = low if low < 0 else high
-                raise InvalidInput(f"{name} must lie between 0 and {count - 1}, but one of them is {wrong}.")
+                bounds = "be at least 0" if count is None else f"lie between 0 and {count - 1}"
+                raise InvalidInput(f"{name} must {bounds}, but one of them is {wrong}.")
         return packed
-
-    def _types(self) -> int:
-        # A family without segment embeddings ignores segment ids, as it does elsewhere.
-        return self.config.embedding.types or 2

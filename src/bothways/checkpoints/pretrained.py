@@ -163,13 +163,8 @@ class PretrainedEncoder:
         with new_folder(folder, overwrite=overwrite) as new:
             self.write(new)
 
-    def write(
-        self,
-        folder: Path,
-        extras: Mapping[str, object] | None = None,
-        beside: Mapping[str, Mapping[str, Tensor]] | None = None,
-    ) -> None:
-        """Write the files of `save` into a folder that is there; further weights and extras as `write_model` does."""
+    def write(self, folder: Path, extras: Mapping[str, object] | None = None) -> None:
+        """Write the files of `save`, and ``bothways.json`` if there are extras, into a folder that is there."""
         settings = {**self.settings, "architectures": [self.family.architecture(tuple(self.heads))]}
         if self.heads:
             tensors = encoder_tensors(self.family, self.config, ("", self.encoder), prefix=self.family.prefix)
@@ -180,8 +175,8 @@ class PretrainedEncoder:
             tensors |= head_tensors(self.family.head(name, self.settings).rows, self.config, head)
             if "id2label" not in self.settings and self.labels_of(name):
                 settings |= label_settings(self.labels_of(name))
-        write_model(folder, settings, tensors, extras, beside)
-        self.tokenizer.save(folder)
+        write_model(folder, settings, tensors, extras)
+        self.tokenizer.save(folder, types=self.config.reads_types)
 
     def _read(self, texts: str | Sequence[Text] | None, given: PaddedIds | None, on_overflow: Overflow) -> ModelInput:
         reader = self._reader()

@@ -43,27 +43,23 @@ def write_model(
     settings: Mapping[str, object],
     tensors: Mapping[str, Tensor],
     extras: Mapping[str, object] | None = None,
-    beside: Mapping[str, Mapping[str, Tensor]] | None = None,
 ) -> None:
-    """Write ``config.json``, ``model.safetensors`` and, if given, ``bothways.json`` with the weights' checksums.
+    """Write ``config.json``, ``model.safetensors`` and, if given, ``bothways.json`` with checksums.
 
     Args:
         folder: An existing folder, best one from ``bothways.storage.new_folder``.
         settings: Content of ``config.json``; the precision that it names is made that of the tensors.
         tensors: Weights under the family's names.
-        extras: What this package keeps beside them.
-        beside: Further weights that only this package reads, by the names of their files in the folder.
+        extras: What this package keeps beside them; the checksums are those of all safetensors files in the folder.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
     """
     write_json(folder / "config.json", {**settings, **_precision(settings, tensors)})
-    files = {WEIGHTS: tensors, **(beside or {})}
-    for name, content in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        _write_tensors(folder / name, content)
+    write_tensors(folder / WEIGHTS, tensors)
     if extras is not None:
-        checksums = {name: sha256_of(folder / name) for name in files}
+        files = sorted(folder.rglob("*.safetensors"))
+        checksums = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
         write_json(folder / OURS, {"format_version": FORMAT_VERSION, **extras, "checksums": checksums})
 
 
@@ -72,7 +68,12 @@ def write_json(path: Path, content: Mapping[str, object] | Sequence[object]) -> 
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write one safetensors file.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written to.
+    """
     try:
         save_file({name: value.cpu() for name, value in tensors.items()}, path, metadata={"format": "pt"})
     except SafetensorError as error:

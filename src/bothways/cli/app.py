@@ -10,20 +10,30 @@ from typing import TextIO
 from cyclopts import App, CycloptsError, Parameter
 
 from bothways.cli import (
+    adapt,
     compare,
+    compare_runs,
     cost,
     demo,
     embed,
+    ensemble,
     evaluate,
     export,
+    fill_mask,
     models,
+    multitask,
     predict,
     recommend,
     search,
+    search_evaluate,
+    search_mine,
+    search_query,
     tokenize,
     train,
+    train_answering,
     train_embedding,
     train_few_shot,
+    train_tagging,
 )
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
@@ -55,13 +65,24 @@ def build_app() -> App:
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
     training.command(train_embedding.embedding, help_epilogue=train_embedding.EXAMPLE)
     training.command(train_few_shot.few_shot, help_epilogue=train_few_shot.EXAMPLE)
+    training.command(train_tagging.tagging, help_epilogue=train_tagging.EXAMPLE)
+    training.command(train_answering.answering, help_epilogue=train_answering.EXAMPLE)
+    training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)
     app.command(training)
+    app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
+    app.command(compare_runs.compare, help_epilogue=compare_runs.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
+    app.command(ensemble.ensemble, help_epilogue=ensemble.EXAMPLE, sort_key=3)
+    app.command(fill_mask.fill_mask, help_epilogue=fill_mask.EXAMPLE, sort_key=3)
     app.command(embed.embed, help_epilogue=embed.EXAMPLE, sort_key=4)
-    searching = App(name="search", help="Search texts by meaning.", sort_key=5)
+    searching = App(name="search", help="Search texts by meaning and by words.", sort_key=5)
     searching.command(search.build, help_epilogue=search.BUILD_EXAMPLE, sort_key=1)
-    searching.command(search.query, help_epilogue=search.QUERY_EXAMPLE, sort_key=2)
+    searching.command(search_query.query, help_epilogue=search_query.EXAMPLE, sort_key=2)
+    searching.command(search_evaluate.evaluate, help_epilogue=search_evaluate.EXAMPLE, sort_key=3)
+    searching.command(search.add, help_epilogue=search.ADD_EXAMPLE, sort_key=4)
+    searching.command(search.delete, help_epilogue=search.DELETE_EXAMPLE, sort_key=5)
+    searching.command(search_mine.mine, help_epilogue=search_mine.EXAMPLE, sort_key=6)
     app.command(searching)
     app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)

@@ -32,6 +32,16 @@ class ColumnOptions:
     """Of the texts that belong to them."""
     negative: tuple[str, ...] | None = None
     """Of texts that do not; give it again for several."""
+    tokens: str | None = None
+    """Of the words to tag."""
+    tags: str | None = None
+    """Of their tags."""
+    question: str | None = None
+    """Of the questions."""
+    context: str | None = None
+    """Of the contexts that they are asked of."""
+    answers: str | None = None
+    """Of their answers."""
 
 
 AS_IN_TRAINING = ColumnOptions()

@@ -29,7 +29,8 @@ def compare_models(
     Nothing is downloaded: speed and memory do not depend on what the weights are.
 
     Args:
-        names: Models of the catalogue; BERT, DistilBERT, ALBERT, RoBERTa, ELECTRA and others when none is given.
+        names: Models of the catalogue; BERT, DistilBERT, ALBERT, RoBERTa and ModernBERT of base size and the small
+            ELECTRA and DeBERTa-v3 when none is given.
         lengths: Tokens of a text; give it once for each.
         batch: Texts in a batch.
         seconds: Time to spend on each figure.

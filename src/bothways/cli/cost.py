@@ -73,7 +73,8 @@ def _show_cost(name: str, found: "Cost") -> None:
     table.add_row("  optimizer", _megabytes(training.optimizer), "AdamW's two moments")
     table.add_row("  gradients", _megabytes(training.gradients), "")
     table.add_row("  activations", _megabytes(training.activations), "kept for the backward pass")
-    print(f"{name}: {found.batch} texts of {found.length} tokens, float32 on a CPU\n")
+    texts = "1 text" if found.batch == 1 else f"{found.batch} texts"
+    print(f"{name}: {texts} of {found.length} tokens, float32 on a CPU\n")
     print_table(table)
     print(f"\nPython and torch themselves take about {RUNTIME_BYTES / 1e6:.0f} MB more. MB are millions of bytes.")
 

@@ -1,19 +1,27 @@
 """``bothways evaluate``: metrics of a trained model on labelled data."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
-from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task
-from bothways.cli.options import HERE, EvaluatedAs, File, Flag, Format, ModelOptions
+from bothways.cli.opening import AS_TRAINED, ClassifierOptions, labelling_task, open_task
+from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import labelled_source
-from bothways.cli.terminal import print_json
+from bothways.cli.terminal import note, print_json
+
+if TYPE_CHECKING:
+    from bothways.data import Source
+    from bothways.evaluation import OutOfDomainReport
+    from bothways.tasks.task import Report, Task
 
 EXAMPLE = """\
 Examples:
   bothways evaluate runs/news --data test.jsonl.gz --json
+  bothways evaluate runs/news --data test.jsonl.gz --out-of-domain others.jsonl --report page.html
+  bothways evaluate runs/mt --data topics.jsonl.gz --task topic
   bothways evaluate sentence-transformers/all-MiniLM-L6-v2 \\
     --data sts.jsonl.gz --task similarity"""
 
@@ -23,12 +31,14 @@ def evaluate(
     /,
     *,
     data: File,
-    task: EvaluatedAs | None = None,
+    out_of_domain: File | None = None,
+    report: Path | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
     resamples: Annotated[int, Parameter(validator=Number(gte=1))] = 1000,
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
     json: Flag = False,
     quiet: Flag = False,
+    task: str | None = None,
     columns: ColumnOptions = AS_IN_TRAINING,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
@@ -37,24 +47,72 @@ def evaluate(
 
     Args:
         run: Folder of a trained model.
-        data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        task: What an encoder is evaluated as that was not trained here: similarity correlates the cosines of pairs
-            with their scores (columns text_a, text_b, score).
+        data: Labelled rows: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        out_of_domain: Rows from elsewhere, without labels: also say how well the model tells them from the data.
+        report: Also write an HTML page to this file: metrics, reliability before and after calibration, classes.
         format: Of the data, where the name does not say it.
         resamples: Bootstrap resamples for the intervals.
         seed: Of the bootstrap.
         json: Print everything as one JSON object: metrics, intervals, tables per class and the like.
         quiet: Show no progress.
+        task: Which of its tasks, for a model of several; all of them when left out. 'similarity' takes any encoder for
+            an embedder, and correlates the cosines of pairs with scores (columns text_a, text_b, score).
         columns: Where the parts of a row stand.
         reading: How texts are read.
         model: How the model is found and where it runs.
     """
-    opened = open_task(run, reading, model, task=task)
-    use_columns(opened, columns)
-    report = opened.evaluate(
-        labelled_source(data, format), resamples=resamples, seed=seed, show_progress=False if quiet else None
-    )
-    if json:
-        print_json(report.to_dict())
+    if data == out_of_domain == "-":
+        raise usage_error("--data and --out-of-domain cannot both be standard input: give one of them as a file.")
+    if report is not None:
+        from bothways.report.drawing import require_altair
+
+        require_altair("the page of an evaluation")  # before the model reads anything, not after
+    trained = open_task(run, reading, model, task)
+    use_columns(trained, columns)
+    source, show = labelled_source(data, format), False if quiet else None
+    others = None if out_of_domain is None else labelled_source(out_of_domain, format)
+    if others is None and report is None:
+        found, outside = trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show), None
     else:
-        print(report.summary())
+        found, outside = _in_full(run, trained, source, others, report, resamples=resamples, seed=seed, show=show)
+    if json:
+        print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
+    else:
+        print(found.summary())
+        if outside is not None:
+            print(f"\n{outside.summary()}")
+
+
+def _in_full(
+    run: str,
+    task: "Task",
+    data: "Source",
+    others: "Source | None",
+    page: Path | None,
+    *,
+    resamples: int,
+    seed: int,
+    show: bool | None,
+) -> "tuple[Report, OutOfDomainReport | None]":
+    """Read the data once for everything that is asked of it."""
+    from bothways.evaluation import RegressionReport
+    from bothways.tasks.targets import Regression
+
+    labelling = labelling_task(task, "--report" if others is None else "--out-of-domain")
+    if page is not None and isinstance(labelling.fitted_target, Regression):
+        raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
+    evidence, truth = labelling.evidence(data, show_progress=show)
+    before, after = (
+        labelling.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed)
+        for calibrated in (False, None)
+    )
+    outside = None
+    if others is not None:
+        outside = labelling.out_of_domain(evidence, others, resamples=resamples, seed=seed, show_progress=show)
+    if page is not None and not isinstance(before, RegressionReport) and not isinstance(after, RegressionReport):
+        from bothways.report import write
+        from bothways.report.evaluation import evaluation_page
+
+        write(evaluation_page(Path(run).name, after, before, card=labelling.card, out_of_domain=outside), page)
+        note(f"wrote {page}")
+    return after, outside

@@ -1,15 +1,16 @@
 """Opening models as the options say."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, WholeNumber, bad_usage
+from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, WholeNumber, bad_usage, usage_error
 
 if TYPE_CHECKING:
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.opening import OpenOptions
+    from bothways.tasks.sequence import SequenceTask
     from bothways.tasks.task import Task
     from bothways.text import TextTokenizer
 
@@ -70,8 +71,8 @@ def open_options(reading: ReadingOptions, model: ModelOptions) -> "OpenOptions":
     }
 
 
-def open_task(name: str, reading: ClassifierOptions, model: ModelOptions, *, task: str | None = None) -> "Task":
-    """The trained model of this name, as the task that it was trained for, or as the one that is asked for.
+def open_task(name: str, reading: ClassifierOptions, model: ModelOptions, task: str | None = None) -> "Task":
+    """The trained model of this name, as the task that it was trained for; or the one of its tasks that is named.
 
     Raises:
         CycloptsError: A value of an option is out of range.
@@ -80,6 +81,19 @@ def open_task(name: str, reading: ClassifierOptions, model: ModelOptions, *, tas
 
     with bad_usage():
         return open_trained(name, task=task, labels=reading.labels, **open_options(reading, model))
+
+
+def labelling_task(task: "Task", option: str) -> "SequenceTask[Any]":
+    """A task that answers each text, or pair, with a label, several labels, or a number.
+
+    Raises:
+        CycloptsError: It is another; ``option`` is not for it.
+    """
+    from bothways.tasks.sequence import SequenceTask
+
+    if not isinstance(task, SequenceTask):
+        raise usage_error(f"{option} is for models that give a text, or a pair, labels or a number; this one does not.")
+    return task
 
 
 def open_embedder(name: str, reading: EmbedderOptions, model: ModelOptions) -> "SentenceEmbedder":

@@ -14,7 +14,9 @@ from cyclopts.validators import Number
 
 from bothways.errors import InvalidInput
 
+Calibration = Literal["auto", "temperature", "vector", "platt", "isotonic", "none"]
 Constraint = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]
+Detector = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine", "none"]
 Device: TypeAlias = str
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 FamilyName = Literal[
@@ -42,20 +44,24 @@ HeadName = Literal[
     "span",
     "multiple_choice",
 ]
-Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
 Language = Literal["english", "french", "multilingual"]
 Overflow = Literal["window", "error", "truncate"]
 Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
-Merge = Literal["weighted_mean", "mean", "max", "first"]
+Merge = Literal["weighted_mean", "mean", "max", "first", "attention"]
+FixedMerge = Literal["weighted_mean", "mean", "max", "first"]
+Method = Literal["mean", "vote", "stacked"]
+Sampling = Literal["proportional", "temperature", "uniform"]
 Target = Literal["single", "multi", "regression"]
 Loss = Literal["ranking", "cosent", "triplet"]
-EvaluatedAs = Literal["similarity"]
+Scheme = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 
 # A lone hyphen is a file name here: standard input or output.
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
 WholeNumber = Annotated[int, Parameter(validator=Number(gte=0))]
+Coverage = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
 PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
 Columns = Annotated[tuple[str, ...], Parameter(show_default=" ".join)]
 # All words up to the next option.

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bothways.cli.answer_options import AS_USUAL, AnswerOptions, use_answers
 from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
-from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task
-from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, bad_usage, usage_error
+from bothways.cli.opening import AS_TRAINED, ClassifierOptions, labelling_task, open_task
+from bothways.cli.options import HERE, Coverage, File, Flag, Format, ModelOptions, bad_usage, usage_error
 from bothways.cli.reading import check_given, typed_rows
 from bothways.cli.terminal import note
 
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Examples:
   bothways predict runs/news "Lakers win in overtime"
-  bothways predict runs/news --data test.jsonl.gz --output out.jsonl"""
+  bothways predict runs/news --data test.jsonl.gz --output out.jsonl
+  bothways predict runs/news "Lakers win in overtime" --coverage 0.95
+  bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3
+
+Of a model that was trained to give one label, "outside" says whether a text is
+unlike those that it was trained on; its label is then not to be relied on."""
 
 
 def predict(
@@ -27,9 +33,12 @@ def predict(
     *texts: str,
     data: File | None = None,
     output: File = "-",
+    coverage: Coverage | None = None,
     keep: Flag = False,
     format: Format | None = None,  # noqa: A002 (the option's name)
     quiet: Flag = False,
+    task: str | None = None,
+    answers: AnswerOptions = AS_USUAL,
     columns: ColumnOptions = AS_IN_TRAINING,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
@@ -38,12 +47,17 @@ def predict(
 
     Args:
         run: Folder of a trained model.
-        texts: Texts, instead of --data; two for a model that reads pairs.
-        data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        texts: Texts, instead of --data; two for a model that reads pairs, or a question and its
+            context.
+        data: Rows: .jsonl, .json, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: .jsonl, .csv or .tsv (also .gz), replaced if it is there; '-' is standard output.
+        coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
+            texts, such as 0.9.
         keep: Copy all columns of the input; those named like a result get 'input_' before their names.
         format: Of the data, where the name does not say it.
         quiet: Show no progress.
+        task: Which of its tasks, for a model of several; all of them when left out.
+        answers: How answers to questions are looked for.
         columns: Where the parts of a row stand.
         reading: How texts are read.
         model: How the model is found and where it runs.
@@ -54,12 +68,16 @@ def predict(
         raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
     check_given(texts, data)
     show = None if not quiet and output != "-" else False
-    task = open_task(run, reading, model)
-    use_columns(task, columns)
+    trained = open_task(run, reading, model, task)
+    use_columns(trained, columns)
+    use_answers(trained, answers)
     with bad_usage():
-        given = typed_rows(task.rows_of(texts)) if data is None else read_rows(data, format=format)
+        given = typed_rows(trained.rows_of(texts)) if data is None else read_rows(data, format=format)
     rows, again = itertools.tee(given)
-    predictions = task.predict_rows(again, show_progress=show)
+    if coverage is None:
+        predictions = trained.predict_rows(again, show_progress=show)
+    else:
+        predictions = labelling_task(trained, "--coverage").predict_rows(again, coverage=coverage, show_progress=show)
     count = write_rows(output, _answers(rows, predictions, keep=keep))
     if output != "-" and not quiet:
         note(f"{count:,} predictions in {output}")

@@ -1,29 +1,45 @@
-"""``bothways search``: an index of texts, and what in it is nearest to a query."""
+"""``bothways search build``, ``add`` and ``delete``: an index of texts, and what becomes of it."""
 
 import itertools
 import shlex
-import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
-from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, PositiveInt, usage_error
+from bothways.cli.options import (
+    HERE,
+    TEXT,
+    Columns,
+    File,
+    Flag,
+    Format,
+    ModelOptions,
+    Overflow,
+    PositiveInt,
+    bad_usage,
+)
 from bothways.cli.reading import given_rows, texts_of
-from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table
+from bothways.cli.searching import open_search
+from bothways.cli.terminal import note, print_json
 
 if TYPE_CHECKING:
-    from bothways.retrieval import Hit
+    from bothways.data import Row
+    from bothways.retrieval import SearchIndex
+    from bothways.retrieval.filters import Fields
 
 BUILD_EXAMPLE = """\
 Example:
   bothways search build --model sentence-transformers/all-MiniLM-L6-v2 \\
-    --data corpus.jsonl.gz --output index/"""
-QUERY_EXAMPLE = """\
+    --data corpus.jsonl.gz --text text --id id --field year --output index/"""
+ADD_EXAMPLE = """\
 Example:
-  bothways search query index/ "some words" --top 5 --json"""
+  bothways search add index/ --data more.jsonl.gz --text text --id id"""
+DELETE_EXAMPLE = """\
+Example:
+  bothways search delete index/ doc-17 doc-18"""
 
-_BATCH = 1024
-_SHOWN = 300  # characters of a text
+_ID = "id"
 
 
 def build(
@@ -33,6 +49,8 @@ def build(
     output: Path,
     text: Columns = TEXT,
     id: str | None = None,  # noqa: A002 (the option's name)
+    field: tuple[str, ...] = (),
+    language: str = "english",
     format: Format | None = None,  # noqa: A002 (the option's name)
     overwrite: Flag = False,
     json: Flag = False,
@@ -40,14 +58,16 @@ def build(
     reading: EmbedderOptions = AS_THE_MODEL_SAYS,
     opening: ModelOptions = HERE,
 ) -> None:
-    """Embed texts and keep them as an index to search.
+    """Embed texts, look at their words, and keep both as an index to search.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the index.
         text: Column of the texts; give it again to join several.
-        id: Column of the texts' names, each different; by default they are numbered from 0.
+        id: Column of the texts' names, each different; by default 'id' if the first row has it, else numbers from 0.
+        field: Column to keep with each text and to filter by; give it again for several.
+        language: Of the stemmer of lexical search: english, french, german, ...; none takes words as they are.
         format: Of the data, where the name does not say it.
         overwrite: Replace an index at the output.
         json: Print what was built as one JSON object.
@@ -55,18 +75,20 @@ def build(
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
-    from bothways.data import class_label, value_at
     from bothways.retrieval import SemanticSearch
+    from bothways.retrieval.lexical import check_available
     from bothways.storage import check_folder_free
 
+    stemmer = None if language == "none" else language
+    with bad_usage():
+        check_available(stemmer)
     check_folder_free(output, overwrite=overwrite)
     embedder = open_embedder(model, reading, opening)
-    rows = given_rows((), data, text, format)
-    ids = None
-    if id is not None:
-        rows, named = itertools.tee(rows)
-        ids = (class_label(value_at(row, id)) for row in named)
-    search = SemanticSearch.build(embedder, texts_of(rows, text), ids=ids, show_progress=False if quiet else None)
+    texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)
+    show_progress = False if quiet else None
+    search = SemanticSearch.build(
+        embedder, texts, ids=ids, fields=fields, language=stemmer, show_progress=show_progress
+    )
     search.save(output, overwrite=overwrite)
     if json:
         print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
@@ -75,58 +97,111 @@ def build(
         note(f"{len(search.index):,} texts in {output}\nnext: {next_step}")
 
 
-def query(
+def add(
     index: Path,
-    words: str,
     /,
     *,
-    top: PositiveInt = 5,
+    data: File,
+    text: Columns = TEXT,
+    id: str | None = None,  # noqa: A002 (the option's name)
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    max_length: PositiveInt | None = None,
+    on_overflow: Overflow | None = None,
     json: Flag = False,
+    quiet: Flag = False,
     model: str | None = None,
     opening: ModelOptions = HERE,
 ) -> None:
-    """The texts of an index that are nearest in meaning, best first, with their cosine similarity.
+    """Embed more texts with the model of an index and add them to it. A crash leaves the index as it was.
 
     Args:
         index: Folder of the index.
-        words: What to search for.
-        top: How many texts to show.
-        json: Print a JSON list of rank, id, score and text.
+        data: Rows as for search build, with a column for each field that the index keeps.
+        text: Column of the texts; give it again to join several.
+        id: Column of the texts' names, none of them in the index; by default as for search build.
+        format: Of the data, where the name does not say it.
+        max_length: Most tokens read at once, as when the index was built.
+        on_overflow: What becomes of longer texts, as when the index was built.
+        json: Print what was done as one JSON object.
+        quiet: Show no progress.
         model: Where the model of the index lies now, if it was moved.
         opening: How the model is found and where it runs.
     """
-    from bothways.retrieval import SemanticSearch
+    from bothways.retrieval import updating
 
-    if not words.strip():
-        raise usage_error("the words to search for are empty.")
-    opened = SemanticSearch.open(
-        index,
-        model=model,
-        revision=opening.revision,
-        device=opening.device,
-        dtype=opening.dtype,
-        download=opening.download,
-        allow_pickle=opening.allow_pickle,
+    with updating(index):
+        search = open_search(index, model, opening, max_length=max_length, on_overflow=on_overflow)
+        before = len(search.index)
+        texts, ids, fields = _columns(given_rows((), data, text, format), text, id, search.index.field_names)
+        search.add(texts, ids=ids, fields=fields, show_progress=False if quiet else None)
+        search.save(index, overwrite=True)
+    _tell({"added": len(search.index) - before}, search.index, json=json, quiet=quiet)
+
+
+def delete(
+    index: Path,
+    /,
+    *ids: str,
+    data: File | None = None,
+    id: str = _ID,  # noqa: A002 (the option's name)
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    json: Flag = False,
+    quiet: Flag = False,
+) -> None:
+    """Delete texts of an index by their ids. A crash leaves the index as it was.
+
+    Args:
+        index: Folder of the index.
+        ids: Names of the texts to delete.
+        data: Rows with the names instead: .jsonl, .csv, .txt and so on, or '-' for JSON Lines on standard input.
+        id: Column of the names in the data.
+        format: Of the data, where the name does not say it.
+        json: Print what was done as one JSON object.
+        quiet: Say nothing.
+    """
+    from bothways.retrieval import SearchIndex, updating
+
+    rows = given_rows(ids, data, (id,), format)
+    with updating(index):
+        opened = SearchIndex.open(index)
+        before = len(opened)
+        opened.delete(_names(rows, id))
+        opened.save(index, overwrite=True)
+    _tell({"deleted": before - len(opened)}, opened, json=json, quiet=quiet)
+
+
+def _columns(
+    rows: "Iterable[Row]", text: tuple[str, ...], id_: str | None, fields: Sequence[str]
+) -> "tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]":
+    """Texts, ids and fields of rows as streams that are read together."""
+    rows = iter(rows)
+    first = list(itertools.islice(rows, 1))
+    if id_ is None and first and _ID in first[0].values:
+        id_ = _ID
+    for_text, for_id, for_fields = itertools.tee(itertools.chain(first, rows), 3)
+    return (
+        texts_of(for_text, text),
+        None if id_ is None else _names(for_id, id_),
+        _kept(for_fields, fields) if fields else None,
     )
-    hits = opened.search(words, top)
+
+
+def _names(rows: "Iterable[Row]", column: str) -> Iterator[str]:
+    from bothways.data import class_label, value_at
+
+    return (class_label(value_at(row, column)) for row in rows)
+
+
+def _kept(rows: "Iterable[Row]", columns: Sequence[str]) -> "Iterator[Fields]":
+    from bothways.data import value_at
+
+    # What may be kept, and what may not, the index says.
+    return ({name: value_at(row, name) for name in columns} for row in rows)  # type: ignore[misc]
+
+
+def _tell(done: dict[str, int], index: "SearchIndex", *, json: bool, quiet: bool) -> None:
     if json:
-        print_json([{"rank": hit.rank, "id": hit.id, "score": hit.score, "text": hit.text} for hit in hits])
-    else:
-        _print_hits(hits)
-
-
-def _print_hits(hits: "list[Hit]") -> None:
-    """A table on a terminal, long texts cut; elsewhere lines of score, id and whole text with tabs between them."""
-    if not sys.stdout.isatty():
-        for hit in hits:
-            print(f"{hit.score:.4f}\t{one_line(hit.id)}\t{one_line(hit.text)}")
-        return
-    table = plain_table()
-    table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("id", overflow="fold")
-    table.add_column("text", overflow="fold")
-    for hit in hits:
-        text = one_line(hit.text)
-        shown = text if len(text) <= _SHOWN else text[:_SHOWN].rstrip() + "…"
-        table.add_row(f"{hit.score:.3f}", one_line(hit.id), shown)
-    print_table(table)
+        print_json({**done, "texts": len(index)})
+    elif not quiet:
+        ((what, count),) = done.items()
+        note(f"{count:,} texts {what}, {len(index):,} in the index")

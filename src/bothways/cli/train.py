@@ -7,6 +7,7 @@ from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_options
 from bothways.cli.options import HERE, TEXT, Columns, File, Format, Merge, ModelOptions, Target, bad_usage, usage_error
 from bothways.cli.reading import labelled_source
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
+from bothways.cli.trusting import AS_USUAL, TrustOptions, draw_border, with_trust
 
 if TYPE_CHECKING:
     from bothways.tasks.fitting import FitOptions
@@ -52,6 +53,7 @@ def classification(
     format: Format | None = None,  # noqa: A002 (the option's name)
     run: RunOptions = ONCE,
     training: TrainingOptions = USUAL,
+    trust: TrustOptions = AS_USUAL,
     reading: ClassifierOptions = AS_TRAINED,
     opening: ModelOptions = HERE,
 ) -> int:
@@ -69,6 +71,7 @@ def classification(
         format: Of both files, where their names do not say it.
         run: What becomes of the run.
         training: How long and how fast.
+        trust: What is learnt on the held-out rows.
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
@@ -86,8 +89,9 @@ def classification(
             text=text,
             label=label,
             target=target,
-            **options,
+            **with_trust(options, trust),
         )
+        draw_border(classifier, trust, format)
         return classifier, record
 
     return train_and_save(output, training, run, fit)
@@ -108,6 +112,7 @@ def pairs(
     format: Format | None = None,  # noqa: A002 (the option's name)
     run: RunOptions = ONCE,
     training: TrainingOptions = USUAL,
+    trust: TrustOptions = AS_USUAL,
     reading: ClassifierOptions = AS_TRAINED,
     opening: ModelOptions = HERE,
 ) -> int:
@@ -127,6 +132,7 @@ def pairs(
         format: Of both files, where their names do not say it.
         run: What becomes of the run.
         training: How long and how fast.
+        trust: What is learnt on the held-out rows.
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
@@ -147,8 +153,9 @@ def pairs(
             text_b=text_b,
             label=score or label or "label",
             target=target if score is None else "regression",
-            **options,
+            **with_trust(options, trust),
         )
+        draw_border(classifier, trust, format)
         return classifier, record
 
     return train_and_save(output, training, run, fit)

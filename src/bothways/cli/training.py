@@ -95,14 +95,14 @@ def train_and_save(
         folders.discard_if_empty()
 
 
-def check_inputs(train: str, validation: str | None) -> None:
+def check_inputs(train: str, validation: str | None, option: str = "--train") -> None:
     """Refuse standard input for both.
 
     Raises:
         CycloptsError: Both are ``-``.
     """
     if train == validation == "-":
-        raise usage_error("--train and --validation cannot both be standard input: give one of them as a file.")
+        raise usage_error(f"{option} and --validation cannot both be standard input: give one of them as a file.")
 
 
 def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders) -> "FitOptions":
@@ -185,5 +185,9 @@ def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
         elif isinstance(value, str | int):
             spoken.append((name, str(value)))
         elif isinstance(value, Mapping):
-            spoken.append((name, ", ".join(f"{part} {each:.3f}" for part, each in value.items() if each)))
+            spoken.append((name, ", ".join(_part(part, each) for part, each in value.items() if each)))
     return spoken
+
+
+def _part(name: str, value: object) -> str:
+    return f"{name} {value:.3f}" if isinstance(value, float) else str(value)

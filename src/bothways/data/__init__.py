@@ -1,12 +1,16 @@
-"""Rows in and out: JSON Lines, CSV, TSV, Parquet and plain text, as streams.
+"""Rows in and out: JSON Lines, CSV, TSV, Parquet and plain text, as streams; JSON documents (SQuAD's too) as a whole.
 
-`sources` reads, `columns` checks values, `output` writes; `lines`, `formats` and `parquet` are what they stand on.
+`sources` reads, `columns` checks values, `output` writes; `lines`, `formats`, `documents` and `parquet` are what they
+stand on.
 """
 
 from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
-from bothways.data.formats import FORMATS, Format, Row
+from bothways.data.formats import FORMATS, Format
+from bothways.data.judgements import Judgements, read_judgements
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, write_rows
+from bothways.data.row import Row
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
+from bothways.data.words import TaggedRow, given_words, read_tagged, words_at
 
 __all__ = [
     "FORMATS",
@@ -15,17 +19,23 @@ __all__ = [
     "Format",
     "Inputs",
     "Joined",
+    "Judgements",
     "OutputFormat",
     "Paired",
     "Row",
     "Source",
+    "TaggedRow",
     "class_label",
+    "given_words",
     "label_set",
     "number",
     "read_examples",
+    "read_judgements",
     "read_rows",
+    "read_tagged",
     "read_texts",
     "text_at",
     "value_at",
+    "words_at",
     "write_rows",
 ]

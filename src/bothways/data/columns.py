@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from bothways.data.formats import Row
+from bothways.data.row import Row
 from bothways.errors import InvalidInput
 
 
@@ -50,7 +50,7 @@ _COLUMNS_SHOWN = 20
 _SEPARATOR = "|"
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def value_at(row: Row, column: str) -> object:
@@ -91,7 +91,7 @@ def _string_at(row: Row, column: str) -> str:
         raise InvalidInput(f"{row.where}: {column!r} is null. Expected a string: drop the row or fill it in.")
     if not isinstance(value, str):
         raise InvalidInput(f"{row.where}: {column!r} is of type {type(value).__name__}. Expected a string.")
-    surrogate = _LONE_SURROGATE.search(value)
+    surrogate = LONE_SURROGATE.search(value)
     if surrogate:
         raise InvalidInput(
             f"{row.where}: {column!r} holds half of a surrogate pair (U+{ord(surrogate[0]):04X}) at character "

@@ -1,41 +1,29 @@
-"""Rows out of lines: JSON Lines, CSV, TSV and plain text."""
+"""Rows out of lines: JSON Lines, CSV, TSV, plain text and CoNLL. A JSON document: `bothways.data.documents`."""
 
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, get_args
 
+from bothways.data.conll import conll_rows
 from bothways.data.lines import LONGEST_LINE
+from bothways.data.row import Row
 from bothways.errors import InvalidInput
 
-Format = Literal["jsonl", "csv", "tsv", "parquet", "txt"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 _SUFFIXES: Mapping[str, Format] = {
     "jsonl": "jsonl",
     "ndjson": "jsonl",
+    "json": "json",
     "csv": "csv",
     "tsv": "tsv",
     "parquet": "parquet",
     "txt": "txt",
+    "conll": "conll",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of a source.
-
-    Attributes:
-        number: The line on which the row starts (text files) or its place (Parquet, lists), from 1.
-        values: Column name to value: strings from csv, tsv and txt, any JSON or Parquet value otherwise.
-        where: The row in words, for messages: ``line 3 of 'train.csv'``.
-    """
-
-    number: int
-    values: dict[str, object]
-    where: str = field(default="the row", compare=False)
 
 
 def is_gzip_name(name: str) -> bool:
@@ -73,7 +61,7 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         if not line.strip():
             continue
         where = f"line {number} of {name}"
-        value = _parse_json(line, where)
+        value = parse_json(line, where, hint="Write one complete object a line.")
         if not isinstance(value, dict):
             raise InvalidInput(
                 f"{where} is not a JSON object but {_json_type(value)}. Write one object a line, "
@@ -82,19 +70,31 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         yield Row(number, value, where)
 
 
-def _parse_json(line: str, where: str) -> object:
+def parse_json(text: str, where: str, *, hint: str) -> object:
+    """The value that a JSON text stands for.
+
+    Args:
+        text: The text.
+        where: What to call it in messages.
+        hint: What was expected, a sentence.
+
+    Raises:
+        InvalidInput: It is not valid JSON, or an object names a key twice.
+    """
     try:
-        return json.loads(line, object_pairs_hook=_object_without_duplicates)
+        return json.loads(text, object_pairs_hook=_object_without_duplicates)
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from None
     except json.JSONDecodeError as error:
-        raise InvalidInput(
-            f"{where} is not valid JSON: {error.msg} at column {error.colno}. Write one complete object a line."
-        ) from None
+        raise InvalidInput(f"{where} is not valid JSON: {error.msg} at {_place(error)}. {hint}") from None
     except RecursionError:
         raise InvalidInput(f"{where} is not usable JSON: it is nested too deeply.") from None
     except ValueError as error:  # an integer with more digits than Python converts
         raise InvalidInput(f"{where} is not usable JSON: {error}.") from None
+
+
+def _place(error: json.JSONDecodeError) -> str:
+    return f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
 
 
 def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -173,4 +173,5 @@ TEXT_FORMATS: Mapping[Format, Callable[[Iterator[str], str], Iterator[Row]]] = {
     "csv": partial(csv_rows, delimiter=","),
     "tsv": partial(csv_rows, delimiter="\t"),
     "txt": txt_rows,
+    "conll": conll_rows,
 }

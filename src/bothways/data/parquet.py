@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import IO
 
-from bothways.data.formats import Row
+from bothways.data.row import Row
 from bothways.errors import InvalidInput, MissingDependency
 
 ROWS_AT_ONCE = 1024

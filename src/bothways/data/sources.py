@@ -1,6 +1,7 @@
 """Rows, texts and labelled examples out of files, standard input and lists.
 
-Everything is read as a stream, a row at a time. Errors are raised when the row that they concern is asked for.
+Everything is read as a stream, a row at a time, but for JSON documents, which are read whole. Errors are raised when
+the row that they concern is asked for.
 """
 
 import io
@@ -12,11 +13,15 @@ from pathlib import Path
 from typing import IO, Generic, TypeVar, cast, overload
 
 from bothways.data.columns import Inputs, Joined, class_label, text_at, value_at
-from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, Row, guess_format, is_gzip_name
+from bothways.data.documents import json_rows
+from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, is_gzip_name
 from bothways.data.lines import decoded_lines, decompressed, open_file, text_lines
 from bothways.data.parquet import parquet_rows
+from bothways.data.row import Row
 from bothways.errors import InvalidInput
 from bothways.text.texts import Text
+
+_READERS = {**TEXT_FORMATS, "json": json_rows}
 
 Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Sequence[Mapping[str, object] | Row]
 
@@ -186,7 +191,7 @@ def _stream_rows(
         lines = text_lines(cast("IO[str]", stream), name)
     else:
         lines = decoded_lines(decompressed(cast("IO[bytes]", stream), name, gzip_expected=gzip_expected), name)
-    return TEXT_FORMATS[format_](lines, name)
+    return _READERS[format_](lines, name)
 
 
 def _list_rows(rows: Sequence[Mapping[str, object] | Row]) -> Iterator[Row]:

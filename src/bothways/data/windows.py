@@ -11,8 +11,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.errors import InvalidInput
 from bothways.packing import Packed, pack
-from bothways.text import EncodedText
+from bothways.text import EncodedText, Places
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlaces:
+    """Where the tokens of all windows stand in their texts, see `Places`.
+
+    Attributes:
+        begins_T: The character at which each token begins.
+        ends_T: The character behind its last.
+        sequences_T: The text of a pair that it is of, -1 for special tokens.
+        starts_W: Where each window begins in its text, in tokens.
+    """
+
+    begins_T: NDArray[np.int32]
+    ends_T: NDArray[np.int32]
+    sequences_T: NDArray[np.int8]
+    starts_W: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, places: Sequence[Places]) -> "StoredPlaces":
+        """Those of all windows, end to end."""
+        return cls(
+            np.concatenate([each.begins_n for each in places]),
+            np.concatenate([each.ends_n for each in places]),
+            np.concatenate([each.sequences_n for each in places]),
+            np.array([each.start for each in places], dtype=np.int64),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +53,7 @@ class WindowStore:
         starts: Where each window starts in them, and at last T; W + 1 long.
         text_of_window: Index of the text that each window belongs to, ascending.
         dropped_tokens: For each text, its tokens that are in no window.
+        stored_places: Where the tokens stand in their texts; None where texts were encoded without offsets.
     """
 
     ids_T: NDArray[np.int32]
@@ -32,10 +61,15 @@ class WindowStore:
     starts: NDArray[np.int64]
     text_of_window: NDArray[np.int64]
     dropped_tokens: NDArray[np.int64]
+    stored_places: StoredPlaces | None = None
 
     @classmethod
     def of(cls, encoded: Iterable[EncodedText]) -> "WindowStore":
-        """Store encoded texts, one at a time, so that only the compact form of all of them is in memory."""
+        """Store encoded texts, one at a time, so that only the compact form of all of them is in memory.
+
+        Where they were encoded with offsets, the places of their tokens are kept.
+        """
+        places: list[Places] = []
         ids: list[NDArray[np.int32]] = []
         types: list[NDArray[np.uint8]] = []
         text_of_window: list[int] = []
@@ -44,9 +78,16 @@ class WindowStore:
             ids += [np.asarray(window.ids, dtype=np.int32) for window in text.windows]
             types += [np.asarray(window.types, dtype=np.uint8) for window in text.windows]
             text_of_window += [index] * len(text.windows)
+            places += [Places.of(window) for window in text.windows if window.offsets is not None]
             dropped.append(text.dropped_tokens)
-        starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
-        return cls(np.concatenate(ids), np.concatenate(types), starts, np.asarray(text_of_window), np.asarray(dropped))
+        return cls(
+            np.concatenate(ids),
+            np.concatenate(types),
+            np.cumsum([0, *map(len, ids)], dtype=np.int64),
+            np.asarray(text_of_window),
+            np.asarray(dropped),
+            StoredPlaces.of(places) if places else None,
+        )
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -68,6 +109,31 @@ class WindowStore:
         first = np.searchsorted(self.text_of_window, texts, side="left")
         last = np.searchsorted(self.text_of_window, texts, side="right")
         return [window for low, high in zip(first, last, strict=True) for window in range(low, high)]
+
+    def take(self, texts: Sequence[int] | NDArray[np.int64]) -> "WindowStore":
+        """The windows of some texts, in this order, without the places of their tokens."""
+        windows = self.windows_of(texts)
+        spans = [slice(self.starts[window], self.starts[window + 1]) for window in windows]
+        counts_N = np.bincount(self.text_of_window, minlength=self.texts)[texts]
+        return WindowStore(
+            np.concatenate([self.ids_T[span] for span in spans]),
+            np.concatenate([self.types_T[span] for span in spans]),
+            np.cumsum([0, *(span.stop - span.start for span in spans)], dtype=np.int64),
+            np.repeat(np.arange(len(texts)), counts_N),
+            self.dropped_tokens[texts],
+        )
+
+    def places(self, window: int) -> Places:
+        """Where the tokens of one window stand in their text.
+
+        Raises:
+            InvalidInput: The texts were encoded without offsets.
+        """
+        if self.stored_places is None:
+            raise InvalidInput("the places of tokens are known only where texts were encoded with offsets=True.")
+        span, stored = slice(self.starts[window], self.starts[window + 1]), self.stored_places
+        start = int(stored.starts_W[window])
+        return Places(stored.begins_T[span], stored.ends_T[span], stored.sequences_T[span], start)
 
     def pack(self, windows: Sequence[int]) -> Packed:
         """Some windows as a packed batch, on the CPU."""

@@ -20,6 +20,7 @@ from bothways.explain import attention_of, causal, illustrative_head
 from bothways.retrieval import SearchIndex, SemanticSearch
 from bothways.tasks import SentenceEmbedder, TextClassifier
 from bothways.tasks.predictions import Classification
+from bothways.tasks.settings import FitSettings
 from bothways.training.record import TrainingRecord
 
 HITS, NEIGHBOURS = 3, 2
@@ -48,6 +49,8 @@ def train(data: Path, label: str, settings: DemoSettings) -> Trained:
         learning_rate=settings.learning_rate,
         batch_size=settings.batch_size,
         seed=settings.seed,
+        # The page explains this method, whatever the texts of the day would ask for.
+        settings=FitSettings(calibration="temperature"),
     )
     if record.interrupted:
         raise KeyboardInterrupt  # a half-trained model is no demo
@@ -57,7 +60,8 @@ def train(data: Path, label: str, settings: DemoSettings) -> Trained:
 def evaluate(trained: Trained, data: Path, label: str, settings: DemoSettings) -> Classified:
     """Hold a classifier against the test texts, before and after calibration."""
     classifier = trained.classifier
-    temperature = classifier.temperature or Temperature(1.0)
+    calibration = classifier.calibration
+    temperature = calibration if isinstance(calibration, Temperature) else Temperature(1.0)
     logits_NC, truth_N = classifier.logits(data / file_name("test"), label=label)
     before, after = (
         cast(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest, RelativeScores
 from bothways.encoder.dropout import dropout as drop
+from bothways.encoder.flex import Flex
 from bothways.encoder.local import Local
 from bothways.encoder.relative import Skewed
 from bothways.errors import UnsupportedAttention
@@ -193,8 +194,10 @@ class VarLen:
 
 REFERENCE = Reference()
 _VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL = VarLen(), SDPA(), Grouped(), Padded(), Skewed(), Local()
+# By name alone, until it has been measured.
+_FLEX = Flex()
 BACKENDS: dict[str, AttentionBackend] = {
-    backend.name: backend for backend in (_VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL, REFERENCE)
+    backend.name: backend for backend in (_VARLEN, _SDPA, _GROUPED, _PADDED, _SKEWED, _LOCAL, _FLEX, REFERENCE)
 }
 
 # What to try, in this order: a GPU would rather compute some padding than be called for each length.

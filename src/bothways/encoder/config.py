@@ -10,9 +10,11 @@ from bothways.encoder.axes import (
     AttentionBiases,
     AttentionPattern,
     Convolution,
+    DisentangledPositions,
     FeedForwardKind,
     FullAttention,
     LocalGlobalAttention,
+    LogBuckets,
     NoConvolution,
     NoProjection,
     Normalisation,
@@ -123,11 +125,18 @@ class EncoderConfig:
             )
         if isinstance(self.positions, TransformerXLPositions) and self.attention_biases != "query only":
             raise InvalidInput(f"Transformer-XL positions need the query's bias alone, not {self.attention_biases!r}.")
+        if isinstance(self.positions, DisentangledPositions) and isinstance(self.positions.distances, LogBuckets):
+            _check_buckets(self.positions.distances, self.positions.count)
         if isinstance(self.pattern, LocalGlobalAttention) and len(self.pattern.seen_whole) != self.layers:
             raise InvalidInput(
                 f"the attention pattern must say of each of the {self.layers} layers whether it sees everything, "
                 f"but it says so of {len(self.pattern.seen_whole)}."
             )
+
+    @property
+    def reads_types(self) -> bool:
+        """Whether segment ids change anything: there are several vectors for them, or scores that compare them."""
+        return self.embedding.types > 1 or isinstance(self.positions, TransformerXLPositions)
 
     def _sizes(self) -> dict[str, int | None]:
         return {
@@ -150,3 +159,13 @@ class EncoderConfig:
     def max_length(self) -> int | None:
         """The most tokens a text may have, special tokens included; None where there is no limit."""
         return self.positions.count
+
+
+def _check_buckets(distances: LogBuckets, count: int) -> None:
+    """Ranges of distances can only grow towards a largest distance that lies beyond the exact ones."""
+    exact = distances.span // 2
+    if count - 1 > exact and (exact < 1 or distances.max_distance - 1 <= exact):
+        raise InvalidInput(
+            f"distances in {distances.span} buckets are exact up to {exact}, so the largest distance must be above "
+            f"{exact + 1} and the buckets at least 2, but the largest distance is {distances.max_distance}."
+        )

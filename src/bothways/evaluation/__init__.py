@@ -1,6 +1,9 @@
 """Metrics with confidence intervals, calibration, and the reports that gather them. NumPy only."""
 
 from bothways.evaluation.adaptive import fit_adaptive_temperature
+from bothways.evaluation.answer_confidence import answer_probabilities, best_threshold, fit_answer_temperature
+from bothways.evaluation.answer_report import AnsweringReport, answering_report
+from bothways.evaluation.answers import AnswerScores, SquadVersion, normalized, score_answer, score_answers
 from bothways.evaluation.bootstrap import (
     Estimate,
     Interval,
@@ -10,6 +13,18 @@ from bothways.evaluation.bootstrap import (
     resampled_counts,
 )
 from bothways.evaluation.builders import classification_report, multi_label_report, regression_report
+from bothways.evaluation.calibrating import (
+    Calibration,
+    CalibrationMethod,
+    ChosenCalibration,
+    MethodScore,
+    calibration_from,
+    choose_calibration,
+    fit_calibration,
+    held_out_probabilities,
+    method_of,
+    stored_form,
+)
 from bothways.evaluation.calibration import (
     TEMPERATURE_BOUNDS,
     Temperature,
@@ -20,6 +35,34 @@ from bothways.evaluation.calibration import (
     sigmoid,
     softmax,
 )
+from bothways.evaluation.comparing import (
+    ComparisonReport,
+    MetricDifference,
+    compare_classifications,
+    compare_labellings,
+    compare_regressions,
+    compare_row_scores,
+)
+from bothways.evaluation.conformal import (
+    Adaptive,
+    ConformalInterval,
+    ConformalSets,
+    LabelSets,
+    LeastAmbiguous,
+    SetScore,
+    coverage_of,
+)
+from bothways.evaluation.detectors import (
+    Cosine,
+    Detector,
+    DetectorKind,
+    Energy,
+    Evidence,
+    Mahalanobis,
+    MaxSoftmax,
+    Neighbours,
+)
+from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics, masked_lm_report
 from bothways.evaluation.metrics import (
     ClassCounts,
     accuracy,
@@ -38,63 +81,174 @@ from bothways.evaluation.metrics import (
     recall,
     subset_accuracy,
 )
+from bothways.evaluation.one_vs_rest import (
+    Isotonic,
+    Platt,
+    fit_isotonic,
+    fit_platt,
+)
+from bothways.evaluation.out_of_domain import (
+    OutOfDomainReport,
+    aupr,
+    auroc,
+    fpr_at,
+    out_of_domain_report,
+    threshold_between,
+    threshold_keeping,
+)
+from bothways.evaluation.paired import (
+    PairedTest,
+    mcnemar,
+    permutation_test,
+)
+from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
+from bothways.evaluation.rankings import RankingReport, ranking_differences, ranking_report
+from bothways.evaluation.rankings import named as named_estimates
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
 from bothways.evaluation.reliability import (
     ReliabilityBin,
     calibration_error_interval,
+    calibration_noise,
     expected_calibration_error,
     maximum_calibration_error,
     reliability_bins,
+    sweep_calibration_error,
 )
-from bothways.evaluation.report import ClassificationReport, ClassRow, MultiLabelReport, RegressionReport
+from bothways.evaluation.report import (
+    ClassificationReport,
+    ClassRow,
+    MaskedLMReport,
+    MultiLabelReport,
+    RegressionReport,
+)
+from bothways.evaluation.tagging import SpanReport, TagReport, span_counts, span_report, tag_report
+from bothways.evaluation.vector_scaling import (
+    VectorScaling,
+    fit_vector_scaling,
+)
 
 __all__ = [
+    "RANKING_MEASURES",
     "TEMPERATURE_BOUNDS",
+    "Adaptive",
+    "AnswerScores",
+    "AnsweringReport",
+    "Calibration",
+    "CalibrationMethod",
+    "ChosenCalibration",
     "ClassCounts",
     "ClassRow",
     "ClassificationReport",
+    "ComparisonReport",
+    "ConformalInterval",
+    "ConformalSets",
+    "Cosine",
+    "Detector",
+    "DetectorKind",
+    "Energy",
     "Estimate",
+    "Evidence",
     "Interval",
+    "Isotonic",
+    "LabelSets",
+    "LeastAmbiguous",
+    "Mahalanobis",
+    "MaskedLMReport",
+    "MaxSoftmax",
+    "MethodScore",
+    "MetricDifference",
     "MultiLabelReport",
+    "Neighbours",
+    "OutOfDomainReport",
+    "PairedTest",
+    "Platt",
+    "RankingReport",
     "RegressionReport",
     "ReliabilityBin",
+    "SetScore",
+    "SpanReport",
+    "SquadVersion",
+    "TagReport",
     "Temperature",
+    "TextsRead",
+    "TokenLosses",
+    "VectorScaling",
     "accuracy",
+    "answer_probabilities",
+    "answering_report",
     "apply_sigmoid_temperature",
     "apply_temperature",
+    "aupr",
+    "auroc",
+    "best_threshold",
     "bootstrap_estimates",
     "bootstrap_values",
     "brier_score",
     "calibration_error_interval",
+    "calibration_from",
+    "calibration_noise",
+    "choose_calibration",
     "classification_report",
+    "compare_classifications",
+    "compare_labellings",
+    "compare_regressions",
+    "compare_row_scores",
     "confusion_matrix",
+    "coverage_of",
     "expected_calibration_error",
     "f1",
     "fit_adaptive_temperature",
+    "fit_answer_temperature",
+    "fit_calibration",
+    "fit_isotonic",
+    "fit_platt",
     "fit_sigmoid_temperature",
     "fit_temperature",
+    "fit_vector_scaling",
+    "fpr_at",
     "hamming_loss",
+    "held_out_probabilities",
     "macro_f1",
+    "masked_lm_metrics",
+    "masked_lm_report",
     "maximum_calibration_error",
     "mcc",
+    "mcnemar",
     "mean_absolute_error",
     "mean_squared_error",
+    "method_of",
     "micro_f1",
     "multi_label_brier_score",
     "multi_label_macro_f1",
     "multi_label_nll",
     "multi_label_report",
+    "named_estimates",
     "negative_log_likelihood",
+    "normalized",
+    "out_of_domain_report",
     "pearson",
     "percentile_interval",
+    "permutation_test",
     "precision",
     "r2",
+    "ranking_differences",
+    "ranking_report",
     "recall",
     "regression_report",
     "reliability_bins",
     "resampled_counts",
+    "score_answer",
+    "score_answers",
     "sigmoid",
     "softmax",
+    "span_counts",
+    "span_report",
     "spearman",
+    "stored_form",
     "subset_accuracy",
+    "sweep_calibration_error",
+    "tag_report",
+    "threshold_between",
+    "threshold_keeping",
 ]

@@ -21,7 +21,7 @@ from bothways.evaluation.inputs import FloatArray, class_indices, logit_array
 
 # Few rows, nearly all of them right, would ask for more.
 MOST_SLOPE = 0.5
-_STEPS = 40
+_STEPS = 24
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 

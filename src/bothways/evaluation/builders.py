@@ -34,9 +34,11 @@ from bothways.evaluation.metrics import ClassCounts
 from bothways.evaluation.reliability import (
     BINS,
     calibration_error_interval,
+    calibration_noise,
     equal_mass_bins,
     maximum_calibration_error,
     reliability_bins,
+    sweep_calibration_error,
 )
 from bothways.evaluation.report import ClassificationReport, ClassRow, MultiLabelReport, RegressionReport
 
@@ -94,6 +96,8 @@ def classification_report(
         nll=nll,
         ece=ece,
         mce=maximum_calibration_error(reliability),
+        ece_noise=calibration_noise(confidence_N, bins),
+        ece_sweep=sweep_calibration_error(confidence_N, right_N),
         per_class=_class_rows(labels, scores, confusion_CC.sum(axis=1), confusion_CC.sum(axis=0)),
         confusion=tuple(tuple(row) for row in confusion_CC.tolist()),
         reliability=reliability,

@@ -57,6 +57,14 @@ class Temperature:
         rows_N1: FloatArray = self.value * undecidedness(logits_NC) ** self.slope
         return np.maximum(rows_N1, min(1.0, self.value))
 
+    def apply(self, logits_NC: ArrayLike) -> FloatArray:
+        """Calibrated class probabilities (N, C).
+
+        Raises:
+            InvalidInput: fewer than two classes, or logits that are not finite.
+        """
+        return apply_temperature(logits_NC, self)
+
 
 def undecidedness(logits_NC: FloatArray) -> FloatArray:
     """Entropy of each row's softmax as a share of the most there can be, at least 0.01: (N, 1)."""

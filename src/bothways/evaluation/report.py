@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from bothways.evaluation.bootstrap import Estimate
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.reliability import ReliabilityBin
 
 
@@ -55,9 +56,12 @@ class ClassificationReport:
         nll: negative log likelihood in nats.
         ece: expected calibration error of the predicted class.
         mce: maximum calibration error.
+        ece_noise: the ECE that probabilities without error would show on so many rows, see `calibration_noise`.
+        ece_sweep: the ECE with as many bins as the rows bear, see `sweep_calibration_error`.
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
         reliability: bins of equal mass.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -69,9 +73,12 @@ class ClassificationReport:
     nll: Estimate
     ece: Estimate
     mce: float
+    ece_noise: float
+    ece_sweep: float
     per_class: tuple[ClassRow, ...]
     confusion: tuple[tuple[int, ...], ...]
     reliability: tuple[ReliabilityBin, ...]
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -88,17 +95,20 @@ class ClassificationReport:
         """JSON-ready: ``accuracy``, ``accuracy_low``, ``accuracy_high`` and so on, then the tables."""
         return {
             "n": self.n,
-            **_flat(self.estimates()),
+            **flat_estimates(self.estimates()),
             "mce": self.mce,
+            "ece_noise": self.ece_noise,
+            "ece_sweep": self.ece_sweep,
             "labels": list(self.labels),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "confusion": [list(row) for row in self.confusion],
             "reliability": [asdict(each) for each in self.reliability],
+            **_read(self.reading),
         }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows, {len(self.labels)} classes", self.estimates())
+        return estimate_table(f"{self.n} rows, {len(self.labels)} classes", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,7 @@ class MultiLabelReport:
         mce: maximum calibration error.
         per_class: one row for each label.
         reliability: bins of equal mass over all decisions: mean probability, and share that have the label.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -134,6 +145,7 @@ class MultiLabelReport:
     mce: float
     per_class: tuple[ClassRow, ...]
     reliability: tuple[ReliabilityBin, ...]
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -151,17 +163,18 @@ class MultiLabelReport:
         """JSON-ready: ``micro_f1``, ``micro_f1_low``, ``micro_f1_high`` and so on, then the tables."""
         return {
             "n": self.n,
-            **_flat(self.estimates()),
+            **flat_estimates(self.estimates()),
             "mce": self.mce,
             "threshold": self.threshold,
             "labels": list(self.labels),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "reliability": [asdict(each) for each in self.reliability],
+            **_read(self.reading),
         }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows, {len(self.labels)} labels", self.estimates())
+        return estimate_table(f"{self.n} rows, {len(self.labels)} labels", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -175,6 +188,7 @@ class RegressionReport:
         pearson: linear correlation; 0.0 if undefined.
         spearman: rank correlation; 0.0 if undefined.
         r2: share of variance explained.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -183,6 +197,7 @@ class RegressionReport:
     pearson: Estimate
     spearman: Estimate
     r2: Estimate
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -196,20 +211,58 @@ class RegressionReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``mse``, ``mse_low``, ``mse_high`` and so on."""
-        return {"n": self.n, **_flat(self.estimates())}
+        return {"n": self.n, **flat_estimates(self.estimates()), **_read(self.reading)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return _table(f"{self.n} rows", self.estimates())
+        return estimate_table(f"{self.n} rows", self.estimates(), self.reading)
 
 
-def _flat(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+@dataclass(frozen=True)
+class MaskedLMReport:
+    """How well masked tokens are predicted.
+
+    Attributes:
+        n: texts.
+        tokens: tokens of them that were asked about.
+        loss: mean negative log-probability of a token, in nats.
+        perplexity: exp(loss).
+        accuracy: share of tokens that were thought the likeliest.
+    """
+
+    n: int
+    tokens: int
+    loss: Estimate
+    perplexity: Estimate
+    accuracy: Estimate
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The numbers that carry an interval, by name."""
+        return {"loss": self.loss, "perplexity": self.perplexity, "accuracy": self.accuracy}
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready: ``loss``, ``loss_low``, ``loss_high`` and so on."""
+        return {"n": self.n, "tokens": self.tokens, **flat_estimates(self.estimates())}
+
+    def summary(self) -> str:
+        """A short table of values and 95 % intervals."""
+        return estimate_table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
+
+
+def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """Entries for a JSON object: each value and the ends of its interval."""
     return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
 
 
-def _table(title: str, estimates: Mapping[str, Estimate]) -> str:
+def _read(reading: TextsRead | None) -> dict[str, object]:
+    return {} if reading is None else {"reading": reading.to_dict()}
+
+
+def estimate_table(title: str, estimates: Mapping[str, Estimate], reading: TextsRead | None = None) -> str:
+    """A title and a line for each number, and what of the texts was read in parts or not at all."""
     width = max(len(name) for name in estimates)
     lines = [
         f"{name:<{width}}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in estimates.items()
     ]
-    return "\n".join([f"{title}; 95 % intervals", *lines])
+    remark = "" if reading is None else reading.summary()
+    return "\n".join([f"{title}; 95 % intervals", *lines, *([remark] if remark else [])])

@@ -70,7 +70,7 @@ def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[s
     mask = torch.ones(shape, dtype=torch.int64)
     for number, row in enumerate(mask.view(-1, shape[-1])):
         row[max(1, shape[-1] - 2 * number) :] = 0
-    kinds = max(config.embedding.types, 2)
+    kinds = config.embedding.types or 3  # without embeddings they are compared, and XLNet's [CLS] is of a third kind
     made = {
         "input_ids": torch.randint(0, config.vocabulary, shape, generator=generator),
         "attention_mask": mask,

@@ -1,6 +1,7 @@
 """Exporting a checkpoint into a folder that another program reads."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
-from bothways.checkpoints.files import sha256_of
+from bothways.checkpoints.files import WEIGHTS, sha256_of
 from bothways.checkpoints.labels import label_settings
 from bothways.checkpoints.save import write_json
 from bothways.errors import InvalidInput, OutputExists
@@ -24,7 +25,7 @@ FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 DESCRIPTION = "export.json"
 _FORMAT_VERSION = 1
 # What bothways.json says of its own files, or of how the model was made.
-_OF_FILES = ("format_version", "checksums", "card")
+_OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder) 
     write_onnx(graph, folder / ONNX_FILE, model.config.max_length, metadata)
     found = check_onnx(folder / ONNX_FILE, model, graph, head)
     write_json(folder / "config.json", {**model.settings, **(label_settings(labels) if labels else {})})
-    model.tokenizer.save(folder)
+    model.tokenizer.save(folder, types=model.config.reads_types)
     (folder / TOKENIZER_FILE).write_text(model.tokenizer.to_json(), encoding="utf-8")
     _describe(
         folder,
@@ -167,7 +168,7 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder) 
             "outputs": [_described(port, "float32") for port in graph.outputs()],
             "versions": versions(),
             "check": {"input_shapes": found.shapes, "largest_difference": found.largest_difference},
-            # How bothways itself reads the model: temperature, pooling, lengths.
+            # How bothways itself reads the model: calibration, pooling, lengths.
             "bothways": {name: value for name, value in checkpoint.extras.items() if name not in _OF_FILES},
         },
     )
@@ -177,9 +178,18 @@ def _write_onnx(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder) 
 def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEncoder, *, whole: bool) -> None:
     # What this package knows besides is of the heads that were trained: with others it would be wrong.
     extras = checkpoint.extras if whole and checkpoint.extras else None
+    for name in _files_beside(extras or {}):
+        shutil.copyfile(checkpoint.folder / name, folder / name)
     model.write(folder, extras)
     described = {"format": "safetensors", "model": _title(checkpoint), "revision": checkpoint.revision}
     _describe(folder, {**described, "heads": list(model.heads), "versions": {"bothways": version("bothways")}})
+
+
+def _files_beside(extras: Mapping[str, object]) -> list[str]:
+    """The files beside the weights that belong to what ``bothways.json`` says."""
+    checksums = extras.get("checksums")
+    names = checksums if isinstance(checksums, Mapping) else {}
+    return [name for name in names if name == Path(name).name and name != WEIGHTS]
 
 
 def _describe(folder: Path, content: Mapping[str, object]) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from bothways.encoder import Encoder, EncoderConfig, Head, MaskedLMHead, ScoreHead
-from bothways.encoder.axes import TransformerXLPositions
+from bothways.encoder import Encoder, Head, MaskedLMHead, ScoreHead
 from bothways.encoder.heads import Choice, EachToken, Labels, Relation, Replaced, Span, logits_from
 from bothways.encoder.padded_rows import PaddedRows
 
@@ -64,7 +63,7 @@ class EncoderGraph(nn.Module):
 
     def inputs(self) -> tuple[Port, ...]:
         """What it takes, in order; all int64."""
-        names = ["input_ids", "attention_mask", *(["token_type_ids"] if reads_types(self.encoder.config) else [])]
+        names = ["input_ids", "attention_mask", *(["token_type_ids"] if self.encoder.config.reads_types else [])]
         return tuple(Port(name, self._places()) for name in names)
 
     def outputs(self) -> tuple[Port, ...]:
@@ -76,11 +75,6 @@ class EncoderGraph(nn.Module):
 
     def _places(self) -> tuple[str, ...]:
         return (BATCH, CHOICES, LENGTH) if self.grouped else (BATCH, LENGTH)
-
-
-def reads_types(config: EncoderConfig) -> bool:
-    """Whether segment ids change anything: there are several vectors for them, or scores that compare them (XLNet)."""
-    return config.embedding.types > 1 or isinstance(config.positions, TransformerXLPositions)
 
 
 def _logits_shape(head: Head) -> tuple[str | int, ...]:

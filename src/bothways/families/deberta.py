@@ -198,6 +198,7 @@ _BASE: dict[str, object] = {
     "intermediate_size": 3072,
     "max_position_embeddings": 512,
     "relative_attention": True,
+    "max_relative_positions": -1,
     "position_biased_input": False,
     "pos_att_type": ["c2p", "p2c"],
 }

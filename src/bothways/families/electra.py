@@ -9,12 +9,8 @@ from bothways.families.stored_heads import DropoutSetting, StoredHead
 from bothways.families.weight_map import Ignored, Row
 from bothways.text import recipes
 
-SMALL = BASE | {
-    "embedding_size": 128,
-    "hidden_size": 256,
-    "num_attention_heads": 4,
-    "intermediate_size": 1024,
-}
+_NARROW = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+SMALL = BASE | {"embedding_size": 128} | _NARROW
 
 ELECTRA = Family(
     model_type="electra",
@@ -76,10 +72,7 @@ ELECTRA = Family(
         Published("google/electra-base-discriminator", 2020, BASE | {"embedding_size": 768}),
         Published("google/electra-large-discriminator", 2020, LARGE | {"embedding_size": 1024}),
         Published("google/electra-small-generator", 2020, SMALL),
-        Published(
-            "google/electra-base-generator",
-            2020,
-            BASE | {"embedding_size": 768, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
-        ),
+        Published("google/electra-base-generator", 2020, BASE | {"embedding_size": 768} | _NARROW),
+        Published("google/electra-large-generator", 2020, LARGE | {"embedding_size": 1024} | _NARROW),
     ),
 )

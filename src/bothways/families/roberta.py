@@ -61,6 +61,7 @@ ROBERTA = Family(
     published=(
         Published("FacebookAI/roberta-base", 2019, BASE | SHAPE),
         Published("FacebookAI/roberta-large", 2019, LARGE | SHAPE),
+        Published("distilbert/distilroberta-base", 2019, BASE | SHAPE | {"num_hidden_layers": 6}),
     ),
 )
 
@@ -86,5 +87,8 @@ CAMEMBERT = replace(
     base_architecture="CamembertModel",
     architectures={name.replace("Roberta", "Camembert"): heads for name, heads in ROBERTA.architectures.items()},
     tokenizer=recipes.CAMEMBERT,
-    published=(Published("almanach/camembert-base", 2019, BASE | SHAPE | {"vocab_size": 32005}),),
+    published=(
+        Published("almanach/camembert-base", 2019, BASE | SHAPE | {"vocab_size": 32005}),
+        Published("almanach/camembert-large", 2020, LARGE | SHAPE | {"vocab_size": 32005}),
+    ),
 )

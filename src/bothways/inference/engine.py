@@ -4,7 +4,8 @@ The engine reads texts from an iterator block by block, so its memory does not g
 is computed the next is tokenised in a second thread. Within a block, windows are sorted by length and computed in
 packed batches; results leave in the order of the texts.
 
-Shapes: W windows of one text, K numbers that the model gives for each window.
+Shapes: B windows of a batch, T tokens of a batch, W windows of one text, n tokens of one window, K numbers that the
+model gives for each window, or for each token.
 """
 
 from collections import deque
@@ -21,12 +22,14 @@ from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference.batching import by_token_budget, pack_in_blocks
 from bothways.packing import Packed, pack
 from bothways.progress import progress
-from bothways.text import EncodedText, Overflow, TextTokenizer, Window
+from bothways.text import EncodedText, Overflow, Places, TextTokenizer, Window
 from bothways.text.texts import Text, check_text
 
 # On a CPU a batch should stay near the caches; a GPU wants to be filled.
 CPU_TOKENS = 2048
 GPU_TOKENS = 32768
+
+NOTHING = np.empty(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,21 @@ class TextRows:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRows:
+    """What the model says of the tokens of one text.
+
+    Attributes:
+        rows: For each window one row for each of its tokens, special ones included: W arrays (n, K), float32.
+        places: For each window where its tokens stand in the text.
+        dropped_tokens: Tokens of the text that are in no window; above 0 only with ``"truncate"``.
+    """
+
+    rows: tuple[NDArray[np.float32], ...]
+    places: tuple[Places, ...]
+    dropped_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Block:
     """Texts that are tokenised at once, and the number of the first of them."""
 
@@ -87,7 +105,7 @@ class InferenceEngine:
 
     Args:
         tokenizer: Cuts texts into tokens and windows.
-        forward: From a packed batch of B windows to (B, K).
+        forward: From a packed batch of B windows to (B, K), or to (T, K) for `run_tokens`.
         device: Where batches go.
         reading: How texts are read.
     """
@@ -113,7 +131,7 @@ class InferenceEngine:
         description: str = "reading",
         show_progress: bool | None = None,
     ) -> Iterator[TextRows]:
-        """One answer for each text, in order, as they become ready.
+        """One answer for each text, in order, as they become ready; ``forward`` gives a row for each window.
 
         Raises:
             InvalidInput: A text is empty or not a string.
@@ -121,8 +139,25 @@ class InferenceEngine:
             OutOfMemory: A single window does not fit into memory.
         """
         with progress(description, total, show=show_progress) as bar:
-            for encoded in self._tokenized(self._blocks(texts)):
-                yield from self._computed(encoded)
+            for encoded in self._tokenized(self._blocks(texts), offsets=False):
+                for text, rows in self._computed(encoded, per_token=False):
+                    lengths = tuple(len(window.ids) for window in text.windows)
+                    yield TextRows(np.stack(rows), lengths, text.dropped_tokens)
+                bar.advance(len(encoded))
+
+    def run_tokens(
+        self,
+        texts: Iterable[Text],
+        *,
+        total: int | None = None,
+        description: str = "reading",
+        show_progress: bool | None = None,
+    ) -> Iterator[TokenRows]:
+        """As `run`, for a ``forward`` that gives a row for each token: from B windows of T tokens to (T, K)."""
+        with progress(description, total, show=show_progress) as bar:
+            for encoded in self._tokenized(self._blocks(texts), offsets=True):
+                for text, rows in self._computed(encoded, per_token=True):
+                    yield TokenRows(tuple(rows), tuple(map(Places.of, text.windows)), text.dropped_tokens)
                 bar.advance(len(encoded))
 
     def _blocks(self, texts: Iterable[Text]) -> Iterator[_Block]:
@@ -137,48 +172,50 @@ class InferenceEngine:
         if block.texts:
             yield block
 
-    def _tokenized(self, blocks: Iterator[_Block]) -> Iterator[list[EncodedText]]:
+    def _tokenized(self, blocks: Iterator[_Block], *, offsets: bool) -> Iterator[list[EncodedText]]:
         """Encoded blocks, one block ahead of the reader; a single block costs no thread."""
         first, second = next(blocks, None), next(blocks, None)
         if first is None:
             return
         if second is None:
-            yield self._encode(first)
+            yield self._encode(first, offsets=offsets)
             return
         with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as pool:
             waiting: deque[Future[list[EncodedText]]] = deque(
-                (pool.submit(self._encode, first), pool.submit(self._encode, second))
+                pool.submit(self._encode, block, offsets=offsets) for block in (first, second)
             )
             while waiting:
                 encoded = waiting.popleft().result()
                 block = next(blocks, None)
                 if block is not None:
-                    waiting.append(pool.submit(self._encode, block))
+                    waiting.append(pool.submit(self._encode, block, offsets=offsets))
                 yield encoded
 
-    def _encode(self, block: _Block) -> list[EncodedText]:
+    def _encode(self, block: _Block, *, offsets: bool) -> list[EncodedText]:
         reading = self.reading
         return self.tokenizer.encode(
             block.texts,
             max_length=reading.max_length,
             on_overflow=reading.on_overflow,
             stride=reading.stride,
+            offsets=offsets,
             first=block.first,
         )
 
-    def _computed(self, encoded: list[EncodedText]) -> Iterator[TextRows]:
+    def _computed(
+        self, encoded: list[EncodedText], *, per_token: bool
+    ) -> Iterator[tuple[EncodedText, list[NDArray[np.float32]]]]:
+        """Each text with the rows of its windows: (K) of each, or (n, K)."""
         windows = [window for text in encoded for window in text.windows]
-        lengths = [len(window.ids) for window in windows]
-        rows: list[NDArray[np.float32] | None] = [None] * len(windows)
-        for batch in self._batches(lengths):
-            answers_BK = self._forward([windows[index] for index in batch])
-            for index, answer_K in zip(batch, answers_BK, strict=True):
-                rows[index] = answer_K
+        rows: list[NDArray[np.float32]] = [NOTHING] * len(windows)
+        for batch in self._batches([len(window.ids) for window in windows]):
+            answers = self._forward([windows[index] for index in batch], per_token=per_token)
+            for index, answer in zip(batch, answers, strict=True):
+                rows[index] = answer
         start = 0
         for text in encoded:
             end = start + len(text.windows)
-            rows_WK = np.stack([row for row in rows[start:end] if row is not None])
-            yield TextRows(rows_WK, tuple(lengths[start:end]), text.dropped_tokens)
+            yield text, rows[start:end]
             start = end
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
@@ -187,13 +224,14 @@ class InferenceEngine:
             for part in by_token_budget([lengths[index] for index in planned], self.tokens):
                 yield [planned[index] for index in part]
 
-    def _forward(self, windows: list[Window]) -> NDArray[np.float32]:
+    def _forward(self, windows: list[Window], *, per_token: bool) -> list[NDArray[np.float32]]:
         """Compute a batch; where it does not fit into memory, its halves, and smaller batches from then on."""
         packed = self._packed(windows)
         try:
             with torch.inference_mode():
-                answers_BK: NDArray[np.float32] = self.forward(packed.to(self.device)).float().cpu().numpy()
-            return answers_BK[: len(windows)]
+                answers: NDArray[np.float32] = self.forward(packed.to(self.device)).float().cpu().numpy()
+            # What fills up the last block stands behind the windows that were asked for.
+            return _split(answers, [len(window.ids) for window in windows]) if per_token else [*answers[: len(windows)]]
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
                 raise
@@ -204,11 +242,20 @@ class InferenceEngine:
                 ) from error
         self.tokens = min(self.tokens, sum(packed.lengths) // 2)
         middle = len(windows) // 2
-        return np.concatenate([self._forward(windows[:middle]), self._forward(windows[middle:])])
+        return [
+            *self._forward(windows[:middle], per_token=per_token),
+            *self._forward(windows[middle:], per_token=per_token),
+        ]
 
     def _packed(self, windows: list[Window]) -> Packed:
         ids, types = [window.ids for window in windows], [window.types for window in windows]
         return pack_in_blocks(ids, types) if self.device.type == "cpu" else pack(ids, types)
+
+
+def _split(answers_TK: NDArray[np.float32], lengths: list[int]) -> list[NDArray[np.float32]]:
+    """The rows of each window's tokens."""
+    ends = np.cumsum(lengths).tolist()
+    return [answers_TK[end - length : end] for length, end in zip(lengths, ends, strict=True)]
 
 
 def _check(index: int, text: Text) -> None:

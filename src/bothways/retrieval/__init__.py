@@ -1,7 +1,47 @@
-"""Search by meaning: an exact index of sentence embeddings, in memory and on disk, with or without its embedder."""
+"""Search by meaning, by words, or by both: an index of texts, in memory and on disk, and how well it finds."""
 
-from bothways.retrieval.index import Hit, SearchIndex
-from bothways.retrieval.index_files import EncoderIdentity
+from bothways.retrieval.candidates import Candidates, evaluate_reranker, read_candidates
+from bothways.retrieval.filters import Among, Between, Filter
+from bothways.retrieval.gathering import Batch
+from bothways.retrieval.hits import Hit
+from bothways.retrieval.index import SearchIndex
+from bothways.retrieval.index_files import updating
+from bothways.retrieval.index_header import EncoderIdentity
+from bothways.retrieval.judging import absent_documents, evaluate_search
+from bothways.retrieval.mining import Mined, Mining, mine_negatives
+from bothways.retrieval.modes import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
+from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked
 from bothways.retrieval.semantic import SemanticSearch, identity_of
 
-__all__ = ["EncoderIdentity", "Hit", "SearchIndex", "SemanticSearch", "identity_of"]
+__all__ = [
+    "Among",
+    "Batch",
+    "Between",
+    "BiEncoder",
+    "Candidates",
+    "CrossEncoder",
+    "Dense",
+    "EncoderIdentity",
+    "Filter",
+    "Fusion",
+    "Hit",
+    "Hybrid",
+    "Lexical",
+    "Mined",
+    "Mining",
+    "Mode",
+    "ReciprocalRank",
+    "Rerank",
+    "Reranker",
+    "SearchIndex",
+    "SemanticSearch",
+    "Weighted",
+    "absent_documents",
+    "evaluate_reranker",
+    "evaluate_search",
+    "identity_of",
+    "mine_negatives",
+    "read_candidates",
+    "reranked",
+    "updating",
+]

@@ -1,45 +1,36 @@
-"""Exact search among sentence embeddings by cosine similarity. Searching needs the extra ``search`` (faiss).
+"""An index of texts: their sentence embeddings and their words, to search by either or by both.
 
-Vectors are scaled to unit length, so that the inner product is the cosine. faiss proposes candidates in float32;
-their scores are then computed in float64, so that the hits of a query do not depend on the batch that it is in, on
-the number of threads, or on faiss's order of equal scores.
+Searching needs the extra ``search`` (faiss, bm25s, PyStemmer). Whatever the mode, the hits of a query do not depend on
+the batch that it is in or on the number of threads, and rows of equal score come in their order.
 
-Letters in names: N rows of the index, D dimensions, Q queries, K hits asked for, F candidates fetched.
+Letters in names: N rows of the index, D dimensions, Q queries, K hits asked for, F candidates.
 """
 
 import os
-from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from bothways.errors import InvalidInput, MissingDependency
-from bothways.retrieval.index_files import EncoderIdentity, IndexContents, read_index, write_index
+from bothways.errors import InvalidInput
+from bothways.retrieval.dense import Vectors, checked_array, cosines, nearest, unit_rows
+from bothways.retrieval.filters import Fields, Filter, allowed_rows
+from bothways.retrieval.gathering import Batch, gather
+from bothways.retrieval.hits import Hit
+from bothways.retrieval.index_files import IndexContents, read_index, write_index
+from bothways.retrieval.index_header import EncoderIdentity
+from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, check_available, matches
+from bothways.retrieval.modes import Hybrid, fused
+from bothways.retrieval.ranking import Ranking, best
+from bothways.retrieval.updates import with_rows, without_rows
 
-Vectors = npt.NDArray[np.floating]
-Batch = tuple[Vectors, Sequence[str], Sequence[str] | None]
-
-# Candidates fetched beyond K at first, and the factor for queries that need more.
-_SPARE, _GROWTH = 16, 4
-_ROWS_AT_ONCE = 8192
-_UNIT_ROUNDOFF = 2.0**-24  # of float32
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A text found: its id, the text, its cosine similarity to the query, and its rank from 1."""
-
-    id: str
-    text: str
-    score: float
-    rank: int
+_HYBRID = Hybrid()
 
 
 class SearchIndex:
-    """Texts, their unit-length vectors and ids, and the encoder that made the vectors."""
+    """Texts, their unit-length vectors, ids and fields, and the encoder that made the vectors."""
 
     def __init__(self, contents: IndexContents) -> None:
         self._contents = contents
@@ -51,56 +42,49 @@ class SearchIndex:
         *,
         texts: Sequence[str],
         ids: Sequence[str] | None = None,
+        fields: Sequence[Fields] | None = None,
         encoder: EncoderIdentity,
+        language: str | None = DEFAULT_LANGUAGE,
     ) -> "SearchIndex":
         """An index of one array of vectors; they are copied and scaled to unit length.
 
         Args:
             vectors_ND: One row for each text.
-            texts: What a hit shows.
+            texts: What a hit shows, and what lexical search reads.
             ids: A name for each text, each different; by default its place in ``texts``: ``"0"``, ``"1"``, ...
+            fields: Values to keep with each text and to filter by, under the same names for all texts.
             encoder: What made the vectors.
+            language: Of the stemmer of lexical search; None for words as they are.
 
         Raises:
-            InvalidInput: No texts, counts or widths that differ, an id twice, or a vector that is zero or not finite.
+            InvalidInput: No texts, counts or widths that differ, an id twice, a vector that is zero or not finite,
+                unusable fields, or a language without a stemmer.
         """
-        return cls.build_from_batches([(vectors_ND, texts, ids)], encoder=encoder)
+        batch = Batch(vectors_ND, texts, ids, fields)
+        return cls.build_from_batches([batch], encoder=encoder, language=language)
 
     @classmethod
-    def build_from_batches(cls, batches: Iterable[Batch], *, encoder: EncoderIdentity) -> "SearchIndex":
-        """An index of ``(vectors, texts, ids)`` batches; a corpus is not held twice.
+    def build_from_batches(
+        cls, batches: Iterable[Batch], *, encoder: EncoderIdentity, language: str | None = DEFAULT_LANGUAGE
+    ) -> "SearchIndex":
+        """An index of batches, which may come from a stream; a corpus is not held twice.
 
         Args:
-            batches: Each as for ``build``; ids of None count on from the rows before.
+            batches: The rows.
             encoder: What made the vectors.
+            language: As for ``build``.
 
         Raises:
             InvalidInput: As for ``build``.
+            MissingDependency: What lexical search needs is not installed.
         """
-        blocks: deque[npt.NDArray[np.float32]] = deque()
-        ids: list[str] = []
-        texts: list[str] = []
-        for vectors, batch_texts, batch_ids in batches:
-            start = len(texts)
-            given = [str(start + place) for place in range(len(batch_texts))] if batch_ids is None else batch_ids
-            array = _checked_array(vectors, encoder.dimensions, "vectors")
-            if not len(array) == len(batch_texts) == len(given):
-                raise InvalidInput(
-                    f"expected as many vectors as texts and ids, got {len(array)} vectors, {len(batch_texts)} texts "
-                    f"and {len(given)} ids."
-                )
-            blocks.append(_unit_rows(array, "vector", start))
-            texts.extend(_checked_strings(batch_texts, "text", start))
-            ids.extend(_checked_strings(given, "id", start))
-        if not texts:
-            raise InvalidInput("an index needs at least one text, got none.")
-        _refuse_duplicates(ids)
-        vectors_ND = _joined(blocks, len(texts), encoder.dimensions)
-        return cls(IndexContents(vectors_ND, tuple(ids), tuple(texts), encoder))
+        check_available(language)
+        vectors_ND, ids, texts, columns = gather(batches, encoder.dimensions)
+        return cls(IndexContents(vectors_ND, ids, texts, encoder, columns, language))
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> "SearchIndex":
-        """Open a saved index: its vectors are memory-mapped, its checksums verified.
+        """Open a saved index: its arrays are memory-mapped, its checksums verified.
 
         Raises:
             UnknownModel: There is no such folder, or it is no search index.
@@ -109,12 +93,13 @@ class SearchIndex:
         return cls(read_index(Path(folder)))
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the index folder, whole or not at all.
+        """Write the index folder, whole or not at all: killed at any moment, it leaves the index that was there.
 
         Raises:
             OutputExists: The folder is there and ``overwrite`` is false, or it holds something else than an index.
             OutOfDisk: The disk is full; nothing was left behind.
         """
+        self._lexical()
         write_index(Path(folder), self._contents, overwrite=overwrite)
 
     def __len__(self) -> int:
@@ -136,9 +121,51 @@ class SearchIndex:
         return self._contents.texts
 
     @property
+    def field_names(self) -> tuple[str, ...]:
+        """What values were kept with the texts."""
+        return tuple(self._contents.columns)
+
+    @property
     def vectors_ND(self) -> npt.NDArray[np.float32]:
         """The unit-length vectors, ``(N, D)`` float32; not to be written to."""
         return self._contents.vectors_ND
+
+    def add(
+        self,
+        vectors_ND: Vectors,
+        *,
+        texts: Sequence[str],
+        ids: Sequence[str] | None = None,
+        fields: Sequence[Fields] | None = None,
+    ) -> None:
+        """Add rows behind those there are. What is on disk changes with the next ``save``.
+
+        Args:
+            vectors_ND: As for ``build``, of the same encoder.
+            texts: As for ``build``.
+            ids: As for ``build``; by default numbers on from the highest that is an id.
+            fields: As for ``build``, under the names that the index has.
+
+        Raises:
+            InvalidInput: As for ``build``, an id that the index has, or other fields; the index is then as it was.
+        """
+        self.add_batches([Batch(vectors_ND, texts, ids, fields)])
+
+    def add_batches(self, batches: Iterable[Batch]) -> None:
+        """Add rows of batches, as ``add`` does.
+
+        Raises:
+            InvalidInput: As for ``add``.
+        """
+        self._contents = with_rows(self._contents, batches)
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Delete rows by their ids. What is on disk changes with the next ``save``.
+
+        Raises:
+            InvalidInput: The index has no such id, or nothing would be left; the index is then as it was.
+        """
+        self._contents = without_rows(self._contents, ids)
 
     def check_encoder(self, encoder: EncoderIdentity) -> None:
         """Refuse to be searched with vectors of another model than the index was built with.
@@ -164,129 +191,100 @@ class SearchIndex:
                 f"{', its '.join(differences)}. Search with the model of the index, or build the index again."
             )
 
-    def search(self, queries_QD: Vectors, k: int) -> list[list[Hit]]:
+    def search(self, queries_QD: Vectors, k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
         """The ``k`` nearest texts of each query, best first; equal scores in the order of the rows.
 
         Args:
             queries_QD: Query vectors of the index's encoder; they are scaled to unit length.
-            k: Hits for each query; an index with fewer texts gives them all.
+            k: Hits for each query; fewer where fewer texts pass the filters.
+            filters: What a text must pass, all of them.
 
         Raises:
-            InvalidInput: ``k`` below 1, another width than the index has, or a query that is zero or not finite.
+            InvalidInput: ``k`` below 1, another width than the index has, a query that is zero or not finite, or a
+                filter on a field that the index does not have.
             MissingDependency: faiss is not installed.
         """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise InvalidInput(f"k must be a whole number of at least 1, got {k!r}.")
-        array = _checked_array(queries_QD, self.encoder.dimensions, "queries")
-        unit_QD = _unit_rows(array, "query", 0)
-        return [self._hits(*found) for found in _nearest(unit_QD, self.vectors_ND, min(int(k), len(self)))]
-
-    def _hits(self, rows_K: npt.NDArray[np.int64], scores_K: npt.NDArray[np.float64]) -> list[Hit]:
+        unit_QD = self._unit_queries(queries_QD)
+        allowed_L = allowed_rows(filters, self._contents.columns)
         # Rounding may carry the cosine of a vector with itself past 1.
         return [
-            Hit(self.ids[row], self.texts[row], max(-1.0, min(1.0, float(score))), rank)
-            for rank, (row, score) in enumerate(zip(rows_K, scores_K, strict=True), start=1)
+            self._hits(Ranking(rows_K, np.clip(scores_K, -1.0, 1.0)))
+            for rows_K, scores_K in nearest(unit_QD, self.vectors_ND, _checked_count(k), allowed_L)
+        ]
+
+    def search_lexical(self, queries: Sequence[str], k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
+        """The ``k`` best texts of each query by BM25; a text without a word of the query is no hit.
+
+        Raises:
+            InvalidInput: ``k`` below 1, or a filter on a field that the index does not have.
+            MissingDependency: bm25s or PyStemmer is not installed.
+        """
+        count = _checked_count(k)
+        allowed_L = allowed_rows(filters, self._contents.columns)
+        return [self._hits(matches(self._lexical().scores(query), count, allowed_L)) for query in queries]
+
+    def search_hybrid(
+        self,
+        queries: Sequence[str],
+        queries_QD: Vectors,
+        k: int,
+        *,
+        mode: Hybrid = _HYBRID,
+        filters: Sequence[Filter] = (),
+    ) -> list[list[Hit]]:
+        """The ``k`` best texts of each query by cosine and BM25 together.
+
+        Args:
+            queries: The queries.
+            queries_QD: Their vectors.
+            k: As for ``search``.
+            mode: How two scores become one.
+            filters: As for ``search``.
+
+        Raises:
+            InvalidInput: As for ``search``, or another number of vectors than of queries.
+            MissingDependency: faiss, bm25s or PyStemmer is not installed.
+        """
+        unit_QD = self._unit_queries(queries_QD)
+        if len(unit_QD) != len(queries):
+            raise InvalidInput(f"expected a vector for each query, got {len(unit_QD)} for {len(queries)}.")
+        count = _checked_count(k)
+        depth = max(mode.depth, count)
+        allowed_L = allowed_rows(filters, self._contents.columns)
+        found: list[list[Hit]] = []
+        by_meaning = nearest(unit_QD, self.vectors_ND, depth, allowed_L)
+        for query, query_D, near in zip(queries, unit_QD, by_meaning, strict=True):
+            lexical_N = self._lexical().scores(query)
+            rows_F = np.union1d(near.rows_K, matches(lexical_N, depth, allowed_L).rows_K)
+            dense_F = cosines(query_D, self.vectors_ND, rows_F)
+            found.append(self._hits(best(rows_F, fused(mode.fusion, dense_F, lexical_N[rows_F], depth), count)))
+        return found
+
+    def _unit_queries(self, queries_QD: Vectors) -> npt.NDArray[np.float32]:
+        return unit_rows(checked_array(queries_QD, self.encoder.dimensions, "queries"), "query", 0)
+
+    def _lexical(self) -> LexicalIndex:
+        if self._contents.lexical is None:
+            lexical = LexicalIndex.build(self.texts, self._contents.language)
+            self._contents = replace(self._contents, lexical=lexical)
+            return lexical
+        return self._contents.lexical
+
+    def _hits(self, ranking: Ranking) -> list[Hit]:
+        columns = self._contents.columns
+        return [
+            Hit(
+                self.ids[row],
+                self.texts[row],
+                float(score),
+                rank,
+                {name: column[row] for name, column in columns.items()},
+            )
+            for rank, (row, score) in enumerate(zip(*ranking, strict=True), start=1)
         ]
 
 
-def _nearest(
-    queries_QD: npt.NDArray[np.float32], vectors_ND: npt.NDArray[np.float32], k: int
-) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
-    """Rows and exact scores of the ``k`` best of each query.
-
-    With t the k-th best float32 score and g a bound on its error, k rows have an exact score of at least t - g, so
-    no row of the exact top k has a float32 score below t - 2g. Candidates are fetched until their last is below.
-    """
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingDependency.of("faiss", extra="search", purpose="searching an index") from error
-    count, dimensions = vectors_ND.shape
-    # Higham, Accuracy and Stability of Numerical Algorithms (2002), eq. 3.5, for vectors of unit length (2 units of
-    # slack for their own rounding).
-    error_bound = (dimensions + 2) * _UNIT_ROUNDOFF / (1 - (dimensions + 2) * _UNIT_ROUNDOFF)
-    found: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = {}
-    pending = np.arange(len(queries_QD))
-    fetch = min(count, k + _SPARE)
-    while len(pending):
-        scores_QF, rows_QF = faiss.knn(queries_QD[pending], vectors_ND, fetch, metric=faiss.METRIC_INNER_PRODUCT)
-        settled = (
-            scores_QF[:, -1] < scores_QF[:, k - 1] - 2 * error_bound if fetch < count else np.full(len(pending), True)
-        )
-        for place in np.flatnonzero(settled):
-            found[int(pending[place])] = _ranked(queries_QD[pending[place]], vectors_ND, rows_QF[place], k)
-        pending = pending[~settled]
-        fetch = min(count, fetch * _GROWTH)
-    return [found[query] for query in range(len(queries_QD))]
-
-
-def _ranked(
-    query_D: npt.NDArray[np.float32], vectors_ND: npt.NDArray[np.float32], rows_F: npt.NDArray[np.int64], k: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """The best ``k`` of the candidate rows by float64 score; ties in the order of the rows."""
-    # A sum along each row by itself, unlike a matrix product, gives equal vectors equal scores.
-    scores_F = (vectors_ND[rows_F].astype(np.float64) * query_D).sum(axis=1)
-    order = np.lexsort((rows_F, -scores_F))[:k]
-    return rows_F[order], scores_F[order]
-
-
-def _checked_array(vectors: Vectors, dimensions: int, what: str) -> Vectors:
-    array = np.asarray(vectors)
-    if not np.issubdtype(array.dtype, np.floating):
-        raise InvalidInput(f"{what} must be floating-point numbers, got {array.dtype}.")
-    if array.ndim != 2 or array.shape[1] != dimensions:
-        raise InvalidInput(
-            f"{what} must be an array of shape (rows, {dimensions}), the encoder's dimensions, got {array.shape}."
-        )
-    return array
-
-
-def _unit_rows(vectors_ND: Vectors, what: str, start: int) -> npt.NDArray[np.float32]:
-    """A float32 copy with rows of unit length, computed in float64 a block at a time."""
-    unit_ND = np.empty(vectors_ND.shape, dtype=np.float32)
-    for first in range(0, len(vectors_ND), _ROWS_AT_ONCE):
-        block = vectors_ND[first : first + _ROWS_AT_ONCE].astype(np.float64)
-        # Dividing by the largest part first keeps the squares of huge and of tiny numbers in range.
-        largest = np.abs(block).max(axis=1, keepdims=True, initial=0.0)
-        for place in np.flatnonzero(~(np.isfinite(largest) & (largest > 0))[:, 0]):
-            problem = "is all zeros, so it has no direction" if largest[place, 0] == 0 else "holds NaN or infinity"
-            raise InvalidInput(f"{what} {start + first + place} (counted from 0) {problem}. Check its text and model.")
-        block /= largest
-        block /= np.sqrt((block * block).sum(axis=1, keepdims=True))
-        unit_ND[first : first + _ROWS_AT_ONCE] = block
-    return unit_ND
-
-
-def _joined(blocks: deque[npt.NDArray[np.float32]], rows: int, dimensions: int) -> npt.NDArray[np.float32]:
-    if len(blocks) == 1:
-        return blocks.popleft()
-    joined_ND = np.empty((rows, dimensions), dtype=np.float32)
-    filled = 0
-    while blocks:  # each block is let go as soon as it is copied
-        block = blocks.popleft()
-        joined_ND[filled : filled + len(block)] = block
-        filled += len(block)
-    return joined_ND
-
-
-def _checked_strings(values: Sequence[str], what: str, start: int) -> list[str]:
-    for place, value in enumerate(values, start=start):
-        if not isinstance(value, str):
-            raise InvalidInput(f"{what} {place} (counted from 0) must be a string, got {type(value).__name__}.")
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            raise InvalidInput(
-                f"{what} {place} (counted from 0) holds half of a surrogate pair, which UTF-8 cannot represent. "
-                "Repair or drop it."
-            ) from None
-    return list(values)
-
-
-def _refuse_duplicates(ids: list[str]) -> None:
-    if len(set(ids)) < len(ids):
-        first_row: dict[str, int] = {}
-        for row, id_ in enumerate(ids):
-            if id_ in first_row:
-                raise InvalidInput(f"the id {id_!r} is that of rows {first_row[id_]} and {row}: ids must differ.")
-            first_row[id_] = row
+def _checked_count(k: int) -> int:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InvalidInput(f"k must be a whole number of at least 1, got {k!r}.")
+    return int(k)

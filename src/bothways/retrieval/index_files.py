@@ -1,70 +1,78 @@
-"""A search index as a folder: written whole or not at all, verified before it is used.
+"""A search index as a folder: replaced whole or not at all, verified before it is used.
 
-The folder holds ``vectors.npy`` (float32, memory-mapped when read), ``records.jsonl`` (one object with ``id`` and
-``text`` a row) and ``index.json`` (format version, sizes, the encoder, SHA-256 of both files and of itself).
+::
+
+    index.json                format version, sizes, the encoder, the name of the data folder, SHA-256 of its files
+    data-3/vectors.npy        float32, memory-mapped when read
+    data-3/records.jsonl      one object with ``id``, ``text`` and ``fields`` a row
+    data-3/lexical/           BM25 over the texts, as bm25s writes it
+
+An update writes a new data folder beside the old one and then replaces ``index.json``, in one step on every system, so
+that a process killed at any moment leaves the index from before or the one from after. What an update that was killed
+has left behind, the next one removes.
 
 Letters in names: N rows, D dimensions.
 """
 
-import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bothways.errors import CorruptCheckpoint, OutputExists, UnknownModel
-from bothways.storage import check_folder_free, new_folder
+from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists
+from bothways.retrieval.filters import Scalar
+from bothways.retrieval.index_header import (
+    FORMAT,
+    FORMAT_VERSION,
+    HEADER,
+    METRIC,
+    EncoderIdentity,
+    Header,
+    corrupt,
+    header_text,
+    read_header,
+)
+from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex
+from bothways.storage import check_folder_free, new_file, new_folder
 
-FORMAT = "bothways search index"
-FORMAT_VERSION = 1
-METRIC = "cosine"
-
-HEADER = "index.json"
 VECTORS = "vectors.npy"
 RECORDS = "records.jsonl"
+LEXICAL = "lexical"
 
-
-@dataclass(frozen=True, slots=True)
-class EncoderIdentity:
-    """What the vectors of an index were made with.
-
-    Attributes:
-        name: What the user calls the model; a label only.
-        fingerprint: SHA-256 of the model's weights.
-        pooling: How token vectors became one vector, in words: ``mean``.
-        dimensions: The width of the vectors.
-    """
-
-    name: str
-    fingerprint: str
-    pooling: str
-    dimensions: int
+_DATA = re.compile(r"\.?data-(\d+)\b.*")
+# Left by an update that was killed, or by the release that kept all files of an index in one folder.
+_REPLACED = re.compile(rf"{_DATA.pattern}|\.{re.escape(HEADER)}\..*|{re.escape(VECTORS)}|{re.escape(RECORDS)}")
 
 
 @dataclass(frozen=True, slots=True)
 class IndexContents:
-    """All that an index holds: unit-length vectors, an id and a text for each, and their encoder."""
+    """All that an index holds.
+
+    Attributes:
+        vectors_ND: Of unit length, ``(N, D)``.
+        ids: Of each row, all different.
+        texts: Of each row.
+        encoder: What made the vectors.
+        columns: Values kept with the texts, by the name of the field, N of each.
+        language: Of the stemmer of lexical search.
+        lexical: The texts prepared for it; None where that was not done yet.
+    """
 
     vectors_ND: npt.NDArray[np.float32]
     ids: tuple[str, ...]
     texts: tuple[str, ...]
     encoder: EncoderIdentity
-
-
-class _Header(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-    format: str
-    format_version: int
-    metric: str
-    count: int
-    dimensions: int
-    encoder: EncoderIdentity
-    files: dict[str, str]
+    columns: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
+    language: str | None = DEFAULT_LANGUAGE
+    lexical: LexicalIndex | None = None
 
 
 def write_index(folder: Path, contents: IndexContents, *, overwrite: bool) -> None:
@@ -73,25 +81,20 @@ def write_index(folder: Path, contents: IndexContents, *, overwrite: bool) -> No
     Raises:
         OutputExists: The folder is there and ``overwrite`` is false, or it holds something else than an index.
         OutOfDisk: The disk is full; nothing was left behind.
+        MissingDependency: bm25s or PyStemmer is not installed.
     """
     check_folder_free(folder, overwrite=overwrite)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / HEADER).is_file():
+    if not folder.is_dir() or not any(folder.iterdir()):
+        with new_folder(folder) as unfinished:
+            _write_contents(unfinished, "data-1", contents)
+        return
+    if not (folder / HEADER).is_file():
         # Replacing a folder deletes what is in it, which nobody means for a folder of other things.
         raise OutputExists(f"{str(folder)!r} is not a search index, so it is not replaced. Choose another folder.")
-    with new_folder(folder, overwrite=overwrite) as unfinished:
-        np.save(unfinished / VECTORS, contents.vectors_ND, allow_pickle=False)
-        _write_records(unfinished / RECORDS, contents)
-        header: dict[str, object] = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "metric": METRIC,
-            "count": len(contents.ids),
-            "dimensions": contents.vectors_ND.shape[1],
-            "encoder": dataclasses.asdict(contents.encoder),
-            "files": {name: _sha256(unfinished / name) for name in (VECTORS, RECORDS)},
-        }
-        text = json.dumps({**header, "checksum": _header_checksum(header)}, ensure_ascii=False, indent=2)
-        (unfinished / HEADER).write_bytes(text.encode() + b"\n")
+    numbers = [int(found[1]) for path in folder.iterdir() if (found := _DATA.fullmatch(path.name))]
+    data = f"data-{max(numbers, default=0) + 1}"
+    _write_contents(folder, data, contents)
+    _sweep(folder, keep=data)
 
 
 def read_index(folder: Path) -> IndexContents:
@@ -100,88 +103,158 @@ def read_index(folder: Path) -> IndexContents:
     Raises:
         UnknownModel: There is no such folder, or it is no search index.
         CorruptCheckpoint: A file is missing, altered or truncated, or of a format version that is not known.
+        MissingDependency: bm25s or PyStemmer is not installed.
     """
-    header = _read_header(folder)
-    for name in (VECTORS, RECORDS):
-        if not (folder / name).is_file():
+    while True:
+        header = read_header(folder)
+        try:
+            return _read_contents(folder, header)
+        except (CorruptCheckpoint, FileNotFoundError):
+            # Another process may have replaced the index between two of these files: then there is a new header.
+            if read_header(folder) == header:
+                raise
+
+
+@contextmanager
+def updating(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Let no other process update the index from reading it to saving it; one that tries is refused.
+
+    Without this, of two updates at the same time the later one would undo the earlier. The system lets go of the lock
+    when the process ends, however it does. Where there are no such locks (Windows), nothing is locked.
+
+    Raises:
+        InvalidInput: Another process is updating the index.
+        UnknownModel: There is no index.
+    """
+    read_header(Path(folder))
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise InvalidInput(f"another process is updating the index {str(folder)!r}. Wait until it is done.") from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write_contents(folder: Path, data: str, contents: IndexContents) -> None:
+    with new_folder(folder / data) as unfinished:
+        np.save(unfinished / VECTORS, contents.vectors_ND, allow_pickle=False)
+        _write_records(unfinished / RECORDS, contents)
+        lexical = contents.lexical or LexicalIndex.build(contents.texts, contents.language)
+        lexical.save(unfinished / LEXICAL)
+        files = {
+            path.relative_to(unfinished).as_posix(): _sealed(path)
+            for path in sorted(unfinished.rglob("*"))
+            if path.is_file()
+        }
+    header = Header(
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
+        metric=METRIC,
+        count=len(contents.ids),
+        dimensions=contents.vectors_ND.shape[1],
+        encoder=contents.encoder,
+        fields=tuple(contents.columns),
+        language=contents.language,
+        data=data,
+        files=files,
+    )
+    with new_file(folder / HEADER) as stream:
+        stream.write(header_text(header))
+
+
+def _sweep(folder: Path, *, keep: str) -> None:
+    for path in folder.iterdir():
+        if path.name == keep or not _REPLACED.fullmatch(path.name):
+            continue
+        if path.is_dir():
+            # Windows keeps files that are still mapped: those go with the next update.
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _read_contents(folder: Path, header: Header) -> IndexContents:
+    data = folder / header.data
+    if not {VECTORS, RECORDS} <= header.files.keys():
+        raise corrupt(folder / HEADER, "it does not list the files of an index with their SHA-256")
+    for name, sha256 in header.files.items():
+        if not (data / name).is_file():
             raise CorruptCheckpoint(f"the search index {str(folder)!r} lacks its file {name!r}. Build it again.")
-        if _sha256(folder / name) != header.files.get(name):
-            raise _corrupt(folder / name, "its SHA-256 is not the one that was written")
-    vectors_ND = _read_vectors(folder / VECTORS, (header.count, header.dimensions))
-    ids, texts = _read_records(folder / RECORDS, header.count)
-    return IndexContents(vectors_ND, ids, texts, header.encoder)
+        if _sha256(data / name) != sha256:
+            raise corrupt(data / name, "its SHA-256 is not the one that was written")
+    vectors_ND = _read_vectors(data / VECTORS, (header.count, header.dimensions))
+    ids, texts, columns = _read_records(data / RECORDS, header)
+    lexical = _read_lexical(data / LEXICAL, header) if header.format_version > 1 else None
+    return IndexContents(vectors_ND, ids, texts, header.encoder, columns, header.language, lexical)
 
 
 def _write_records(path: Path, contents: IndexContents) -> None:
+    rows = zip(*contents.columns.values(), strict=True) if contents.columns else ((),) * len(contents.ids)
     with path.open("w", encoding="utf-8", newline="") as stream:
-        for id_, text in zip(contents.ids, contents.texts, strict=True):
-            stream.write(json.dumps({"id": id_, "text": text}, ensure_ascii=False) + "\n")
-
-
-def _read_header(folder: Path) -> _Header:
-    path = folder / HEADER
-    if not folder.is_dir():
-        raise UnknownModel(f"there is no search index folder {str(folder)!r}. Check the path, or build the index.")
-    if not path.is_file():
-        raise UnknownModel(f"{str(folder)!r} is not a search index: it has no {HEADER!r}. Name an index folder.")
-    try:
-        fields = json.loads(path.read_bytes().decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise _corrupt(path, "it is not valid JSON") from error
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise _corrupt(path, f"it does not say that it is a {FORMAT!r}")
-    if fields.get("format_version") != FORMAT_VERSION:
-        raise CorruptCheckpoint(
-            f"{str(path)!r} has format version {fields.get('format_version')!r}; this release reads version "
-            f"{FORMAT_VERSION}. Build the index again, or use the release that wrote it."
-        )
-    checksum = fields.pop("checksum", None)
-    if checksum != _header_checksum(fields):
-        raise _corrupt(path, "its checksum is not the one that was written")
-    try:
-        header = _Header.model_validate_json(json.dumps(fields))
-    except ValidationError as error:
-        raise _corrupt(path, f"its fields are not those of format version {FORMAT_VERSION}") from error
-    if header.metric != METRIC or header.encoder.dimensions != header.dimensions:
-        raise _corrupt(path, "its fields contradict one another")
-    return header
+        for id_, text, values in zip(contents.ids, contents.texts, rows, strict=True):
+            record = {"id": id_, "text": text, "fields": dict(zip(contents.columns, values, strict=True))}
+            stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _read_vectors(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
     try:
         vectors_ND = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise _corrupt(path, "it is not an array file") from error
+        raise corrupt(path, "it is not an array file") from error
     if vectors_ND.shape != shape or vectors_ND.dtype != np.float32:
-        raise _corrupt(path, f"expected float32 of shape {shape}, got {vectors_ND.dtype} of shape {vectors_ND.shape}")
+        raise corrupt(path, f"expected float32 of shape {shape}, got {vectors_ND.dtype} of shape {vectors_ND.shape}")
     checked: npt.NDArray[np.float32] = vectors_ND
     return checked
 
 
-def _read_records(path: Path, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _read_records(
+    path: Path, header: Header
+) -> tuple[tuple[str, ...], tuple[str, ...], Mapping[str, tuple[Scalar, ...]]]:
     ids: list[str] = []
     texts: list[str] = []
+    columns: dict[str, list[Scalar]] = {name: [] for name in header.fields}
     with path.open("rb") as stream:
-        for line in stream:
+        for number, line in enumerate(stream, start=1):
             try:
                 record = json.loads(line)
                 ids.append(record["id"])
                 texts.append(record["text"])
+                for name, column in columns.items():
+                    column.append(record["fields"][name])
             except (ValueError, KeyError, TypeError) as error:
-                raise _corrupt(path, f"line {len(texts) + 1} is not a record with an id and a text") from error
+                raise corrupt(path, f"line {number} is not a record with an id, a text and fields") from error
+    count = header.count
     if len(ids) != count or len(set(ids)) != count or not all(isinstance(value, str) for value in ids + texts):
-        raise _corrupt(path, f"expected {count} records with ids of their own, got {len(set(ids))}")
-    return tuple(ids), tuple(texts)
+        raise corrupt(path, f"expected {count} records with ids of their own, got {len(set(ids))}")
+    return tuple(ids), tuple(texts), {name: tuple(column) for name, column in columns.items()}
 
 
-def _header_checksum(fields: dict[str, object]) -> str:
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+def _read_lexical(folder: Path, header: Header) -> LexicalIndex:
+    try:
+        lexical = LexicalIndex.load(folder, header.language)
+    except (ValueError, EOFError, KeyError, TypeError, FileNotFoundError) as error:
+        raise corrupt(folder, "this release of bm25s does not read it") from error
+    if len(lexical) != header.count:
+        raise corrupt(folder, f"expected {header.count} rows, got {len(lexical)}")
+    return lexical
+
+
+def _sealed(path: Path) -> str:
+    """The SHA-256 of a file that is on the disk to stay."""
+    with path.open("r+b") as stream:
+        os.fsync(stream.fileno())
+    return _sha256(path)
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _corrupt(path: Path, problem: str) -> CorruptCheckpoint:
-    return CorruptCheckpoint(f"{str(path)!r} is damaged: {problem}. Build the index again, or fetch it again.")

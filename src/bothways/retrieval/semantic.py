@@ -12,15 +12,21 @@ import torch
 from bothways.checkpoints import fingerprint
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput
-from bothways.retrieval.index import Hit, SearchIndex
-from bothways.retrieval.index_files import EncoderIdentity
+from bothways.retrieval.dense import Vectors
+from bothways.retrieval.filters import Fields, Filter
+from bothways.retrieval.gathering import Batch
+from bothways.retrieval.hits import Hit
+from bothways.retrieval.index import SearchIndex
+from bothways.retrieval.index_header import EncoderIdentity
+from bothways.retrieval.lexical import DEFAULT_LANGUAGE
+from bothways.retrieval.modes import Dense, Hybrid, Lexical, Mode
+from bothways.retrieval.reranking import Rerank, reranked
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.embedding import Vectors
 from bothways.tasks.pooling import check_pooling
-
-Batch = tuple[Vectors, Sequence[str], Sequence[str] | None]
+from bothways.text import Overflow
 
 _BATCH = 1024
+_DENSE = Dense()
 
 
 class SemanticSearch:
@@ -47,6 +53,8 @@ class SemanticSearch:
         texts: Iterable[str],
         *,
         ids: Iterable[str] | None = None,
+        fields: Iterable[Fields] | None = None,
+        language: str | None = DEFAULT_LANGUAGE,
         show_progress: bool | None = None,
     ) -> "SemanticSearch":
         """Embed texts, which may come from a stream, and index them.
@@ -55,13 +63,38 @@ class SemanticSearch:
             embedder: Makes the vectors, of the texts now and of the queries later.
             texts: The texts, at least one.
             ids: A name for each; their numbers when left out.
+            fields: Values to keep with each and to filter by, under the same names for all.
+            language: Of the stemmer of lexical search; None for words as they are.
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: There is no text, or an id comes twice.
+            InvalidInput: There is no text, an id comes twice, or there is no stemmer for the language.
+            MissingDependency: The extra ``search`` is not installed.
         """
-        batches = _batches(embedder, texts, ids, show_progress)
-        return cls(embedder, SearchIndex.build_from_batches(batches, encoder=identity_of(embedder)))
+        batches = _batches(embedder, texts, ids, fields, show_progress)
+        index = SearchIndex.build_from_batches(batches, encoder=identity_of(embedder), language=language)
+        return cls(embedder, index)
+
+    def add(
+        self,
+        texts: Iterable[str],
+        *,
+        ids: Iterable[str] | None = None,
+        fields: Iterable[Fields] | None = None,
+        show_progress: bool | None = None,
+    ) -> None:
+        """Embed texts and add them to the index; what is on disk changes with the next ``save``.
+
+        Args:
+            texts: The texts, at least one.
+            ids: A name for each, new to the index; numbers when left out.
+            fields: As in ``build``, under the names that the index has.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: There is no text, the index has an id already, or the fields are others.
+        """
+        self.index.add_batches(_batches(self.embedder, texts, ids, fields, show_progress))
 
     @classmethod
     def open(
@@ -69,6 +102,8 @@ class SemanticSearch:
         folder: str | Path,
         *,
         model: str | Path | None = None,
+        max_length: int | None = None,
+        on_overflow: Overflow | None = None,
         revision: str | None = None,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "float32",
@@ -80,6 +115,8 @@ class SemanticSearch:
         Args:
             folder: Of the index.
             model: Where that model lies now, if it was moved.
+            max_length: Most tokens read at once; what the model says when left out.
+            on_overflow: What becomes of longer texts and queries; by default what the model says, or windows.
             revision: The commit that a hub name is pinned to.
             device: Where queries are embedded.
             dtype: Precision of the weights.
@@ -101,6 +138,8 @@ class SemanticSearch:
             name,
             pooling=check_pooling(built.pooling),
             dimensions=built.dimensions,
+            max_length=max_length,
+            on_overflow=on_overflow,
             revision=revision,
             device=device,
             dtype=dtype,
@@ -110,20 +149,66 @@ class SemanticSearch:
         return cls(embedder, index)
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
-    def search(self, query: str, k: int = ...) -> list[Hit]: ...  # type: ignore[overload-overlap]
+    def search(  # type: ignore[overload-overlap]
+        self,
+        query: str,
+        k: int = ...,
+        *,
+        mode: Mode = ...,
+        filters: Sequence[Filter] = ...,
+        rerank: Rerank | None = ...,
+    ) -> list[Hit]: ...
 
     @overload
-    def search(self, query: Sequence[str], k: int = ...) -> list[list[Hit]]: ...
+    def search(
+        self,
+        query: Sequence[str],
+        k: int = ...,
+        *,
+        mode: Mode = ...,
+        filters: Sequence[Filter] = ...,
+        rerank: Rerank | None = ...,
+    ) -> list[list[Hit]]: ...
 
-    def search(self, query: str | Sequence[str], k: int = 5) -> list[Hit] | list[list[Hit]]:
-        """The ``k`` nearest texts of a query, best first; a list of such lists for several queries.
+    def search(
+        self,
+        query: str | Sequence[str],
+        k: int = 5,
+        *,
+        mode: Mode = _DENSE,
+        filters: Sequence[Filter] = (),
+        rerank: Rerank | None = None,
+    ) -> list[Hit] | list[list[Hit]]:
+        """The ``k`` best texts of a query, best first; a list of such lists for several queries.
+
+        Args:
+            query: One or several.
+            k: Hits for each; lexical search and filters may leave fewer.
+            mode: By meaning, by words, or by both.
+            filters: What the fields of a text must be, all of them.
+            rerank: What puts the first hits into another order.
 
         Raises:
-            InvalidInput: A query is empty, or ``k`` is below 1.
+            InvalidInput: A query is empty, ``k`` is below 1, or a filter names a field that the index does not have.
+            MissingDependency: The extra ``search`` is not installed.
         """
         queries = [query] if isinstance(query, str) else list(query)
-        answers = self.index.search(self.embedder.encode(queries, show_progress=False), k)
+        answers = self._found(queries, k if rerank is None else max(k, rerank.depth), mode, filters)
+        if rerank is not None:
+            answers = [reranked(hits, asked, rerank)[:k] for asked, hits in zip(queries, answers, strict=True)]
         return answers[0] if isinstance(query, str) else answers
+
+    def _found(self, queries: Sequence[str], k: int, mode: Mode, filters: Sequence[Filter]) -> list[list[Hit]]:
+        match mode:
+            case Dense():
+                return self.index.search(self._vectors(queries), k, filters=filters)
+            case Lexical():
+                return self.index.search_lexical(queries, k, filters=filters)
+            case Hybrid():
+                return self.index.search_hybrid(queries, self._vectors(queries), k, mode=mode, filters=filters)
+
+    def _vectors(self, queries: Sequence[str]) -> Vectors:
+        return self.embedder.encode(queries, show_progress=False)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the index, whole or not at all. The model is remembered by name and fingerprint, not copied.
@@ -143,13 +228,24 @@ def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
 
 
 def _batches(
-    embedder: SentenceEmbedder, texts: Iterable[str], ids: Iterable[str] | None, show_progress: bool | None
+    embedder: SentenceEmbedder,
+    texts: Iterable[str],
+    ids: Iterable[str] | None,
+    fields: Iterable[Fields] | None,
+    show_progress: bool | None,
 ) -> Iterator[Batch]:
     kept, again = itertools.tee(texts)
     pairs = zip(kept, embedder.encode_stream(again, show_progress=show_progress), strict=True)
     names = None if ids is None else iter(ids)
+    values = None if fields is None else iter(fields)
     while batch := list(itertools.islice(pairs, _BATCH)):
-        chosen = None if names is None else list(itertools.islice(names, len(batch)))
-        yield np.stack([vector for _, vector in batch]), [text for text, _ in batch], chosen
+        yield Batch(
+            np.stack([vector for _, vector in batch]),
+            [text for text, _ in batch],
+            None if names is None else list(itertools.islice(names, len(batch))),
+            None if values is None else list(itertools.islice(values, len(batch))),
+        )
     if names is not None and next(names, None) is not None:
         raise InvalidInput("there must be one id for each text, but there are more ids than texts.")
+    if values is not None and next(values, None) is not None:
+        raise InvalidInput("there must be fields for each text, but there are fields for more rows than texts.")

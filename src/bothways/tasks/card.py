@@ -1,11 +1,27 @@
 """What a saved model says of its making."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bothways.checkpoints import PretrainedEncoder
+from bothways.evaluation import Estimate
+from bothways.evaluation.report import flat_estimates
 from bothways.tasks.columns import column_settings
+from bothways.tasks.targets import Report
+from bothways.tasks.trust import Trust
 from bothways.training.record import TrainingRecord
+
+
+class Measured(Protocol):
+    """A report of any task."""
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The numbers that carry an interval, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +53,39 @@ def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUse
         "validation": "a tenth of the training data" if data.split else "given",
         "training": summary,
     }
+
+
+def measured(metrics: Measured) -> dict[str, Any]:
+    """What the card says of metrics on the held-out rows."""
+    return {"of": "the validation rows", "n": metrics.n, **flat_estimates(metrics.estimates())}
+
+
+def trust_card(
+    training: Mapping[str, object], validation: Mapping[str, object], metrics: Report, trust: Trust
+) -> dict[str, Any]:
+    """What the card of a model adds that learnt on held-out rows how far it can be trusted.
+
+    Args:
+        training: Number and checksums of the rows that were learnt from.
+        validation: Of those that were held out.
+        metrics: On the held-out rows, with calibration.
+        trust: What else was learnt on those.
+    """
+    return {
+        "data": {"training": dict(training), "validation": dict(validation)},
+        "metrics": measured(metrics),
+        "trust": trust.to_card(),
+        "limits": _limits(trust),
+    }
+
+
+def _limits(trust: Trust) -> list[str]:
+    """What a reader of the numbers has to know."""
+    limits = [
+        "The metrics are of the rows that also chose the best epoch and the calibration, so they flatter the model a "
+        "little. Rows that it has never met say more.",
+        "Metrics, probabilities and coverage hold for texts like the validation rows.",
+    ]
+    if trust.border is None:
+        limits.append("The model does not notice texts that are unlike those of its training.")
+    return limits

@@ -53,16 +53,31 @@ class TextClassifier(SequenceTask[TextColumns]):
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
     def predict(  # type: ignore[overload-overlap]
-        self, texts: str, *, calibrated: bool | None = ..., show_progress: bool | None = ...
+        self,
+        texts: str,
+        *,
+        calibrated: bool | None = ...,
+        coverage: float | None = ...,
+        show_progress: bool | None = ...,
     ) -> Prediction: ...
 
     @overload
     def predict(
-        self, texts: Sequence[str], *, calibrated: bool | None = ..., show_progress: bool | None = ...
+        self,
+        texts: Sequence[str],
+        *,
+        calibrated: bool | None = ...,
+        coverage: float | None = ...,
+        show_progress: bool | None = ...,
     ) -> list[Prediction]: ...
 
     def predict(
-        self, texts: str | Sequence[str], *, calibrated: bool | None = None, show_progress: bool | None = None
+        self,
+        texts: str | Sequence[str],
+        *,
+        calibrated: bool | None = None,
+        coverage: float | None = None,
+        show_progress: bool | None = None,
     ) -> Prediction | list[Prediction]:
         """Predictions for texts, in order; one prediction for a single string.
 
@@ -70,16 +85,21 @@ class TextClassifier(SequenceTask[TextColumns]):
             texts: One text or many.
             calibrated: True insists on calibrated probabilities, False wants those of the head as it is; when left
                 out they are calibrated where the model is.
+            coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
+                texts, such as 0.9.
             show_progress: Force the progress bar on or off.
 
         Raises:
             NotFitted: There is no trained head yet.
-            NotCalibrated: Calibrated probabilities were insisted on and the model has no calibration.
+            NotCalibrated: Calibrated probabilities were insisted on and the model has no calibration, or a coverage was
+                and it can promise none.
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
         listed = [texts] if isinstance(texts, str) else list(texts)
-        stream = self.predict_stream(listed, calibrated=calibrated, total=len(listed), show_progress=show_progress)
+        stream = self.predict_stream(
+            listed, calibrated=calibrated, coverage=coverage, total=len(listed), show_progress=show_progress
+        )
         answers = list(stream)
         return answers[0] if isinstance(texts, str) else answers
 
@@ -88,11 +108,14 @@ class TextClassifier(SequenceTask[TextColumns]):
         texts: Iterable[str],
         *,
         calibrated: bool | None = None,
+        coverage: float | None = None,
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Prediction]:
         """Predictions for an iterable of any length, in order and in flat memory."""
-        return self._predicted(texts, calibrated=calibrated, total=total, show_progress=show_progress)
+        return self._predicted(
+            texts, calibrated=calibrated, coverage=coverage, total=total, show_progress=show_progress
+        )
 
     def evaluate(
         self,
@@ -118,8 +141,8 @@ class TextClassifier(SequenceTask[TextColumns]):
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        logits_NC, truth = self.logits(data, text=text, label=label, show_progress=show_progress)
-        return self.report(logits_NC, truth, resamples=resamples, seed=seed)
+        columns = with_names(self.columns, text=_names(text), label=label)
+        return self._evaluated(data, columns, resamples=resamples, seed=seed, show_progress=show_progress)
 
     def logits(
         self,

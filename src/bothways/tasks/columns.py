@@ -31,6 +31,22 @@ class TextColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class RawTextColumns:
+    """A text without a label.
+
+    Attributes:
+        text: Columns of the text, joined by a space.
+    """
+
+    text: tuple[str, ...] = ("text",)
+
+    @property
+    def inputs(self) -> Joined:
+        """What a row is read as."""
+        return Joined(self.text)
+
+
+@dataclass(frozen=True, slots=True)
 class PairColumns:
     """Two texts and their label.
 
@@ -48,6 +64,57 @@ class PairColumns:
     def inputs(self) -> Inputs:
         """What a row is read as."""
         return Paired(self.text_a, self.text_b)
+
+
+@dataclass(frozen=True, slots=True)
+class TagColumns:
+    """Words and their tags.
+
+    Attributes:
+        tokens: Column of the words.
+        tags: Column of their tags.
+        text: Columns of a raw text, joined by a space, where a row to predict has no words.
+    """
+
+    tokens: str = "tokens"
+    tags: str = "tags"
+    text: tuple[str, ...] = ("text",)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionColumns:
+    """A question, the context that it is asked of, and the answers there.
+
+    Attributes:
+        question: Column of the question.
+        context: Column of the context.
+        answers: Column of the answers, with their places in the context.
+    """
+
+    question: str = "question"
+    context: str = "context"
+    answers: str = "answers"
+
+    @property
+    def inputs(self) -> Paired:
+        """What a row is read as."""
+        return Paired(self.question, self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadColumns:
+    """A text that several tasks read, each of which has a label of its own.
+
+    Attributes:
+        text: Columns of the text, joined by a space.
+    """
+
+    text: tuple[str, ...] = ("text",)
+
+    @property
+    def inputs(self) -> Inputs:
+        """What a row is read as."""
+        return Joined(self.text)
 
 
 C = TypeVar("C")

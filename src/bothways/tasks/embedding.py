@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
+from bothways.checkpoints.save import write_tensors
 from bothways.data import Row, Source, text_at
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.storage import new_folder
@@ -85,7 +86,8 @@ class SentenceEmbedder:
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
-            pooling: The mean where the checkpoint does not say.
+            pooling: The mean where the checkpoint does not say. ``"cls"`` is the token [CLS] of the checkpoint's
+                tokenizer: the first of a text, or the last (XLNet).
             unit_length: Scale vectors to length 1, as is done unless an embedder was saved here without.
             dimensions: Keep this many leading dimensions, for models trained to allow it.
             max_length: Most tokens read at once; as many as the model can where the checkpoint does not say.
@@ -328,8 +330,10 @@ class SentenceEmbedder:
         """`save` of what is built on an embedder: more in ``bothways.json``, further weights beside it."""
         model, settings = self.model, self.settings
         with new_folder(folder, overwrite=overwrite) as new:
-            model.write(new, {**settings_to_store(settings), **extras}, beside)
-            write_sentence_layout(new, model.config.hidden, settings)
+            for name, tensors in (beside or {}).items():
+                write_tensors(new / name, tensors)
+            model.write(new, {**settings_to_store(settings), **extras})
+            write_sentence_layout(new, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
         if self._unsaved:
             model.name, model.folder, model.revision = str(folder), Path(folder), None
             self._unsaved = False

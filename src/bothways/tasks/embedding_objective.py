@@ -22,13 +22,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.checkpoints import PretrainedEncoder
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.packing import Packed
-from bothways.tasks.embedding_batches import Rows, RowSource
+from bothways.tasks.embedding_batches import Rows as TextRows
+from bothways.tasks.embedding_batches import RowSource
 from bothways.tasks.embedding_losses import EmbeddingLoss, VectorBatch, unit
 from bothways.tasks.pooling import Pooling, merge_windows, pool
 from bothways.tasks.sentence_layout import EmbeddingSettings
@@ -37,18 +39,30 @@ from bothways.training.seeding import RandomState
 
 
 class VectorModel(nn.Module):
-    """An encoder and its pooling: one vector for each window, not yet cut or scaled."""
+    """An encoder and its pooling: one vector for each window, not yet cut or scaled.
 
-    def __init__(self, encoder: Encoder, pooling: Pooling) -> None:
+    Args:
+        encoder: The encoder.
+        pooling: From token states to a vector.
+        cls_rows: Where ``cls`` pooling finds its token.
+    """
+
+    def __init__(self, encoder: Encoder, pooling: Pooling, cls_rows: Rows = FIRST_TOKENS) -> None:
         super().__init__()
         self.encoder = encoder
         self.pooling = pooling
+        self.cls_rows = cls_rows
+
+    @classmethod
+    def of(cls, model: PretrainedEncoder, pooling: Pooling) -> "VectorModel":
+        """That of an opened encoder."""
+        return cls(model.encoder, pooling, LAST_TOKENS if model.tokenizer.cls_is_last else FIRST_TOKENS)
 
     def forward(self, packed: Packed) -> Tensor:
         """Vectors of the windows (B, H); of the last layer no more is computed than is read."""
-        first_only = self.pooling == "cls"
-        hidden_TH: Tensor = self.encoder(packed, rows=FIRST_TOKENS if first_only else ALL_ROWS)
-        return hidden_TH if first_only else pool(hidden_TH, packed, self.pooling)
+        one_only = self.pooling == "cls"
+        hidden_TH: Tensor = self.encoder(packed, rows=self.cls_rows if one_only else ALL_ROWS)
+        return hidden_TH if one_only else pool(hidden_TH, packed, self.pooling)
 
     @property
     def device(self) -> torch.device:
@@ -73,7 +87,7 @@ class Plan:
         lengths_W: Tokens of each window.
     """
 
-    rows: Rows
+    rows: TextRows
     windows: list[int]
     text_W: NDArray[np.int64]
     lengths_W: NDArray[np.int64]
@@ -233,7 +247,7 @@ class EmbeddingObjective:
             batch = VectorBatch(vectors_NKH.unbind(1), identity_NK, truth, self.settings.unit_length)
             return self.loss_of_batch.value(batch)
 
-    def _plan(self, rows: Rows) -> Plan:
+    def _plan(self, rows: TextRows) -> Plan:
         store, texts = self.source.data.store, rows.texts_RK.reshape(-1)
         windows, counts = store.windows_of(texts), np.bincount(store.text_of_window)[texts]
         return Plan(rows, windows, np.repeat(np.arange(len(texts)), counts), store.lengths[windows])

@@ -100,7 +100,7 @@ class EmbeddingTraining:
         check_loss(self.loss, columns, self.settings.dimensions or self.model.config.hidden)
         training = self._stored(examples.training, columns, plan)
         held = self._stored(examples.held_out, columns, plan) if examples.held_out else None
-        module = VectorModel(self.model.encoder, self.settings.pooling)
+        module = VectorModel.of(self.model, self.settings.pooling)
 
         def validate() -> Validation | None:
             if held is None:

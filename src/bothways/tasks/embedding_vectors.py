@@ -43,7 +43,7 @@ def settings_of(model: PretrainedEncoder, extras: Mapping[str, object], asked: A
         CorruptCheckpoint: A file is damaged.
     """
     hidden, limit = model.config.hidden, model.config.max_length or USUAL_LENGTH
-    stored = read_settings(model.folder, extras, hidden=hidden, limit=limit)
+    stored = read_settings(model.folder, extras, hidden=hidden, limit=limit, cls_is_last=model.tokenizer.cls_is_last)
     length = min(model.tokenizer.model_max_length or limit, limit) if stored.max_length is None else stored.max_length
     if asked.max_length is not None:
         length = _checked("max_length", asked.max_length, limit)
@@ -79,7 +79,7 @@ def text_vectors(
         TextTooLong: A text is too long and the policy is ``"error"``.
     """
     reading = Reading(settings.max_length, settings.on_overflow, settings.stride, tokens=tokens)
-    module = VectorModel(model.encoder, settings.pooling)
+    module = VectorModel.of(model, settings.pooling)
     engine = InferenceEngine(model.tokenizer, module, model.device, reading)
     for answer in engine.run(texts, total=total, description=description, show_progress=show_progress):
         read = predictions.Reading(len(answer.lengths), answer.dropped_tokens)

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from bothways.data import Example, Row, Source, text_at
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
-from bothways.evaluation import Temperature
+from bothways.evaluation import Temperature, fit_adaptive_temperature
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.embedding import SentenceEmbedder
 from bothways.tasks.embedding_data import EmbeddingRow, LabelledTexts, read_embedding_rows
@@ -149,9 +149,9 @@ class FewShotClassifier:
         self._head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)
         self.target, self.columns, self.card = target, columns, self.embedder.card
         self.temperature = None
-        if held_out and plan.settings.calibrate:
+        if held_out and plan.settings.wants_temperature():
             held_NK = self.embedder.encode([row.texts[0] for row in held_out], show_progress=plan.show_progress)
-            self.temperature = target.fit_temperature(self._head.logits(held_NK), held_truth_N)
+            self.temperature = fit_adaptive_temperature(self._head.logits(held_NK), held_truth_N)
         return record
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second

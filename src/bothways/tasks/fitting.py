@@ -1,10 +1,10 @@
 """How every task is fine-tuned: the options of ``fit``, and the run of the training loop that they make."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Generic, TypedDict, TypeVar
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.errors import BothwaysError, TrainingDiverged
@@ -15,6 +15,9 @@ from bothways.training.record import TrainingRecord
 
 # Wider encoders want smaller steps.
 NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
+
+
+ObjectiveT = TypeVar("ObjectiveT")
 
 
 class FitOptions(TypedDict, total=False):
@@ -73,6 +76,21 @@ class FitPlan:
             resume=self.resume,
             show_progress=self.show_progress,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation(Generic[ObjectiveT]):
+    """A task that is ready to be trained, by itself or with others above one encoder.
+
+    Attributes:
+        objective: What to train.
+        finish: To be called with the record of the training: calibrates, and writes the card.
+        unit: What its validation score is to be divided by, to be set beside those of other tasks.
+    """
+
+    objective: ObjectiveT
+    finish: Callable[[TrainingRecord], None]
+    unit: float = 1.0
 
 
 @contextmanager

@@ -1,6 +1,9 @@
 """What several windows say of one text, made one answer.
 
-Shapes: N texts, W windows, C outputs.
+All ways agree on a text that is read in one window. ``"attention"`` is learnt (`bothways.tasks.window_attention`): the
+model then gives one number more for each window, and windows count by the softmax of these over their text.
+
+Shapes: N texts, W windows, C outputs, K numbers that the model gives for a window: C, and one more with attention.
 """
 
 from typing import Literal, TypeAlias, TypeGuard, get_args
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
 
-Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "first"]
+Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "first", "attention"]
 
 MERGES: tuple[Merge, ...] = get_args(Merge)
 
@@ -26,12 +29,12 @@ def check_merge(value: object) -> Merge:
     raise InvalidInput(
         f"expected merge to be one of {', '.join(map(repr, MERGES))}, got {value!r}: 'weighted_mean' weighs each "
         "window with its length, 'mean' all alike, 'max' takes the largest logit of each output, 'first' that of the "
-        "first window."
+        "first window, 'attention' weighs each as training has learnt to."
     )
 
 
 def merge_windows(
-    logits_WC: NDArray[np.floating],
+    rows_WK: NDArray[np.floating],
     lengths_W: NDArray[np.int64],
     text_W: NDArray[np.int64],
     merge: Merge = "weighted_mean",
@@ -39,7 +42,8 @@ def merge_windows(
     """Logits of each text (N, C) from those of its windows.
 
     Args:
-        logits_WC: Of all windows, those of one text together.
+        rows_WK: The logits of all windows, those of one text together; for ``"attention"`` with a last column that
+            says, up to a constant of the text, the logarithm of the weight of each window.
         lengths_W: Tokens of each window.
         text_W: The text of each window, ascending from 0.
         merge: How.
@@ -47,13 +51,25 @@ def merge_windows(
     starts_N = np.flatnonzero(np.diff(text_W, prepend=-1))
     match merge:
         case "first":
-            merged_NC: NDArray[np.float64] = logits_WC[starts_N].astype(np.float64)
+            merged_NC: NDArray[np.float64] = rows_WK[starts_N].astype(np.float64)
         case "max":
-            merged_NC = np.maximum.reduceat(logits_WC.astype(np.float64), starts_N)
-        case "mean" | "weighted_mean":
-            weights_W = np.ones(len(text_W)) if merge == "mean" else lengths_W.astype(np.float64)
-            totals_NC = np.add.reduceat(logits_WC * weights_W[:, None], starts_N)
-            merged_NC = totals_NC / np.add.reduceat(weights_W, starts_N)[:, None]
+            merged_NC = np.maximum.reduceat(rows_WK.astype(np.float64), starts_N)
+        case "mean":
+            merged_NC = _weighted(rows_WK, np.ones(len(text_W)), starts_N)
+        case "weighted_mean":
+            merged_NC = _weighted(rows_WK, lengths_W.astype(np.float64), starts_N)
+        case "attention":
+            scores_W = rows_WK[:, -1].astype(np.float64)
+            greatest_N = np.maximum.reduceat(scores_W, starts_N)
+            merged_NC = _weighted(rows_WK[:, :-1], np.exp(scores_W - greatest_N[text_W]), starts_N)
+    return merged_NC
+
+
+def _weighted(
+    logits_WC: NDArray[np.floating], weights_W: NDArray[np.float64], starts_N: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    totals_NC = np.add.reduceat(logits_WC * weights_W[:, None], starts_N)
+    merged_NC: NDArray[np.float64] = totals_NC / np.add.reduceat(weights_W, starts_N)[:, None]
     return merged_NC
 
 

@@ -71,6 +71,18 @@ class LabelledWindows:
         """Identifies the data: a checksum of tokens and labels."""
         return f"{self.store.digest} {digest_of(self.truth)}"
 
+    def some(self, most: int, seed: int) -> "LabelledWindows":
+        """At most so many texts, drawn with a seed."""
+        if self.store.texts <= most:
+            return self
+        drawn_N = np.sort(np.random.default_rng(seed).permutation(self.store.texts)[:most])
+        return LabelledWindows(self.store.take(drawn_N), self.truth[drawn_N])
+
+    @property
+    def part(self) -> dict[str, object]:
+        """What a card says of the data: how many texts, and SHA-256 of their tokens and of their encoded labels."""
+        return {"rows": self.store.texts, "tokens_sha256": self.store.digest, "labels_sha256": digest_of(self.truth)}
+
 
 class TextAnswers:
     """What each text of a store is to be answered with; its windows share the text's weight of 1.
@@ -192,8 +204,23 @@ class WindowObjective:
             yield MicroBatch(payload, float(self.answers.weights(chosen).sum()), sum(lengths[index] for index in batch))
 
 
+class Scoring(Protocol):
+    """What gives numbers for windows."""
+
+    @property
+    def head(self) -> ScoreHead:
+        """The head, which says what it reads."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+
+    def __call__(self, packed: Packed) -> Tensor:
+        """The numbers of each window (B, K), or of each token (T, K)."""
+
+
 @torch.inference_mode()
-def window_scores(model: HeadModel, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
+def window_scores(model: Scoring, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
     """The model's scores of each stored window: (C) of a head that reads texts, (n, C) of one that reads tokens."""
     per_token = isinstance(model.head.kind.read, EachToken)
     rows: list[NDArray[np.float64]] = [np.empty(0)] * len(store.lengths)
@@ -206,7 +233,7 @@ def window_scores(model: HeadModel, store: WindowStore, tokens: int) -> list[NDA
     return rows
 
 
-def predict_logits(model: HeadModel, store: WindowStore, tokens: int, merge: Merge = "weighted_mean") -> Logits:
+def predict_logits(model: Scoring, store: WindowStore, tokens: int, merge: Merge = "weighted_mean") -> Logits:
     """Logits of stored texts (N, C), those of several windows merged."""
-    logits_WC = np.stack(window_scores(model, store, tokens))
-    return merge_windows(logits_WC, store.lengths, store.text_of_window, merge)
+    rows_WK = np.stack(window_scores(model, store, tokens))
+    return merge_windows(rows_WK, store.lengths, store.text_of_window, merge)

@@ -69,11 +69,11 @@ class OpenedModel:
         return CPU_TOKENS if self.model.device.type == "cpu" else GPU_TOKENS
 
     def engine(self, forward: Callable[[Packed], Tensor]) -> InferenceEngine:
-        """An engine that reads texts in this way and gives what ``forward`` makes of them."""
+        """An engine that reads texts in this way and gives what ``forward`` makes of them, see `InferenceEngine`."""
         return InferenceEngine(self.model.tokenizer, forward, self.model.device, self.reading)
 
-    def stored(self, texts: Sequence[Text]) -> WindowStore:
-        """Texts, tokenised and kept compactly."""
+    def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
+        """Texts, tokenised and kept compactly; with ``offsets`` also where each token stands."""
         return WindowStore.of(
             text
             for start in range(0, len(texts), BLOCK)
@@ -82,6 +82,7 @@ class OpenedModel:
                 max_length=self.reading.max_length,
                 on_overflow=self.reading.on_overflow,
                 stride=self.reading.stride,
+                offsets=offsets,
                 first=start,
             )
         )

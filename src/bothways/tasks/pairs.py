@@ -61,16 +61,31 @@ class PairClassifier(SequenceTask[PairColumns]):
 
     @overload
     def predict(
-        self, pairs: Pair, *, calibrated: bool | None = ..., show_progress: bool | None = ...
+        self,
+        pairs: Pair,
+        *,
+        calibrated: bool | None = ...,
+        coverage: float | None = ...,
+        show_progress: bool | None = ...,
     ) -> Prediction: ...
 
     @overload
     def predict(
-        self, pairs: Sequence[Pair], *, calibrated: bool | None = ..., show_progress: bool | None = ...
+        self,
+        pairs: Sequence[Pair],
+        *,
+        calibrated: bool | None = ...,
+        coverage: float | None = ...,
+        show_progress: bool | None = ...,
     ) -> list[Prediction]: ...
 
     def predict(
-        self, pairs: Pair | Sequence[Pair], *, calibrated: bool | None = None, show_progress: bool | None = None
+        self,
+        pairs: Pair | Sequence[Pair],
+        *,
+        calibrated: bool | None = None,
+        coverage: float | None = None,
+        show_progress: bool | None = None,
     ) -> Prediction | list[Prediction]:
         """Predictions for pairs, in order; one prediction for a single pair.
 
@@ -78,17 +93,22 @@ class PairClassifier(SequenceTask[PairColumns]):
             pairs: A tuple of two texts, or many of them.
             calibrated: True insists on calibrated probabilities, False wants those of the head as it is; when left
                 out they are calibrated where the model is.
+            coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
+                texts, such as 0.9.
             show_progress: Force the progress bar on or off.
 
         Raises:
             NotFitted: There is no trained head yet.
-            NotCalibrated: Calibrated probabilities were insisted on and the model has no calibration.
+            NotCalibrated: Calibrated probabilities were insisted on and the model has no calibration, or a coverage was
+                and it can promise none.
             InvalidInput: A text is empty, or something is no pair.
             TextTooLong: A pair is too long and the policy is ``"error"``, or its first text leaves no room.
         """
         single = _single(pairs)
         listed = [single] if single is not None else [_checked(index, pair) for index, pair in enumerate(pairs)]
-        stream = self.predict_stream(listed, calibrated=calibrated, total=len(listed), show_progress=show_progress)
+        stream = self.predict_stream(
+            listed, calibrated=calibrated, coverage=coverage, total=len(listed), show_progress=show_progress
+        )
         answers = list(stream)
         return answers if single is None else answers[0]
 
@@ -97,12 +117,15 @@ class PairClassifier(SequenceTask[PairColumns]):
         pairs: Iterable[Pair],
         *,
         calibrated: bool | None = None,
+        coverage: float | None = None,
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Prediction]:
         """Predictions for an iterable of any length, in order and in flat memory."""
         checked = (_checked(index, pair) for index, pair in enumerate(pairs))
-        return self._predicted(checked, calibrated=calibrated, total=total, show_progress=show_progress)
+        return self._predicted(
+            checked, calibrated=calibrated, coverage=coverage, total=total, show_progress=show_progress
+        )
 
     def evaluate(
         self,
@@ -130,8 +153,8 @@ class PairClassifier(SequenceTask[PairColumns]):
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        logits_NC, truth = self.logits(data, text_a=text_a, text_b=text_b, label=label, show_progress=show_progress)
-        return self.report(logits_NC, truth, resamples=resamples, seed=seed)
+        columns = with_names(self.columns, text_a=text_a, text_b=text_b, label=label)
+        return self._evaluated(data, columns, resamples=resamples, seed=seed, show_progress=show_progress)
 
     def logits(
         self,

@@ -23,7 +23,7 @@ def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
     """One vector for each sequence (B, H), over all of its tokens, the special ones too.
 
     - ``mean``: their average;
-    - ``cls``: the first one;
+    - ``cls``: the first one, where `SentenceEmbedder` looks only if the tokenizer has its [CLS] there;
     - ``max``: the largest value in each dimension;
     - ``weighted_mean``: an average with weights 1, 2, 3, ... (Muennighoff 2022, arXiv:2202.08904);
     - ``mean_sqrt_length``: their sum over the square root of their number.

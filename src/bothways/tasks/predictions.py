@@ -25,12 +25,19 @@ class Classification:
         probability: Its probability, calibrated where the model was.
         probabilities: All of them, by label, most probable first.
         reading: How much of the text was read.
+        label_set: Labels of which one is right as often as the coverage that was asked for says, most probable first;
+            None where none was asked for.
+        outside: Whether the text is unlike those that the model was trained on; None where the model cannot say.
+        outside_score: The more, the less it is like them.
     """
 
     label: str
     probability: float
     probabilities: dict[str, float]
     reading: Reading
+    label_set: tuple[str, ...] | None = None
+    outside: bool | None = None
+    outside_score: float | None = None
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""
@@ -63,10 +70,15 @@ class Score:
     Attributes:
         value: In the units of the training labels.
         reading: How much of the text was read.
+        low: Lower end of an interval that holds the truth as often as the coverage that was asked for says; None where
+            none was asked for.
+        high: Its upper end.
     """
 
     value: float
     reading: Reading
+    low: float | None = None
+    high: float | None = None
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""
@@ -92,5 +104,7 @@ Prediction = Classification | Labelling | Score
 
 
 def _flat(values: dict[str, object]) -> dict[str, object]:
+    """The reading's entries among the others, without what was not asked for."""
     reading = values.pop("reading")
-    return {**values, **reading} if isinstance(reading, dict) else values
+    flat = {**values, **reading} if isinstance(reading, dict) else values
+    return {name: value for name, value in flat.items() if value is not None}

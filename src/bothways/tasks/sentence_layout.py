@@ -26,6 +26,7 @@ OLD_KEYS: dict[Pooling, str] = {
     "weighted_mean": "pooling_mode_weightedmean_tokens",
     "mean_sqrt_length": "pooling_mode_mean_sqrt_len_tokens",
 }
+LAST_TOKEN = "pooling_mode_lasttoken"
 NEW_NAMES: dict[str, Pooling] = {
     "mean": "mean",
     "cls": "cls",
@@ -69,7 +70,9 @@ class StoredSettings:
     stride: int | None
 
 
-def read_settings(folder: Path, extras: Mapping[str, object], *, hidden: int, limit: int) -> StoredSettings:
+def read_settings(
+    folder: Path, extras: Mapping[str, object], *, hidden: int, limit: int, cls_is_last: bool
+) -> StoredSettings:
     """What a folder says; ``bothways.json`` before the ecosystem's files.
 
     Args:
@@ -77,6 +80,7 @@ def read_settings(folder: Path, extras: Mapping[str, object], *, hidden: int, li
         extras: Its ``bothways.json``.
         hidden: Width of the encoder.
         limit: Most tokens that it reads.
+        cls_is_last: Whether the tokenizer puts [CLS] at the end (XLNet).
 
     Raises:
         UnsupportedConfig: The embedder has modules or a pooling that are not built.
@@ -87,7 +91,7 @@ def read_settings(folder: Path, extras: Mapping[str, object], *, hidden: int, li
     if unit_length is not None and not isinstance(unit_length, bool):
         raise damaged("unit_length", "true or false", unit_length)
     return StoredSettings(
-        pooling=_own_pooling(extras) or _pooling(folder),
+        pooling=_own_pooling(extras) or _pooling(folder, cls_is_last=cls_is_last),
         unit_length=unit_length,
         dimensions=stored_whole(extras, "dimensions", hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden),
         max_length=stored_length(extras, limit) or _whole(folder / _LENGTH, "max_seq_length", limit),
@@ -109,8 +113,11 @@ def settings_to_store(settings: EmbeddingSettings) -> dict[str, object]:
     }
 
 
-def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings) -> None:
-    """Write the files that make a checkpoint a sentence embedder for the ecosystem."""
+def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings, *, cls_is_last: bool) -> None:
+    """Write the files that make a checkpoint a sentence embedder for the ecosystem.
+
+    What is called the [CLS] token there is the first token of a text, so an XLNet's is stored as its last token.
+    """
     paths = {"Transformer": "", "Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if settings.unit_length else {})
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -123,12 +130,15 @@ def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings
         (folder / path).mkdir()
     # The old keys, one for each pooling: new releases read them too.
     modes = {key: pooling == settings.pooling for pooling, key in OLD_KEYS.items()}
+    if cls_is_last:
+        modes |= {OLD_KEYS["cls"]: False, LAST_TOKEN: settings.pooling == "cls"}
     write_json(folder / _POOLING, {"word_embedding_dimension": hidden, **modes})
 
 
 _GENERAL = "config_sentence_transformers.json"
 _LENGTH = "sentence_bert_config.json"
 _POOLING = Path("1_Pooling", "config.json")
+_OLD_NAMES = {OLD_KEYS[pooling]: name for name, pooling in NEW_NAMES.items()} | {LAST_TOKEN: "lasttoken"}
 
 
 def _check_modules(folder: Path) -> None:
@@ -156,20 +166,23 @@ def _own_pooling(extras: Mapping[str, object]) -> Pooling | None:
         raise damaged("pooling", "the name of a pooling", value) from error
 
 
-def _pooling(folder: Path) -> Pooling | None:
+def _pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
     if not (folder / _POOLING).is_file():
         return None
     stored = read_json(folder / _POOLING)
-    named: list[object] = [pooling for pooling, key in OLD_KEYS.items() if stored.get(key) is True]
-    new = stored.get("pooling_mode")
-    if isinstance(new, str) and new in NEW_NAMES:
-        return NEW_NAMES[new]
-    if new is not None or len(named) != 1:
-        raise UnsupportedConfig(
-            f"{str(folder / _POOLING)!r} must choose one of the poolings {', '.join(OLD_KEYS)}, "
-            f"but it chooses {new or named or 'none of them'}."
-        )
-    return check_pooling(named[0])
+    named: list[object] = [name for key, name in _OLD_NAMES.items() if stored.get(key) is True]
+    chosen = [stored["pooling_mode"]] if stored.get("pooling_mode") is not None else named
+    known = NEW_NAMES
+    if cls_is_last:
+        known = {name: pooling for name, pooling in NEW_NAMES.items() if pooling != "cls"} | {"lasttoken": "cls"}
+    only = chosen[0] if len(chosen) == 1 else None
+    if isinstance(only, str) and only in known:
+        return known[only]
+    hint = " There it is the first token, while this tokenizer's [CLS] is the last." if only == "cls" else ""
+    raise UnsupportedConfig(
+        f"{str(folder / _POOLING)!r} must choose one of the poolings {', '.join(known)}, "
+        f"but it chooses {', '.join(map(str, chosen)) or 'none of them'}.{hint}"
+    )
 
 
 def _whole(path: Path, name: str, highest: int) -> int | None:

@@ -10,19 +10,19 @@ from bothways.errors import InvalidInput
 
 
 class Labelled(Protocol):
-    """A row with what is to be learnt about it."""
+    """A row with a label."""
 
     @property
-    def label(self) -> Any:  # noqa: ANN401 (each task has its own)
-        """The label."""
+    def label(self) -> Any:  # noqa: ANN401 (each task has labels of its own)
+        """Whatever the task calls so."""
 
 
-T = TypeVar("T", bound=Labelled)
+ExampleT = TypeVar("ExampleT", bound=Labelled)
 
 
 def hold_out(
-    examples: Sequence[T], fraction: float, seed: int, names: Callable[[Any], tuple[str, ...]]
-) -> tuple[list[T], list[T]]:
+    examples: Sequence[ExampleT], fraction: float, seed: int, names: Callable[[Any], tuple[str, ...]]
+) -> tuple[list[ExampleT], list[ExampleT]]:
     """Split at random into what stays and what is held out, at least one row each.
 
     A row is held out only while each of its labels still occurs in what stays, so that no label is there to be

@@ -37,7 +37,7 @@ def stored_target(
         if labels is not None:
             raise InvalidInput("labels name classes, but this checkpoint's head predicts a number: leave labels out.")
         return Regression()
-    names = tuple(labels) if labels is not None else _stored_names(settings, named=named)
+    names = tuple(labels) if labels is not None else stored_names(settings, named=named)
     if len(names) != classes or len(set(names)) != classes:
         raise InvalidInput(
             f"the trained head has {classes} outputs, so it needs as many labels, but got {list(names)}."
@@ -45,7 +45,17 @@ def stored_target(
     return MultiLabel(names) if problem == MultiLabel.problem_type else SingleLabel(names)
 
 
-def _stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:
+def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:
+    """The names of labels in ``config.json``, in the order of the outputs.
+
+    Args:
+        settings: The checkpoint's ``config.json``.
+        named: Whether names such as LABEL_0 were given by someone, and do not stand for none.
+
+    Raises:
+        InvalidInput: There are none.
+        CorruptCheckpoint: They are not numbered.
+    """
     stored = settings.get("id2label")
     stored = stored if isinstance(stored, dict) else {}
     if not all(str(key).isdecimal() for key in stored):

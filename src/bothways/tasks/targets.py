@@ -1,7 +1,7 @@
 """What a classifier predicts: one label, several labels, or a number.
 
-Each variant knows how labels become numbers, which loss trains them, how its probabilities are calibrated, and how
-logits become predictions and reports.
+Each variant knows how labels become numbers, which loss trains them, and how logits become probabilities,
+predictions and reports.
 
 Shapes: N texts, B windows of a batch, C outputs.
 """
@@ -18,6 +18,7 @@ from torch import Tensor
 from bothways.data import Example, class_label, label_set, number
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
+    Calibration,
     ClassificationReport,
     MultiLabelReport,
     RegressionReport,
@@ -25,8 +26,6 @@ from bothways.evaluation import (
     apply_sigmoid_temperature,
     apply_temperature,
     classification_report,
-    fit_adaptive_temperature,
-    fit_sigmoid_temperature,
     mean_squared_error,
     multi_label_nll,
     multi_label_report,
@@ -82,9 +81,9 @@ class SingleLabel:
         """Cross-entropy of each row (B)."""
         return F.cross_entropy(logits_BC, truth_B, reduction="none")
 
-    def fit_temperature(self, logits_NC: Logits, truth_N: Truth) -> Temperature | None:
-        """The temperature that calibrates held-out logits."""
-        return fit_adaptive_temperature(logits_NC, truth_N)
+    def probabilities(self, logits_NC: Logits, calibration: Calibration | None) -> Logits:
+        """Class probabilities (N, C)."""
+        return (calibration or Temperature(1.0)).apply(logits_NC)
 
     def validate(self, logits_NC: Logits, truth_N: Truth) -> tuple[dict[str, float], float]:
         """Metrics on held-out texts, and the score to choose the best epoch by: accuracy, of equals the lower NLL."""
@@ -93,18 +92,18 @@ class SingleLabel:
         nll = negative_log_likelihood(truth_N, probabilities_NC)
         return {"accuracy": right, "nll": nll}, right - _BREAKS_TIES * nll
 
-    def predict(self, logits_C: Logits, temperature: Temperature | None, reading: Reading) -> Prediction:
+    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
         """The most probable label."""
-        probabilities_C = apply_temperature(logits_C[None], temperature or 1.0)[0]
+        probabilities_C = self.probabilities(logits_C[None], calibration)[0]
         by_label = _ranked(self.labels, probabilities_C)
         best = next(iter(by_label))
         return Classification(best, by_label[best], by_label, reading)
 
     def report(
-        self, logits_NC: Logits, truth_N: Truth, temperature: Temperature | None, *, resamples: int, seed: int
+        self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None, *, resamples: int, seed: int
     ) -> Report:
         """Metrics with intervals."""
-        probabilities_NC = apply_temperature(logits_NC, temperature or 1.0)
+        probabilities_NC = self.probabilities(logits_NC, calibration)
         return classification_report(self.labels, truth_N, probabilities_NC, resamples=resamples, seed=seed)
 
 
@@ -148,9 +147,15 @@ class MultiLabel:
         """Mean binary cross-entropy over the labels of each row (B)."""
         return F.binary_cross_entropy_with_logits(logits_BC, truth_BC, reduction="none").mean(1)
 
-    def fit_temperature(self, logits_NC: Logits, truth_NC: Truth) -> Temperature | None:
-        """The temperature that calibrates held-out logits."""
-        return Temperature(fit_sigmoid_temperature(logits_NC, truth_NC.astype(np.int64)))
+    def probabilities(self, logits_NC: Logits, calibration: Calibration | None) -> Logits:
+        """Probabilities of the labels (N, C).
+
+        Raises:
+            InvalidInput: The calibration is none for labels that exclude nothing.
+        """
+        if not isinstance(calibration, Temperature | None):
+            raise InvalidInput(f"several labels are calibrated by a temperature, not by {type(calibration).__name__}.")
+        return apply_sigmoid_temperature(logits_NC, calibration or 1.0)
 
     def validate(self, logits_NC: Logits, truth_NC: Truth) -> tuple[dict[str, float], float]:
         """Metrics on held-out texts, and the score to choose the best epoch by: micro-F1, of equals the lower NLL."""
@@ -162,16 +167,16 @@ class MultiLabel:
         nll = multi_label_nll(truth, probabilities_NC)
         return {"micro_f1": f1, "nll": nll}, f1 - _BREAKS_TIES * nll
 
-    def predict(self, logits_C: Logits, temperature: Temperature | None, reading: Reading) -> Prediction:
+    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
         """The labels at or above the threshold."""
-        by_label = _ranked(self.labels, apply_sigmoid_temperature(logits_C[None], temperature or 1.0)[0])
+        by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
         return Labelling(tuple(name for name, value in by_label.items() if value >= self.threshold), by_label, reading)
 
     def report(
-        self, logits_NC: Logits, truth_NC: Truth, temperature: Temperature | None, *, resamples: int, seed: int
+        self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None, *, resamples: int, seed: int
     ) -> Report:
         """Metrics with intervals."""
-        probabilities_NC = apply_sigmoid_temperature(logits_NC, temperature or 1.0)
+        probabilities_NC = self.probabilities(logits_NC, calibration)
         truth = truth_NC.astype(np.int64)
         return multi_label_report(
             self.labels, truth, probabilities_NC, threshold=self.threshold, resamples=resamples, seed=seed
@@ -202,26 +207,26 @@ class Regression:
         """Squared error of each row (B)."""
         return (logits_B1[:, 0] - truth_B) ** 2
 
-    def fit_temperature(self, logits_N1: Logits, truth_N: Truth) -> Temperature | None:
-        """A number has no probabilities to calibrate."""
-        del logits_N1, truth_N
-        return None
+    def probabilities(self, logits_N1: Logits, calibration: Calibration | None) -> Logits:
+        """The numbers (N, 1) themselves: they have no probabilities."""
+        del calibration
+        return logits_N1
 
     def validate(self, logits_N1: Logits, truth_N: Truth) -> tuple[dict[str, float], float]:
         """Metrics on held-out texts, and the score to choose the best epoch by: the negative squared error."""
         error = mean_squared_error(truth_N, logits_N1[:, 0])
         return {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}, -error
 
-    def predict(self, logits_1: Logits, temperature: Temperature | None, reading: Reading) -> Prediction:
+    def predict(self, logits_1: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
         """The number."""
-        del temperature
+        del calibration
         return Score(float(logits_1[0]), reading)
 
     def report(
-        self, logits_N1: Logits, truth_N: Truth, temperature: Temperature | None, *, resamples: int, seed: int
+        self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None, *, resamples: int, seed: int
     ) -> Report:
         """Metrics with intervals."""
-        del temperature
+        del calibration
         return regression_report(truth_N, logits_N1[:, 0], resamples=resamples, seed=seed)
 
 

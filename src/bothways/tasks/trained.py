@@ -8,12 +8,17 @@ from bothways.checkpoints.files import read_json
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
+from bothways.tasks.answering import QuestionAnswerer
 from bothways.tasks.classification import TextClassifier
 from bothways.tasks.embedding import SentenceEmbedder
 from bothways.tasks.embedding_data import ScoredPairs
+from bothways.tasks.ensemble import Ensemble
 from bothways.tasks.few_shot import FewShotClassifier
+from bothways.tasks.fill_mask import FillMask
+from bothways.tasks.multitask import MultiTask
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.pairs import PairClassifier
+from bothways.tasks.tagging import TextTagger
 from bothways.tasks.task import Task
 
 OURS = "bothways.json"
@@ -21,25 +26,32 @@ OURS = "bothways.json"
 Opener = Callable[..., Task]
 
 
-def _embedder(name_or_path: str | Path, *, labels: Sequence[str] | None = None, **options: Any) -> SentenceEmbedder:  # noqa: ANN401 (OpenOptions)
-    if labels is not None:
-        raise InvalidInput("labels name the outputs of a classifier, but this is a sentence embedder: leave them out.")
-    return SentenceEmbedder.from_pretrained(name_or_path, **options)
-
-
 # By the name that ``bothways.json`` gives a task.
 TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
-    SentenceEmbedder.task: _embedder,
+    SentenceEmbedder.task: SentenceEmbedder.from_pretrained,
     FewShotClassifier.task: FewShotClassifier.from_pretrained,
+    FillMask.task: FillMask.from_pretrained,
+    QuestionAnswerer.task: QuestionAnswerer.from_pretrained,
+    TextTagger.task: TextTagger.from_pretrained,
+    MultiTask.task: MultiTask.from_pretrained,
+    Ensemble.task: Ensemble.from_pretrained,
 }
 
 # What can be asked of an encoder that was not trained for it.
 SIMILARITY = "similarity"
 
+# Those whose answers have no names that a caller could give.
+WITHOUT_LABELS = (FillMask.task, QuestionAnswerer.task, MultiTask.task, Ensemble.task, SentenceEmbedder.task)
+
 # By the head of a checkpoint that was trained elsewhere.
-TASK_OF_HEAD = {"sequence": TextClassifier.task}
+TASK_OF_HEAD = {
+    "sequence": TextClassifier.task,
+    "token": TextTagger.task,
+    "span": QuestionAnswerer.task,
+    "masked_lm": FillMask.task,
+}
 
 
 def open_trained(
@@ -53,22 +65,33 @@ def open_trained(
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
-        task: ``"similarity"`` takes any encoder for an embedder of scored pairs.
+        task: Which of its tasks, for a model that has several; all of them at once when left out. ``"similarity"``
+            takes any encoder for an embedder of scored pairs.
         labels: Names of a trained head's outputs, for checkpoints that do not carry them.
         options: See `bothways.tasks.opening.OpenOptions`.
 
     Raises:
         NotFitted: It is no trained model of a task, but an encoder.
-        InvalidInput: Labels were given for a task that has none. And everything that `bothways.load` raises.
+        InvalidInput: Labels were given for a task that has none, or a task that the model does not have. And everything
+            that `bothways.load` raises.
     """
-    given: dict[str, Any] = {} if labels is None else {"labels": labels}
     if task == SIMILARITY:
-        embedder = _embedder(name_or_path, **given, **options)
+        if labels is not None:
+            raise InvalidInput("labels name the outputs of a classifier, but vectors have none: leave them out.")
+        embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
         embedder.columns = ScoredPairs()
         return embedder
     found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
-    opener = TASKS[task_name(found.folder, str(name_or_path))]
-    return opener(name_or_path, **given, **options)
+    name = task_name(found.folder, str(name_or_path))
+    if labels is not None and name in WITHOUT_LABELS:
+        raise InvalidInput(f"{str(name_or_path)!r} is a model for {name}, which has no labels: leave them out.")
+    given: dict[str, Any] = {} if labels is None else {"labels": labels}
+    opened = TASKS[name](name_or_path, **given, **options)
+    if task is None:
+        return opened
+    if not isinstance(opened, MultiTask):
+        raise InvalidInput(f"{str(name_or_path)!r} is a model of one task, {name}: leave out which ({task!r}).")
+    return opened.part(task)
 
 
 def task_name(folder: Path, name: str) -> str:

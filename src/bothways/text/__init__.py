@@ -2,16 +2,21 @@
 
 from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
 from bothways.text.overflow import Overflow, check_overflow
+from bothways.text.places import Places
 from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
 from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
 from bothways.text.windows import EncodedText, Window
+from bothways.text.words import FirstTokens, ReadWords, Words, word_spans
 
 __all__ = [
     "ByteLevelBPE",
     "CutWord",
     "EncodedText",
+    "FirstTokens",
     "Overflow",
+    "Places",
+    "ReadWords",
     "Recipe",
     "SentencePiece",
     "Text",
@@ -20,7 +25,9 @@ __all__ = [
     "TokenizerSummary",
     "Window",
     "WordPiece",
+    "Words",
     "check_overflow",
     "compare_tokenizers",
     "text_pieces",
+    "word_spans",
 ]

@@ -25,7 +25,7 @@ from bothways.text.recipes import (
 )
 from bothways.text.settings import ADDED_TOKENS_FILE, CONFIG_FILE, SPECIAL_MAP_FILE
 
-_Json: TypeAlias = str | bool | dict[str, str | bool] | None
+_Json: TypeAlias = str | bool | list[str] | dict[str, str | bool] | None
 
 _FILES = (
     TOKENIZER_FILE,
@@ -47,7 +47,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def write_tokenizer(
-    folder: Path, tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Mapping[str, bytes]
+    folder: Path, tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Mapping[str, bytes], *, types: bool
 ) -> None:
     """Write a tokenizer's files into ``folder``, which is made if missing.
 
@@ -56,8 +56,9 @@ def write_tokenizer(
         tokenizer: The tokenizer, for a ``tokenizer.json`` where there was none.
         recipe: Its recipe, for settings where there were none.
         originals: The files that it was read from, written as they are.
+        types: Whether the model reads token types.
     """
-    files = {**originals, CONFIG_FILE: _config_file(tokenizer, recipe, originals)}
+    files = {**originals, CONFIG_FILE: _config_file(tokenizer, recipe, originals, types=types)}
     if TOKENIZER_FILE not in originals:
         files[TOKENIZER_FILE] = tokenizer.to_str(pretty=False).encode()
     if SPECIAL_MAP_FILE not in originals:
@@ -67,12 +68,15 @@ def write_tokenizer(
             stream.write(content)
 
 
-def _config_file(tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Mapping[str, bytes]) -> bytes:
+def _config_file(
+    tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Mapping[str, bytes], *, types: bool
+) -> bytes:
     """``tokenizer_config.json``: the original, with the tokenizer class added if it had none."""
     if CONFIG_FILE not in originals:
         # No class of transformers is known to rebuild an unlabelled tokenizer.json alike; the generic one reads it.
         generic: dict[str, _Json] = {"tokenizer_class": GENERIC_CLASS}
         options = generic if TOKENIZER_FILE in originals else _options(tokenizer, recipe)
+        options = _defaults(options["tokenizer_class"], recipe, types=types) | options
         # In this file, unlike in the map, transformers knows a token with flags only by this mark.
         mark = {"__type": "AddedToken"}
         tokens = {role: {**mark, **token} for role, token in _special_map(tokenizer, recipe).items()}
@@ -80,7 +84,17 @@ def _config_file(tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Map
     content = json.loads(originals[CONFIG_FILE])
     if content.get("tokenizer_class") is not None:
         return originals[CONFIG_FILE]
-    return _json({**content, "tokenizer_class": _tokenizer_class(tokenizer, recipe)})
+    named = _tokenizer_class(tokenizer, recipe)
+    return _json({**_defaults(named, recipe, types=types), **content, "tokenizer_class": named})
+
+
+def _defaults(tokenizer_class: _Json, recipe: Recipe, *, types: bool) -> dict[str, _Json]:
+    """What a class of a family knows by itself and the generic one does not: the side to pad on, and token types."""
+    if tokenizer_class != GENERIC_CLASS:
+        return {}
+    left = isinstance(recipe, SentencePiece) and recipe.padding_side == "left"
+    side: dict[str, _Json] = {"padding_side": "left"} if left else {}
+    return side | ({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]} if types else {})
 
 
 def _tokenizer_class(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> str:

@@ -22,6 +22,7 @@ from bothways.text.settings import apply_settings, read_settings
 from bothways.text.special_tokens import SpecialToken
 from bothways.text.texts import Text, blocks, check_text
 from bothways.text.windows import EncodedText, Limits, Window, encoded_text
+from bothways.text.word_marks import WordMarks, word_marks
 
 __all__ = ["EncodedText", "Text", "TextTokenizer", "Window"]
 
@@ -35,6 +36,7 @@ class TextTokenizer:
             read is up to ``encode``'s ``max_length``.
         model_max_length: The length that ``tokenizer_config.json`` states, or ``None``; information only as well.
         special_ids: Ids of every special token.
+        word_marks: How its pieces say where a word begins.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class TextTokenizer:
         self.recipe = recipe
         self.stored_length = stored_length
         self.model_max_length = model_max_length
+        self.word_marks: WordMarks = word_marks(tokenizer)
         self.special_ids: frozenset[int] = frozenset(
             [found for found in named if found is not None] + [number for number, token in added if token.special]
         )
@@ -98,6 +101,13 @@ class TextTokenizer:
         return self._special_id("cls", self.recipe.special.cls)
 
     @property
+    def cls_is_last(self) -> bool:
+        """Whether that token ends a sequence instead of beginning it."""
+        cls = self.recipe.special.cls
+        ids = self._tokenizer.encode("").ids
+        return cls is not None and bool(ids) and self._tokenizer.token_to_id(cls.content) == ids[-1] != ids[0]
+
+    @property
     def sep_id(self) -> int:
         """Id of the token that ends a text."""
         return self._special_id("sep", self.recipe.special.sep)
@@ -116,6 +126,10 @@ class TextTokenizer:
     def unk_id(self) -> int:
         """Id of the token for what the vocabulary cannot spell."""
         return self._special_id("unk", self.recipe.special.unk)
+
+    def vocabulary(self) -> dict[int, str]:
+        """Every token by its id, added ones included."""
+        return {number: token for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items()}
 
     def check_vocabulary(self, rows: int) -> None:
         """Check that every token has a row in an embedding table of ``rows`` rows.
@@ -214,7 +228,7 @@ class TextTokenizer:
         content: str = self._tokenizer.to_str(pretty=False)
         return content
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, *, types: bool = False) -> None:
         """Write the tokenizer so that ``transformers.AutoTokenizer`` opens it with the same ids.
 
         Files that the tokenizer was read from are written as they were; ``tokenizer.json``, ``tokenizer_config.json``
@@ -222,8 +236,9 @@ class TextTokenizer:
 
         Args:
             folder: Made if missing; files of the same names in it are replaced.
+            types: Whether the model reads token types, so that a tokenizer of no known class gives them out there.
         """
-        write_tokenizer(folder, self._tokenizer, self.recipe, self._files)
+        write_tokenizer(folder, self._tokenizer, self.recipe, self._files, types=types)
 
     def _special_id(self, role: str, token: SpecialToken | None) -> int:
         found = None if token is None else self._tokenizer.token_to_id(token.content)

@@ -1,0 +1,78 @@
+"""``bothways adapt``: let an encoder learn the language of raw texts."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
+from bothways.cli.options import HERE, TEXT, Columns, File, Format, ModelOptions, bad_usage
+from bothways.cli.reading import labelled_source
+from bothways.cli.terminal import note
+from bothways.cli.train import RESUMING
+from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
+
+if TYPE_CHECKING:
+    from bothways.tasks.fitting import FitOptions
+    from bothways.tasks.task import Task
+    from bothways.training.record import TrainingRecord
+
+EXAMPLE = f"""\
+Data are plain text, one paragraph a line, or rows with a text column.
+
+Example:
+  bothways adapt --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --data texts.txt.gz --output runs/adapted
+  bothways train classification --model runs/adapted \\
+    --train train.jsonl.gz --output runs/news
+
+{RESUMING}"""
+
+
+def adapt(
+    *,
+    model: str,
+    data: File,
+    output: Path,
+    validation: File | None = None,
+    text: Columns = TEXT,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    run: RunOptions = ONCE,
+    training: TrainingOptions = USUAL,
+    reading: ReadingOptions = AS_IT_CAN,
+    opening: ModelOptions = HERE,
+) -> int:
+    """Go on with masked language modelling on your raw texts, to fine-tune the model for a task afterwards.
+
+    It says how well masked tokens of held-out texts were predicted before and after. A model without a head for that
+    gets a new one.
+
+    Args:
+        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
+        data: Texts: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input. Empty
+            ones are passed over.
+        output: Folder for the adapted model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
+        validation: Held-out texts; a tenth of the texts, drawn with the seed, when left out.
+        text: Column of the texts; give it again to join several.
+        format: Of both files, where their names do not say it.
+        run: What becomes of the run.
+        training: How long and how fast.
+        reading: How texts are read; in training the windows of a long text share nothing unless a stride is given.
+        opening: How the model is found and where it runs.
+    """
+    check_inputs(data, validation, "--data")
+
+    def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
+        from bothways.tasks import FillMask
+
+        with bad_usage():
+            task = FillMask.from_pretrained(model, **open_options(reading, opening))
+        if not task.has_head:
+            note(f"{model} has no masked language modelling head: a new one is drawn, on its own token table.")
+        record = task.fit(
+            labelled_source(data, format),
+            validation=None if validation is None else labelled_source(validation, format),
+            text=text,
+            **options,
+        )
+        return task, record
+
+    return train_and_save(output, training, run, fit)

@@ -1,0 +1,41 @@
+"""Options for models that answer questions."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from cyclopts import Parameter
+
+from bothways.cli.options import PositiveInt, usage_error
+
+if TYPE_CHECKING:
+    from bothways.tasks.task import Task
+
+
+@Parameter(name="*", group="Answers (of models that answer questions)")
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """How answers are looked for."""
+
+    top: PositiveInt | None = None
+    """Answers to a question that do not overlap, best first; by default 1."""
+    max_answer_tokens: PositiveInt | None = None
+    """Most tokens in an answer; by default as in training."""
+
+
+AS_USUAL = AnswerOptions()
+
+
+def use_answers(task: "Task", options: AnswerOptions) -> None:
+    """Let a model look for answers in the way that was asked for.
+
+    Raises:
+        CycloptsError: It answers no questions.
+    """
+    from bothways.tasks import QuestionAnswerer
+
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    if isinstance(task, QuestionAnswerer):
+        task.answering = replace(task.answering, **given)
+    elif given:
+        named = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise usage_error(f"{named} can be given for models that answer questions, but this one does not.")

@@ -1,0 +1,67 @@
+"""``bothways ensemble``: several trained models of one task that answer together."""
+
+import shlex
+from pathlib import Path
+
+from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
+from bothways.cli.options import HERE, File, Flag, Format, Method, ModelOptions, bad_usage, usage_error
+from bothways.cli.reading import labelled_source
+from bothways.cli.terminal import print_json
+
+EXAMPLE = """\
+Example:
+  bothways ensemble runs/a runs/b runs/c --method mean --calibrate validation.jsonl.gz --output runs/ens
+  bothways evaluate runs/ens --data test.jsonl.gz"""
+
+
+def ensemble(
+    *runs: str,
+    output: Path,
+    method: Method = "mean",
+    calibrate: File | None = None,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    overwrite: Flag = False,
+    json: Flag = False,
+    quiet: Flag = False,
+    reading: ReadingOptions = AS_IT_CAN,
+    model: ModelOptions = HERE,
+) -> None:
+    """Combine trained models of one task, of any families; predict and evaluate then take the result like a model.
+
+    The result points to the models and does not copy them: keep them where they are.
+
+    Args:
+        runs: Folders of two or more models that label texts, or pairs of texts, with the same labels.
+        output: Folder for the ensemble.
+        method: The mean of their probabilities, a vote, or a small regression over their log-probabilities.
+        calibrate: Labelled rows that no model was trained on: to calibrate the result, and to fit 'stacked' on.
+        format: Of those rows, where the name does not say it.
+        overwrite: Replace an ensemble at the output.
+        json: Print the summary as one JSON object.
+        quiet: Show no progress.
+        reading: How texts are read, here; by default each model reads as it was trained to.
+        model: Where the models run.
+    """
+    from bothways.errors import OutputExists
+    from bothways.storage import check_folder_free
+    from bothways.tasks import Ensemble
+
+    if len(runs) < 2:
+        raise usage_error(f"an ensemble has two members or more, but got {len(runs)}: name their folders.")
+    if method == "stacked" and calibrate is None:
+        raise usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
+    check_folder_free(output, overwrite=overwrite)
+    if overwrite and output.is_dir() and any(path.name != "bothways.json" for path in output.iterdir()):
+        # Replacing a folder deletes what is in it, which nobody means for a trained model or other things.
+        raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
+    source = None if calibrate is None else labelled_source(calibrate, format)
+    options, show = open_options(reading, model), False if quiet else None
+    made = Ensemble.of(runs, method=method, calibrate=source, show_progress=show, **options)
+    with bad_usage():
+        made.save(output, overwrite=overwrite)
+    if json:
+        print_json({"output": str(output), **made.facts()})
+        return
+    temperature = "none" if made.temperature is None else f"{made.temperature.value:.3f}"
+    print(f"members      {len(runs)}\nmethod       {method}\ntemperature  {temperature}\nsaved in     {output}")
+    print(f"next         bothways evaluate {shlex.quote(str(output))} --data test.jsonl")

@@ -1,0 +1,146 @@
+"""``bothways train multitask``: one encoder, a head for each of several tasks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+from cyclopts import Parameter
+
+from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
+from bothways.cli.options import (
+    HERE,
+    FixedMerge,
+    Format,
+    ModelOptions,
+    PositiveFloat,
+    Sampling,
+    Target,
+    bad_usage,
+    usage_error,
+)
+from bothways.cli.reading import labelled_source
+from bothways.cli.train import RESUMING
+from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, train_and_save
+
+if TYPE_CHECKING:
+    from bothways.tasks import TaskData
+    from bothways.tasks.fitting import FitOptions
+    from bothways.tasks.sampling import Sampling as Sampler
+    from bothways.tasks.task import Task
+    from bothways.training.record import TrainingRecord
+
+EXAMPLE = f"""\
+A row of the data of a task:
+  {{"text": "Lakers win in overtime", "label": "sports"}}
+
+A task is NAME=FILE, or NAME=FILE:TEXT:LABEL with the columns of texts and
+labels, or NAME=FILE:TEXT:LABEL:TARGET with single (the default), multi or
+regression.
+
+Example:
+  bothways train multitask --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --task sentiment=s.jsonl.gz:text:label --task topic=t.jsonl.gz:text:label --output runs/mt
+
+{RESUMING}"""
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskWords:
+    """What one ``--task`` says."""
+
+    file: str
+    text: str
+    label: str
+    target: Target
+
+
+def multitask(
+    *,
+    model: str,
+    task: Annotated[tuple[str, ...], Parameter(negative=())],
+    output: Path,
+    validation: tuple[str, ...] = (),
+    sampling: Sampling = "proportional",
+    temperature: PositiveFloat = 2.0,
+    merge: FixedMerge | None = None,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    run: RunOptions = ONCE,
+    training: TrainingOptions = USUAL,
+    reading: ReadingOptions = AS_IT_CAN,
+    opening: ModelOptions = HERE,
+) -> int:
+    """Fine-tune one encoder with a head for each of several tasks, keep the best epoch, and calibrate each.
+
+    Args:
+        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
+        task: NAME=FILE[:TEXT:LABEL[:TARGET]]; once for each task, two or more.
+        output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
+        validation: NAME=FILE with held-out rows of a task; a tenth of its rows, drawn with the seed, when left out.
+        sampling: How an epoch is shared: every row of every task once, small tasks more often, or all tasks alike.
+        temperature: Of --sampling temperature: 1 is proportional, and the higher, the more alike.
+        merge: How the logits of a long text's windows become one; by default their mean weighted with their lengths.
+        format: Of all files, where their names do not say it.
+        run: What becomes of the run.
+        training: How long and how fast; the batch size is that of each task's updates.
+        reading: How texts are read.
+        opening: How the model is found and where it runs.
+    """
+    tasks = dict(_named(each, "--task") for each in task)
+    held = dict(_named(each, "--validation") for each in validation)
+    if len(tasks) < len(task) or len(held) < len(validation):
+        raise usage_error("each task has a name of its own, and one --validation at most.")
+    for name in held.keys() - tasks.keys():
+        raise usage_error(f"--validation is for {name!r}, but the tasks are {', '.join(tasks)}.")
+    words = {name: _words(name, said) for name, said in tasks.items()}
+
+    def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
+        from bothways.tasks import MultiTask
+        from bothways.tasks.multitask_files import check_names
+
+        with bad_usage():
+            check_names(words)
+            sampler = _sampler(sampling, temperature)
+            shared = MultiTask.from_pretrained(model, merge=merge, **open_options(reading, opening))
+        data = {name: _data(each, held.get(name), format) for name, each in words.items()}
+        return shared, shared.fit(data, sampling=sampler, **options)
+
+    return train_and_save(output, training, run, fit)
+
+
+def _named(word: str, option: str) -> tuple[str, str]:
+    name, sign, rest = word.partition("=")
+    if not (name and sign and rest):
+        raise usage_error(f"{option} must be NAME=FILE, but it is {word!r}.")
+    return name, rest
+
+
+def _words(name: str, said: str) -> _TaskWords:
+    parts = said.split(":")
+    if len(parts) not in (1, 3, 4) or not all(parts):
+        raise usage_error(f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET, but it is {said!r}.")
+    file, text, label, target = (*parts, *("", "text", "label", "single")[len(parts) :])
+    for known in get_args(Target):
+        if target == known:
+            return _TaskWords(file, text, label, known)
+    raise usage_error(
+        f"the target of --task {name} must be one of {', '.join(get_args(Target))}, but it is {target!r}."
+    )
+
+
+def _data(words: _TaskWords, validation: str | None, format_: Format | None) -> "TaskData":
+    from bothways.tasks import TaskData
+
+    held = None if validation is None else labelled_source(validation, format_)
+    return TaskData(labelled_source(words.file, format_), held, words.text, words.label, words.target)
+
+
+def _sampler(sampling: Sampling, temperature: float) -> "Sampler":
+    from bothways.tasks.sampling import Proportional, Tempered, Uniform
+
+    match sampling:
+        case "proportional":
+            return Proportional()
+        case "temperature":
+            return Tempered(temperature)
+        case "uniform":
+            return Uniform()

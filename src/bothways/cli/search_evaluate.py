@@ -1,0 +1,128 @@
+"""``bothways search evaluate``: how well an index finds what was judged relevant."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, PositiveInt, usage_error
+from bothways.cli.reading import given_rows
+from bothways.cli.searching import AS_FOUND, AS_USUAL, HybridOptions, ModeName, RerankOptions, Searcher, rerank_of
+from bothways.cli.terminal import note, plain_table, print_json, print_table
+
+if TYPE_CHECKING:
+    from bothways.evaluation import Estimate, RankingReport
+    from bothways.retrieval import Hit, Rerank
+
+EXAMPLE = """\
+Example:
+  bothways search evaluate index/ --queries queries.jsonl.gz --qrels qrels.tsv \\
+    --mode hybrid --against dense --against lexical --json"""
+
+
+def evaluate(
+    index: Path,
+    /,
+    *,
+    queries: File,
+    qrels: Path,
+    mode: ModeName = "dense",
+    against: tuple[ModeName, ...] = (),
+    text: Columns = TEXT,
+    id: str = "id",  # noqa: A002 (the option's name)
+    hits: PositiveInt = 1000,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    resamples: PositiveInt = 1000,
+    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
+    json: Flag = False,
+    model: str | None = None,
+    hybrid: HybridOptions = AS_USUAL,
+    reranking: RerankOptions = AS_FOUND,
+    opening: ModelOptions = HERE,
+) -> None:
+    """nDCG@10, MAP, MRR and recall of an index on judged queries, with 95 % intervals over queries.
+
+    Args:
+        index: Folder of the index.
+        queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        qrels: Relevance judgements: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
+        mode: By meaning, by words, or by both.
+        against: Another mode to compare with, on the same queries; give it again for several. With a reranker it may be
+            the mode itself, as it is without.
+        text: Column of the queries' texts; give it again to join several.
+        id: Column of the queries' names, as the judgements call them.
+        hits: Taken of each query; MAP, MRR and recall see no further.
+        format: Of the queries, where the name does not say it.
+        resamples: Bootstrap resamples for the intervals.
+        seed: Of the bootstrap.
+        json: Print everything as one JSON object.
+        model: Where the model of the index lies now, if it was moved.
+        hybrid: How two scores become one.
+        reranking: A second look at the first hits of the mode; those of --against stay as they were found.
+        opening: How the model is found and where it runs.
+    """
+    from bothways.data import read_judgements
+    from bothways.evaluation import named_estimates, ranking_differences
+    from bothways.retrieval import absent_documents, evaluate_search
+
+    if mode in against and reranking.reranker is None:
+        raise usage_error(f"--against {mode} is the mode itself.")
+    judgements = read_judgements(qrels)
+    asked = _queries(queries, text, id, format)
+    rerank = rerank_of(reranking, opening)
+    searcher = Searcher(index, [mode, *against], model, opening)
+    absent = absent_documents(judgements, searcher.index.ids)
+
+    def measured(by: ModeName, second_look: "Rerank | None") -> "RankingReport":
+        def search(texts: Sequence[str]) -> "list[list[Hit]]":
+            return searcher.search(texts, hits, by, hybrid, rerank=second_look)
+
+        return evaluate_search(search, asked, judgements, resamples=resamples, seed=seed)
+
+    report = measured(mode, rerank)
+    others = {each: measured(each, None) for each in against}
+    differences = {
+        each: ranking_differences(report, other, resamples=resamples, seed=seed) for each, other in others.items()
+    }
+    if json:
+        compared = [
+            {"mode": each, **named_estimates(other.estimates), **named_estimates(differences[each], "_difference")}
+            for each, other in others.items()
+        ]
+        print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": compared})
+        return
+    if absent:
+        note(f"{absent:,} relevant documents are not in the index")
+    _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+
+
+def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | None) -> dict[str, str]:
+    from bothways.data import class_label, text_at, value_at
+    from bothways.errors import InvalidInput
+
+    asked: dict[str, str] = {}
+    for row in given_rows((), source, text, format_):
+        name = class_label(value_at(row, id_))
+        if name in asked:
+            raise InvalidInput(f"{row.where}: the query {name!r} comes a second time. Drop one.")
+        asked[name] = text_at(row, text)
+    return asked
+
+
+def _print_table(
+    name: str,
+    report: "RankingReport",
+    others: "dict[ModeName, RankingReport]",
+    differences: "dict[ModeName, dict[str, Estimate]]",
+) -> None:
+    table = plain_table()
+    table.add_column(f"{len(report.queries)} queries; 95 % intervals")
+    for heading in (name, *others, *(f"{name} - {each}" for each in others)):
+        table.add_column(heading)
+    for measure, estimate in report.estimates.items():
+        cells = [estimate, *(other.estimates[measure] for other in others.values())]
+        cells += [difference[measure] for difference in differences.values()]
+        table.add_row(measure, *(f"{each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for each in cells))
+    print_table(table)

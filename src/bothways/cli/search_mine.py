@@ -1,0 +1,83 @@
+"""``bothways search mine``: passages that look like answers and are none, to train with."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, PositiveInt, bad_usage
+from bothways.cli.searching import open_search
+from bothways.cli.terminal import note
+
+if TYPE_CHECKING:
+    from bothways.retrieval import Mined
+
+EXAMPLE = """\
+A row of the data, and what becomes of it:
+  {"anchor": "a question", "positive": "its answer"}
+  {"anchor": "a question", "positive": "its answer", "negative": "something alike"}
+
+Examples:
+  bothways search mine index/ --data pairs.jsonl.gz --output triplets.jsonl.gz
+  bothways search mine index/ --data pairs.jsonl.gz --rows pairs --output labelled.jsonl.gz"""
+
+
+def mine(
+    index: Path,
+    /,
+    *,
+    data: File,
+    output: File = "-",
+    anchor: str = "anchor",
+    positive: str = "positive",
+    rows: Literal["triplets", "pairs"] = "triplets",
+    per_query: PositiveInt = 3,
+    depth: PositiveInt = 100,
+    share: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 0.95,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    model: str | None = None,
+    quiet: Flag = False,
+    opening: ModelOptions = HERE,
+) -> None:
+    """Find hard negatives: passages of an index that are near a query and do not answer it.
+
+    Args:
+        index: Folder of the index of all passages.
+        data: Rows of a query and a passage that answers it; several rows may share a query.
+        output: .jsonl, .csv or .tsv (also .gz), replaced if it is there; '-' is standard output.
+        anchor: Column of the queries.
+        positive: Column of the passages that answer.
+        rows: Triplets, to train an embedder, or pairs labelled yes and no, to train a reranker.
+        per_query: Most negatives for each row.
+        depth: Hits that are looked at.
+        share: Passages above this share of the answer's cosine are passed over: they may be answers themselves.
+        format: Of the data, where the name does not say it.
+        model: Where the model of the index lies now, if it was moved.
+        quiet: Say nothing.
+        opening: How the model is found and where it runs.
+    """
+    from bothways.data import read_rows, text_at, write_rows
+    from bothways.retrieval import Mining, mine_negatives
+
+    with bad_usage():
+        mining = Mining(per_query, depth, share)
+    pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]
+    mined = mine_negatives(open_search(index, model, opening), pairs, mining)
+    count = write_rows(output, _triplets(mined, anchor, positive) if rows == "triplets" else _labelled(mined))
+    if output != "-" and not quiet:
+        note(f"{count:,} rows from {len(pairs):,} in {output}")
+
+
+def _triplets(mined: "Iterable[Mined]", anchor: str, positive: str) -> Iterator[Mapping[str, object]]:
+    for each in mined:
+        for negative in each.negatives:
+            yield {anchor: each.query, positive: each.positive, "negative": negative}
+
+
+def _labelled(mined: "Iterable[Mined]") -> Iterator[Mapping[str, object]]:
+    for each in mined:
+        yield {"text_a": each.query, "text_b": each.positive, "label": "yes"}
+        for negative in each.negatives:
+            yield {"text_a": each.query, "text_b": negative, "label": "no"}

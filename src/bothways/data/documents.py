@@ -1,0 +1,85 @@
+"""Rows out of a JSON document that is read whole: a list of objects, or the nested files of SQuAD.
+
+A SQuAD file (1.1 and 2.0) holds articles, their paragraphs, and the questions on each of them::
+
+    {"version": "v2.0", "data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
+        {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}], "is_impossible": ...}]}]}]}
+
+It becomes one row a question with the columns ``id``, ``title``, ``context``, ``question`` and ``answers``.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from bothways.data.formats import parse_json
+from bothways.data.row import Row
+from bothways.errors import InvalidInput
+
+T = TypeVar("T")
+
+_EXPECTED = 'an array of objects, or SQuAD\'s form {"data": [{"paragraphs": [...]}]}'
+
+
+def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
+    """The objects of an array, or the questions of a SQuAD file.
+
+    Raises:
+        InvalidInput: It is not valid JSON, or of neither form; a part of a SQuAD file is missing or of another type; a
+            question is said to have no answer and has one.
+    """
+    content = "".join(lines)
+    if not content.strip():
+        return
+    document = parse_json(content, name, hint=f"Expected {_EXPECTED}.")
+    if isinstance(document, list):
+        for number, values in enumerate(document, start=1):
+            where = f"row {number} of {name}"
+            if not isinstance(values, dict):
+                raise InvalidInput(f"{where} is of type {type(values).__name__}. Expected an object.")
+            yield Row(number, values, where)
+    elif isinstance(document, dict) and isinstance(document.get("data"), list):
+        for number, (values, where) in enumerate(_questions(document, name), start=1):
+            yield Row(number, values, where)
+    else:
+        raise InvalidInput(f"{name} is a JSON document of another form. Expected {_EXPECTED}.")
+
+
+def _questions(document: Mapping[str, object], name: str) -> Iterator[tuple[dict[str, object], str]]:
+    for article, in_article in _objects(document, "data", name):
+        title = {"title": article["title"]} if "title" in article else {}
+        for paragraph, in_paragraph in _objects(article, "paragraphs", in_article):
+            context = _part(paragraph, "context", str, in_paragraph)
+            for question, where in _objects(paragraph, "qas", in_paragraph):
+                yield _row(question, {**title, "context": context}, where), _named(question, where, name)
+
+
+def _row(question: Mapping[str, object], above: Mapping[str, object], where: str) -> dict[str, object]:
+    values = {"id": question.get("id"), **above, "question": _part(question, "question", str, where)}
+    if question.get("is_impossible") is True:
+        if question.get("answers"):
+            raise InvalidInput(f"{where} has is_impossible set and answers all the same. Drop one of the two.")
+        return {**values, "answers": []}
+    # A file of questions to be answered need not have answers.
+    return {**values, "answers": question["answers"]} if "answers" in question else values
+
+
+def _objects(holder: Mapping[str, object], key: str, where: str) -> Iterator[tuple[Mapping[str, object], str]]:
+    """The objects of a list, and where each stands."""
+    for number, each in enumerate(_part(holder, key, list, where), start=1):
+        place = f"{key}[{number - 1}] of {where}"
+        if not isinstance(each, dict):
+            raise InvalidInput(f"{place} is of type {type(each).__name__}. Expected an object.")
+        yield each, place
+
+
+def _part(holder: Mapping[str, object], key: str, kind: type[T], where: str) -> T:
+    value = holder.get(key)
+    if not isinstance(value, kind):
+        found = "missing" if key not in holder else f"of type {type(value).__name__}"
+        raise InvalidInput(f"{key!r} in {where} is {found}. Expected {_EXPECTED}.")
+    return value
+
+
+def _named(question: Mapping[str, object], where: str, name: str) -> str:
+    """A question by its id, which is easier to find than its place."""
+    return f"question {question['id']!r} of {name}" if "id" in question else where

@@ -1,0 +1,61 @@
+"""Relevance judgements: which document answers which query, and how well."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from bothways.data.lines import decoded_lines, decompressed, open_file
+from bothways.errors import InvalidInput
+
+Judgements = dict[str, dict[str, int]]
+"""Relevance by query and document; 0 or less for a document that was judged to be no answer."""
+
+_HEADERS = (("query_id", "doc_id", "relevance"), ("query-id", "corpus-id", "score"))
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+def read_judgements(path: str | os.PathLike[str]) -> Judgements:
+    """Read a file of judgements, plain or compressed with gzip.
+
+    Two layouts are known: that of TREC, four columns with white space between them and no header (query, iteration,
+    document, relevance), and three columns with tabs between them under a header (``query_id``, ``doc_id``,
+    ``relevance``, or ``query-id``, ``corpus-id``, ``score``).
+
+    Raises:
+        InvalidInput: The file cannot be read, is empty, has another layout, or judges a pair twice; says where.
+    """
+    judgements: Judgements = {}
+    for where, query, document, relevance in _records(Path(path)):
+        if not _WHOLE.fullmatch(relevance):
+            raise InvalidInput(f"{where}: the relevance must be a whole number, got {relevance!r}.")
+        of_query = judgements.setdefault(query, {})
+        if document in of_query:
+            raise InvalidInput(f"{where}: document {document!r} was judged for query {query!r} before. Drop one.")
+        of_query[document] = int(relevance)
+    if not judgements:
+        raise InvalidInput(f"{str(path)!r} is empty: expected at least one judgement.")
+    return judgements
+
+
+def _records(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    """Place in words, query, document and relevance of each line."""
+    name = repr(str(path))
+    headed: bool | None = None
+    with open_file(path) as stream:
+        lines = decoded_lines(decompressed(stream, name, gzip_expected=path.name.lower().endswith(".gz")), name)
+        for number, line in enumerate(lines, start=1):
+            where = f"line {number} of {name}"
+            if not line.strip():
+                continue
+            if headed is None:
+                headed = tuple(line.rstrip("\r\n").split("\t")) in _HEADERS
+                if headed:
+                    continue
+            fields = line.rstrip("\r\n").split("\t") if headed else line.split()
+            if len(fields) != (3 if headed else 4):
+                raise InvalidInput(
+                    f"{where} has {len(fields)} columns. Expected 3 with tabs between them below the header 'query_id, "
+                    "doc_id, relevance', or 4 as in TREC: query, iteration, document, relevance."
+                )
+            yield where, fields[0], fields[-2], fields[-1]

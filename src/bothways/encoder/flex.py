@@ -1,0 +1,122 @@
+"""Attention as a fused kernel that adds what distances say to each score and skips what is hidden (GPU).
+
+torch compiles the kernel from two small functions: one that says which pairs are seen, one that changes a score. What
+queries and keys make of each distance is computed once, (N, T, W); the kernel reads from there, so neither an index nor
+a bias of n x n is ever made. Without a GPU the same functions run slowly and without gradients, to be tested.
+
+Shapes: T packed tokens, N heads, D head width, W = 2 S - 1 distances, Q blocks of rows.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bothways.encoder.attention_call import AttentionCall, AttentionRequest, RelativeScores
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+_BLOCK = 128
+# The kernel multiplies blocks of this width at least.
+_NARROWEST = 16
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class Flex:
+    """Relative scores and local windows without padding, by torch's FlexAttention."""
+
+    name = "flex"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """It is for GPUs, cannot hand out attention weights, and knows no dropout."""
+        if request.device != "cuda":
+            return f"it needs a CUDA device, not {request.device!r}"
+        if request.weights:
+            return "it does not return attention weights"
+        if request.dropout:
+            return "it has no attention dropout"
+        if request.head_width < _NARROWEST:
+            return f"it needs a head width of at least {_NARROWEST}, not {request.head_width}"
+        return None
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Context of every token, (T, N, D)."""
+        q_NTD, k_NTD, v_NTD = (part.transpose(0, 1) for part in call.qkv_T3ND.unbind(1))
+        context_1NTD = _kernel(q_NTD.device.type)(
+            q_NTD[None],
+            k_NTD[None],
+            v_NTD[None],
+            score_mod=None if call.relative is None else _score_mod(q_NTD, k_NTD, call.relative, call.scale),
+            block_mask=_block_mask(call),
+            scale=call.scale,
+        )
+        context_TND: Tensor = context_1NTD[0].transpose(0, 1)
+        return context_TND
+
+
+@cache
+def _kernel(device: str) -> Callable[..., Tensor]:
+    """The compiled kernel where there is one; compiled anew for other shapes of the two functions only."""
+    # Loaded late: it brings torch's compiler with it.
+    from torch.nn.attention.flex_attention import flex_attention
+
+    kernel: Callable[..., Tensor] = flex_attention
+    return torch.compile(kernel, dynamic=True) if device == "cuda" else kernel
+
+
+def _block_mask(call: AttentionCall) -> "BlockMask":
+    """Which blocks of rows see each other: those that share a sequence. Within a block, which tokens."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    sequence_T, reach = call.bounds.sequence_T, call.reach
+
+    def seen(_: Tensor, __: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        together = sequence_T[row] == sequence_T[column]
+        return together if reach is None else together & ((row - column).abs() <= reach)
+
+    rows = len(sequence_T)
+    starts_Q = torch.arange(0, rows, _BLOCK, device=sequence_T.device)
+    first_Q, last_Q = sequence_T[starts_Q], sequence_T[(starts_Q + _BLOCK - 1).clamp(max=rows - 1)]
+    share_QQ = (first_Q[:, None] <= last_Q) & (last_Q[:, None] >= first_Q)
+    if reach is not None:
+        share_QQ &= (starts_Q[:, None] - starts_Q).abs() < reach + _BLOCK
+    count_Q = share_QQ.sum(-1, dtype=torch.int32)
+    # The blocks that are seen first, in their order; what follows is not read.
+    order_QQ = share_QQ.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)
+    return BlockMask.from_kv_blocks(
+        count_Q[None, None], order_QQ[None, None], BLOCK_SIZE=_BLOCK, mask_mod=seen, seq_lengths=(rows, rows)
+    )
+
+
+def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, scale: float) -> ScoreMod:
+    """What changes a score that is scaled already."""
+    asking_NTD = q_NTD if relative.shift_ND is None else q_NTD + relative.shift_ND[:, None].to(q_NTD.dtype)
+    by_query_NTW = _met(asking_NTD, relative.keys_WND, scale)
+    by_key_NTW = _met(k_NTD, relative.queries_WND, scale)
+    tables = [table for table in (relative.keys_WND, relative.queries_WND) if table is not None]
+    furthest = len(tables[0]) // 2 if tables else 0
+    segments = relative.segments
+    gain_TN = None if segments is None else segments.gain_TN * scale
+
+    def changed(score: Tensor, _: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        # Pairs of different sequences are hidden, so where their distance is read is all the same.
+        distance = (row - column + furthest).clamp(0, 2 * furthest)
+        if by_query_NTW is not None:
+            score = score + by_query_NTW[head, row, distance]
+        if by_key_NTW is not None:
+            score = score + by_key_NTW[head, column, distance]
+        if gain_TN is not None and segments is not None:
+            differ = segments.types_T[row] != segments.types_T[column]
+            score = score + torch.where(differ, gain_TN[row, head], torch.zeros_like(gain_TN[row, head]))
+        return score
+
+    return changed
+
+
+def _met(rows_NTD: Tensor, table_WND: Tensor | None, scale: float) -> Tensor | None:
+    """What rows make of each distance, scaled: (N, T, W)."""
+    return None if table_WND is None else (rows_NTD * scale) @ table_WND.to(rows_NTD.dtype).permute(1, 2, 0)

@@ -1,0 +1,234 @@
+"""Two models on the same rows: how much better is one, and could it be chance.
+
+Everything is paired: a row that is hard for both tells nothing about their difference. Intervals resample rows and take
+both models' predictions of each (Efron and Tibshirani 1993, chapter 13); the tests are those of
+`bothways.evaluation.paired`.
+
+Shape letters: N rows, R resamples, K statistics.
+"""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import metrics, regression
+from bothways.evaluation.bootstrap import Estimate, Statistic, bootstrap_values, percentile_estimates
+from bothways.evaluation.inputs import (
+    FloatArray,
+    class_indices,
+    class_probabilities,
+    label_matrix,
+    paired_vectors,
+    probability_array,
+)
+from bothways.evaluation.metrics import ClassCounts
+from bothways.evaluation.paired import PairedTest, mcnemar, permutation_test
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDifference:
+    """One metric of two models.
+
+    Attributes:
+        first: The first model's, with its interval.
+        second: The second model's.
+        difference: Second minus first, with its paired interval.
+    """
+
+    first: Estimate
+    second: Estimate
+    difference: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonReport:
+    """Two models on the same rows.
+
+    Attributes:
+        n: Rows.
+        metrics: By name.
+        tests: What the differences are tested by.
+    """
+
+    n: int
+    metrics: dict[str, MetricDifference]
+    tests: tuple[PairedTest, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval."""
+        flat: dict[str, float] = {}
+        for name, each in self.metrics.items():
+            flat |= each.first.named(f"{name}_a") | each.second.named(f"{name}_b")
+            flat |= each.difference.named(f"{name}_difference")
+        return {"n": self.n, **flat, "tests": [asdict(test) for test in self.tests]}
+
+
+def compare_classifications(
+    truth_N: ArrayLike, first_NC: ArrayLike, second_NC: ArrayLike, *, resamples: int = 1000, seed: int = 0
+) -> ComparisonReport:
+    """Two models' class probabilities for the same rows.
+
+    Args:
+        truth_N: true class numbers.
+        first_NC: the first model's class probabilities.
+        second_NC: the second model's, of the same classes in the same order.
+        resamples: bootstrap resamples.
+        seed: seed of resamples and permutations.
+
+    Raises:
+        InvalidInput: no rows, shapes that do not fit, or values that are not probabilities.
+    """
+    pair = class_probabilities(first_NC), class_probabilities(second_NC)
+    _check_shapes(*pair)
+    classes = int(pair[0].shape[1])
+    truth = class_indices(truth_N, "truth", classes=classes, rows=len(pair[0]))
+    predicted = [each_NC.argmax(axis=1) for each_NC in pair]
+    losses = [
+        np.column_stack([metrics.brier_per_row(truth, each_NC), metrics.nll_per_row(truth, each_NC)])
+        for each_NC in pair
+    ]
+
+    def statistic_of(model: int) -> Statistic:
+        def statistic(counts_RN: FloatArray) -> FloatArray:
+            counts = ClassCounts.resampled(truth, predicted[model], classes, counts_RN)
+            headline = [metrics.accuracy(counts), metrics.macro_f1(counts), metrics.mcc(counts)]
+            return np.column_stack([*headline, counts_RN @ losses[model] / len(truth)])
+
+        return statistic
+
+    names = ("accuracy", "macro_f1", "mcc", "brier", "nll")
+    found = _differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed)
+    return ComparisonReport(
+        len(truth),
+        found,
+        (
+            mcnemar(predicted[0] == truth, predicted[1] == truth),
+            permutation_test(losses[0][:, 1], losses[1][:, 1], of="nll", seed=seed),
+        ),
+    )
+
+
+def compare_labellings(
+    truth_NC: ArrayLike,
+    first_NC: ArrayLike,
+    second_NC: ArrayLike,
+    *,
+    threshold: float = 0.5,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> ComparisonReport:
+    """Two models' label probabilities for the same rows.
+
+    Args:
+        truth_NC: 0 or 1, whether the row has the label.
+        first_NC: the first model's probability of each label.
+        second_NC: the second model's, of the same labels in the same order.
+        threshold: probability from which a label counts as predicted.
+        resamples: bootstrap resamples.
+        seed: seed of resamples and permutations.
+
+    Raises:
+        InvalidInput: no rows, shapes that do not fit, or values that are not probabilities.
+    """
+    pair = (
+        probability_array(first_NC, "probabilities of the first model", dimensions=2),
+        probability_array(second_NC, "probabilities of the second model", dimensions=2),
+    )
+    _check_shapes(*pair)
+    truth = label_matrix(truth_NC, "truth", shape=pair[0].shape)
+    predicted = [each_NC >= threshold for each_NC in pair]
+    right = [(each_NC == truth).all(axis=1) for each_NC in predicted]
+    losses = [metrics.label_nll(truth, each_NC).mean(axis=1) for each_NC in pair]
+
+    def statistic_of(model: int) -> Statistic:
+        per_row_N2 = np.column_stack([right[model], losses[model]])
+
+        def statistic(counts_RN: FloatArray) -> FloatArray:
+            counts = ClassCounts.resampled_labels(truth, predicted[model], counts_RN)
+            headline = [metrics.micro_f1(counts), metrics.multi_label_macro_f1(counts)]
+            return np.column_stack([*headline, counts_RN @ per_row_N2 / len(truth)])
+
+        return statistic
+
+    names = ("micro_f1", "macro_f1", "subset_accuracy", "nll")
+    found = _differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed)
+    tests = mcnemar(*right), permutation_test(losses[0], losses[1], of="nll", seed=seed)
+    return ComparisonReport(len(truth), found, tests)
+
+
+def compare_regressions(
+    truth_N: ArrayLike, first_N: ArrayLike, second_N: ArrayLike, *, resamples: int = 1000, seed: int = 0
+) -> ComparisonReport:
+    """Two models' predicted numbers for the same rows.
+
+    Raises:
+        InvalidInput: empty, not finite, or of different lengths.
+    """
+    truth, first = paired_vectors(truth_N, first_N)
+    _, second = paired_vectors(truth_N, second_N)
+    errors = [(each_N - truth) ** 2 for each_N in (first, second)]
+
+    def statistic_of(predicted_N: FloatArray, errors_N: FloatArray) -> Statistic:
+        per_row_N2 = np.column_stack([errors_N, np.sqrt(errors_N)])
+
+        def statistic(counts_RN: FloatArray) -> FloatArray:
+            correlations = [
+                regression.weighted_pearson(truth, predicted_N, counts_RN),
+                regression.weighted_spearman(truth, predicted_N, counts_RN),
+            ]
+            return np.column_stack([counts_RN @ per_row_N2 / len(truth), *correlations])
+
+        return statistic
+
+    names = ("mse", "mae", "pearson", "spearman")
+    sides = statistic_of(first, errors[0]), statistic_of(second, errors[1])
+    found = _differences(names, *sides, len(truth), resamples, seed)
+    tests = (permutation_test(errors[0], errors[1], of="squared error", seed=seed),)
+    return ComparisonReport(len(truth), found, tests)
+
+
+def compare_row_scores(
+    name: str, first_N: ArrayLike, second_N: ArrayLike, *, resamples: int = 1000, seed: int = 0
+) -> ComparisonReport:
+    """Two models' scores of the same rows, for any metric that is the mean of its rows' scores.
+
+    Args:
+        name: of the metric.
+        first_N: the first model's score of each row.
+        second_N: the second model's.
+        resamples: bootstrap resamples.
+        seed: seed of resamples and permutations.
+
+    Raises:
+        InvalidInput: empty, not finite, or of different lengths.
+    """
+    first, second = paired_vectors(first_N, second_N)
+
+    def mean_of(values_N: FloatArray) -> Statistic:
+        return lambda counts_RN: (counts_RN @ values_N / len(values_N))[:, None]
+
+    found = _differences((name,), mean_of(first), mean_of(second), len(first), resamples, seed)
+    return ComparisonReport(len(first), found, (permutation_test(first, second, of=name, seed=seed),))
+
+
+def _differences(
+    names: tuple[str, ...], first: Statistic, second: Statistic, rows: int, resamples: int, seed: int
+) -> dict[str, MetricDifference]:
+    def both(counts_RN: FloatArray) -> FloatArray:
+        first_RK, second_RK = first(counts_RN), second(counts_RN)
+        return np.concatenate([first_RK, second_RK, second_RK - first_RK], axis=1)
+
+    values_RK = bootstrap_values(both, rows, resamples=resamples, seed=seed)
+    estimates = percentile_estimates(both(np.ones((1, rows)))[0], values_RK)
+    count = len(names)
+    return {
+        name: MetricDifference(estimates[index], estimates[count + index], estimates[2 * count + index])
+        for index, name in enumerate(names)
+    }
+
+
+def _check_shapes(first_NC: FloatArray, second_NC: FloatArray) -> None:
+    if first_NC.shape != second_NC.shape:
+        raise InvalidInput(f"second: expected the shape {first_NC.shape} of the first model's, got {second_NC.shape}")

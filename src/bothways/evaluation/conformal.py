@@ -1,0 +1,216 @@
+"""Split conformal prediction: sets of labels, and intervals around numbers, that hold the truth as often as promised.
+
+The promise: of new rows that are drawn like the held-out ones, at least a share of ``coverage`` have their truth in
+their set, on average over held-out and new rows; a single draw of n held-out rows is off by about
+``sqrt(coverage * (1 - coverage) / n)``. It holds whatever the model is; a poor one gives large sets. It speaks of all
+rows together, not of each class, and not of rows of another kind. Source: Vovk et al. (2005), "Algorithmic learning in
+a random world"; Lei et al. (2018), arXiv:1604.04173.
+
+Shape letters: N rows, C classes, M held-out rows.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.inputs import (
+    BoolArray,
+    FloatArray,
+    class_indices,
+    class_probabilities,
+    paired_vectors,
+    real_array,
+)
+
+MOST_KEPT = 10_000
+"""Held-out scores that are kept; of more, a random subset, which promises the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeastAmbiguous:
+    """A label is the stranger the less probable it is: ``1 - p``. The smallest sets on average.
+
+    Source: Sadinle, Lei and Wasserman (2019), "Least ambiguous set-valued classifiers with bounded error levels",
+    arXiv:1609.00451 (LAC).
+    """
+
+    def of_labels(self, probabilities_NC: FloatArray) -> FloatArray:
+        """The score (N, C) of every label."""
+        return 1.0 - probabilities_NC
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """The probability of a label and of all that are likelier: sets grow where the model is undecided.
+
+    With a penalty, each place after the first ``free`` ones costs as much more, which keeps long tails of unlikely
+    labels out. The random part of the papers is left out, so that the same text always gets the same set: the promise
+    is kept, but the last label always counts as 1, and of two or three classes sets are larger than they need be.
+    Sources: Romano, Sesia and Candes (2020), arXiv:2006.02544 (APS); Angelopoulos et al. (2021), arXiv:2009.14193
+    (RAPS).
+
+    Attributes:
+        penalty: From 0 on.
+        free: Places without a penalty, from 0 on.
+
+    Raises:
+        InvalidInput: One of them is below 0, or the penalty not finite.
+    """
+
+    penalty: float = 0.0
+    free: int = 1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.penalty) and self.penalty >= 0 and self.free >= 0):
+            raise InvalidInput(f"adaptive sets: expected a penalty and free places from 0 on, got {self}")
+
+    def of_labels(self, probabilities_NC: FloatArray) -> FloatArray:
+        """The score (N, C) of every label."""
+        order_NC = np.argsort(-probabilities_NC, axis=1, kind="stable")
+        sums_NC = np.take_along_axis(probabilities_NC, order_NC, axis=1).cumsum(axis=1)
+        sums_NC += self.penalty * np.maximum(0, np.arange(1, sums_NC.shape[1] + 1) - self.free)
+        scores_NC = np.empty_like(sums_NC)
+        np.put_along_axis(scores_NC, order_NC, sums_NC, axis=1)
+        return scores_NC
+
+
+SetScore = LeastAmbiguous | Adaptive
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConformalSets:
+    """Sets of labels with a promise, from the scores of held-out truths.
+
+    Attributes:
+        held_out_M: Scores of the true labels of held-out rows, in rising order.
+        score: How strange a label is.
+    """
+
+    held_out_M: FloatArray
+    score: SetScore = field(default_factory=LeastAmbiguous)
+
+    @classmethod
+    def fit(cls, probabilities_MC: ArrayLike, labels_M: ArrayLike, score: SetScore | None = None) -> "ConformalSets":
+        """From held-out rows.
+
+        Args:
+            probabilities_MC: calibrated in the way that later rows will be.
+            labels_M: true class numbers.
+            score: `LeastAmbiguous` when left out.
+
+        Raises:
+            InvalidInput: no rows, not probabilities, or labels that do not fit.
+        """
+        probabilities = class_probabilities(probabilities_MC)
+        labels = class_indices(labels_M, "labels", classes=probabilities.shape[1], rows=len(probabilities))
+        chosen = score or LeastAmbiguous()
+        return cls(_kept(chosen.of_labels(probabilities)[np.arange(len(labels)), labels]), chosen)
+
+    def at(self, coverage: float) -> "LabelSets":
+        """The sets that promise this coverage.
+
+        Raises:
+            InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot promise.
+        """
+        return LabelSets(self.score, held_out_quantile(self.held_out_M, coverage), coverage)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSets:
+    """Sets of labels with one promise, made by `ConformalSets.at`.
+
+    Attributes:
+        score: How strange a label is.
+        threshold: Labels up to this score are in the set.
+        coverage: The share of rows whose set is to hold the truth.
+    """
+
+    score: SetScore
+    threshold: float
+    coverage: float
+
+    def includes(self, probabilities_NC: ArrayLike, *, never_empty: bool = True) -> BoolArray:
+        """Which labels (N, C) are in the set of each row.
+
+        Args:
+            probabilities_NC: calibrated class probabilities.
+            never_empty: put the most probable label into every set. Where a model is right more often than the
+                promise, sets then hold the truth more often than promised; without it some are empty, and the promise
+                is met closely.
+
+        Raises:
+            InvalidInput: not probabilities.
+        """
+        probabilities = class_probabilities(probabilities_NC)
+        included_NC: BoolArray = self.score.of_labels(probabilities) <= self.threshold
+        if never_empty:
+            included_NC[np.arange(len(probabilities)), probabilities.argmax(axis=1)] = True
+        return included_NC
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConformalInterval:
+    """Intervals of one width around predicted numbers, from the errors of held-out rows.
+
+    Attributes:
+        held_out_M: Absolute errors of held-out rows, in rising order.
+    """
+
+    held_out_M: FloatArray
+
+    @classmethod
+    def fit(cls, predicted_M: ArrayLike, truth_M: ArrayLike) -> "ConformalInterval":
+        """From held-out rows.
+
+        Raises:
+            InvalidInput: empty, not finite, or of different lengths.
+        """
+        truth, predicted = paired_vectors(truth_M, predicted_M)
+        return cls(_kept(np.abs(truth - predicted)))
+
+    def half_width(self, coverage: float) -> float:
+        """What is added to and taken from a prediction, in its units.
+
+        Raises:
+            InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot promise.
+        """
+        return held_out_quantile(self.held_out_M, coverage)
+
+
+def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
+    """The score that a new row stays at or below with probability ``coverage``: the ceil((M + 1) coverage)-th smallest.
+
+    Raises:
+        InvalidInput: a coverage outside (0, 1), or one that so few rows cannot promise.
+    """
+    if not 0 < coverage < 1:
+        raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {coverage}")
+    # Without the allowance, rounding would turn 10 * 0.9 into 10.
+    rank = math.ceil((len(scores_M) + 1) * coverage - 1e-9)
+    if rank > len(scores_M):
+        needed = math.ceil(coverage / (1 - coverage) - 1e-9)
+        raise InvalidInput(
+            f"coverage: {coverage} cannot be promised from {len(scores_M)} held-out rows, it takes {needed}; ask for "
+            f"less, at most {len(scores_M) / (len(scores_M) + 1):.3f}, or hold out more rows"
+        )
+    return float(np.sort(scores_M)[rank - 1])
+
+
+def coverage_of(included_NC: NDArray[np.bool_], labels_N: ArrayLike) -> float:
+    """Share of rows whose set holds the truth.
+
+    Raises:
+        InvalidInput: labels that do not fit the sets.
+    """
+    labels = class_indices(labels_N, "labels", classes=included_NC.shape[1], rows=len(included_NC))
+    return float(included_NC[np.arange(len(labels)), labels].mean())
+
+
+def _kept(scores_M: FloatArray) -> FloatArray:
+    scores = real_array(scores_M, "held-out scores", dimensions=1)
+    if len(scores) > MOST_KEPT:
+        scores = np.random.default_rng(0).choice(scores, MOST_KEPT, replace=False)
+    return np.sort(scores)

@@ -1,0 +1,277 @@
+"""Scores of how little a text looks like those that a classifier was trained on.
+
+Every detector is a frozen value with a ``score`` of `Evidence`, higher for rows that look less like the domain.
+
+Shape letters: N rows, M training rows, C classes, L layers, D width of a layer's features.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.calibration import softmax
+from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logit_array, real_array
+
+DetectorKind = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine"]
+
+_BLOCK_CELLS = 8_000_000
+"""Distances held at once, 64 MB."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """What is known of rows.
+
+    Attributes:
+        logits_NC: Uncalibrated logits.
+        features_NLD: Features of some layers; (N, 0, 0) where none are read.
+    """
+
+    logits_NC: FloatArray
+    features_NLD: FloatArray
+
+    @classmethod
+    def of(cls, logits_NC: ArrayLike, features_NLD: ArrayLike | None = None) -> "Evidence":
+        """From arrays, checked.
+
+        Raises:
+            InvalidInput: Not finite, of other axes, or not one row of features for each row of logits.
+        """
+        logits = logit_array(logits_NC, least_columns=2)
+        if features_NLD is None:
+            return cls(logits, np.zeros((len(logits), 0, 0)))
+        features = real_array(features_NLD, "features", dimensions=3)
+        if len(features) != len(logits):
+            raise InvalidInput(f"features: expected {len(logits)} rows, one for each of logits, got {len(features)}")
+        return cls(logits, features)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxSoftmax:
+    """``1 - max softmax``: how unsure the classifier is. Hendrycks and Gimpel (2017), arXiv:1610.02136."""
+
+    def score(self, evidence: Evidence) -> FloatArray:
+        """Scores (N,), from 0 to 1."""
+        probabilities_NC = softmax(evidence.logits_NC)
+        # Not 1 - max, which is 0 for all rows that the model is very sure of.
+        best_N = probabilities_NC.argmax(axis=1)
+        probabilities_NC[np.arange(len(best_N)), best_N] = 0.0
+        scores_N: FloatArray = probabilities_NC.sum(axis=1)
+        return scores_N
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """``-T log sum exp(logits / T)``: low where some class gets strong evidence. Liu et al. (2020), arXiv:2010.03759.
+
+    Attributes:
+        temperature: T, above 0.
+
+    Raises:
+        InvalidInput: It is not a finite number above 0.
+    """
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise InvalidInput(f"energy: expected a temperature above 0, got {self.temperature}")
+
+    def score(self, evidence: Evidence) -> FloatArray:
+        """Scores (N,)."""
+        scaled_NC = evidence.logits_NC / self.temperature
+        top_N = scaled_NC.max(axis=1)
+        scores_N: FloatArray = -self.temperature * (top_N + np.log(np.exp(scaled_NC - top_N[:, None]).sum(axis=1)))
+        return scores_N
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mahalanobis:
+    """Squared Mahalanobis distance to the nearest class, summed over layers. Lee et al. (2018), arXiv:1807.03888.
+
+    The covariance is that within the classes, shared by them, and drawn towards a multiple of the identity as far as
+    Ledoit and Wolf (2004) find best for so many rows, so that it can be inverted. Each layer's distances are divided by
+    their mean over the training rows, so that no layer drowns the others.
+
+    Attributes:
+        roots_LDD: W with ``W W' = inverse covariance / mean distance``.
+        points_LCD: Mean features of each class times W.
+    """
+
+    roots_LDD: FloatArray
+    points_LCD: FloatArray
+
+    @classmethod
+    def fit(cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> "Mahalanobis":
+        """From features of training rows.
+
+        Raises:
+            InvalidInput: no rows, features that are not finite, or labels that do not fit.
+        """
+        features, labels = _labelled(features_MLD, labels_M, classes)
+        roots, points = [], []
+        for layer in range(features.shape[1]):
+            means_CD = class_means(features[:, layer], labels, classes)
+            centred_MD = features[:, layer] - means_CD[labels]
+            values_D, vectors_DD = np.linalg.eigh(shrunk_covariance(centred_MD))
+            floor = max(float(values_D.max()) * 1e-10, 1e-30)
+            root_DD = vectors_DD / np.sqrt(np.maximum(values_D, floor))
+            distances_M = _nearest_square(features[:, layer] @ root_DD, means_CD @ root_DD)
+            roots.append(root_DD / math.sqrt(max(float(distances_M.mean()), 1e-30)))
+            points.append(means_CD @ roots[-1])
+        return cls(np.stack(roots), np.stack(points))
+
+    def score(self, evidence: Evidence) -> FloatArray:
+        """Scores (N,), from 0 on."""
+        features = _features(evidence, *self.roots_LDD.shape[:2])
+        layers = [
+            _nearest_square(features[:, layer] @ root_DD, points_CD)
+            for layer, (root_DD, points_CD) in enumerate(zip(self.roots_LDD, self.points_LCD, strict=True))
+        ]
+        scores_N: FloatArray = np.sum(layers, axis=0)
+        return scores_N
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbours:
+    """Distance to the k-th nearest training row, of features at unit length. Sun et al. (2022), arXiv:2204.06507.
+
+    Attributes:
+        features_MLD: Training features, each layer's at unit length.
+        k: Which neighbour.
+
+    Raises:
+        InvalidInput: k is below 1 or above the number of training rows.
+    """
+
+    features_MLD: FloatArray
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= len(self.features_MLD):
+            raise InvalidInput(f"neighbours: expected k from 1 to the {len(self.features_MLD)} rows, got {self.k}")
+
+    @classmethod
+    def fit(cls, features_MLD: ArrayLike, k: int = 10) -> "Neighbours":
+        """From features of training rows.
+
+        Raises:
+            InvalidInput: no rows, features that are not finite, or fewer rows than k.
+        """
+        return cls(_unit(real_array(features_MLD, "features", dimensions=3)), k)
+
+    def score(self, evidence: Evidence) -> FloatArray:
+        """Scores (N,): the mean over layers of the Euclidean distance, from 0 to 2."""
+        _, layers, width = self.features_MLD.shape
+        features = _unit(_features(evidence, layers, width))
+        found = np.empty((len(features), layers))
+        step = max(1, _BLOCK_CELLS // len(self.features_MLD))
+        for layer in range(layers):
+            known_MD = self.features_MLD[:, layer]
+            for start in range(0, len(features), step):
+                cosines_NM = features[start : start + step, layer] @ known_MD.T
+                kth_N = -np.partition(-cosines_NM, self.k - 1, axis=1)[:, self.k - 1]
+                found[start : start + step, layer] = np.sqrt(np.maximum(0.0, 2 - 2 * kth_N))
+        scores_N: FloatArray = found.mean(axis=1)
+        return scores_N
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cosine:
+    """``1 - cosine`` to the nearest class mean, averaged over layers.
+
+    Attributes:
+        means_LCD: Means of each class's features at unit length, themselves at unit length.
+    """
+
+    means_LCD: FloatArray
+
+    @classmethod
+    def fit(cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> "Cosine":
+        """From features of training rows.
+
+        Raises:
+            InvalidInput: no rows, features that are not finite, or labels that do not fit.
+        """
+        features, labels = _labelled(features_MLD, labels_M, classes)
+        unit_MLD = _unit(features)
+        means = [class_means(unit_MLD[:, layer], labels, classes) for layer in range(features.shape[1])]
+        return cls(_unit(np.stack(means)))
+
+    def score(self, evidence: Evidence) -> FloatArray:
+        """Scores (N,), from 0 to 2."""
+        layers, _, width = self.means_LCD.shape
+        features = _unit(_features(evidence, layers, width))
+        cosines_NLC = np.einsum("nld,lcd->nlc", features, self.means_LCD, optimize=True)
+        scores_N: FloatArray = 1.0 - cosines_NLC.max(axis=2).mean(axis=1)
+        return scores_N
+
+
+Detector = MaxSoftmax | Energy | Mahalanobis | Neighbours | Cosine
+
+DETECTORS: Mapping[DetectorKind, type[Detector]] = {
+    "max_softmax": MaxSoftmax,
+    "energy": Energy,
+    "mahalanobis": Mahalanobis,
+    "neighbours": Neighbours,
+    "cosine": Cosine,
+}
+
+
+def class_means(features_MD: FloatArray, labels_M: IntArray, classes: int) -> FloatArray:
+    """Mean features of each class (C, D); a class without rows gets the mean of all."""
+    counts_C = np.bincount(labels_M, minlength=classes)
+    sums_CD = np.zeros((classes, features_MD.shape[1]))
+    np.add.at(sums_CD, labels_M, features_MD)
+    means_CD: FloatArray = sums_CD / np.maximum(counts_C, 1)[:, None]
+    means_CD[counts_C == 0] = features_MD.mean(axis=0)
+    return means_CD
+
+
+def shrunk_covariance(centred_MD: FloatArray) -> FloatArray:
+    """Covariance (D, D) of centred rows, shrunk towards a multiple of the identity.
+
+    Ledoit and Wolf (2004), "A well-conditioned estimator for large-dimensional covariance matrices".
+    """
+    rows, width = centred_MD.shape
+    covariance_DD: FloatArray = centred_MD.T @ centred_MD / rows
+    level = float(np.trace(covariance_DD)) / width
+    identity_DD = level * np.eye(width)
+    distance = float(((covariance_DD - identity_DD) ** 2).sum())
+    # Mean squared distance of the rows' own outer products to their mean, without making them.
+    scatter = (float(((centred_MD**2).sum(axis=1) ** 2).sum()) / rows - float((covariance_DD**2).sum())) / rows
+    share = 1.0 if distance <= 0 else min(1.0, max(0.0, scatter / distance))
+    shrunk_DD: FloatArray = share * identity_DD + (1 - share) * covariance_DD
+    return shrunk_DD
+
+
+def _nearest_square(rows_ND: FloatArray, points_CD: FloatArray) -> FloatArray:
+    """Squared Euclidean distance (N,) to the nearest point."""
+    squares_NC = (rows_ND**2).sum(axis=1)[:, None] - 2 * rows_ND @ points_CD.T + (points_CD**2).sum(axis=1)
+    nearest_N: FloatArray = np.maximum(squares_NC.min(axis=1), 0.0)
+    return nearest_N
+
+
+def _unit(features: FloatArray) -> FloatArray:
+    lengths = np.linalg.norm(features, axis=-1, keepdims=True)
+    unit: FloatArray = features / np.maximum(lengths, 1e-12)
+    return unit
+
+
+def _labelled(features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> tuple[FloatArray, NDArray[np.int64]]:
+    features = real_array(features_MLD, "features", dimensions=3)
+    return features, class_indices(labels_M, "labels", classes=classes, rows=len(features))
+
+
+def _features(evidence: Evidence, layers: int, width: int) -> FloatArray:
+    if evidence.features_NLD.shape[1:] != (layers, width):
+        raise InvalidInput(
+            f"features: expected {layers} layers {width} wide, as the detector was fitted on, got "
+            f"{evidence.features_NLD.shape[1:]}"
+        )
+    return evidence.features_NLD

@@ -1,0 +1,234 @@
+"""How well a score tells texts of the domain from others.
+
+A score is the higher the less a row looks like the domain. AUROC is the probability that a row from outside scores
+above one from inside, ties counting half. AUPR is the average precision of "outside" (so it depends on how many rows
+are from outside). FPR at 95 % is the share of rows from outside that pass at the threshold that keeps 95 % of those
+from inside (Liang et al. 2018, arXiv:1706.02690).
+
+Shape letters: N rows from inside, M rows from outside, G different scores, R bootstrap resamples.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.bootstrap import Estimate, percentile_estimates, resampled_counts
+from bothways.evaluation.inputs import FloatArray, real_array
+from bothways.evaluation.metrics import group_sums
+
+KEPT = 0.95
+_CHUNK = 50
+"""Resamples computed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfDomainReport:
+    """How well a score tells inside from outside.
+
+    Attributes:
+        n_inside: Rows of the domain.
+        n_outside: Others.
+        auroc: 0.5 for a score that says nothing, 1 for one that is never wrong.
+        aupr: Average precision of "outside".
+        fpr95: Share of rows from outside that pass where 95 % of those from inside do.
+        threshold: Scores above this are called outside; None where none was given.
+        kept_inside: Share of rows from inside at or below it.
+        passed_outside: Share of rows from outside at or below it.
+    """
+
+    n_inside: int
+    n_outside: int
+    auroc: Estimate
+    aupr: Estimate
+    fpr95: Estimate
+    threshold: float | None = None
+    kept_inside: float | None = None
+    passed_outside: float | None = None
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The numbers that carry an interval, by name."""
+        return {"auroc": self.auroc, "aupr": self.aupr, "fpr95": self.fpr95}
+
+    def summary(self) -> str:
+        """A short table of values and 95 % intervals."""
+        lines = [f"{self.n_inside} rows of the domain, {self.n_outside} others; 95 % intervals"]
+        lines += [
+            f"{name:<6}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]"
+            for name, each in self.estimates().items()
+        ]
+        if self.kept_inside is not None and self.passed_outside is not None:
+            lines.append(
+                f"taken for texts of the domain: {self.kept_inside:.1%} of its own, {self.passed_outside:.1%} of others"
+            )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready: ``auroc``, ``auroc_low``, ``auroc_high`` and so on."""
+        flat = {key: value for name, each in self.estimates().items() for key, value in each.named(name).items()}
+        return {
+            "n_inside": self.n_inside,
+            "n_outside": self.n_outside,
+            **flat,
+            "threshold": self.threshold,
+            "kept_inside": self.kept_inside,
+            "passed_outside": self.passed_outside,
+        }
+
+
+def out_of_domain_report(
+    inside_N: ArrayLike, outside_M: ArrayLike, *, threshold: float | None = None, resamples: int = 1000, seed: int = 0
+) -> OutOfDomainReport:
+    """Evaluate a score, with 95 % bootstrap intervals; rows from inside and from outside are resampled apart.
+
+    Args:
+        inside_N: scores of rows of the domain.
+        outside_M: scores of others.
+        threshold: above it a row is called outside.
+        resamples: bootstrap resamples.
+        seed: seed of the resamples.
+
+    Raises:
+        InvalidInput: no rows of one kind, or scores that are not finite.
+    """
+    inside, outside = _scores(inside_N, outside_M)
+    values_G, group_N = np.unique(np.concatenate([inside, outside]), return_inverse=True)
+    group_of_inside, group_of_outside = group_N[: len(inside)], group_N[len(inside) :]
+
+    def statistic(inside_RN: FloatArray, outside_RM: FloatArray) -> FloatArray:
+        inside_RG = group_sums(inside_RN, group_of_inside, len(values_G))
+        outside_RG = group_sums(outside_RM, group_of_outside, len(values_G))
+        return np.column_stack(
+            [_auroc(inside_RG, outside_RG), _aupr(inside_RG, outside_RG), _fpr(inside_RG, outside_RG, KEPT)]
+        )
+
+    value_K = statistic(np.ones((1, len(inside))), np.ones((1, len(outside))))[0]
+    values_RK = []
+    for start in range(0, resamples, _CHUNK):
+        size = min(_CHUNK, resamples - start)
+        # Seeds of their own for each chunk and kind, so that neither repeats the other's draws.
+        counts = [
+            np.concatenate(list(resampled_counts(rows, resamples=size, seed=each)))
+            for rows, each in zip((len(inside), len(outside)), _seeds(seed, start), strict=True)
+        ]
+        values_RK.append(statistic(*counts))
+    auroc_, aupr_, fpr = percentile_estimates(value_K, np.concatenate(values_RK))
+    return OutOfDomainReport(
+        n_inside=len(inside),
+        n_outside=len(outside),
+        auroc=auroc_,
+        aupr=aupr_,
+        fpr95=fpr,
+        threshold=threshold,
+        kept_inside=None if threshold is None else float((inside <= threshold).mean()),
+        passed_outside=None if threshold is None else float((outside <= threshold).mean()),
+    )
+
+
+def auroc(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
+    """Area under the ROC curve: how often a row from outside scores above one from inside, ties counting half.
+
+    Raises:
+        InvalidInput: no rows of one kind, or scores that are not finite.
+    """
+    return float(_auroc(*_counts(inside_N, outside_M))[0])
+
+
+def aupr(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
+    """Average precision of "outside" over the recalls that the scores reach.
+
+    Raises:
+        InvalidInput: no rows of one kind, or scores that are not finite.
+    """
+    return float(_aupr(*_counts(inside_N, outside_M))[0])
+
+
+def fpr_at(inside_N: ArrayLike, outside_M: ArrayLike, kept: float = KEPT) -> float:
+    """Share of rows from outside that pass at the lowest threshold that keeps a share ``kept`` of those from inside.
+
+    Raises:
+        InvalidInput: no rows of one kind, scores that are not finite, or a share outside (0, 1].
+    """
+    if not 0 < kept <= 1:
+        raise InvalidInput(f"kept: expected a share above 0 and up to 1, got {kept}")
+    return float(_fpr(*_counts(inside_N, outside_M), kept)[0])
+
+
+def threshold_keeping(inside_N: ArrayLike, kept: float = KEPT) -> float:
+    """The threshold that new rows of the domain stay at or below with probability ``kept``, from held-out rows.
+
+    The ceil((N + 1) kept)-th smallest score; the largest where that many are not there.
+
+    Raises:
+        InvalidInput: no rows, scores that are not finite, or a share outside (0, 1).
+    """
+    if not 0 < kept < 1:
+        raise InvalidInput(f"kept: expected a share between 0 and 1, such as 0.95, got {kept}")
+    inside = np.sort(real_array(inside_N, "scores inside", dimensions=1))
+    return float(inside[min(len(inside), math.ceil((len(inside) + 1) * kept - 1e-9)) - 1])
+
+
+def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
+    """The threshold of the best balanced accuracy: most of the sum of both kinds' shares that are called right.
+
+    It lies midway between two neighbouring scores. Of equally good ones the highest is taken, which keeps more of the
+    rows from inside.
+
+    Raises:
+        InvalidInput: no rows of one kind, or scores that are not finite.
+    """
+    inside, outside = _scores(inside_N, outside_M)
+    values_G = np.unique(np.concatenate([inside, outside]))
+    kept_G = np.searchsorted(np.sort(inside), values_G, side="right") / len(inside)
+    caught_G = 1 - np.searchsorted(np.sort(outside), values_G, side="right") / len(outside)
+    balance_G = kept_G + caught_G
+    best = len(values_G) - 1 - int(balance_G[::-1].argmax())
+    following = values_G[min(best + 1, len(values_G) - 1)]
+    return float((values_G[best] + following) / 2)
+
+
+def _scores(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    inside = real_array(inside_N, "scores inside", dimensions=1)
+    return inside, real_array(outside_M, "scores outside", dimensions=1)
+
+
+def _counts(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """How many rows of each kind have each of the different scores, in rising order: (1, G) each."""
+    inside, outside = _scores(inside_N, outside_M)
+    values_G, group_N = np.unique(np.concatenate([inside, outside]), return_inverse=True)
+    counts = [
+        np.bincount(groups, minlength=len(values_G)).astype(np.float64)[None]
+        for groups in (group_N[: len(inside)], group_N[len(inside) :])
+    ]
+    return counts[0], counts[1]
+
+
+def _auroc(inside_RG: FloatArray, outside_RG: FloatArray) -> FloatArray:
+    below_RG = inside_RG.cumsum(axis=1) - inside_RG / 2
+    area_R: FloatArray = (outside_RG * below_RG).sum(axis=1) / inside_RG.sum(axis=1) / outside_RG.sum(axis=1)
+    return area_R
+
+
+def _aupr(inside_RG: FloatArray, outside_RG: FloatArray) -> FloatArray:
+    caught_RG = outside_RG[:, ::-1].cumsum(axis=1)
+    called_RG = caught_RG + inside_RG[:, ::-1].cumsum(axis=1)
+    precision_RG = np.divide(caught_RG, called_RG, out=np.zeros_like(caught_RG), where=called_RG > 0)
+    average_R: FloatArray = (precision_RG * outside_RG[:, ::-1]).sum(axis=1) / outside_RG.sum(axis=1)
+    return average_R
+
+
+def _fpr(inside_RG: FloatArray, outside_RG: FloatArray, kept: float) -> FloatArray:
+    inside_sums_RG = inside_RG.cumsum(axis=1)
+    # Counts are whole numbers; the allowance is for the product.
+    reached_RG = inside_sums_RG >= kept * inside_sums_RG[:, -1:] - 1e-9
+    first_R = reached_RG.argmax(axis=1)
+    passed_RG = outside_RG.cumsum(axis=1)
+    share_R: FloatArray = passed_RG[np.arange(len(first_R)), first_R] / passed_RG[:, -1]
+    return share_R
+
+
+def _seeds(seed: int, start: int) -> tuple[int, int]:
+    first, second = np.random.SeedSequence([seed, start]).generate_state(2)
+    return int(first), int(second)

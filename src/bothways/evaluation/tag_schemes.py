@@ -1,0 +1,263 @@
+"""How tags of words say spans: ``B-PER I-PER O`` and its relatives.
+
+A tag is ``O``, for a word outside of every span, or a prefix and the span's label. Each scheme writes the spans of a
+text in exactly one way, so tags are right if writing the spans that they say gives the same tags again.
+
+===== ==================================================================================================
+BIO   B at the first word of a span, I at the others (IOB2; Tjong Kim Sang and Veenstra 1999, cs/9907006)
+IOB1  I at all words of a span, but B at the first where a span of the same label ends just before
+BIOES as BIO, but E at the last word, and S at the only one
+BILOU as BIOES, with L for E and U for S (Ratinov and Roth 2009)
+plain tags are no spans: parts of speech
+===== ==================================================================================================
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, TypeGuard, get_args
+
+from bothways.errors import InvalidInput
+
+Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
+
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+
+OUTSIDE = "O"
+
+
+class TagSpan(NamedTuple):
+    """Words that belong together.
+
+    Attributes:
+        label: What they are.
+        start: Number of the first word.
+        end: Number of the word behind the last.
+    """
+
+    label: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefixes:
+    """What stands before the label of a word, by its place in the span."""
+
+    first: str
+    inside: str
+    last: str
+    only: str
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.first, self.inside, self.last, self.only)))
+
+
+_PREFIXES: Mapping[Scheme, _Prefixes] = {
+    "BIO": _Prefixes("B", "I", "I", "B"),
+    "IOB1": _Prefixes("I", "I", "I", "I"),
+    "BIOES": _Prefixes("B", "I", "E", "S"),
+    "BILOU": _Prefixes("B", "I", "L", "U"),
+}
+# What a prefix says wherever it stands: that a span must begin, and that it must end.
+_BEGINS, _ENDS = frozenset("BSU"), frozenset("ESLU")
+
+
+def check_scheme(value: object) -> Scheme:
+    """Return ``value`` if it names a scheme.
+
+    Raises:
+        InvalidInput: It is none of ``SCHEMES``.
+    """
+    if _is_scheme(value):
+        return value
+    raise InvalidInput(f"expected scheme to be one of {', '.join(map(repr, SCHEMES))}, got {value!r}.")
+
+
+def parted(tag: str) -> tuple[str, str]:
+    """Prefix and label of a tag; no prefix for one that has none.
+
+    >>> parted("B-work-of-art")
+    ('B', 'work-of-art')
+    >>> parted("NOUN")
+    ('', 'NOUN')
+    """
+    return (tag[0], tag[2:]) if len(tag) > 2 and tag[1] == "-" and "A" <= tag[0] <= "Z" else ("", tag)
+
+
+def spans_of(tags: Sequence[str], scheme: Scheme) -> list[TagSpan]:
+    """The spans that tags say, in order; of plain tags, none.
+
+    Tags that no scheme would write are read as the evaluation script of CoNLL does: a span begins where none goes on.
+
+    >>> spans_of(["B-PER", "I-PER", "O", "B-LOC"], "BIO")
+    [TagSpan(label='PER', start=0, end=2), TagSpan(label='LOC', start=3, end=4)]
+    """
+    if scheme == "plain":
+        return []
+    spans: list[TagSpan] = []
+    label, start = None, 0  # of the span that is open
+    for place, tag in enumerate(tags):
+        if tag == OUTSIDE:
+            if label is not None:
+                spans.append(TagSpan(label, start, place))
+            label = None
+            continue
+        prefix, named = parted(tag)
+        if label is not None and (named != label or prefix in _BEGINS):
+            spans.append(TagSpan(label, start, place))
+            label = None
+        if label is None:
+            label, start = named, place
+        if prefix in _ENDS:
+            spans.append(TagSpan(label, start, place + 1))
+            label = None
+    if label is not None:
+        spans.append(TagSpan(label, start, len(tags)))
+    return spans
+
+
+def tags_of(spans: Iterable[TagSpan], words: int, scheme: Scheme) -> list[str]:
+    """The tags that a scheme writes for spans that do not overlap.
+
+    >>> tags_of([TagSpan("PER", 0, 2), TagSpan("LOC", 3, 4)], 4, "BIOES")
+    ['B-PER', 'E-PER', 'O', 'S-LOC']
+
+    Raises:
+        InvalidInput: The scheme is that of plain tags, which have no spans.
+    """
+    if scheme == "plain":
+        raise InvalidInput("plain tags say no spans: choose one of the other schemes to write spans as tags.")
+    prefixes, tags = _PREFIXES[scheme], [OUTSIDE] * words
+    before: TagSpan | None = None
+    for span in spans:
+        if span.end - span.start == 1:
+            marks = [prefixes.only]
+        else:
+            marks = [prefixes.first, *[prefixes.inside] * (span.end - span.start - 2), prefixes.last]
+        if scheme == "IOB1" and before is not None and (before.label, before.end) == (span.label, span.start):
+            marks[0] = "B"
+        tags[span.start : span.end] = [f"{mark}-{span.label}" for mark in marks]
+        before = span
+    return tags
+
+
+def converted(tags: Sequence[str], scheme: Scheme, wanted: Scheme) -> list[str]:
+    """Tags of one scheme written in another.
+
+    >>> converted(["I-LOC", "B-LOC", "O"], "IOB1", "BIO")
+    ['B-LOC', 'B-LOC', 'O']
+
+    Raises:
+        InvalidInput: One of the schemes has spans and the other has none.
+    """
+    if scheme == wanted:
+        return list(tags)
+    if scheme == "plain":
+        raise InvalidInput(f"plain tags say no spans, so they cannot be written as {wanted}.")
+    return tags_of(spans_of(tags, scheme), len(tags), wanted)
+
+
+def fault_of(tags: Sequence[str], scheme: Scheme) -> int | None:
+    """The first word whose tag the scheme would not write there; None where tags are right."""
+    if scheme == "plain":
+        return None
+    right = tags_of(spans_of(tags, scheme), len(tags), scheme)
+    return next((place for place, (tag, wanted) in enumerate(zip(tags, right, strict=True)) if tag != wanted), None)
+
+
+def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | None = None) -> Scheme:
+    """The scheme in which the tags of all texts are right.
+
+    Args:
+        texts: The tags of each text, and what to call it in messages.
+        preferred: The scheme to take where several would do.
+
+    Raises:
+        InvalidInput: There is none; the message names a text and a word.
+    """
+    listed = list(texts)
+    found: dict[str, tuple[str, str]] = {}  # each prefix, with the tag and the text where it is first seen
+    for tags, where in listed:
+        for tag in tags:
+            if tag != OUTSIDE:
+                found.setdefault(parted(tag)[0], (tag, where))
+    if set(found) <= {""} and not (preferred and preferred != "plain" and not found):
+        return "plain"
+    fitting = _fitting(found)
+    if preferred in fitting:
+        fitting.insert(0, preferred)
+    right = (scheme for scheme in fitting if all(fault_of(tags, scheme) is None for tags, _ in listed))
+    for scheme in right:
+        return scheme
+    for tags, where in listed:
+        check_tags(tags, fitting[0], where)
+    return fitting[0]
+
+
+def scheme_of_names(labels: Iterable[str]) -> Scheme:
+    """The scheme that a model's tags look like; BIO, where they might as well be IOB1.
+
+    >>> scheme_of_names(["O", "B-PER", "I-PER"])
+    'BIO'
+    """
+    names = set(labels)
+    found = {parted(name)[0] for name in names - {OUTSIDE}}
+    fitting = [scheme for scheme, prefixes in _PREFIXES.items() if found and found <= set(prefixes.all)]
+    return fitting[0] if fitting and OUTSIDE in names else "plain"
+
+
+def check_tags(tags: Sequence[str], scheme: Scheme, where: str) -> None:
+    """Check that tags are written as a scheme does.
+
+    Raises:
+        InvalidInput: They are not; the message names the word.
+    """
+    place = fault_of(tags, scheme)
+    if place is not None:
+        before = f"behind {tags[place - 1]!r}" if place else "at the beginning"
+        hint = " Such tags are read with the scheme 'IOB1'." if parted(tags[place])[0] == "I" else ""
+        raise InvalidInput(
+            f"{where} has the tag {tags[place]!r} at word {place + 1}, {before}, which {scheme} does not allow "
+            f"there.{hint}"
+        )
+
+
+def complete(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
+    """All tags that a scheme can write for spans of these labels, ``O`` first."""
+    if scheme == "plain":
+        return tuple(sorted(set(labels)))
+    prefixes = dict.fromkeys(("B", *_PREFIXES[scheme].all))
+    return (OUTSIDE, *(f"{prefix}-{label}" for label in sorted(set(labels)) for prefix in prefixes))
+
+
+def must_go_on(tag: str, scheme: Scheme) -> bool:
+    """Whether a span cannot end with this tag."""
+    return scheme in ("BIOES", "BILOU") and parted(tag)[0] in ("B", "I")
+
+
+def goes_on(tag: str, scheme: Scheme) -> bool:
+    """Whether a span cannot begin with this tag."""
+    return scheme not in ("plain", "IOB1") and parted(tag)[0] in ("I", "E", "L")
+
+
+def _fitting(found: Mapping[str, tuple[str, str]]) -> list[Scheme]:
+    """The schemes that have these prefixes, each given with a tag and a text where it stands.
+
+    Raises:
+        InvalidInput: There are none.
+    """
+    fitting = [scheme for scheme, prefixes in _PREFIXES.items() if set(found) <= {*prefixes.all, "B"}]
+    if fitting:
+        return fitting
+    known = {prefix for prefixes in _PREFIXES.values() for prefix in prefixes.all}
+    tag, where = next((seen for prefix, seen in found.items() if prefix not in known), next(iter(found.values())))
+    prefixes = ", ".join(prefix or "none" for prefix in sorted(found))
+    raise InvalidInput(
+        f"{where} has the tag {tag!r}. The prefixes of all tags are {prefixes}, which is no scheme that is known: "
+        f"{', '.join(_PREFIXES)}. Convert the tags, or choose the scheme 'plain', which takes them as they are."
+    )
+
+
+def _is_scheme(value: object) -> TypeGuard[Scheme]:
+    return isinstance(value, str) and value in SCHEMES

@@ -1,0 +1,260 @@
+"""Metrics of tagged words: spans by label, or tags by name, with intervals from resampled texts.
+
+A span is right where its label, its first word and its last word are. Texts are resampled and not words, for the words
+of one text belong together. Precision, recall and F1 are those of the evaluation of CoNLL 2003 (Tjong Kim Sang and De
+Meulder, cs/0306050) and so of seqeval.
+
+Shape letters: N texts, W words of all texts, L labels, R resamples, B reliability bins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import metrics
+from bothways.evaluation.bootstrap import Estimate, bootstrap_values, percentile_estimates
+from bothways.evaluation.inputs import FloatArray, IntArray
+from bothways.evaluation.metrics import ClassCounts
+from bothways.evaluation.reliability import BINS, calibration_error_interval, equal_mass_bins
+from bothways.evaluation.report import ClassRow, estimate_table, flat_estimates
+from bothways.evaluation.tag_schemes import TagSpan
+
+
+@dataclass(frozen=True)
+class SpanReport:
+    """How well spans are found.
+
+    Attributes:
+        n: texts.
+        words: words of all texts.
+        spans: spans that there are.
+        span_f1: micro F1: over the spans of all labels.
+        span_precision: share of the spans predicted that are there.
+        span_recall: share of the spans there that were predicted.
+        macro_span_f1: mean F1 over the labels that occur in truth or predictions.
+        accuracy: share of words with the right tag.
+        ece: expected calibration error of the words' tags.
+        per_class: one row for each label.
+    """
+
+    n: int
+    words: int
+    spans: int
+    span_f1: Estimate
+    span_precision: Estimate
+    span_recall: Estimate
+    macro_span_f1: Estimate
+    accuracy: Estimate
+    ece: Estimate
+    per_class: tuple[ClassRow, ...]
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The numbers that carry an interval, by name."""
+        return {
+            "span_f1": self.span_f1,
+            "span_precision": self.span_precision,
+            "span_recall": self.span_recall,
+            "macro_span_f1": self.macro_span_f1,
+            "accuracy": self.accuracy,
+            "ece": self.ece,
+        }
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready: ``span_f1``, ``span_f1_low``, ``span_f1_high`` and so on, then a table by label."""
+        return {
+            "n": self.n,
+            "words": self.words,
+            "spans": self.spans,
+            **flat_estimates(self.estimates()),
+            "per_class": {row.label: row.to_dict() for row in self.per_class},
+        }
+
+    def summary(self) -> str:
+        """A short table of values and 95 % intervals."""
+        labels = len(self.per_class)
+        return estimate_table(
+            f"{self.n} texts, {self.words} words, {self.spans} spans, {labels} labels", self.estimates()
+        )
+
+
+@dataclass(frozen=True)
+class TagReport:
+    """How well tags that are no spans are found, such as parts of speech.
+
+    Attributes:
+        n: texts.
+        words: words of all texts.
+        accuracy: share of words with the right tag.
+        macro_f1: mean F1 over the tags that occur in truth or predictions.
+        ece: expected calibration error of the words' tags.
+        per_class: one row for each tag.
+    """
+
+    n: int
+    words: int
+    accuracy: Estimate
+    macro_f1: Estimate
+    ece: Estimate
+    per_class: tuple[ClassRow, ...]
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The numbers that carry an interval, by name."""
+        return {"accuracy": self.accuracy, "macro_f1": self.macro_f1, "ece": self.ece}
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready: ``accuracy``, ``accuracy_low``, ``accuracy_high`` and so on, then a table by tag."""
+        return {
+            "n": self.n,
+            "words": self.words,
+            **flat_estimates(self.estimates()),
+            "per_class": {row.label: row.to_dict() for row in self.per_class},
+        }
+
+    def summary(self) -> str:
+        """A short table of values and 95 % intervals."""
+        return estimate_table(f"{self.n} texts, {self.words} words, {len(self.per_class)} tags", self.estimates())
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedWords:
+    """The words of N texts, end to end: what they are, what was said, and how surely.
+
+    Attributes:
+        truth_W: Number of the true tag.
+        predicted_W: Number of the predicted tag.
+        probability_W: Its probability.
+        text_W: Number of the text that each word is of.
+    """
+
+    truth_W: IntArray
+    predicted_W: IntArray
+    probability_W: FloatArray
+    text_W: IntArray
+
+
+def span_counts(
+    truth: Sequence[Sequence[TagSpan]], predicted: Sequence[Sequence[TagSpan]], labels: Sequence[str]
+) -> IntArray:
+    """Spans of each text and label: (N, 3, L), those right, those there, those predicted.
+
+    Raises:
+        InvalidInput: The texts are not as many, or a label is none of ``labels``.
+    """
+    if len(truth) != len(predicted):
+        raise InvalidInput(f"expected predictions for {len(truth)} texts, got {len(predicted)}.")
+    numbers = {label: number for number, label in enumerate(labels)}
+    counts_N3L = np.zeros((len(truth), 3, len(labels)), dtype=np.int64)
+    for text, (there, said) in enumerate(zip(truth, predicted, strict=True)):
+        for kind, spans in enumerate((set(there) & set(said), there, said)):
+            for span in spans:
+                if span.label not in numbers:
+                    raise InvalidInput(f"text {text} has a span of {span.label!r}, which is none of {list(labels)}.")
+                counts_N3L[text, kind, numbers[span.label]] += 1
+    return counts_N3L
+
+
+def span_report(
+    truth: Sequence[Sequence[TagSpan]],
+    predicted: Sequence[Sequence[TagSpan]],
+    words: TaggedWords,
+    labels: Sequence[str],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> SpanReport:
+    """Evaluate predicted spans.
+
+    Args:
+        truth: The spans of each text.
+        predicted: Those that were predicted.
+        words: The tags behind them.
+        labels: The labels of spans.
+        resamples: Bootstrap resamples of texts.
+        seed: Of the resamples.
+
+    Raises:
+        InvalidInput: No texts, or inputs that do not fit each other.
+    """
+    counts_N3L = span_counts(truth, predicted, labels)
+    headline, ece, rows = _estimated(counts_N3L, words, labels, resamples=resamples, seed=seed)
+    micro_f1, precision, recall, macro_f1, accuracy = headline
+    return SpanReport(
+        n=len(truth),
+        words=len(words.truth_W),
+        spans=int(counts_N3L[:, 1].sum()),
+        span_f1=micro_f1,
+        span_precision=precision,
+        span_recall=recall,
+        macro_span_f1=macro_f1,
+        accuracy=accuracy,
+        ece=ece,
+        per_class=rows,
+    )
+
+
+def tag_report(words: TaggedWords, tags: Sequence[str], *, resamples: int = 1000, seed: int = 0) -> TagReport:
+    """Evaluate predicted tags that are no spans.
+
+    Raises:
+        InvalidInput: No texts.
+    """
+    texts, right_W = int(words.text_W.max(initial=-1)) + 1, words.truth_W == words.predicted_W
+    counts_N3L = np.zeros((texts, 3, len(tags)), dtype=np.int64)
+    for kind, tags_W, counted_W in (
+        (0, words.truth_W, right_W),
+        (1, words.truth_W, np.ones_like(right_W)),
+        (2, words.predicted_W, np.ones_like(right_W)),
+    ):
+        np.add.at(counts_N3L[:, kind], (words.text_W[counted_W], tags_W[counted_W]), 1)
+    headline, ece, rows = _estimated(counts_N3L, words, tags, resamples=resamples, seed=seed)
+    return TagReport(texts, len(right_W), accuracy=headline[4], macro_f1=headline[3], ece=ece, per_class=rows)
+
+
+def _estimated(
+    counts_N3L: IntArray, words: TaggedWords, labels: Sequence[str], *, resamples: int, seed: int
+) -> tuple[tuple[Estimate, ...], Estimate, tuple[ClassRow, ...]]:
+    """Micro F1, precision, recall, macro F1 and accuracy; the calibration error; a row for each label."""
+    texts, count = len(counts_N3L), len(labels)
+    flat_NK = counts_N3L.reshape(texts, -1).astype(np.float64)
+    right_W = (words.truth_W == words.predicted_W).astype(np.float64)
+    words_N2 = np.zeros((texts, 2))
+    np.add.at(words_N2, words.text_W, np.column_stack([right_W, np.ones(len(right_W))]))
+    bin_W = equal_mass_bins(words.probability_W, BINS)
+    gaps_NB = np.zeros((texts, int(bin_W.max()) + 1))
+    np.add.at(gaps_NB, (words.text_W, bin_W), (right_W - words.probability_W) / len(right_W))
+
+    def statistic(counts_RN: FloatArray) -> FloatArray:
+        sums = (counts_RN @ flat_NK).reshape(-1, 3, count)
+        counts = ClassCounts(sums[:, 0], sums[:, 1], sums[:, 2])
+        total = ClassCounts(*(sums[:, kind].sum(1, keepdims=True) for kind in range(3)))
+        words_R2 = counts_RN @ words_N2
+        return np.column_stack(
+            [
+                *(metric(total)[:, 0] for metric in (metrics.f1, metrics.precision, metrics.recall)),
+                metrics.macro_f1(counts),
+                words_R2[:, 0] / words_R2[:, 1],
+                *(metric(counts) for metric in (metrics.precision, metrics.recall, metrics.f1)),
+                counts_RN @ gaps_NB,
+            ]
+        )
+
+    value_K = statistic(np.ones((1, texts)))[0]
+    values_RK = bootstrap_values(statistic, texts, resamples=resamples, seed=seed)
+    end = 5 + 3 * count
+    estimates = percentile_estimates(value_K[:end], values_RK[:, :end])
+    interval = calibration_error_interval(value_K[end:], values_RK[:, end:])
+    totals_3L = counts_N3L.sum(axis=0)
+    rows = tuple(
+        ClassRow(
+            label=label,
+            precision=estimates[5 + number],
+            recall=estimates[5 + count + number],
+            f1=estimates[5 + 2 * count + number],
+            support=int(totals_3L[1, number]),
+            predicted=int(totals_3L[2, number]),
+        )
+        for number, label in enumerate(labels)
+    )
+    return estimates[:5], Estimate(float(np.abs(value_K[end:]).sum()), interval.low, interval.high), rows

@@ -1,0 +1,162 @@
+"""What a masked language model says of single places in many sequences, in packed batches.
+
+Shapes: M places asked about, H hidden, V vocabulary, K tokens in an answer.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bothways.encoder import Encoder, MaskedLMHead
+from bothways.encoder.rows import SelectedRows
+from bothways.inference.batching import by_token_budget, pack_in_blocks
+from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
+from bothways.packing import pack
+from bothways.text import TextTokenizer
+
+Among = Literal["any", "begins", "continues"]
+
+# Most logits at once: 128 MiB in float32, beside which a batch of a small model is little.
+MOST_LOGITS = 2**25
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Asks for the likeliest tokens.
+
+    Attributes:
+        count: How many.
+        among: Of all ordinary tokens, of those that begin a word, or of those that go on with one. Special tokens are
+            never among them.
+    """
+
+    count: int
+    among: Among = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Asks for these tokens."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which token stands at a place of a sequence?
+
+    Attributes:
+        ids: The sequence, special tokens included.
+        types: Its segment ids.
+        place: Index of the token that is asked about; usually there is a mask.
+        wanted: Which tokens the answer is about.
+    """
+
+    ids: Sequence[int]
+    types: Sequence[int]
+    place: int
+    wanted: Best | Named
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Tokens, and the natural logarithms of their probabilities among the whole vocabulary.
+
+    Attributes:
+        ids: Of `Best` the likeliest first, of `Named` in its order.
+        log_probabilities: One for each.
+    """
+
+    ids: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
+
+
+class MaskedLMScorer:
+    """Answers queries with an encoder and its masked language modelling head.
+
+    Args:
+        encoder: The encoder.
+        head: Its head.
+        tokenizer: Says which tokens are special, and which begin a word.
+        tokens: Token budget of a batch; what suits the device when None.
+    """
+
+    def __init__(
+        self, encoder: Encoder, head: MaskedLMHead, tokenizer: TextTokenizer, *, tokens: int | None = None
+    ) -> None:
+        self._encoder = encoder
+        self._head = head
+        self._device = encoder.embedding.tokens.weight.device
+        self._on_cpu = self._device.type == "cpu"
+        self._tokens = tokens or (CPU_TOKENS if self._on_cpu else GPU_TOKENS)
+        refused = refused_tokens(tokenizer, encoder.config.vocabulary)
+        self._refused = {among: refused_V.to(self._device) for among, refused_V in refused.items()}
+
+    def answers(self, queries: Sequence[Query]) -> list[Answer]:
+        """One answer for each query, in order."""
+        found: list[Answer | None] = [None] * len(queries)
+        with torch.inference_mode():
+            for batch in by_token_budget([len(query.ids) for query in queries], self._tokens):
+                for index, answer in self._batch(queries, batch):
+                    found[index] = answer
+        return [answer for answer in found if answer is not None]
+
+    def _batch(self, queries: Sequence[Query], batch: list[int]) -> Iterator[tuple[int, Answer]]:
+        ids, types = [queries[index].ids for index in batch], [queries[index].types for index in batch]
+        packed = (pack_in_blocks(ids, types) if self._on_cpu else pack(ids, types)).to(self._device)
+        places_M = torch.tensor([queries[index].place for index in batch], device=self._device)
+        rows_M = packed.first_tokens_B[: len(batch)] + places_M
+        hidden_MH = self._encoder(packed, rows=SelectedRows(rows_M))
+        size = max(1, MOST_LOGITS // self._encoder.config.vocabulary)
+        for start in range(0, len(batch), size):
+            part = batch[start : start + size]
+            logits_MV = self._head(hidden_MH[start : start + size], self._encoder.embedding.tokens.weight)
+            wanted = [queries[index].wanted for index in part]
+            yield from zip(part, self._read(logits_MV.float().log_softmax(-1), wanted), strict=True)
+
+    def _read(self, logs_MV: Tensor, wanted: Sequence[Best | Named]) -> list[Answer]:
+        rows_of: dict[Best, list[int]] = {}
+        named: list[tuple[int, Named]] = []
+        for row, one in enumerate(wanted):
+            match one:
+                case Best():
+                    rows_of.setdefault(one, []).append(row)
+                case Named():
+                    named.append((row, one))
+        answers = dict(_named(logs_MV, named))
+        for best, rows in rows_of.items():
+            refused_V = self._refused[best.among]
+            allowed_MV = logs_MV[rows].masked_fill(refused_V, float("-inf"))
+            count = min(best.count, int((~refused_V).sum()))
+            logs_MK, ids_MK = (part.tolist() for part in allowed_MV.topk(count))
+            for row, ids, logs in zip(rows, ids_MK, logs_MK, strict=True):
+                answers[row] = Answer(tuple(ids), tuple(logs))
+        return [answers[row] for row in range(len(wanted))]
+
+
+def refused_tokens(tokenizer: TextTokenizer, vocabulary: int) -> Mapping[Among, Tensor]:
+    """For each kind of answer, which entries of the vocabulary (V) it may not hold.
+
+    Rows of the table that no token has are refused too: some tables are filled up to a round number.
+    """
+    any_V = torch.ones(vocabulary, dtype=torch.bool)
+    begins_V, continues_V = any_V.clone(), any_V.clone()
+    marks = tokenizer.word_marks
+    for number, token in tokenizer.vocabulary().items():
+        if number not in tokenizer.special_ids:
+            any_V[number] = False
+            (continues_V if marks.continues(token) else begins_V)[number] = False
+    return {"any": any_V, "begins": begins_V, "continues": continues_V}
+
+
+def _named(logs_MV: Tensor, asked: Sequence[tuple[int, Named]]) -> Iterator[tuple[int, Answer]]:
+    rows = [row for row, named in asked for _ in named.ids]
+    ids = [number for _, named in asked for number in named.ids]
+    logs = logs_MV[rows, ids].tolist()
+    start = 0
+    for row, named in asked:
+        yield row, Answer(named.ids, tuple(logs[start : start + len(named.ids)]))
+        start += len(named.ids)

@@ -1,0 +1,149 @@
+"""The page of a trained model's evaluation: metrics, reliability before and after calibration, classes, the card."""
+
+from collections.abc import Mapping
+
+from bothways.evaluation import ClassificationReport, Estimate, MultiLabelReport, OutOfDomainReport
+from bothways.report.matrices import confusion_matrix
+from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
+from bothways.report.reliability import reliability_diagram
+
+MOST_IN_MATRIX = 30
+"""Classes that a confusion matrix can still be read with."""
+
+
+def evaluation_page(
+    name: str,
+    report: ClassificationReport | MultiLabelReport,
+    uncalibrated: ClassificationReport | MultiLabelReport,
+    *,
+    card: Mapping[str, object],
+    out_of_domain: OutOfDomainReport | None = None,
+) -> Page:
+    """The whole page.
+
+    Args:
+        name: What the model is called.
+        report: With the model's calibration.
+        uncalibrated: Of the same rows, without it.
+        card: What the model says of its making.
+        out_of_domain: How well it tells rows of its domain from others.
+
+    Raises:
+        MissingDependency: The extra ``report`` is not installed.
+    """
+    sections = [
+        Section("Metrics", (_headline(report.estimates()), _metrics(report, uncalibrated))),
+        _reliability(report, uncalibrated),
+    ]
+    if out_of_domain is not None:
+        sections.append(_outside(out_of_domain))
+    sections += [_classes(report), _card(card)]
+    return Page(
+        title=f"Evaluation of {name}",
+        subtitle=f"On {report.n:,} labelled texts; intervals are 95 % bootstrap intervals over these texts.",
+        sections=tuple(sections),
+        footer="Written by “bothways evaluate”.",
+    )
+
+
+def _headline(estimates: Mapping[str, Estimate]) -> KeyFigures:
+    first, second, *_ = estimates
+    shown = [(name, estimates[name]) for name in (first, second, "ece")]
+    return KeyFigures(tuple(KeyFigure(_word(name), f"{each.value:.3f}", _interval(each)) for name, each in shown))
+
+
+def _metrics(
+    report: ClassificationReport | MultiLabelReport, uncalibrated: ClassificationReport | MultiLabelReport
+) -> Table:
+    before = uncalibrated.estimates()
+    rows = tuple(
+        (_word(name), f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}", f"{before[name].value:.4f}")
+        for name, each in report.estimates().items()
+    )
+    columns = ("Metric", "Value", "95 % interval", "Without calibration")
+    return Table(columns, rows, "Lower is better for: NLL, Brier score, ECE, Hamming loss.", columns[1:])
+
+
+def _reliability(
+    report: ClassificationReport | MultiLabelReport, uncalibrated: ClassificationReport | MultiLabelReport
+) -> Section:
+    words = f"The expected calibration error is {uncalibrated.ece.value:.3f} before and {report.ece.value:.3f} after."
+    figure = Figure(
+        reliability_diagram(uncalibrated.reliability, report.reliability),
+        "How often the model is right (height) where it states a confidence (width). On the dashed line both agree.",
+        f"Reliability before and after calibration. {words}",
+    )
+    blocks: list[Block] = [figure, Paragraph(words)]
+    if isinstance(report, ClassificationReport):
+        blocks.append(
+            Paragraph(
+                f"On so few texts, probabilities without any error would show {report.ece_noise:.3f} on average; what "
+                f"is above that is lack of calibration. With as many bins as the texts bear it is "
+                f"{report.ece_sweep:.3f}."
+            )
+        )
+    return Section("Calibration", tuple(blocks))
+
+
+def _outside(report: OutOfDomainReport) -> Section:
+    figures = [
+        KeyFigure(_word(name), f"{each.value:.3f}", _interval(each)) for name, each in report.estimates().items()
+    ]
+    blocks: list[Block] = [
+        KeyFigures(tuple(figures)),
+        Paragraph(f"{report.n_inside:,} texts of the domain against {report.n_outside:,} others."),
+    ]
+    if report.kept_inside is not None and report.passed_outside is not None:
+        blocks.append(
+            Paragraph(
+                f"At the model's own threshold {report.kept_inside:.1%} of its domain's texts are taken for such, and "
+                f"{report.passed_outside:.1%} of the others."
+            )
+        )
+    return Section("Texts from elsewhere", tuple(blocks))
+
+
+def _classes(report: ClassificationReport | MultiLabelReport) -> Section:
+    columns = ("Class", "Precision", "Recall", "F1", "Texts", "Predicted")
+    rows = tuple(
+        (
+            row.label,
+            *(f"{each.value:.3f}" for each in (row.precision, row.recall, row.f1)),
+            f"{row.support:,}",
+            f"{row.predicted:,}",
+        )
+        for row in report.per_class
+    )
+    blocks: list[Block] = [Table(columns, rows, numeric=columns[1:])]
+    if isinstance(report, ClassificationReport) and len(report.labels) <= MOST_IN_MATRIX:
+        words = "True classes in rows, predicted ones in columns."
+        blocks.insert(0, Figure(confusion_matrix(report.labels, report.confusion), words, f"Confusion matrix. {words}"))
+    return Section("Classes", tuple(blocks))
+
+
+def _card(card: Mapping[str, object]) -> Section:
+    rows = tuple(_facts("", card))
+    return Section("The model", (Table(("What", "Value"), rows, "The card that is saved with the model."),))
+
+
+def _facts(name: str, value: object) -> list[tuple[str, str]]:
+    """A nested object as rows with dotted names."""
+    if isinstance(value, Mapping):
+        parts = [_facts(f"{name}.{key}" if name else str(key), each) for key, each in value.items()]
+        return [row for part in parts for row in part]
+    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        return [row for number, each in enumerate(value, start=1) for row in _facts(f"{name}.{number}", each)]
+    if isinstance(value, list):
+        return [(name, ", ".join(map(str, value)))]
+    return [(name, f"{value:.6g}" if isinstance(value, float) else str(value))]
+
+
+def _word(name: str) -> str:
+    words = {"mcc": "Matthews correlation", "fpr95": "FPR at 95 %", "macro_f1": "Macro F1", "micro_f1": "Micro F1"}
+    if name in words:
+        return words[name]
+    return name.upper() if len(name) <= 5 and name != "brier" else name.replace("_", " ").capitalize()
+
+
+def _interval(each: Estimate) -> str:
+    return f"95 % interval {each.low:.3f} to {each.high:.3f}"

@@ -1,0 +1,49 @@
+"""How well a search finds what was judged relevant."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.rankings import RankingReport, ranking_report
+from bothways.retrieval.hits import Hit
+
+
+def evaluate_search(
+    search: Callable[[Sequence[str]], list[list[Hit]]],
+    queries: Mapping[str, str],
+    judgements: Mapping[str, Mapping[str, int]],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> RankingReport:
+    """Search for each query and measure the rankings of the hits.
+
+    Args:
+        search: From queries to hits; as many hits as the measures should see.
+        queries: Texts by id.
+        judgements: Relevance by query and document.
+        resamples: Of the bootstrap over queries.
+        seed: Of the bootstrap.
+
+    Raises:
+        InvalidInput: No query has a relevant document.
+        MissingDependency: The extra ``search`` is not installed.
+    """
+    answers = search(list(queries.values()))
+    rankings = {query: [hit.id for hit in hits] for query, hits in zip(queries, answers, strict=True)}
+    return ranking_report(rankings, judgements, resamples=resamples, seed=seed)
+
+
+def absent_documents(judgements: Mapping[str, Mapping[str, int]], ids: Collection[str]) -> int:
+    """How many of the relevant documents an index does not have, which no search in it can find.
+
+    Raises:
+        InvalidInput: It has none of them.
+    """
+    relevant = {document for of_query in judgements.values() for document, grade in of_query.items() if grade > 0}
+    absent = relevant.difference(ids)
+    if len(absent) == len(relevant):
+        raise InvalidInput(
+            f"the index has none of the {len(relevant):,} documents that the judgements call relevant. Check that both "
+            "name the documents alike: the index should be built with --id."
+        )
+    return len(absent)

@@ -1,0 +1,85 @@
+"""Hard negatives: passages that a search finds for a query and that do not answer it.
+
+They teach an embedder or a cross-encoder what looks like an answer and is none. What scores nearly as high as the right
+passage may be an answer that nobody marked, so it is passed over: at most ``share`` of the positive's score
+("TopK-PercPos" of Moreira et al. 2024, arXiv:2407.15831).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bothways.errors import InvalidInput
+from bothways.retrieval.semantic import SemanticSearch
+
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Mining:
+    """How negatives are chosen.
+
+    Attributes:
+        per_query: How many for each pair.
+        depth: How many hits are looked at.
+        share: Passages whose cosine is above this share of the positive's are passed over; None takes them too.
+    """
+
+    per_query: int = 3
+    depth: int = 100
+    share: float | None = 0.95
+
+    def __post_init__(self) -> None:
+        if self.per_query < 1 or self.depth < self.per_query:
+            raise InvalidInput(
+                f"mining needs per_query of at least 1 and a depth of no less, got {self.per_query} and {self.depth}."
+            )
+        if self.share is not None and not 0 < self.share <= 1:
+            raise InvalidInput(f"the share of the positive's score must lie above 0 and up to 1, got {self.share}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """A pair and the passages that were found for it, the hardest first; there may be fewer than were asked for."""
+
+    query: str
+    positive: str
+    negatives: tuple[str, ...]
+
+
+def mine_negatives(
+    search: SemanticSearch, pairs: Iterable[tuple[str, str]], mining: Mining | None = None
+) -> Iterator[Mined]:
+    """Negatives for pairs of a query and a passage that answers it, in order.
+
+    All passages that any pair names for a query count as answers to it.
+
+    Args:
+        search: The passages to look among.
+        pairs: Queries and positives; they are held in memory.
+        mining: How negatives are chosen.
+    """
+    chosen, listed = mining or Mining(), list(pairs)
+    answers: dict[str, set[str]] = {}
+    for query, positive in listed:
+        answers.setdefault(query, set()).add(positive)
+    for start in range(0, len(listed), _AT_ONCE):
+        block = listed[start : start + _AT_ONCE]
+        queries = [query for query, _ in block]
+        found = search.search(queries, chosen.depth)
+        for (query, positive), hits, score in zip(block, found, _cosines(search, block), strict=True):
+            highest = np.inf if chosen.share is None else chosen.share * score
+            hard = [hit.text for hit in hits if hit.text not in answers[query] and hit.score <= highest]
+            yield Mined(query, positive, tuple(dict.fromkeys(hard))[: chosen.per_query])
+
+
+def _cosines(search: SemanticSearch, pairs: list[tuple[str, str]]) -> list[float]:
+    """The cosine of each pair."""
+    queries_PD, positives_PD = (
+        search.embedder.encode(list(texts), show_progress=False).astype(np.float64)
+        for texts in zip(*pairs, strict=True)
+    )
+    lengths_P = np.linalg.norm(queries_PD, axis=1) * np.linalg.norm(positives_PD, axis=1)
+    cosines: list[float] = ((queries_PD * positives_PD).sum(axis=1) / lengths_P).tolist()
+    return cosines

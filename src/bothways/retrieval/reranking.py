@@ -1,0 +1,125 @@
+"""A second, closer look at the first hits.
+
+Letters in names: P passages.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bothways.errors import InvalidInput, NotFitted
+from bothways.retrieval.hits import Hit
+from bothways.retrieval.ranking import best
+from bothways.tasks.embedding import SentenceEmbedder
+from bothways.tasks.pairs import PairClassifier
+from bothways.tasks.predictions import Prediction, Score
+from bothways.tasks.targets import Regression, Target
+
+# What the label of a passage that answers is usually called.
+AFFIRMATIVE = ("relevant", "yes", "true", "1", "positive", "entailment", "match")
+
+
+class Reranker(Protocol):
+    """What says how well a passage answers a query, such as a model that reads both at once (a cross-encoder)."""
+
+    def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.floating]:
+        """A number for each passage, ``(P,)``, the higher the better; comparable within the query only."""
+        ...
+
+
+class CrossEncoder:
+    """A trained pair model as a reranker: it reads query and passage at once.
+
+    A model of scores ranks by its score, one of labels by the probability of ``relevant``, the label that says that the
+    second text answers the first; where it is left out, the one label that is usually called so (``AFFIRMATIVE``).
+    Nogueira and Cho 2019, arXiv:1901.04085.
+
+    Raises:
+        NotFitted: The model has no trained head.
+        InvalidInput: ``relevant`` is none of the labels, it is not clear which, or one was named for a model of scores.
+    """
+
+    def __init__(self, pairs: PairClassifier, relevant: str | None = None) -> None:
+        if pairs.target is None:
+            raise NotFitted("a reranker needs a trained pair model: train one, or name the folder of a trained one.")
+        self.relevant = _relevant_label(pairs.target, relevant)
+        self._pairs = pairs
+
+    def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
+        """The score or the probability of each passage, ``(P,)``."""
+        pairs = [(query, passage) for passage in passages]
+        return np.array([self._worth(found) for found in self._pairs.predict(pairs, show_progress=False)])
+
+    def _worth(self, prediction: Prediction) -> float:
+        if isinstance(prediction, Score):
+            return prediction.value
+        return prediction.probabilities[self.relevant or ""]
+
+
+class BiEncoder:
+    """The cosine of query and passage, each embedded by itself: what a cross-encoder has to beat."""
+
+    def __init__(self, embedder: SentenceEmbedder) -> None:
+        self.embedder = embedder
+
+    def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
+        """The cosine of each passage, ``(P,)``."""
+        vectors_PD = self.embedder.encode([query, *passages], show_progress=False).astype(np.float64)
+        vectors_PD /= np.linalg.norm(vectors_PD, axis=1, keepdims=True)
+        cosines_P: npt.NDArray[np.float64] = vectors_PD[1:] @ vectors_PD[0]
+        return cosines_P
+
+
+@dataclass(frozen=True, slots=True)
+class Rerank:
+    """The first hits put into another order, in front of the others.
+
+    Attributes:
+        by: What scores them.
+        depth: How many of the first hits are scored.
+    """
+
+    by: Reranker
+    depth: int = 50
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise InvalidInput(f"depth must be at least 1, got {self.depth!r}.")
+
+
+def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
+    """The hits with the first of them in the order of the reranker's scores, which they then carry.
+
+    Of equal scores the earlier hit comes first. Hits beyond keep their order and their scores, which say nothing beside
+    those of the reranker.
+
+    Raises:
+        InvalidInput: The reranker gave no finite number for each passage.
+    """
+    first, rest = hits[: rerank.depth], hits[rerank.depth :]
+    if not first:
+        return []
+    scores_P = np.asarray(rerank.by.score(query, [hit.text for hit in first]), dtype=np.float64)
+    if scores_P.shape != (len(first),) or not np.isfinite(scores_P).all():
+        raise InvalidInput(
+            f"the reranker must give one finite number for each of the {len(first)} passages, got an array of shape "
+            f"{scores_P.shape}{'' if np.isfinite(scores_P).all() else ' with NaN or infinity'}."
+        )
+    order = best(np.arange(len(first)), scores_P, len(first))
+    front = [replace(first[place], score=float(score)) for place, score in zip(*order, strict=True)]
+    return [replace(hit, rank=rank) for rank, hit in enumerate([*front, *rest], start=1)]
+
+
+def _relevant_label(target: Target, wanted: str | None) -> str | None:
+    """The label that a reranker goes by; None for a model of scores."""
+    labels = () if isinstance(target, Regression) else target.labels
+    if wanted is None and labels:
+        usual = [label for label in labels if label.lower() in AFFIRMATIVE]
+        wanted = usual[0] if len(usual) == 1 else None
+    if wanted not in (labels or (None,)):
+        expected = f"one of the labels {', '.join(map(repr, labels))}" if labels else "none, as it predicts scores"
+        raise InvalidInput(f"which label of the reranker means relevant: expected {expected}, got {wanted!r}.")
+    return wanted

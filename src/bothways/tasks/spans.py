@@ -1,0 +1,137 @@
+"""From scores of tokens to the best spans of a context, over all windows that it was read in.
+
+The score of a span is how much likelier its window has it than no answer, in log odds::
+
+    start[i] + end[j] - (start[n] + end[n])        n: the window's token for no answer
+
+What each softmax divides by cancels, so spans of different windows compare, and no answer scores 0 in all of them.
+
+Shapes: n tokens of one window, T tokens of the context in all windows, L tokens of the longest span.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from bothways.text import Places
+
+N = TypeVar("N", np.float64, np.int64)
+
+CONTEXT = 1
+"""The context is the second text of the pair that the model reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a context, without white space around it.
+
+    Attributes:
+        start: Its first character.
+        end: The character behind its last.
+        score: Log odds against no answer.
+    """
+
+    start: int
+    end: int
+    score: float
+
+
+class SpanScores:
+    """The scores of all spans of one context.
+
+    Args:
+        context: The text.
+        rows: For each window the scores of its tokens (n, 2): of starts and of ends.
+        places: Where the tokens of each window stand.
+        no_answer: Index of the token for no answer in each window, 0 or -1.
+        longest: Most tokens in a span.
+    """
+
+    def __init__(
+        self,
+        context: str,
+        rows: Sequence[NDArray[np.floating]],
+        places: Sequence[Places],
+        *,
+        no_answer: int,
+        longest: int,
+    ) -> None:
+        self._context = context
+        self._windows = len(rows)
+        inside = [np.flatnonzero(each.sequences_n == CONTEXT) for each in places]
+        self._begins_T = np.concatenate([each.begins_n[at] for each, at in zip(places, inside, strict=True)])
+        self._ends_T = np.concatenate([each.ends_n[at] for each, at in zip(places, inside, strict=True)])
+        starts_T = np.concatenate([row[at, 0] - row[no_answer].sum() for row, at in zip(rows, inside, strict=True)])
+        ends_T = np.concatenate([row[at, 1] for row, at in zip(rows, inside, strict=True)])
+        # Row t holds the spans that begin at token t, by their length.
+        self._scores_TL = starts_T.astype(np.float64)[:, None] + _ahead(ends_T.astype(np.float64), longest, -np.inf)
+        if self._windows > 1:
+            window_T = np.repeat(np.arange(self._windows), list(map(len, inside)))
+            self._scores_TL[_ahead(window_T, longest, -1) != window_T[:, None]] = -np.inf
+
+    def best(self, count: int) -> list[Span]:
+        """The best different spans, best first; they may overlap."""
+        # The same span may stand in every window, and more than once with white space around it or not.
+        wanted = count * self._windows
+        found = self._first(wanted, count)
+        while len(found) < count and wanted < self._scores_TL.size:
+            wanted *= 4
+            found = self._first(wanted, count)
+        return found
+
+    def _first(self, wanted: int, count: int) -> list[Span]:
+        """The best different spans, up to ``count``, among the ``wanted`` best of all."""
+        scores = self._scores_TL.ravel()
+        skipped = max(0, len(scores) - wanted)
+        chosen = np.argpartition(scores, skipped)[skipped:] if skipped else np.arange(len(scores))
+        chosen = chosen[np.isfinite(scores[chosen])]
+        chosen = chosen[np.lexsort((chosen, -scores[chosen]))]
+        first, further = np.divmod(chosen, self._scores_TL.shape[1])
+        found: dict[tuple[int, int], float] = {}
+        for begin, end, score in zip(
+            self._begins_T[first].tolist(), self._ends_T[first + further].tolist(), scores[chosen].tolist(), strict=True
+        ):
+            begin, end = self._trimmed(begin, end)
+            if begin < end:
+                found.setdefault((begin, end), score)
+            if len(found) == count:
+                break
+        return [Span(begin, end, score) for (begin, end), score in found.items()]
+
+    def apart(self, count: int) -> list[Span]:
+        """The best spans of which no two overlap, best first."""
+        scores_TL = self._scores_TL.copy()
+        found: list[Span] = []
+        while len(found) < count and scores_TL.size:
+            first, further = divmod(int(scores_TL.argmax()), scores_TL.shape[1])
+            score = float(scores_TL[first, further])
+            if not np.isfinite(score):
+                break
+            begin, end = self._trimmed(int(self._begins_T[first]), int(self._ends_T[first + further]))
+            scores_TL[first, further] = -np.inf
+            if begin < end:
+                found.append(Span(begin, end, score))
+                scores_TL[self._touching(begin, end, scores_TL.shape[1])] = -np.inf
+        return found
+
+    def _touching(self, begin: int, end: int, longest: int) -> NDArray[np.bool_]:
+        """The spans (T, L) that have a token in common with these characters."""
+        taken_T = (self._begins_T < end) & (self._ends_T > begin)
+        before_T: NDArray[np.int64] = np.cumsum(taken_T) - taken_T
+        touching_TL: NDArray[np.bool_] = _ahead(before_T + taken_T, longest, 0) > before_T[:, None]
+        return touching_TL
+
+    def _trimmed(self, begin: int, end: int) -> tuple[int, int]:
+        text = self._context[begin:end]
+        return begin + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+
+
+def _ahead(values_T: NDArray[N], longest: int, fill: float) -> NDArray[N]:
+    """For each token its own value and those of the tokens that follow it, (T, L)."""
+    filled = np.concatenate([values_T, np.full(longest, fill, dtype=values_T.dtype)])
+    ahead_TL: NDArray[N] = sliding_window_view(filled, longest)[: len(values_T)]
+    return ahead_TL

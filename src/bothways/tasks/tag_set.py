@@ -1,0 +1,209 @@
+"""The tags that a tagger knows, which may follow each other, and the best of all sequences that may.
+
+Shapes: W words of one text, M words of several texts, C tags.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data import TaggedRow
+from bothways.errors import InvalidInput
+from bothways.evaluation import Temperature, apply_temperature
+from bothways.evaluation.tag_schemes import (
+    OUTSIDE,
+    Scheme,
+    TagSpan,
+    check_tags,
+    complete,
+    converted,
+    goes_on,
+    must_go_on,
+    parted,
+    scheme_of,
+    spans_of,
+)
+
+# Far below any difference between scores that counts.
+_BREAKS_TIES = 1e-6
+
+
+@dataclass(frozen=True)
+class TagSet:
+    """Tags in the order of the model's outputs, and the scheme that they are of.
+
+    Raises:
+        InvalidInput: A scheme of spans has no tag for words outside of them.
+    """
+
+    labels: tuple[str, ...]
+    scheme: Scheme
+
+    def __post_init__(self) -> None:
+        if self.scheme != "plain" and OUTSIDE not in self.labels:
+            raise InvalidInput(
+                f"a model of the scheme {self.scheme} needs the tag {OUTSIDE!r} among its labels, but it has "
+                f"{list(self.labels)}. Choose the scheme 'plain' if they are no spans."
+            )
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[TaggedRow], scheme: Scheme) -> "TagSet":
+        """The tags that training rows call for: of spans, all that the scheme has for their labels.
+
+        Raises:
+            InvalidInput: There are fewer than two tags.
+        """
+        found = sorted({tag for row in rows for tag in row.label})
+        labels = found if scheme == "plain" else complete({parted(tag)[1] for tag in found if tag != OUTSIDE}, scheme)
+        if len(labels) < 2:
+            raise InvalidInput(
+                f"a tagger needs at least two tags, but every word of the training data has {labels[0]!r}. "
+                "Check the column of the tags."
+            )
+        return cls(tuple(labels), scheme)
+
+    @cached_property
+    def span_labels(self) -> tuple[str, ...]:
+        """What spans can be; none of plain tags."""
+        if self.scheme == "plain":
+            return ()
+        return tuple(sorted({parted(label)[1] for label in self.labels if label != OUTSIDE}))
+
+    @cached_property
+    def unseen_C(self) -> NDArray[np.float64]:
+        """Scores of a word that the model has not seen: all alike, so that its neighbours decide.
+
+        Where they leave it open, the word is outside of spans, or else goes on with one.
+        """
+        if self.scheme == "plain":
+            return np.zeros(len(self.labels))
+        ranks = [2 if label == OUTSIDE else int(parted(label)[0] == "I") for label in self.labels]
+        return np.array(ranks) * _BREAKS_TIES
+
+    def encode(self, rows: Sequence[TaggedRow]) -> list[NDArray[np.int64]]:
+        """Numbers of the tags of each row.
+
+        Raises:
+            InvalidInput: A tag is none of these; the message names its row.
+        """
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        for row in rows:
+            for place, tag in enumerate(row.label, start=1):
+                if tag not in numbers:
+                    raise InvalidInput(
+                        f"{row.where} has the tag {tag!r} at word {place}, which this tagger does not know. It knows "
+                        f"{', '.join(map(repr, self.labels))}."
+                    )
+        return [np.array([numbers[tag] for tag in row.label], dtype=np.int64) for row in rows]
+
+    def spans(self, tags: Sequence[str]) -> list[TagSpan]:
+        """The spans that tags say."""
+        return spans_of(tags, self.scheme)
+
+    def spans_of_texts(self, tags_M: NDArray[np.int64], lengths: Sequence[int]) -> list[list[TagSpan]]:
+        """The spans of texts that stand end to end, by the numbers of their words' tags."""
+        tags, ends = [self.labels[number] for number in tags_M.tolist()], np.cumsum(lengths).tolist()
+        return [self.spans(tags[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+
+    def best(
+        self, scores_MC: NDArray[np.float64], lengths: Sequence[int], temperature: Temperature | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The best tags of texts that stand end to end, see `decode`, and their probabilities, word by word."""
+        best_M = self.decode(scores_MC, lengths)
+        probabilities_MC = apply_temperature(scores_MC, temperature or 1.0)
+        return best_M, probabilities_MC[np.arange(len(best_M)), best_M]
+
+    def decode(self, scores_MC: NDArray[np.float64], lengths: Sequence[int]) -> NDArray[np.int64]:
+        """Numbers of the best tags (M) of texts that stand end to end: those of the greatest sum in each text.
+
+        Only sequences that the scheme can write are asked, so no broken span comes out (Viterbi 1967, without scores
+        for transitions). Where the best tag of each word by itself makes such a sequence, it is that.
+
+        Args:
+            scores_MC: Logarithms of probabilities, or logits.
+            lengths: Words of each text.
+        """
+        best_M: NDArray[np.int64] = scores_MC.argmax(axis=1)
+        if self._free:
+            return best_M
+        ends = np.cumsum(lengths)
+        before_M, at_end = np.roll(best_M, 1), len(self.labels)
+        before_M[ends[:-1]] = at_end
+        before_M[:1] = at_end
+        broken_M = ~self._allowed[before_M, best_M]
+        broken_M[ends - 1] |= ~self._allowed[best_M[ends - 1], at_end]
+        starts = ends - np.asarray(lengths)
+        for text in np.flatnonzero(np.add.reduceat(broken_M, starts)):
+            words = slice(starts[text], ends[text])
+            best_M[words] = self._best_path(scores_MC[words])
+        return best_M
+
+    @cached_property
+    def _free(self) -> bool:
+        return bool(self._allowed.all())
+
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_]:
+        """Whether the tag of a column may follow that of a row (C + 1, C + 1); the last is the border of the text."""
+        borders = [*self.labels, OUTSIDE]
+        known = set(self.labels)
+        return np.array([[self._follows(left, right, known) for right in borders] for left in borders])
+
+    def _follows(self, left: str, right: str, known: set[str]) -> bool:
+        label = parted(right)[1]
+        same = left != OUTSIDE and parted(left)[1] == label
+        open_ = same and parted(left)[0] in ("B", "I")
+        # A checkpoint without a tag for the first word of a span begins it with that of the others.
+        if goes_on(right, self.scheme) and not open_ and not (self.scheme == "BIO" and f"B-{label}" not in known):
+            return False
+        return not must_go_on(left, self.scheme) or (open_ and goes_on(right, self.scheme))
+
+    def _best_path(self, scores_WC: NDArray[np.float64]) -> NDArray[np.int64]:
+        words, tags = scores_WC.shape
+        allowed, border = np.where(self._allowed, 0.0, -np.inf), tags
+        behind_CC = allowed[:border, :border]
+        origin_WC = np.zeros((words, tags), dtype=np.int64)
+        total_C = scores_WC[0] + allowed[border, :border]
+        for word in range(1, words):
+            reached_CC = total_C[:, None] + behind_CC
+            origin_WC[word] = reached_CC.argmax(axis=0)
+            total_C = reached_CC.max(axis=0) + scores_WC[word]
+        path_W = np.empty(words, dtype=np.int64)
+        path_W[-1] = (total_C + allowed[:border, border]).argmax()
+        for word in range(words - 1, 0, -1):
+            path_W[word - 1] = origin_WC[word, path_W[word]]
+        return path_W
+
+
+def tagged_in(rows: Sequence[TaggedRow], scheme: Scheme, wanted: Scheme) -> list[TaggedRow]:
+    """Rows whose tags are of one scheme, with tags of another.
+
+    Raises:
+        InvalidInput: A tag stands where the scheme does not allow it; the message names its row.
+    """
+    for row in rows:
+        check_tags(row.label, scheme, row.where)
+    if scheme == wanted:
+        return list(rows)
+    return [TaggedRow(row.words, tuple(converted(row.label, scheme, wanted)), row.where) for row in rows]
+
+
+def data_scheme(rows: Sequence[TaggedRow], scheme: Scheme | None, known: Scheme | None = None) -> Scheme:
+    """The scheme that the tags of rows are of: the one that was named, or the one that fits them.
+
+    Args:
+        rows: Words with tags.
+        scheme: What the caller says.
+        known: The model's own, taken where it fits.
+
+    Raises:
+        InvalidInput: None fits.
+    """
+    if scheme is not None:
+        return scheme
+    if known == "plain":
+        return known
+    return scheme_of(((row.label, row.where) for row in rows), known)

@@ -1,0 +1,143 @@
+"""Words read in windows: their tags to learn, and what the windows together say of each word.
+
+The first token of a word stands for the word: it is what the loss and the scores are taken from, and the word's other
+tokens only help the encoder, as in Devlin et al. (2018, section 5.3).
+
+Shapes: N texts, W words of one text, M words of several texts, T tokens of a batch, n tokens of a window, C tags.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.data.windows import WindowStore, digest_of
+from bothways.text import FirstTokens, ReadWords
+
+Numbers = NDArray[np.int64]
+Scores = NDArray[np.float64]
+
+
+def word_scores(rows: Sequence[NDArray[np.floating]], tokens: FirstTokens, words: int, unseen_C: Scores) -> Scores:
+    """Scores of each word (W, C), from those of the tokens of a text's windows (n, C).
+
+    In one window they are the logits of the word's first token. Where several windows hold it, they are the mean of
+    its log-probabilities, each weighted with the tokens between the word and the nearer end of the window: the window
+    that has seen most around the word counts most.
+
+    Args:
+        rows: Logits of the tokens of each window.
+        tokens: The first token of each word.
+        words: Words of the text, W.
+        unseen_C: Scores of a word of which no token was read.
+    """
+    scores_WC = np.tile(unseen_C, (words, 1))
+    if len(rows) == 1:
+        scores_WC[tokens.words_M] = rows[0][tokens.rows_M]
+        return scores_WC
+    starts = np.cumsum([0, *map(len, rows[:-1])])
+    logits_MC = np.concatenate(rows)[starts[tokens.windows_M] + tokens.rows_M].astype(np.float64)
+    sums_WC, weights_W = np.zeros_like(scores_WC), np.zeros(words)
+    np.add.at(sums_WC, tokens.words_M, _log_softmax(logits_MC) * tokens.context_M[:, None])
+    np.add.at(weights_W, tokens.words_M, tokens.context_M)
+    seen_W = weights_W > 0
+    scores_WC[seen_W] = sums_WC[seen_W] / weights_W[seen_W, None]
+    return scores_WC
+
+
+@dataclass(frozen=True, slots=True)
+class WordWindows:
+    """Tokenised texts, and where their words begin.
+
+    Attributes:
+        store: The windows.
+        tokens: For each text, the first tokens of its words.
+        lengths: For each text, its words.
+    """
+
+    store: WindowStore
+    tokens: tuple[FirstTokens, ...]
+    lengths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, store: WindowStore, texts: Iterable[ReadWords]) -> "WordWindows":
+        """Find the words of texts in windows that were stored with offsets."""
+        tokens, lengths = [], []
+        for words, windows in zip(texts, _windows_of_texts(store), strict=True):
+            tokens.append(words.first_tokens([store.places(window) for window in windows]))
+            lengths.append(len(words.begins_W))
+        return cls(store, tuple(tokens), tuple(lengths))
+
+    @property
+    def unread(self) -> list[int]:
+        """Texts of which no word has a token: there is nothing in them to learn from."""
+        return [number for number, tokens in enumerate(self.tokens) if not len(tokens.words_M)]
+
+    def scores(self, rows: Sequence[NDArray[np.floating]], unseen_C: Scores) -> Scores:
+        """Scores (M, C) of the words of all texts, end to end, from those of the tokens of all windows."""
+        texts = zip(self.tokens, self.lengths, _windows_of_texts(self.store), strict=True)
+        return np.concatenate(
+            [
+                word_scores([rows[window] for window in windows], tokens, words, unseen_C)
+                for tokens, words, windows in texts
+            ]
+        )
+
+
+class TagAnswers:
+    """The tags of the words in each window; a word in several windows shares its weight of 1 among them.
+
+    Args:
+        windows: The texts.
+        truth: For each text, the numbers of its words' tags.
+    """
+
+    def __init__(self, windows: WordWindows, truth: Sequence[Numbers]) -> None:
+        rows: list[Numbers] = []
+        tags: list[Numbers] = []
+        shares: list[NDArray[np.float64]] = []
+        for tokens, tags_W, numbers in zip(windows.tokens, truth, _windows_of_texts(windows.store), strict=True):
+            share_W = 1.0 / np.maximum(1, np.bincount(tokens.words_M, minlength=len(tags_W)))
+            for number in range(len(numbers)):
+                here = tokens.windows_M == number
+                rows.append(tokens.rows_M[here])
+                tags.append(tags_W[tokens.words_M[here]])
+                shares.append(share_W[tokens.words_M[here]])
+        self._rows, self._tags, self._shares = rows, tags, shares
+        self._weights = np.array([share.sum() for share in shares])
+        self._lengths = windows.store.lengths
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the tags and of where they stand."""
+        return digest_of(np.concatenate(self._rows), np.concatenate(self._tags))
+
+    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
+        """Words of each window (B)."""
+        words_B: NDArray[np.float64] = self._weights[list(windows)]
+        return words_B
+
+    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
+        """Sum of the words' cross-entropies, given the scores of all tokens (T, C)."""
+        starts = np.cumsum([0, *self._lengths[list(windows[:-1])]])
+        rows_M = np.concatenate([start + self._rows[each] for start, each in zip(starts, windows, strict=True)])
+        tags_M = torch.from_numpy(np.concatenate([self._tags[each] for each in windows])).to(scores.device)
+        shares_M = np.concatenate([self._shares[each] for each in windows]).astype(np.float32)
+        losses_M = F.cross_entropy(scores[torch.from_numpy(rows_M).to(scores.device)], tags_M, reduction="none")
+        return (losses_M * torch.from_numpy(shares_M).to(scores.device)).sum()
+
+
+def _windows_of_texts(store: WindowStore) -> list[range]:
+    """The windows of each text."""
+    ends = np.cumsum(np.bincount(store.text_of_window, minlength=store.texts)).tolist()
+    return [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _log_softmax(logits_MC: Scores) -> Scores:
+    shifted_MC = logits_MC - logits_MC.max(axis=1, keepdims=True)
+    normal_MC: Scores = shifted_MC - np.log(np.exp(shifted_MC).sum(axis=1, keepdims=True))
+    return normal_MC

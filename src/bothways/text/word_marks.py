@@ -1,0 +1,85 @@
+"""How the pieces of a vocabulary say where a word begins.
+
+WordPiece marks the pieces that go on with a word (``##ing``), byte-level BPE and SentencePiece those that begin one
+(``Ġthe``, ``▁the``: the space before the word is part of the piece). A vocabulary of whole words marks neither.
+"""
+
+import json
+from dataclasses import dataclass
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedContinuations:
+    """Pieces with this prefix go on with a word; all others begin one."""
+
+    prefix: str
+
+    def continues(self, piece: str) -> bool:
+        """Whether the piece goes on with the word before it."""
+        return piece.startswith(self.prefix)
+
+    def unmarked(self, text: str) -> str:
+        """A decoded word without the mark, which the decoder leaves on its first piece."""
+        return text.removeprefix(self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedBeginnings:
+    """Pieces with this first character begin a word; all others go on with one."""
+
+    mark: str
+
+    def continues(self, piece: str) -> bool:
+        """Whether the piece goes on with the word before it."""
+        return not piece.startswith(self.mark)
+
+    def unmarked(self, text: str) -> str:
+        """A decoded word without the mark: the decoder has made a space of it."""
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class WholeWords:
+    """Each piece is a word."""
+
+    def continues(self, piece: str) -> bool:
+        """Whether the piece goes on with the word before it: none does."""
+        del piece
+        return False
+
+    def unmarked(self, text: str) -> str:
+        """A decoded word without a mark: there is none."""
+        return text
+
+
+WordMarks = MarkedContinuations | MarkedBeginnings | WholeWords
+
+_BYTE_LEVEL_SPACE = "Ġ"
+
+
+def word_marks(tokenizer: tokenizers.Tokenizer) -> WordMarks:
+    """The marks of a tokenizer's vocabulary, read off its parts."""
+    model = tokenizer.model
+    if isinstance(model, models.WordPiece):
+        return MarkedContinuations(model.continuing_subword_prefix)
+    if isinstance(model, models.WordLevel):
+        return WholeWords()
+    mark = _mark(tokenizer.pre_tokenizer) or _mark(tokenizer.decoder)
+    return WholeWords() if mark is None else MarkedBeginnings(mark)
+
+
+def _mark(part: pre_tokenizers.PreTokenizer | decoders.Decoder | None) -> str | None:
+    """What a pre-tokenizer or decoder, or a step of one, puts in the place of a space."""
+    if part is None:
+        return None
+    state = json.loads(part.__getstate__())
+    steps = [state, *state.get("pretokenizers", ()), *state.get("decoders", ())]
+    for step in steps:
+        if step["type"] == "ByteLevel":
+            return _BYTE_LEVEL_SPACE
+        if step["type"] == "Metaspace":
+            return str(step["replacement"])
+    return None

@@ -1,0 +1,206 @@
+"""Words of a text: where each one stands, what the model reads of them, and which token begins each.
+
+The model always reads words with a single space between them, whether they came as a list or were found in a raw text:
+so it meets the same form in use as in training, and where a word stands in the original does not depend on what a
+tokenizer keeps of it.
+
+Shapes: W words of a text, n tokens of a window.
+"""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.errors import InvalidInput
+from bothways.text.places import Places
+
+# Read in the place of a word of which nothing can be seen, so that there is something between two spaces.
+_STAND_IN = "\N{REPLACEMENT CHARACTER}"
+_UNSEEN = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of one text.
+
+    Attributes:
+        text: The original; of words that came as a list, these with single spaces between them.
+        spans: Where each word begins and ends in it, in characters.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of_text(cls, text: str) -> "Words":
+        """The words of a raw text, see `word_spans`."""
+        return cls(text, tuple(word_spans(text)))
+
+    @classmethod
+    def of_list(cls, words: Sequence[str]) -> "Words":
+        """Words that someone else has found; what they hold is not looked at.
+
+        Raises:
+            InvalidInput: One of them is empty.
+        """
+        spans, begin = [], 0
+        for number, word in enumerate(words):
+            if not word:
+                raise InvalidInput(f"word {number + 1} is empty: a word needs a character at least.")
+            spans.append((begin, begin + len(word)))
+            begin += len(word) + 1
+        return cls(" ".join(words), tuple(spans))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.spans)
+
+    def __getitem__(self, number: int) -> str:
+        """A word as it stands in the text."""
+        begin, end = self.spans[number]
+        return self.text[begin:end]
+
+    def listed(self) -> list[str]:
+        """All words."""
+        return [self.text[begin:end] for begin, end in self.spans]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWords:
+    """What the model reads of words.
+
+    Attributes:
+        text: The words with single spaces between them.
+        begins_W: Where each one begins in it, in characters.
+        ends_W: The character behind its last.
+    """
+
+    text: str
+    begins_W: NDArray[np.int64]
+    ends_W: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, words: Words) -> "ReadWords":
+        """What is read of these words."""
+        listed = [_readable(word) for word in words.listed()]
+        ends_W = np.cumsum([len(word) + 1 for word in listed]) - 1
+        return cls(" ".join(listed), ends_W - np.fromiter(map(len, listed), np.int64, len(listed)), ends_W)
+
+    def first_tokens(self, places: Sequence[Places]) -> "FirstTokens":
+        """The first token of each word, in every window that holds it.
+
+        A token belongs to a word if it spells one of its characters or is the mark of the space in front of it, which
+        SentencePiece and byte-level BPE make a token of its own where they know no longer one. The first of them stands
+        for the word. A window that begins in the middle of a word holds a later one, which does not count.
+
+        Args:
+            places: Those of the windows of this text, in order.
+        """
+        parts = [_first_in_window(self.begins_W, self.ends_W, each) for each in places]
+        if len(parts) == 1:
+            return parts[0]
+        first_W = np.full(len(self.begins_W), np.iinfo(np.int64).max)
+        for part, place in zip(parts, places, strict=True):
+            np.minimum.at(first_W, part.words_M, _numbers(part, place))
+        kept = [
+            part.only(_numbers(part, place) == first_W[part.words_M]) for part, place in zip(parts, places, strict=True)
+        ]
+        windows = [np.full(len(part.rows_M), number) for number, part in enumerate(kept)]
+        return FirstTokens(
+            np.concatenate([part.words_M for part in kept]),
+            np.concatenate([part.rows_M for part in kept]),
+            np.concatenate(windows),
+            np.concatenate([part.context_M for part in kept]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTokens:
+    """M places where a window holds the first token of a word.
+
+    Attributes:
+        words_M: The number of the word.
+        rows_M: The number of the token in its window.
+        windows_M: The number of the window.
+        context_M: Tokens between it and the nearer end of its window, its own included.
+    """
+
+    words_M: NDArray[np.int64]
+    rows_M: NDArray[np.int64]
+    windows_M: NDArray[np.int64]
+    context_M: NDArray[np.int64]
+
+    def only(self, keep_M: NDArray[np.bool_]) -> "FirstTokens":
+        """Some of them."""
+        return FirstTokens(self.words_M[keep_M], self.rows_M[keep_M], self.windows_M[keep_M], self.context_M[keep_M])
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Where the words of a raw text begin and end, by a rule for scripts with spaces.
+
+    A run of letters, digits and their marks is a word, also across a single apostrophe, full stop or hyphen within it,
+    or a comma between digits; so is a name behind an @ or #, and an address behind ``http://``. Every other character
+    that is not white space is a word of its own, with the marks that follow it; so is the 's of English, which tagged
+    data never leave at a name. Scripts without spaces give long words: bring those texts cut into words.
+
+    >>> text = "Dr. Lee's e-mail, to @lee: 1,000 naïve."
+    >>> [text[begin:end] for begin, end in word_spans(text)]
+    ['Dr', '.', 'Lee', "'s", 'e-mail', ',', 'to', '@lee', ':', '1,000', 'naïve', '.']
+    """
+    return [match.span() for match in _pattern(marks=not text.isascii()).finditer(text)]
+
+
+@functools.cache
+def _pattern(*, marks: bool) -> re.Pattern[str]:
+    letter = rf"[\w{_marks()}]" if marks else r"\w"
+    mark = rf"[{_marks()}]*" if marks else ""
+    possessive = rf"['\u2019][sS](?!{letter})"
+    run = rf"{letter}+(?:(?!{possessive})(?:['\u2019.\-\u00b7]|(?<=\d),(?=\d)){letter}+)*"
+    return re.compile(rf"https?://\S+|(?:(?<!\w)[@#])?{run}|(?<=\w){possessive}|\S{mark}")
+
+
+def _marks() -> str:
+    """The marks of scripts, which are no letters, and the joiners of Persian and Indic words and of emoji."""
+    characters = map(chr, (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0)))
+    return "\u200c\u200d" + "".join(each for each in characters if unicodedata.category(each) in ("Mn", "Mc", "Me"))
+
+
+def _readable(word: str) -> str:
+    """A word without the controls and spaces in front of it.
+
+    Where a text begins with characters that a SentencePiece normaliser drops, the ``tokenizers`` library (0.23) has all
+    offsets behind them wrong by their number.
+    """
+    if word.isprintable() and word[0] != " ":
+        return word
+    seen = (place for place, character in enumerate(word) if unicodedata.category(character) not in _UNSEEN)
+    place = next(seen, None)
+    return _STAND_IN if place is None else word[place:]
+
+
+def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], places: Places) -> FirstTokens:
+    body_m = np.flatnonzero(places.sequences_n == 0)
+    token_begins_m = places.begins_n[body_m]
+    # A token that spells nothing may end before the one in front of it.
+    token_ends_m = np.maximum.accumulate(places.ends_n[body_m])
+    # The first token that ends behind the word's begin, or the one before, if that is the space in front of the word.
+    spelling_W = np.searchsorted(token_ends_m, begins_W, side="right")
+    token_W = np.searchsorted(token_ends_m, begins_W - 1, side="right")
+    words_M = np.flatnonzero(token_W < len(body_m))
+    in_front_M = token_begins_m[token_W[words_M]] >= begins_W[words_M] - 1
+    token_M = np.where(in_front_M, token_W[words_M], spelling_W[words_M])
+    words_M, token_M = words_M[token_M < len(body_m)], token_M[token_M < len(body_m)]
+    spells_M = token_begins_m[token_M] < ends_W[words_M]
+    words_M, rows_M = words_M[spells_M], body_m[token_M[spells_M]]
+    context_M = np.minimum(rows_M + 1, len(places.sequences_n) - rows_M)
+    return FirstTokens(words_M, rows_M, np.zeros_like(rows_M), context_M)
+
+
+def _numbers(tokens: FirstTokens, places: Places) -> NDArray[np.int64]:
+    """Numbers of the tokens in the whole text; only their order matters."""
+    return tokens.rows_M + places.start

@@ -1,0 +1,122 @@
+"""``adapt``: from raw texts to a model that knows their language, and on to a task."""
+
+import gzip
+import json
+import random
+
+import pytest
+from command_line import call
+
+import tiny_models
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory):
+    """A file of paragraphs with empty lines between them, in which every third word repeats."""
+    generator = random.Random(0)
+    paragraphs = []
+    for _ in range(60):
+        start = generator.randrange(5, 40)
+        paragraphs.append(" ".join(f"w{start + place % 3}" for place in range(generator.randrange(4, 30))))
+    path = tmp_path_factory.mktemp("texts") / "texts.txt.gz"
+    path.write_bytes(gzip.compress("\n\n".join(paragraphs).encode()))
+    return path
+
+
+def words_of(files, texts, output, *more):
+    return [
+        *("adapt", "--model", files / "tiny", "--data", texts, "--output", output, "--device", "cpu"),
+        *("--epochs", 4, "--learning-rate", 0.01, "--batch-size", 8, "--seed", 1, *more),
+    ]
+
+
+@pytest.fixture(scope="session")
+def adapted(files, texts, tmp_path_factory):
+    """How the session's adaptation ended, and its folder."""
+    folder = tmp_path_factory.mktemp("adapted") / "run"
+    return call(*words_of(files, texts, folder, "--json")), folder
+
+
+def test_the_summary_has_before_and_after(adapted):
+    outcome, folder = adapted
+    assert outcome.code == 0, outcome.err
+    assert "has no masked language modelling head: a new one is drawn" in outcome.err
+    summary = outcome.json()
+    assert summary["output"] == str(folder)
+    assert summary["new_head"] is True
+    assert summary["after"]["loss"] < summary["before"]["loss"] - 0.5
+    assert summary["after"] == pytest.approx(summary["validation"])
+    card = json.loads((folder / "bothways.json").read_text())["card"]
+    assert card["before"] == summary["before"]
+    assert (card["training_rows"], card["validation_rows"]) == (54, 6)
+
+
+def test_a_finished_run_is_one_folder_with_its_log(adapted):
+    _, folder = adapted
+    assert [path.name for path in folder.parent.iterdir()] == ["run"]
+    assert {"config.json", "model.safetensors", "bothways.json", "tokenizer.json", "training.jsonl"} <= {
+        path.name for path in folder.iterdir()
+    }
+
+
+def test_the_adapted_model_fills_masks_and_is_evaluated(adapted, texts):
+    _, folder = adapted
+    assert call("fill-mask", folder, "w20 w21 [MASK] w20 w21 w22").code == 0
+    report = call("evaluate", folder, "--data", texts, "--json").json()
+    assert report["loss_low"] < report["loss"] < report["loss_high"]
+    assert report["n"] == 60
+    assert call("predict", folder, "w20 w21 [MASK] w20 w21 w22").lines()[0]["fillings"]
+
+
+def test_the_adapted_model_is_fine_tuned_for_a_task(adapted, files, tmp_path):
+    _, folder = adapted
+    words = ["--train", files / "train.jsonl.gz", "--epochs", 1, "--device", "cpu", "--output", tmp_path / "run"]
+    outcome = call("train", "classification", "--model", folder, *words, "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json()["labels"] == ["even", "odd"]
+    assert call("predict", tmp_path / "run", "w5 w7").code == 0
+
+
+def test_a_model_with_a_head_goes_on_with_it(adapted, files, texts, tmp_path):
+    _, folder = adapted
+    words = ["adapt", "--model", folder, "--data", texts, "--output", tmp_path / "more", "--epochs", 1]
+    outcome = call(*words, "--device", "cpu", "--seed", 1)
+    assert outcome.code == 0, outcome.err
+    assert outcome.err == ""
+    assert "before" in outcome.out
+    assert "after" in outcome.out
+    before = json.loads((tmp_path / "more" / "bothways.json").read_text())["card"]["before"]
+    after = json.loads((folder / "bothways.json").read_text())["card"]["after"]
+    assert before["loss"] == pytest.approx(after["loss"], abs=1e-5)
+
+
+def test_an_existing_output_is_refused_before_any_work(adapted, files, texts):
+    _, folder = adapted
+    outcome = call(*words_of(files, texts, folder))
+    assert outcome.code == 1
+    assert "--overwrite" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("", "is empty"), ("\n\n \n", "no text in the given data"), ("w5 w6\n", "none can be held out of 1 rows")],
+)
+def test_data_without_text_are_refused(files, tmp_path, content, said):
+    (tmp_path / "t.txt").write_text(content)
+    outcome = call(*words_of(files, tmp_path / "t.txt", tmp_path / "run"))
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_family_without_such_a_head_is_refused(texts, tmp_path):
+    tiny_models.write_checkpoint(tmp_path / "xlnet", "xlnet")
+    outcome = call("adapt", "--model", tmp_path / "xlnet", "--data", texts, "--output", tmp_path / "run")
+    assert outcome.code == 2
+    assert "do not predict masked tokens" in outcome.err
+
+
+def test_standard_input_for_both_is_refused(files, tmp_path):
+    outcome = call("adapt", "--model", files / "tiny", "--data", "-", "--validation", "-", "--output", tmp_path / "r")
+    assert outcome.code == 2
+    assert "--data and --validation cannot both" in outcome.err

@@ -1,0 +1,125 @@
+"""``train answering``, and what one does with a trained answerer on the command line."""
+
+import json
+
+import pytest
+from command_line import call, write_jsonl
+
+from answering_cases import questions
+from bothways.tasks import QuestionAnswerer
+
+
+def nested_form(row):
+    answers = [{"text": each["text"], "answer_start": each["start"]} for each in row["answers"]]
+    asked = {"id": row["id"], "question": row["question"], "is_impossible": not answers, "answers": answers}
+    return {"context": row["context"], "qas": [asked]}
+
+
+@pytest.fixture(scope="module")
+def data(files):
+    """Files of questions: flat rows, and the same as a SQuAD file."""
+    flat = write_jsonl(files / "questions.jsonl.gz", questions(24))
+    articles = [{"title": row["id"], "paragraphs": [nested_form(row)]} for row in questions(24)]
+    nested = files / "questions.json"
+    nested.write_text(json.dumps({"version": "v2.0", "data": articles}))
+    return flat, nested
+
+
+@pytest.fixture(scope="module")
+def qa(files, data):
+    """A run that was trained on flat rows and validated on a SQuAD file, and how its training ended."""
+    flat, nested = data
+    outcome = call(
+        *("train", "answering", "--model", files / "tiny", "--train", flat, "--validation", nested),
+        *("--output", files / "runs" / "qa", "--seed", 1, "--epochs", 3, "--batch-size", 8, "--learning-rate", 0.003),
+        *("--max-answer-tokens", 5, "--device", "cpu"),
+    )
+    return outcome, files / "runs" / "qa"
+
+
+def test_training_says_what_it_chose_and_how_to_go_on(qa):
+    outcome, run = qa
+    assert outcome.code == 0, outcome.err
+    assert "exact_match" in outcome.out
+    assert "no_answer_threshold" in outcome.out
+    assert "max_answer_tokens 5" in outcome.out
+    assert f"next         bothways evaluate {run}" in outcome.out
+
+
+def test_both_forms_of_the_data_give_the_numbers_of_the_library(qa, data):
+    _, run = qa
+    flat, nested = data
+    report = QuestionAnswerer.from_pretrained(run, device="cpu").evaluate(flat)
+    for file in (flat, nested):
+        given = call("evaluate", run, "--data", file, "--json").json()
+        assert given == json.loads(json.dumps(report.to_dict()))
+    names = ("exact_match", "f1", "has_answer_f1", "no_answer_accuracy", "ece")
+    assert {f"{name}{end}" for name in names for end in ("", "_low", "_high")} <= given.keys()
+    assert "24 questions, 6 of them without an answer" in call("evaluate", run, "--data", flat).out
+
+
+def test_a_question_and_its_context_are_answered(qa):
+    _, run = qa
+    context = "w30 w5 w10 w11 w40"
+    (given,) = call("predict", run, "w5", context, "--top", 2, "--max-answer-tokens", 1).lines()
+    assert [len(each["text"].split()) for each in given["answers"]] == [1, 1]
+    assert all(context[each["start"] : each["end"]] == each["text"] for each in given["answers"])
+    expected = QuestionAnswerer.from_pretrained(run, device="cpu").predict(("w5", context)).to_dict()
+    (given,) = call("predict", run, "w5", context).lines()
+    assert given == json.loads(json.dumps(expected))
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_every_row_of_a_file_is_answered_under_its_id(qa, data, form, tmp_path):
+    _, run = qa
+    assert call("predict", run, "--data", data[form], "--output", tmp_path / "out.jsonl").code == 0
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == [row["id"] for row in questions(24)]
+    for line, row in zip(lines, questions(24), strict=True):
+        assert line["answer"] is None or line["answer"] == row["context"][line["start"] : line["end"]]
+
+
+def test_columns_may_have_other_names(qa, tmp_path):
+    _, run = qa
+    rows = [{"q": row["question"], "passage": row["context"], "gold": row["answers"]} for row in questions(8)]
+    names = ["--question", "q", "--context", "passage", "--answers", "gold"]
+    file = write_jsonl(tmp_path / "d.jsonl", rows)
+    assert call("evaluate", run, "--data", file, *names).code == 0
+    assert len(call("predict", run, "--data", file, *names).lines()) == 8
+    assert "no column 'question'" in call("evaluate", run, "--data", file).err
+
+
+def test_other_models_answer_no_questions(qa, run):
+    outcome = call("predict", run, "w6 w8", "--top", 3)
+    assert outcome.code == 2
+    assert "--top can be given for models that answer questions" in outcome.err
+    outcome = call("predict", run, "w6 w8", "--context", "c")
+    assert outcome.code == 2
+    assert "this model reads no --context" in outcome.err
+    _, answerer = qa
+    for words, said in (
+        (["w5"], "wants two texts, a question and its context"),
+        (["w5", "w6", "--labels", "yes", "no"], "which has no labels"),
+        (["w5", "w6", "--label", "kind"], "this model reads no --label"),
+    ):
+        outcome = call("predict", answerer, *words)
+        assert outcome.code == 2, outcome.err
+        assert said in outcome.err
+
+
+def test_a_bad_answer_fails_with_its_line_and_id(files, tmp_path):
+    bad = {**questions(1)[0], "id": "odd", "answers": [{"text": "w5", "start": 2}]}
+    file = write_jsonl(tmp_path / "d.jsonl", [*questions(4), bad])
+    outcome = call("train", "answering", "--model", files / "tiny", "--train", file, "--output", tmp_path / "run")
+    assert outcome.code == 1
+    assert "line 5 of" in outcome.err
+    assert "(id 'odd'): the answer 'w5' must stand at character 2" in outcome.err
+    assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
+
+
+def test_the_help_shows_a_row():
+    out = call("train", "answering", "--help").out
+    assert '"answers": [{"text": "Broncos", "start": 12}]' in out
+    example = {"context": "In 2016 the Broncos won.", "answers": [{"text": "Broncos", "start": 12}]}
+    assert example["context"][12:19] == "Broncos"
+    assert example["context"] in out

@@ -1,0 +1,75 @@
+"""``ensemble``, from trained runs to an answer of all of them."""
+
+import json
+
+import pytest
+from command_line import call
+
+
+@pytest.fixture(scope="module")
+def second(files, train_words, run):
+    """The folder of another run on the same data."""
+    folder = files / "runs-more" / "y"
+    words = list(train_words)
+    words[words.index("--seed") + 1] = 2
+    words[words.index("--epochs") + 1] = 2
+    outcome = call(*words, "--output", folder)
+    assert outcome.code == 0, outcome.err
+    return folder
+
+
+@pytest.mark.parametrize("method", ["mean", "vote", "stacked"])
+def test_runs_are_combined_evaluated_and_asked(files, run, second, tmp_path, method):
+    output, held, test = tmp_path / "ens", files / "validation.jsonl.gz", files / "test.jsonl.gz"
+    outcome = call("ensemble", run, second, "--method", method, "--calibrate", held, "--output", output)
+    assert outcome.code == 0, outcome.err
+    assert f"next         bothways evaluate {output}" in outcome.out
+    report = call("evaluate", output, "--data", test, "--json").json()
+    assert report["accuracy_low"] <= report["accuracy"] <= report["accuracy_high"]
+    assert [each["member"] for each in report["members"]] == [str(run), str(second)]
+    assert "disagreement, mean" in call("evaluate", output, "--data", test).out
+    (found,) = call("predict", output, "w6 w8 w10").lines()
+    assert found.keys() >= {"label", "probability", "disagreement", "mutual_information", "windows", "dropped_tokens"}
+    assert call("predict", output, "--data", test, "--output", tmp_path / "out.csv").code == 0
+
+
+def test_the_summary_as_json_names_members_method_and_calibration(files, run, second, tmp_path):
+    words = ["--calibrate", files / "validation.jsonl.gz", "--output", tmp_path / "ens", "--json"]
+    summary = call("ensemble", run, second, *words).json()
+    stored = json.loads((tmp_path / "ens" / "bothways.json").read_text())
+    assert summary["method"] == stored["method"] == "mean"
+    assert summary["temperature"] == stored["temperature"]
+    assert summary["labels"] == ["even", "odd"]
+    assert summary["members"] == [str(run), str(second)]
+
+
+def test_an_output_that_is_there_is_replaced_on_request_only_where_it_is_an_ensemble(run, second, tmp_path):
+    words = ["ensemble", run, second, "--output", tmp_path / "ens"]
+    assert call(*words).code == 0
+    assert "--overwrite" in call(*words).err
+    assert call(*words, "--overwrite").code == 0
+    refused = call("ensemble", run, second, "--output", second, "--overwrite")
+    assert refused.code == 1
+    assert "is not an ensemble" in refused.err
+    assert (second / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "two members or more"),
+        (["--method", "stacked"], "--calibrate"),
+        (["--method", "median"], 'Choose from: "mean"'),
+    ],
+)
+def test_words_that_make_no_sense_are_bad_usage(run, second, tmp_path, words, said):
+    outcome = call("ensemble", *([run] if not words else [run, second]), *words, "--output", tmp_path / "ens")
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+def test_a_member_that_is_no_trained_model_is_refused(files, run, tmp_path):
+    outcome = call("ensemble", run, files / "tiny", "--output", tmp_path / "ens")
+    assert outcome.code == 1
+    assert "no trained classification head" in outcome.err
+    assert not (tmp_path / "ens").exists()

@@ -1,0 +1,134 @@
+"""``train multitask``, and what can be asked of its model."""
+
+import pytest
+from command_line import call, rows, write_jsonl
+
+
+def topics(count, seed):
+    return [
+        {"body": row["text"], "topic": ("short", "long")[number % 2]} for number, row in enumerate(rows(count, seed))
+    ]
+
+
+@pytest.fixture(scope="module")
+def task_files(files, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tasks")
+    write_jsonl(folder / "s.jsonl.gz", rows(48, 1))
+    write_jsonl(folder / "t.jsonl.gz", topics(30, 2))
+    write_jsonl(folder / "v.jsonl.gz", topics(10, 3))
+    write_jsonl(folder / "both.jsonl", [{**row, "topic": "long"} for row in rows(6, 4)])
+    return folder
+
+
+def words(files, task_files, output, *more):
+    return [
+        *("train", "multitask", "--model", files / "tiny"),
+        *("--task", f"sentiment={task_files / 's.jsonl.gz'}:text:label"),
+        *("--task", f"topic={task_files / 't.jsonl.gz'}:body:topic"),
+        *("--output", output, "--epochs", 2, "--device", "cpu", *more),
+    ]
+
+
+@pytest.fixture(scope="module")
+def multi(files, task_files, tmp_path_factory):
+    """The folder of a trained run, and how its training ended."""
+    run = tmp_path_factory.mktemp("multi") / "run"
+    outcome = call(*words(files, task_files, run, "--validation", f"topic={task_files / 'v.jsonl.gz'}"))
+    assert outcome.code == 0, outcome.err
+    return run, outcome
+
+
+def test_training_says_how_each_task_went(multi):
+    _, outcome = multi
+    assert "sentiment.accuracy" in outcome.out
+    assert "topic.accuracy" in outcome.out
+
+
+def test_a_text_is_answered_by_all_tasks_or_by_one(multi):
+    run, _ = multi
+    (both,) = call("predict", run, "w6 w8").lines()
+    assert both["sentiment"]["label"] in {"even", "odd"}
+    assert both["topic"]["label"] in {"short", "long"}
+    (one,) = call("predict", run, "w6 w8", "--task", "topic").lines()
+    assert one["label"] == both["topic"]["label"]
+    assert one["probability"] == pytest.approx(both["topic"]["probability"], abs=1e-5)
+
+
+def test_a_file_is_answered_in_any_format(multi, task_files, tmp_path):
+    run, _ = multi
+    for name in ("out.jsonl", "out.csv"):
+        outcome = call("predict", run, "--data", task_files / "both.jsonl", "--output", tmp_path / name)
+        assert outcome.code == 0, outcome.err
+        assert (tmp_path / name).read_text().count("sentiment") >= 1
+
+
+def test_tasks_are_evaluated_one_by_one_or_together(multi, task_files):
+    run, _ = multi
+    one = call("evaluate", run, "--data", task_files / "v.jsonl.gz", "--task", "topic", "--json").json()
+    assert 0 <= one["accuracy_low"] <= one["accuracy"] <= one["accuracy_high"] <= 1
+    assert one["labels"] == ["long", "short"]
+    both = call("evaluate", run, "--data", task_files / "both.jsonl", "--json").json()
+    assert both["sentiment"]["n"] == both["topic"]["n"] == both["reading"]["texts"] == 6
+    said = call("evaluate", run, "--data", task_files / "both.jsonl").out
+    assert "sentiment: 6 rows" in said
+    assert "topic: 6 rows" in said
+    lacking = call("evaluate", run, "--data", task_files / "s.jsonl.gz")
+    assert lacking.code == 1
+    assert "no column 'topic'" in lacking.err
+
+
+def test_a_task_that_is_not_there_is_bad_usage(multi, run, task_files):
+    folder, _ = multi
+    for command in (["predict", folder, "w5"], ["evaluate", folder, "--data", task_files / "both.jsonl"]):
+        outcome = call(*command, "--task", "mood")
+        assert outcome.code == 2
+        assert "its tasks are sentiment, topic" in outcome.err
+    assert call("predict", run, "w5", "--task", "mood").code == 2
+    labels = call("evaluate", folder, "--data", task_files / "both.jsonl", "--label", "label")
+    assert labels.code == 2
+    assert "reads no --label" in labels.err
+
+
+@pytest.mark.parametrize("more", [["--sampling", "uniform"], ["--sampling", "temperature", "--temperature", 3]])
+def test_sampling_and_merging_can_be_chosen(files, task_files, tmp_path, more):
+    outcome = call(*words(files, task_files, tmp_path / "run", *more, "--merge", "max", "--json"))
+    assert outcome.code == 0, outcome.err
+    assert outcome.json()["tasks"][1]["labels"] == ["long", "short"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--task", "third"], "--task must be NAME=FILE"),
+        (["--task", "=x.jsonl"], "--task must be NAME=FILE"),
+        (["--task", "third=x.jsonl:text"], "FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET"),
+        (["--task", "third=x.jsonl::label"], "FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET"),
+        (["--task", "third=x.jsonl:text:label:pairs"], "one of single, multi, regression, but it is 'pairs'"),
+        (["--task", "topic=x.jsonl:text:label"], "a name of its own"),
+        (["--task", "a/b=x.jsonl:text:label"], "letters, digits"),
+        (["--validation", "mood=x.jsonl"], "'mood', but the tasks are sentiment, topic"),
+        (["--sampling", "temperature", "--temperature", 0.5], "from 1 on"),
+        (["--merge", "attention"], "attention"),
+    ],
+)
+def test_words_that_make_no_sense_are_bad_usage(files, task_files, tmp_path, more, said):
+    outcome = call(*words(files, task_files, tmp_path / "run", *more))
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_task_alone_is_refused_with_the_command_for_it(files, task_files, tmp_path):
+    single = ["train", "multitask", "--model", files / "tiny", "--task", f"s={task_files / 's.jsonl.gz'}"]
+    outcome = call(*single, "--output", tmp_path / "run")
+    assert outcome.code == 2
+    assert "bothways train classification" in outcome.err
+
+
+def test_unusable_data_are_named_with_their_task(files, task_files, tmp_path):
+    outcome = call(
+        *words(files, task_files, tmp_path / "run", "--task", f"third={task_files / 's.jsonl.gz'}:text:kind")
+    )
+    assert outcome.code == 1
+    assert "task 'third'" in outcome.err
+    assert "no column 'kind'" in outcome.err

@@ -1,0 +1,118 @@
+"""``train pairs`` and long texts, from files to predictions."""
+
+import pytest
+from command_line import call, write_jsonl
+
+
+def pair_rows(count, **more):
+    """The second text repeats the first word of the first one, or does not."""
+    made = []
+    for number in range(count):
+        same = number % 2
+        first = f"w{5 + number % 5}"
+        made.append(
+            {
+                "text_a": f"{first} w{20 + number % 30}",
+                "text_b": first if same else f"w{12 + number % 5}",
+                "label": ("other", "same")[same],
+                "score": float(4 * same),
+                **more,
+            }
+        )
+    return made
+
+
+@pytest.fixture(scope="module")
+def pair_files(files, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    for name, count in (("train", 64), ("validation", 16), ("test", 20)):
+        write_jsonl(folder / f"{name}.jsonl.gz", pair_rows(count))
+    return folder
+
+
+def words(files, pair_files, output, *more):
+    return [
+        *("train", "pairs", "--model", files / "tiny", "--train", pair_files / "train.jsonl.gz"),
+        *("--validation", pair_files / "validation.jsonl.gz", "--text-a", "text_a", "--text-b", "text_b"),
+        *("--output", output, "--epochs", 2, "--learning-rate", 0.003, "--device", "cpu", *more),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "metrics"), [("--label", {"accuracy", "macro_f1"}), ("--score", {"pearson", "spearman"})]
+)
+def test_pairs_go_the_whole_way(files, pair_files, tmp_path, option, metrics):
+    trained = call(*words(files, pair_files, tmp_path / "run", option, option.removeprefix("--")))
+    assert trained.code == 0, trained.err
+    report = call("evaluate", tmp_path / "run", "--data", pair_files / "test.jsonl.gz", "--json").json()
+    for metric in metrics:
+        assert report[f"{metric}_low"] <= report[metric] <= report[f"{metric}_high"]
+    assert report["reading"] == {"texts": 20, "in_windows": 0, "cut": 0, "dropped_tokens": 0}
+    typed = call("predict", tmp_path / "run", "w5 w20", "w5")
+    assert typed.code == 0, typed.err
+    from_file = call("predict", tmp_path / "run", "--data", pair_files / "test.jsonl.gz").lines()
+    assert len(from_file) == 20
+    assert from_file[0].keys() == typed.lines()[0].keys()
+
+
+@pytest.mark.parametrize("texts", [["w5"], ["w5", "w6", "w7"]])
+def test_a_model_of_pairs_is_asked_with_two_texts(files, pair_files, tmp_path, texts):
+    assert call(*words(files, pair_files, tmp_path / "run")).code == 0
+    outcome = call("predict", tmp_path / "run", *texts)
+    assert outcome.code == 2
+    assert f"two texts, but got {len(texts)}" in outcome.err
+    assert call("evaluate", tmp_path / "run", "--data", pair_files / "test.jsonl.gz", "--text", "text_a").code == 2
+
+
+@pytest.mark.parametrize("more", [["--score", "score", "--label", "label"], ["--score", "score", "--target", "multi"]])
+def test_a_score_goes_with_no_label(files, pair_files, tmp_path, more):
+    outcome = call(*words(files, pair_files, tmp_path / "run", *more))
+    assert outcome.code == 2
+    assert "--score predicts a number" in outcome.err
+
+
+def test_a_pair_with_one_side_missing_is_refused_with_its_line(files, tmp_path):
+    data = write_jsonl(tmp_path / "data.jsonl", [*pair_rows(4), {"text_a": "w5", "label": "same"}])
+    outcome = call("train", "pairs", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run")
+    assert outcome.code == 1
+    assert "line 5" in outcome.err
+    assert "no column 'text_b'" in outcome.err
+
+
+# --- long texts ---
+
+
+def long_rows(count):
+    return [
+        {"text": f"w{5 + number % 2} " * (3 if number % 3 else 40), "label": ("odd", "even")[number % 2]}
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("merge", ["weighted_mean", "mean", "max", "first", "attention"])
+def test_a_way_to_merge_windows_is_kept_with_the_run(files, tmp_path, merge):
+    data = write_jsonl(tmp_path / "data.jsonl", long_rows(18))
+    trained = call(
+        *("train", "classification", "--model", files / "tiny", "--train", data, "--validation", data),
+        *("--output", tmp_path / "run", "--epochs", 1, "--merge", merge, "--stride", 2, "--device", "cpu"),
+    )
+    assert trained.code == 0, trained.err
+    report = call("evaluate", tmp_path / "run", "--data", data, "--json").json()
+    assert report["reading"] == {"texts": 18, "in_windows": 6, "cut": 0, "dropped_tokens": 0}
+    said = call("evaluate", tmp_path / "run", "--data", data).out
+    assert "6 of 18 texts were read in several windows" in said
+    (long,) = call("predict", tmp_path / "run", "w5 " * 40).lines()
+    # Windows of 16 tokens that share 2.
+    assert long["windows"] == 3
+    cut = call("evaluate", tmp_path / "run", "--data", data, "--on-overflow", "truncate")
+    assert "6 of 18 texts were cut, by 144 tokens together" in cut.out
+
+
+def test_attention_over_windows_wants_long_texts(files, tmp_path):
+    outcome = call(
+        *("train", "classification", "--model", files / "tiny", "--train", files / "train.jsonl.gz"),
+        *("--output", tmp_path / "run", "--epochs", 1, "--merge", "attention"),
+    )
+    assert outcome.code == 1
+    assert "fits into a single window" in outcome.err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,257 @@
+"""``bothways search``: modes, filters, updates and evaluation."""
+
+import json
+import re
+import shutil
+
+import pytest
+from command_line import call, write_jsonl
+
+import tiny_models
+
+ROWS = [
+    {"id": "d1", "text": "w5 w7 w9", "lang": "en", "year": 2001},
+    {"id": "d2", "text": "w6 w8 w10", "lang": "en", "year": 2010},
+    {"id": "d3", "text": "w11 w13 w15", "lang": "fr", "year": 2010},
+    {"id": "d4", "text": "w12 w14 w16", "lang": "de", "year": None},
+]
+
+
+@pytest.fixture(scope="module")
+def built_once(files, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    data = write_jsonl(folder / "corpus.jsonl.gz", ROWS)
+    outcome = call(
+        *("search", "build", "--model", files / "tiny", "--data", data, "--output", folder / "index"),
+        *("--field", "lang", "--field", "year", "--quiet"),
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    return folder / "index"
+
+
+@pytest.fixture
+def index(built_once, tmp_path):
+    """An index of a test's own to change."""
+    return shutil.copytree(built_once, tmp_path / "index")
+
+
+def found(index, *words):
+    outcome = call("search", "query", index, *words, "--json")
+    assert outcome.code == 0, outcome.err
+    return [hit["id"] for hit in outcome.json()]
+
+
+# Building and searching
+
+
+def test_the_column_id_names_the_texts_where_there_is_one_and_fields_come_back(built_once):
+    (hit,) = call("search", "query", built_once, "w13", "--mode", "lexical", "--json").json()
+    assert hit.pop("score") > 0
+    assert hit == {"rank": 1, "id": "d3", "text": "w11 w13 w15", "fields": {"lang": "fr", "year": 2010}}
+
+
+def test_texts_without_a_column_id_are_numbered(files, tmp_path):
+    data = write_jsonl(tmp_path / "texts.jsonl", [{"text": "w5"}, {"text": "w6"}])
+    call("search", "build", "--model", files / "tiny", "--data", data, "--output", tmp_path / "index")
+    assert found(tmp_path / "index", "w6", "--mode", "lexical") == ["1"]
+
+
+@pytest.mark.parametrize("mode", [["dense"], ["hybrid"], ["hybrid", "--fusion", "reciprocal"], ["lexical"]])
+def test_every_mode_finds_a_text_by_itself(built_once, mode):
+    assert found(built_once, "w6 w8 w10", "--mode", *mode)[0] == "d2"
+
+
+def test_words_are_found_without_the_model(built_once, files):
+    # Naming another model changes nothing for a search that needs none.
+    assert found(built_once, "w7", "--mode", "lexical", "--model", files / "absent") == ["d1"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (["lang=en"], {"d1", "d2"}),
+        (["lang=fr", "lang=de"], {"d3", "d4"}),
+        (["year=2010"], {"d2", "d3"}),
+        (["year=2010", "lang=en"], {"d2"}),
+        (["year>=2005"], {"d2", "d3"}),
+        (["year>=2000", "year<=2005.5"], {"d1"}),
+        (["year=null"], {"d4"}),
+        (["lang=nl"], set()),
+    ],
+)
+def test_filters_are_fields_with_values(built_once, filters, expected):
+    words = [word for each in filters for word in ("--filter", each)]
+    assert set(found(built_once, "w6", *words)) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "problem"),
+    [
+        (["--filter", "lang"], 2, "must be field=value"),
+        (["--filter", "year>=soon"], 2, "must have a number"),
+        (["--filter", "lagn=en"], 1, "no field 'lagn'.*Did you mean 'lang'"),
+        (["--mode", "both"], 2, "both"),
+        (["--mode", "hybrid", "--dense-weight", "2"], 2, "2"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused(built_once, words, code, problem):
+    outcome = call("search", "query", built_once, "w6", *words)
+    assert outcome.code == code
+    assert re.search(problem, outcome.err)
+
+
+def test_an_unknown_language_is_wrong_usage_before_anything_is_read(files, tmp_path):
+    words = ["--model", files / "absent", "--data", tmp_path / "absent", "--output", tmp_path / "index"]
+    outcome = call("search", "build", *words, "--language", "klingon")
+    assert outcome.code == 2
+    assert "no stemmer for 'klingon'" in outcome.err
+
+
+# Updates
+
+
+def test_texts_are_added_and_deleted(index, tmp_path):
+    more = write_jsonl(tmp_path / "more.jsonl", [{"id": "d5", "text": "w20 w22", "lang": "en", "year": 1}])
+    assert call("search", "add", index, "--data", more, "--json").json() == {"added": 1, "texts": 5}
+    assert found(index, "w22", "--mode", "hybrid", "--filter", "lang=en")[0] == "d5"
+    gone = write_jsonl(tmp_path / "gone.jsonl", [{"id": "d5"}, {"id": "d1"}])
+    assert call("search", "delete", index, "--data", gone, "--json").json() == {"deleted": 2, "texts": 3}
+    outcome = call("search", "delete", index, "d2")
+    assert (outcome.code, outcome.err) == (0, "1 texts deleted, 2 in the index\n")
+    assert found(index, "w7", "--mode", "lexical") == []
+    assert set(found(index, "w6")) == {"d3", "d4"}
+
+
+def test_an_update_that_is_refused_changes_nothing(index, tmp_path):
+    before = (index / "index.json").read_bytes()
+    known = write_jsonl(tmp_path / "known.jsonl", [{"id": "d1", "text": "w5", "lang": "en", "year": 1}])
+    bare = write_jsonl(tmp_path / "bare.jsonl", [{"id": "d9", "text": "w5"}])
+    tiny_models.write_checkpoint(tmp_path / "other", seed=1)
+    for words, problem in (
+        (["add", index, "--data", known], "has a text with the id 'd1'"),
+        (["add", index, "--data", bare], "no column 'lang'"),
+        (["add", index, "--data", known, "--model", tmp_path / "other"], "fingerprint"),
+        (["delete", index, "d1", "d7"], "no text with the id 'd7'"),
+        (["delete", index, "d1", "d2", "d3", "d4"], "instead of deleting all"),
+    ):
+        outcome = call("search", *words)
+        assert outcome.code == 1
+        assert problem in outcome.err
+    assert call("search", "delete", index).code == 2
+    assert (index / "index.json").read_bytes() == before
+
+
+# Reranking
+
+
+@pytest.fixture(scope="module")
+def judge(files, tmp_path_factory):
+    """The folder of a tiny pair model that takes some passages for better ones."""
+    from bothways.tasks import PairClassifier
+
+    pairs = PairClassifier.from_pretrained(files / "tiny", device="cpu")
+    rows = [{"text_a": "w6", "text_b": row["text"], "label": "no" if row["id"] == "d2" else "yes"} for row in ROWS]
+    pairs.fit(rows, validation=rows, epochs=1, seed=1, show_progress=False)
+    pairs.save(folder := tmp_path_factory.mktemp("judge") / "pairs")
+    return folder
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical"])
+def test_a_reranker_decides_the_order_of_the_first_hits(built_once, judge, mode):
+    words = ["w6 w7 w13 w14", "--mode", mode]
+    yes = found(built_once, *words, "--reranker", judge, "--relevant", "yes")
+    no = found(built_once, *words, "--reranker", judge, "--relevant", "no")
+    assert yes == no[::-1]
+    assert set(yes) == {"d1", "d2", "d3", "d4"}
+    assert found(built_once, *words, "--reranker", judge, "--relevant", "no", "--top", 1) == no[:1]
+
+
+def test_a_label_that_the_reranker_does_not_have_is_wrong_usage(built_once, judge):
+    for words in (["--reranker", judge, "--relevant", "maybe"], ["--reranker", judge], ["--relevant", "yes"]):
+        outcome = call("search", "query", built_once, "w6", *words)
+        assert outcome.code == 2
+        assert "relevant" in outcome.err
+
+
+# Evaluation
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """Two queries with an answer, and one that nobody judged; the second answer is not in the index."""
+    queries = [{"id": 1, "text": "w13"}, {"id": 2, "text": "w6 w8"}, {"id": 3, "text": "w5"}]
+    (tmp_path / "qrels.tsv").write_text("query_id\tdoc_id\trelevance\n1\td3\t2\n2\td2\t1\n2\tgone\t1\n")
+    return ["--queries", write_jsonl(tmp_path / "queries.jsonl.gz", queries), "--qrels", tmp_path / "qrels.tsv"]
+
+
+def test_a_mode_is_measured_with_intervals(built_once, judged):
+    report = call("search", "evaluate", built_once, *judged, "--mode", "lexical", "--json").json()
+    assert (report["mode"], report["queries"], report["unjudged"]) == ("lexical", 2, 1)
+    assert (report["absent_documents"], report["against"]) == (1, [])
+    for name, expected in {"mrr": 1, "map": 0.75, "recall@10": 0.75, "recall@100": 0.75}.items():
+        assert report[name] == expected
+        assert report[f"{name}_low"] <= expected <= report[f"{name}_high"]
+    assert 0 < report["ndcg@10"] < 1
+
+
+def test_modes_are_compared_on_the_same_queries(built_once, judged):
+    words = ["--mode", "hybrid", "--against", "dense", "--against", "lexical"]
+    report = call("search", "evaluate", built_once, *judged, *words, "--json").json()
+    assert [each["mode"] for each in report["against"]] == ["dense", "lexical"]
+    for each in report["against"]:
+        assert each["mrr_difference"] == pytest.approx(report["mrr"] - each["mrr"])
+        assert each["mrr_difference_low"] <= each["mrr_difference"] <= each["mrr_difference_high"]
+    outcome = call("search", "evaluate", built_once, *judged, *words)
+    assert "hybrid - lexical" in outcome.out.splitlines()[0]
+    assert outcome.err == "1 relevant documents are not in the index\n"
+
+
+def test_reranking_is_compared_with_the_mode_that_it_reranks(built_once, judged, judge):
+    words = ["--mode", "dense", "--against", "dense", "--reranker", judge, "--relevant", "yes"]
+    report = call("search", "evaluate", built_once, *judged, *words, "--json").json()
+    plain = call("search", "evaluate", built_once, *judged, "--json").json()
+    (other,) = report["against"]
+    assert (other["mode"], other["mrr"]) == ("dense", plain["mrr"])
+    assert report["recall@100"] == plain["recall@100"]
+    assert report["mrr"] != plain["mrr"]
+    assert "dense, reranked - dense" in call("search", "evaluate", built_once, *judged, *words).out
+
+
+def test_an_evaluation_that_makes_no_sense_is_refused(built_once, judged, tmp_path):
+    assert call("search", "evaluate", built_once, *judged, "--against", "dense").code == 2
+    for content, problem in (
+        ("1 0 elsewhere 1\n", "the index has none of the 1 documents"),
+        ("7 0 d1 1\n", "none of the 3 queries has a relevant document"),
+    ):
+        (tmp_path / "qrels.tsv").write_text(content)
+        outcome = call("search", "evaluate", built_once, *judged)
+        assert outcome.code == 1
+        assert problem in outcome.err
+    twice = write_jsonl(tmp_path / "twice.jsonl", [{"id": "1", "text": "w5"}, {"id": 1, "text": "w6"}])
+    outcome = call("search", "evaluate", built_once, "--queries", twice, "--qrels", tmp_path / "qrels.tsv")
+    assert outcome.code == 1
+    assert "line 2 of" in outcome.err
+
+
+# Hard negatives
+
+
+def test_hard_negatives_are_written_as_triplets_or_labelled_pairs(built_once, tmp_path):
+    data = write_jsonl(tmp_path / "pairs.jsonl", [{"anchor": "w5 w7", "positive": "w5 w7 w9"}])
+    words = ("search", "mine", built_once, "--data", data, "--share", 1, "--per-query", 2)
+    triplets = [json.loads(line) for line in call(*words).out.splitlines()]
+    assert {row["anchor"] for row in triplets} <= {"w5 w7"}
+    assert all(row["negative"] in {row["text"] for row in ROWS} - {"w5 w7 w9"} for row in triplets)
+    outcome = call(*words, "--rows", "pairs", "--output", tmp_path / "labelled.jsonl")
+    assert f"rows from 1 in {tmp_path / 'labelled.jsonl'}" in outcome.err
+    labelled = [json.loads(line) for line in (tmp_path / "labelled.jsonl").read_text().splitlines()]
+    assert labelled[0] == {"text_a": "w5 w7", "text_b": "w5 w7 w9", "label": "yes"}
+    assert [row["text_b"] for row in labelled[1:]] == [row["negative"] for row in triplets]
+    assert {row["label"] for row in labelled[1:]} <= {"no"}
+
+
+def test_mining_deeper_than_it_looks_is_bad_usage(built_once, tmp_path):
+    data = write_jsonl(tmp_path / "pairs.jsonl", [{"anchor": "w5", "positive": "w6"}])
+    outcome = call("search", "mine", built_once, "--data", data, "--per-query", 5, "--depth", 2)
+    assert outcome.code == 2
+    assert "depth" in outcome.err

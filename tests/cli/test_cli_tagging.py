@@ -1,0 +1,134 @@
+"""``train tagging``, ``evaluate`` and ``predict``, from files of tagged words to spans."""
+
+import gzip
+import json
+
+import pytest
+from command_line import call, write_jsonl
+
+import tiny_models
+
+
+def rows(count, first=0):
+    """w5 begins a person and w6 goes on with it; all else is outside."""
+    made = []
+    for number in range(first, first + count):
+        words = [
+            f"w{20 + number % 9}",
+            "w5",
+            *["w6"] * (number % 3),
+            *(f"w{30 + number % 7}" for _ in range(number % 4)),
+        ]
+        words = words[number % 2 :]
+        tags = [{"w5": "B-PER", "w6": "I-PER"}.get(word, "O") for word in words]
+        made.append({"id": f"r{number}", "tokens": words, "tags": tags})
+    return made
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagged")
+    tiny_models.write_checkpoint(folder / "tiny")
+    tiny_models.edit_config(folder / "tiny", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    write_jsonl(folder / "t.jsonl.gz", rows(240))
+    write_jsonl(folder / "v.jsonl.gz", rows(12, 240))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(data):
+    """How the training ended, with the words that the manual gives."""
+    return call(
+        *("train", "tagging", "--model", data / "tiny", "--train", data / "t.jsonl.gz"),
+        *("--validation", data / "v.jsonl.gz", "--tokens", "tokens", "--tags", "tags", "--output", data / "ner"),
+        *("--seed", 1, "--epochs", 10, "--learning-rate", 0.005, "--batch-size", 8, "--device", "cpu", "--json"),
+    )
+
+
+@pytest.fixture(scope="module")
+def run(data, trained):
+    assert trained.code == 0, trained.err
+    return data / "ner"
+
+
+def test_training_says_what_it_learnt(trained, run):
+    summary = trained.json()
+    assert summary["labels"] == ["O", "B-PER", "I-PER"]
+    assert summary["scheme"] == "BIO"
+    assert summary["validation"]["span_f1"] > 0.9
+    assert {"accuracy", "nll"} < set(summary["validation"])
+
+
+def test_evaluation_gives_span_f1_with_its_interval(run, data):
+    report = call("evaluate", run, "--data", data / "v.jsonl.gz", "--json").json()
+    assert report["span_f1"] > 0.9
+    assert report["span_f1_low"] <= report["span_f1"] <= report["span_f1_high"]
+    assert report["per_class"]["PER"]["support"] == 12
+    assert "span_f1" in call("evaluate", run, "--data", data / "v.jsonl.gz").out
+
+
+def test_a_raw_text_of_the_command_line_is_tagged(run):
+    [answer] = call("predict", run, "w20 w5 w6, w30").lines()
+    assert answer["text"] == "w20 w5 w6, w30"
+    [span] = answer["spans"]
+    assert (span["text"], span["start"], span["end"], span["label"]) == ("w5 w6", 4, 9, "PER")
+    assert [word["text"] for word in answer["words"]] == ["w20", "w5", "w6", ",", "w30"]
+
+
+def test_rows_of_words_or_of_texts_are_tagged(run, data, tmp_path):
+    mixed = [{"id": "a", "tokens": ["w20", "w5"]}, {"id": "b", "text": "w5 w20"}]
+    answers = call("predict", run, "--data", write_jsonl(tmp_path / "x.jsonl", mixed)).lines()
+    assert [(answer["id"], answer["spans"][0]["words"]) for answer in answers] == [("a", [1, 2]), ("b", [0, 1])]
+    outcome = call("predict", run, "--data", data / "v.jsonl.gz", "--output", tmp_path / "out.jsonl")
+    assert outcome.code == 0, outcome.err
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12
+
+
+def test_conll_files_and_other_columns_are_read(files, run, data, tmp_path):
+    lines = [
+        f"{word} {tag}" for row in rows(8) for word, tag in [*zip(row["tokens"], row["tags"], strict=True), ("", "")]
+    ]
+    path = tmp_path / "t.conll.gz"
+    path.write_bytes(gzip.compress("\n".join(line.strip() for line in lines).encode()))
+    report = call("evaluate", run, "--data", path, "--json").json()
+    assert report["n"] == 8
+    renamed = [{"words": row["tokens"], "ner": row["tags"]} for row in rows(8)]
+    other = write_jsonl(tmp_path / "t.jsonl", renamed)
+    again = call("evaluate", run, "--data", other, "--tokens", "words", "--tags", "ner", "--json").json()
+    assert again == report
+    words = ("train", "tagging", "--model", files / "tiny", "--train", other, "--tokens", "words", "--tags", "ner")
+    assert call(*words, "--epochs", 1, "--output", tmp_path / "run").code == 0
+    saved = json.loads((tmp_path / "run" / "bothways.json").read_text())
+    assert saved["card"]["columns"] == {"tokens": "words", "tags": "ner", "text": ["text"]}
+
+
+def test_columns_of_other_tasks_are_refused(run, data):
+    outcome = call("evaluate", run, "--data", data / "v.jsonl.gz", "--label", "x")
+    assert outcome.code == 2
+    assert "--tokens, --tags, --text" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ([{"tokens": ["w5"], "tags": ["O", "O"]}], "line 1 of"),
+        ([{"tokens": ["w5"], "tags": ["B-X"]}, {"tokens": ["w5"], "tags": ["Z-X"]}], "no scheme that is known"),
+        ([{"tokens": ["w5", "w6"], "tags": ["O", "I-X"]}, {"tokens": ["w5"], "tags": ["B-X"]}], "does not allow there"),
+    ],
+)
+def test_unusable_data_are_named_and_leave_nothing_behind(files, tmp_path, made, said):
+    path = write_jsonl(tmp_path / "x.jsonl", made)
+    outcome = call("train", "tagging", "--model", files / "tiny", "--train", path, "--output", tmp_path / "run")
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_scheme_is_bad_usage(files, data, tmp_path):
+    words = ("train", "tagging", "--model", files / "tiny", "--train", data / "t.jsonl.gz", "--output", tmp_path / "r")
+    assert call(*words, "--scheme", "BMES").code == 2
+
+
+def test_help_shows_a_row_of_the_data():
+    out = call("train", "tagging", "--help").out
+    assert '"tags": ["B-PER", "I-PER", "O"]' in out

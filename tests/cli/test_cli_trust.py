@@ -1,0 +1,139 @@
+"""Trustworthy numbers on the command line: compare, coverage, texts from elsewhere, the page of an evaluation."""
+
+import json
+
+import pytest
+from command_line import call, rows, write_jsonl
+
+
+@pytest.fixture(scope="module")
+def other_run(files, tmp_path_factory):
+    """A run that was trained too little, with rows from elsewhere to draw its border by."""
+    folder = tmp_path_factory.mktemp("trust")
+    others = write_jsonl(folder / "others.jsonl", [{"text": f"w{number} w{number + 1}"} for number in range(20, 50)])
+    done = call(
+        *("train", "classification", "--model", files / "tiny", "--train", files / "test.jsonl.gz"),
+        *("--epochs", 1, "--seed", 2, "--device", "cpu", "--output", folder / "run", "--quiet"),
+        *("--calibration", "platt", "--detector", "cosine", "--out-of-domain", others),
+    )
+    assert done.code == 0, done.err
+    assert "platt" in done.out
+    return folder / "run"
+
+
+@pytest.fixture
+def others(tmp_path):
+    return write_jsonl(tmp_path / "others.jsonl", [{"text": f"w{number} w{number + 1}"} for number in range(20, 50)])
+
+
+def test_training_options_of_trust_reach_the_saved_model(other_run):
+    saved = json.loads((other_run / "bothways.json").read_text())
+    assert saved["calibration"]["method"] == "platt"
+    assert saved["out_of_domain"]["kind"] == "cosine"
+    assert saved["card"]["trust"]["out_of_domain"] == "cosine"
+
+
+def test_nothing_is_learnt_that_was_not_wanted(files, tmp_path):
+    done = call(
+        *("train", "classification", "--model", files / "tiny", "--train", files / "test.jsonl.gz", "--epochs", 1),
+        *("--device", "cpu", "--output", tmp_path / "run", "--calibration", "none", "--detector", "none", "--json"),
+    )
+    assert done.json()["calibration"] is None
+    saved = json.loads((tmp_path / "run" / "bothways.json").read_text())
+    assert (saved["calibration"], saved["out_of_domain"]) == (None, None)
+
+
+def test_compare_gives_both_models_their_difference_and_tests(files, run, other_run):
+    data = files / "test.jsonl.gz"
+    given = call("compare", run, other_run, "--data", data, "--json", "--quiet").json()
+    for side, folder in (("a", run), ("b", other_run)):
+        alone = call("evaluate", folder, "--data", data, "--json", "--quiet").json()
+        for name in ("accuracy", "macro_f1", "nll", "brier"):
+            assert given[f"{name}_{side}"] == pytest.approx(alone[name])
+            assert given[f"{name}_{side}_low"] == pytest.approx(alone[f"{name}_low"])
+    assert given["accuracy_difference"] == pytest.approx(given["accuracy_b"] - given["accuracy_a"])
+    assert [test["name"] for test in given["tests"]] == ["mcnemar", "permutation"]
+    assert given["n"] == 30
+
+
+def test_compare_prints_a_table_for_people(files, run, other_run):
+    outcome = call("compare", run, other_run, "--data", files / "test.jsonl.gz", "--quiet")
+    assert outcome.code == 0
+    assert "difference" in outcome.out
+    assert "accuracy" in outcome.out
+    assert "mcnemar (right or wrong): p = " in outcome.out
+
+
+def test_compare_refuses_models_of_different_labels(files, run, tmp_path):
+    relabelled = [{**row, "label": row["label"].upper()} for row in rows(30, 0)]
+    data = write_jsonl(tmp_path / "upper.jsonl", relabelled)
+    trained = call(
+        *("train", "classification", "--model", files / "tiny", "--train", data, "--epochs", 1, "--device", "cpu"),
+        *("--output", tmp_path / "run", "--quiet"),
+    )
+    assert trained.code == 0, trained.err
+    outcome = call("compare", run, tmp_path / "run", "--data", files / "test.jsonl.gz")
+    assert outcome.code == 1
+    assert "different labels" in outcome.err
+
+
+def test_predict_gives_sets_with_a_promise(run):
+    (narrow,) = call("predict", run, "w6 w8 w10", "--coverage", 0.6, "--device", "cpu").lines()
+    assert narrow["label_set"] == ["even"]
+    assert narrow["outside"] in (True, False)
+    (plain,) = call("predict", run, "w6 w8 w10", "--device", "cpu").lines()
+    assert "label_set" not in plain
+
+
+@pytest.mark.parametrize("coverage", ["0", "1", "1.5", "much"])
+def test_a_coverage_that_is_no_share_is_bad_usage(run, coverage):
+    assert call("predict", run, "w6", "--coverage", coverage).code == 2
+
+
+def test_a_coverage_that_too_few_held_out_rows_can_promise_says_so(run):
+    outcome = call("predict", run, "w6", "--coverage", 0.999)
+    assert outcome.code == 1
+    assert "held-out rows" in outcome.err
+
+
+def test_evaluate_says_how_texts_from_elsewhere_are_told(files, run, others):
+    words = ("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others, "--resamples", 50)
+    given = call(*words, "--json").json()
+    outside = given["out_of_domain"]
+    assert outside["n_inside"], outside["n_outside"] == (30, 30)
+    assert outside["auroc_low"] <= outside["auroc"] <= outside["auroc_high"]
+    assert {"aupr", "fpr95", "threshold", "kept_inside", "passed_outside"} <= outside.keys()
+    alone = call("evaluate", run, "--data", files / "test.jsonl.gz", "--resamples", 50, "--json").json()
+    assert {name: value for name, value in given.items() if name != "out_of_domain"} == alone
+    assert "taken for texts of the domain" in call(*words).out
+
+
+def test_evaluate_writes_a_page(files, run, others, tmp_path):
+    page = tmp_path / "page.html"
+    outcome = call(
+        *("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others),
+        *("--report", page, "--resamples", 20, "--quiet"),
+    )
+    assert outcome.code == 0, outcome.err
+    written = page.read_text(encoding="utf-8")
+    for words in ("Before calibration", "After calibration", "Confusion matrix", "Texts from elsewhere", "even"):
+        assert words in written
+    assert "flatter" in written  # the limits of the card
+
+
+def test_a_page_for_numbers_is_refused(files, tmp_path):
+    data = write_jsonl(tmp_path / "n.jsonl", [{**row, "label": float(len(row["text"]))} for row in rows(30, 0)])
+    trained = call(
+        *("train", "classification", "--model", files / "tiny", "--train", data, "--target", "regression"),
+        *("--epochs", 1, "--device", "cpu", "--output", tmp_path / "run", "--quiet"),
+    )
+    assert trained.code == 0, trained.err
+    outcome = call("evaluate", tmp_path / "run", "--data", data, "--report", tmp_path / "page.html")
+    assert outcome.code == 2
+    assert not (tmp_path / "page.html").exists()
+    (found,) = call("predict", tmp_path / "run", "w6 w8", "--coverage", 0.5).lines()
+    assert found["low"] < found["value"] < found["high"]
+
+
+def test_two_standard_inputs_are_bad_usage(run):
+    assert call("evaluate", run, "--data", "-", "--out-of-domain", "-").code == 2

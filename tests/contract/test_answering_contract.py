@@ -1,0 +1,118 @@
+"""What every family's question answerer keeps to."""
+
+import inspect
+
+import pytest
+import torch
+from contract_cases import tiny_settings, write_pretrained
+
+from answering_cases import long_question, questions, stored, write_pair_tokenizer
+from bothways.tasks import QuestionAnswerer
+from bothways.tasks.answers import Answering
+from bothways.tasks.settings import FitSettings
+from bothways.tasks.trained import open_trained
+from tiny_models import every_family
+
+transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
+
+ROWS = [*questions(), long_question()]
+PAIRS = [(row["question"], row["context"]) for row in ROWS]
+
+
+@pytest.fixture(scope="module")
+def overfitted(tmp_path_factory):
+    """A factory: an answerer fitted to a few questions and the folder that it saved itself into, made once a family."""
+    made = {}
+
+    def make(model_type):
+        if model_type not in made:
+            folder = tmp_path_factory.mktemp(model_type)
+            write_pretrained(folder / "base", model_type)
+            write_pair_tokenizer(folder / "base", model_type)
+            answerer = QuestionAnswerer.from_pretrained(folder / "base", device="cpu", max_length=18)
+            settings = FitSettings(weight_decay=0.0, patience=15)
+            answerer.fit(ROWS, validation=ROWS, epochs=60, learning_rate=3e-3, batch_size=8, settings=settings)
+            answerer.save(folder / "saved")
+            made[model_type] = (answerer, folder / "saved")
+        return made[model_type]
+
+    return make
+
+
+@every_family
+def test_a_few_questions_are_learnt_by_heart(overfitted, model_type):
+    answerer, _ = overfitted(model_type)
+    found = answerer.predict(PAIRS)
+    assert [each.answer or "" for each in found] == [
+        row["answers"][0]["text"] if row["answers"] else "" for row in ROWS
+    ]
+    for row, each in zip(ROWS, found, strict=True):
+        assert each.answer == (row["context"][each.start : each.end] if row["answers"] else None)
+    assert found[-1].reading.windows > 2
+    report = answerer.evaluate(ROWS, resamples=10)
+    assert report.exact_match.value == report.f1.value == report.no_answer_accuracy.value == 1
+
+
+@every_family
+def test_a_saved_answerer_predicts_the_same_to_the_bit(overfitted, model_type):
+    answerer, folder = overfitted(model_type)
+    again = open_trained(folder, device="cpu")
+    assert isinstance(again, QuestionAnswerer)
+    assert again.facts() == answerer.facts()
+    assert again.card == answerer.card
+    assert again.predict(PAIRS) == answerer.predict(PAIRS)
+    assert stored(folder)["no_answer_threshold"] == answerer.threshold
+
+
+@every_family
+def test_saving_again_writes_the_same_weights(overfitted, model_type, tmp_path):
+    _, folder = overfitted(model_type)
+    QuestionAnswerer.from_pretrained(folder, device="cpu").save(tmp_path / "again")
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "bothways.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+@every_family
+def test_a_saved_answerer_opens_in_transformers_with_the_same_scores(overfitted, model_type, monkeypatch):
+    answerer, folder = overfitted(model_type)
+    model, info = transformers.AutoModelForQuestionAnswering.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    monkeypatch.setattr(answerer, "answering", Answering(top=3))
+    found = answerer.predict(PAIRS)
+    takes = inspect.signature(model.forward).parameters
+    nowhere = -1 if model_type == "xlnet" else 0
+    for pair, prediction in zip(PAIRS, found, strict=True):
+        (encoded,) = answerer.model.tokenizer.encode([pair], max_length=18, offsets=True)
+        best = {}
+        for window in encoded.windows:
+            inputs = {"input_ids": torch.tensor([window.ids]), "token_type_ids": torch.tensor([window.types])}
+            inputs = {name: value for name, value in inputs.items() if name in takes}
+            with torch.no_grad():
+                output = model.eval()(**inputs)
+            starts, ends = output.start_logits[0], output.end_logits[0]
+            for first, (begin, _) in enumerate(window.offsets):
+                for last in range(first, len(window.ids)):
+                    if window.sequences[first] == window.sequences[last] == 1:
+                        key = (begin, window.offsets[last][1])
+                        score = float(starts[first] + ends[last] - starts[nowhere] - ends[nowhere])
+                        best[key] = max(score, best.get(key, -float("inf")))
+        assert prediction.answers
+        for answer in prediction.answers:
+            assert answer.score == pytest.approx(best[answer.start, answer.end], abs=2e-5)
+        assert prediction.answers[0].score == pytest.approx(max(best.values()), abs=2e-5)
+
+
+@every_family
+def test_a_question_answering_model_of_transformers_opens_here(model_type, tmp_path):
+    torch.manual_seed(0)
+    model = transformers.AutoModelForQuestionAnswering.from_config(tiny_settings(model_type, initializer_range=0.2))
+    if type(model).__name__ == "XLNetForQuestionAnswering":  # the other head, of beams, is not built
+        model = transformers.XLNetForQuestionAnsweringSimple(model.config)
+    model.save_pretrained(tmp_path)
+    write_pair_tokenizer(tmp_path, model_type)
+    answerer = open_trained(tmp_path, device="cpu")
+    assert isinstance(answerer, QuestionAnswerer)
+    assert (answerer.threshold, answerer.temperature) == (None, None)
+    found = answerer.predict(PAIRS[0])
+    assert found.answer
+    assert found.no_answer_probability == 0

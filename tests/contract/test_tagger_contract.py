@@ -1,0 +1,147 @@
+"""What every family's tagger keeps to, for spans and for plain tags."""
+
+import pytest
+import torch
+from contract_cases import padding_side, write_pretrained
+
+from bothways.data import TaggedRow
+from bothways.tasks import TextTagger
+from bothways.tasks.settings import FitSettings
+from bothways.text import Words
+from tiny_models import every_family, padded
+
+transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
+
+KINDS = ("BIO", "plain")
+every_kind = pytest.mark.parametrize("kind", KINDS)
+LONG = [f"w{5 + (7 * place) % 50}" for place in range(45)]
+
+
+def rows(kind, count=16):
+    """Words that say their tag: w5 a person, w6 the rest of one, w7 a place."""
+    of_word = {
+        "BIO": {"w5": "B-PER", "w6": "I-PER", "w7": "B-LOC"},
+        "plain": {"w5": "NOUN", "w6": "ADJ", "w7": "VERB"},
+    }[kind]
+    made = []
+    for number in range(count):
+        names = (["w5", "w6"], ["w7"], ["w5"], ["w5", "w6", "w6"])[number % 4]
+        filler = [f"w{25 + (7 * number + place) % 30}" for place in range(1 + number % 5)]
+        words = [*filler[: number % 2], *names, *filler[number % 2 :]]
+        tags = [of_word.get(word, "O" if kind == "BIO" else "X") for word in words]
+        made.append({"tokens": words, "tags": tags})
+    return made
+
+
+@pytest.fixture(scope="module")
+def overfitted(tmp_path_factory):
+    """A factory: a tagger fitted to a few texts and the folder that it saved itself into, made once for a kind."""
+    made = {}
+
+    def make(model_type, kind):
+        if (model_type, kind) not in made:
+            folder = tmp_path_factory.mktemp(f"{model_type}-{kind}")
+            write_pretrained(folder / "base", model_type)
+            tagger = TextTagger.from_pretrained(folder / "base", device="cpu")
+            data = rows(kind)
+            settings = FitSettings(weight_decay=0.0, patience=8)
+            tagger.fit(data, validation=data, epochs=50, learning_rate=3e-3, batch_size=8, settings=settings)
+            tagger.save(folder / "saved")
+            made[model_type, kind] = (tagger, folder / "saved")
+        return made[model_type, kind]
+
+    return make
+
+
+@every_family
+@every_kind
+def test_a_few_texts_are_learnt_by_heart(overfitted, model_type, kind):
+    tagger, _ = overfitted(model_type, kind)
+    data = rows(kind)
+    assert tagger.tag_set.scheme == kind
+    answers = tagger.predict([row["tokens"] for row in data])
+    assert [list(answer.tags) for answer in answers] == [row["tags"] for row in data]
+    report = tagger.evaluate(data, resamples=10)
+    assert report.accuracy.value == 1
+    if kind == "BIO":
+        assert report.span_f1.value == report.macro_span_f1.value == 1
+
+
+@every_family
+@every_kind
+def test_a_saved_tagger_predicts_the_same_to_the_bit(overfitted, model_type, kind):
+    tagger, folder = overfitted(model_type, kind)
+    again = TextTagger.from_pretrained(folder, device="cpu")
+    assert again.tag_set == tagger.tag_set
+    assert again.temperature == tagger.temperature
+    assert again.columns == tagger.columns
+    texts = [*(row["tokens"] for row in rows(kind)), LONG, "w5 w6, w7!"]
+    assert again.predict(texts) == tagger.predict(texts)
+
+
+@every_family
+@every_kind
+def test_saving_again_writes_the_same_weights(overfitted, model_type, kind, tmp_path):
+    _, folder = overfitted(model_type, kind)
+    TextTagger.from_pretrained(folder, device="cpu").save(tmp_path / "again")
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+@every_family
+@every_kind
+def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(overfitted, model_type, kind):
+    tagger, _ = overfitted(model_type, kind)
+    texts = [*(row["tokens"] for row in rows(kind)), LONG]
+    together = tagger.predict(texts)
+    for text, answer in zip(texts, together, strict=True):
+        [alone] = tagger.predict([text])
+        assert alone.tags == answer.tags
+        expected = pytest.approx([word.probability for word in alone.words], abs=1e-5)
+        assert [word.probability for word in answer.words] == expected
+
+
+@every_family
+@every_kind
+def test_a_saved_tagger_opens_in_transformers_with_the_same_logits(overfitted, model_type, kind):
+    tagger, folder = overfitted(model_type, kind)
+    model, info = transformers.AutoModelForTokenClassification.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    assert tuple(model.config.id2label.values()) == tagger.tag_set.labels
+    assert_same_logits(tagger, model, rows(kind), model_type)
+
+
+@every_family
+def test_a_tagger_of_transformers_opens_with_the_same_logits(model_type, tmp_path, overfitted):
+    _, folder = overfitted(model_type, "BIO")
+    model = transformers.AutoModelForTokenClassification.from_pretrained(folder)
+    model.save_pretrained(tmp_path)
+    for path in folder.glob("tokenizer*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert not (tmp_path / "bothways.json").exists()
+    tagger = TextTagger.from_pretrained(tmp_path, device="cpu")
+    assert tagger.tag_set.scheme == "BIO"
+    assert_same_logits(tagger, model, rows("BIO"), model_type)
+
+
+def assert_same_logits(tagger, model, data, model_type):
+    """Each word of the tiny tokenizers is one token, between the special ones."""
+    ours_MC, _ = tagger.scores(data)
+    encoded = tagger.model.tokenizer.encode([" ".join(row["tokens"]) for row in data], max_length=18, offsets=True)
+    side = padding_side(model_type)
+    ids_BS, mask_BS = padded([text.windows[0].ids for text in encoded], side, tagger.model.settings["pad_token_id"])
+    with torch.no_grad():
+        theirs_BSC = model.eval()(ids_BS, attention_mask=mask_BS).logits
+    theirs = [theirs_C[mask_S.bool()] for theirs_C, mask_S in zip(theirs_BSC, mask_BS, strict=True)]
+    words = [
+        logits_SC[[place for place, number in enumerate(text.windows[0].sequences) if number == 0]]
+        for logits_SC, text in zip(theirs, encoded, strict=True)
+    ]
+    torch.testing.assert_close(torch.from_numpy(ours_MC).float(), torch.cat(words), rtol=0, atol=1e-5)
+
+
+def test_rows_of_this_test_have_a_tag_for_each_word():
+    for kind in KINDS:
+        for row in rows(kind):
+            tagged = TaggedRow(Words.of_list(row["tokens"]), tuple(row["tags"]))
+            assert len(tagged.words) == len(tagged.label)

@@ -1,0 +1,125 @@
+"""Two models on the same rows: paired intervals, McNemar and permutations against scipy."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import (
+    classification_report,
+    compare_classifications,
+    compare_labellings,
+    compare_regressions,
+    compare_row_scores,
+    mcnemar,
+    multi_label_report,
+    permutation_test,
+    regression_report,
+    softmax,
+)
+from bothways.evaluation.paired import binomial_two_sided
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+def test_mcnemars_p_value_is_that_of_the_exact_binomial_test(first, second):
+    expected = scipy.stats.binomtest(first, first + second).pvalue if first + second else 1.0
+    assert binomial_two_sided(min(first, second), first + second) == pytest.approx(expected, rel=1e-9)
+
+
+def test_mcnemar_counts_what_one_model_alone_has_right():
+    test = mcnemar([1, 1, 1, 0, 0, 1, 1], [1, 0, 0, 0, 1, 0, 0])
+    assert (test.only_first, test.only_second) == (4, 1)
+    assert test.p_value == pytest.approx(scipy.stats.binomtest(1, 5).pvalue)
+
+
+def test_the_permutation_test_agrees_with_scipy():
+    random = np.random.default_rng(0)
+    first, second = random.normal(0, 1, 40), random.normal(0.35, 1, 40)
+    expected = scipy.stats.permutation_test(
+        (first, second),
+        lambda a, b, axis: (a - b).mean(axis),
+        permutation_type="samples",
+        n_resamples=20_000,
+        vectorized=True,
+        rng=1,
+    ).pvalue
+    found = permutation_test(first, second, of="score", flips=20_000).p_value
+    assert found == pytest.approx(expected, abs=4 * np.sqrt(expected / 20_000))
+
+
+def test_equal_models_differ_by_nothing_and_p_is_1():
+    stated_NC = softmax(np.random.default_rng(0).normal(size=(60, 3)))
+    report = compare_classifications(np.arange(60) % 3, stated_NC, stated_NC, resamples=50)
+    assert all(each.difference == type(each.difference)(0, 0, 0) for each in report.metrics.values())
+    assert [test.p_value for test in report.tests] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["single", "multi", "regression"])
+def test_each_sides_numbers_are_those_of_its_report_and_the_difference_is_theirs(kind):
+    random = np.random.default_rng(0)
+    match kind:
+        case "single":
+            truth = random.integers(0, 3, 200)
+            sides = [softmax(random.normal(size=(200, 3)) + np.eye(3)[truth] * more) for more in (1, 2)]
+            found = compare_classifications(truth, *sides, resamples=200)
+            reports = [classification_report(list("abc"), truth, each, resamples=200) for each in sides]
+        case "multi":
+            truth = random.integers(0, 2, (200, 3))
+            sides = [np.clip(truth * 0.3 + random.random((200, 3)) * 0.7, 0, 1) for _ in range(2)]
+            found = compare_labellings(truth, *sides, resamples=200)
+            reports = [multi_label_report(list("abc"), truth, each, resamples=200) for each in sides]
+        case _:
+            truth = random.normal(size=200)
+            sides = [truth + random.normal(size=200) * more for more in (1, 0.5)]
+            found = compare_regressions(truth, *sides, resamples=200)
+            reports = [regression_report(truth, each, resamples=200) for each in sides]
+    for name, each in found.metrics.items():
+        assert each.first.value == pytest.approx(reports[0].estimates()[name].value)
+        assert each.second.value == pytest.approx(reports[1].estimates()[name].value)
+        assert each.first.low == pytest.approx(reports[0].estimates()[name].low)
+        assert each.difference.value == pytest.approx(each.second.value - each.first.value)
+        assert each.difference.low <= each.difference.value <= each.difference.high
+        assert found.to_dict()[f"{name}_difference"] == each.difference.value
+
+
+def test_a_paired_interval_is_narrower_than_two_apart_where_models_agree_on_most_rows():
+    random = np.random.default_rng(0)
+    truth = random.integers(0, 2, 1_000)
+    right = random.random(1_000) < 0.8
+    predicted = [np.where(right, truth, 1 - truth) for _ in range(2)]
+    changed = random.choice(1_000, 30, replace=False)
+    predicted[1][changed] = truth[changed]
+    sides = [np.eye(2)[each] * 0.8 + 0.1 for each in predicted]
+    accuracy = compare_classifications(truth, *sides).metrics["accuracy"]
+    assert accuracy.difference.low <= accuracy.difference.value <= accuracy.difference.high
+    assert accuracy.difference.high - accuracy.difference.low < (accuracy.first.high - accuracy.first.low) / 2
+
+
+def test_p_values_of_models_that_do_not_differ_are_small_as_rarely_as_they_say():
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(200):
+        first, second = random.normal(size=(2, 30))
+        found.append(permutation_test(first, second, of="score", flips=200).p_value)
+    assert np.mean(np.array(found) <= 0.1) == pytest.approx(0.1, abs=3 * np.sqrt(0.09 / 200))
+
+
+def test_any_mean_of_row_scores_can_be_compared():
+    report = compare_row_scores("exact_match", [1, 0, 1, 0], [1, 1, 1, 1], resamples=50)
+    assert report.metrics["exact_match"].difference.value == 0.5
+    assert report.tests[0].of == "exact_match"
+
+
+def test_models_of_different_shapes_or_rows_are_refused():
+    with pytest.raises(InvalidInput, match="shape"):
+        compare_classifications([0], [[0.5, 0.5]], [[0.2, 0.3, 0.5]])
+    with pytest.raises(InvalidInput):
+        compare_regressions([0.0, 1.0], [0.0, 1.0], [0.0])
+    with pytest.raises(InvalidInput, match="0 and 1"):
+        mcnemar([0.5], [1])
+    with pytest.raises(InvalidInput, match="2 rows"):
+        mcnemar([1, 0], [1])
+    with pytest.raises(InvalidInput, match="flips"):
+        permutation_test([1.0], [2.0], of="score", flips=0)

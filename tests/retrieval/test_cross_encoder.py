@@ -1,0 +1,49 @@
+"""A trained pair model as a reranker."""
+
+import numpy as np
+import pytest
+
+from bothways.errors import InvalidInput, NotFitted
+from bothways.retrieval import CrossEncoder, Hit, Rerank, reranked
+from bothways.tasks import PairClassifier
+from tiny_models import write_checkpoint
+
+PASSAGES = [f"w{word} w{word + 20}" for word in range(5, 17)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cross") / "base"
+    write_checkpoint(folder)
+    return folder
+
+
+def trained(folder, label_of, target):
+    pairs = PairClassifier.from_pretrained(folder, device="cpu")
+    rows = [{"text_a": "w5", "text_b": text, "label": label_of(place)} for place, text in enumerate(PASSAGES)]
+    pairs.fit(rows, validation=rows, target=target, epochs=1, seed=1, show_progress=False)
+    return pairs
+
+
+def test_a_model_of_labels_ranks_by_the_probability_of_the_relevant_one(folder):
+    pairs = trained(folder, lambda place: "yes" if place % 2 else "no", "single")
+    expected = [found.probabilities["yes"] for found in pairs.predict([("w5", text) for text in PASSAGES])]
+    np.testing.assert_allclose(CrossEncoder(pairs, "yes").score("w5", PASSAGES), expected, rtol=1e-9)
+    hits = [Hit(str(place), text, 1.0, place + 1) for place, text in enumerate(PASSAGES)]
+    found = reranked(hits, "w5", Rerank(CrossEncoder(pairs, "yes")))
+    assert [int(hit.id) for hit in found] == np.argsort(-np.array(expected), kind="stable").tolist()
+    with pytest.raises(InvalidInput, match=r"one of the labels 'no', 'yes', got 'maybe'"):
+        CrossEncoder(pairs, "maybe")
+
+
+def test_a_model_of_scores_ranks_by_its_score(folder):
+    pairs = trained(folder, lambda place: place / 10, "regression")
+    expected = [found.value for found in pairs.predict([("w5", text) for text in PASSAGES])]
+    np.testing.assert_allclose(CrossEncoder(pairs).score("w5", PASSAGES), expected, rtol=1e-9)
+    with pytest.raises(InvalidInput, match="expected none, as it predicts scores, got 'yes'"):
+        CrossEncoder(pairs, "yes")
+
+
+def test_a_model_without_a_trained_head_is_no_reranker(folder):
+    with pytest.raises(NotFitted, match="needs a trained pair model"):
+        CrossEncoder(PairClassifier.from_pretrained(folder, device="cpu"))

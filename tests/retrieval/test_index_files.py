@@ -1,0 +1,278 @@
+"""An index as a folder: whole or not at all, verified, refused where it is not what it should be."""
+
+import errno
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from index_samples import ENCODER, built, random_vectors
+
+from bothways.errors import CorruptCheckpoint, OutOfDisk, OutputExists, UnknownModel
+from bothways.retrieval import SearchIndex, index_files, index_header
+
+DATA_FILES = [
+    "lexical/data.csc.index.npy",
+    "lexical/indices.csc.index.npy",
+    "lexical/indptr.csc.index.npy",
+    "lexical/params.index.json",
+    "lexical/vocab.index.json",
+    "records.jsonl",
+    "vectors.npy",
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A saved index of three rows; its data are in data-1."""
+    built(3).save(tmp_path / "index")
+    return tmp_path / "index"
+
+
+def header_of(folder):
+    return json.loads((folder / "index.json").read_bytes())
+
+
+def rewritten(folder, **changes):
+    """Change header fields as a program would that knows the checksum."""
+    fields = {**header_of(folder), **changes}
+    fields.pop("checksum")
+    (folder / "index.json").write_text(json.dumps({**fields, "checksum": index_header.header_checksum(fields)}))
+
+
+def resealed(folder):
+    """Give the header the checksums of the files as they are now."""
+    data = folder / "data-1"
+    rewritten(folder, files={name: index_files._sha256(data / name) for name in DATA_FILES if (data / name).exists()})
+
+
+# What is written
+
+
+def test_an_opened_index_is_the_one_that_was_saved(tmp_path):
+    texts = ["plain", "line\nbreak \u2028 and 🚲", ""]
+    fields = [{"year": year, "ü": "x", "free": None} for year in (1.5, 2, True)]
+    index = SearchIndex.build(random_vectors(3), texts=texts, ids=["ü", "b", "c"], fields=fields, encoder=ENCODER)
+    index.save(tmp_path / "index")
+    opened = SearchIndex.open(tmp_path / "index")
+    assert (opened.ids, opened.texts, opened.encoder) == (index.ids, index.texts, ENCODER)
+    assert opened.field_names == ("year", "ü", "free")
+    np.testing.assert_array_equal(opened.vectors_ND, index.vectors_ND)
+    queries = random_vectors(4, seed=1)
+    assert opened.search(queries, 3) == index.search(queries, 3)
+    assert opened.search_lexical(["plain break"], 3) == index.search_lexical(["plain break"], 3)
+    assert {hit.id: dict(hit.fields) for hit in opened.search(queries, 3)[0]} == dict(zip("übc", fields, strict=True))
+
+
+def test_opened_vectors_are_mapped_and_not_read_into_memory(folder):
+    vectors = SearchIndex.open(folder).vectors_ND
+    assert isinstance(vectors, np.memmap)
+    assert not vectors.flags.writeable
+
+
+def test_the_files_are_those_of_format_version_2(tmp_path):
+    encoder = replace(ENCODER, dimensions=2)
+    index = SearchIndex.build(np.array([[0.0, 2.0]]), texts=["é"], fields=[{"n": 1}], encoder=encoder)
+    index.save(tmp_path / "index")
+    data = tmp_path / "index" / "data-1"
+    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["data-1", "index.json"]
+    assert sorted(path.relative_to(data).as_posix() for path in data.rglob("*.*")) == DATA_FILES
+    assert (data / "records.jsonl").read_bytes() == '{"id": "0", "text": "é", "fields": {"n": 1}}\n'.encode()
+    assert (data / "vectors.npy").read_bytes()[-8:] == np.array([0, 1], dtype="<f4").tobytes()
+    header = header_of(tmp_path / "index")
+    assert header.pop("encoder") == {"name": "some/model", "fingerprint": "ab" * 32, "pooling": "mean", "dimensions": 2}
+    assert sorted(header.pop("files")) == DATA_FILES
+    header.pop("checksum")
+    assert header == {
+        "format": "bothways search index",
+        "format_version": 2,
+        "metric": "cosine",
+        "count": 1,
+        "dimensions": 2,
+        "fields": ["n"],
+        "language": "english",
+        "data": "data-1",
+    }
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path):
+    for name in ("one", "two"):
+        built(5).save(tmp_path / name)
+    assert header_of(tmp_path / "one") == header_of(tmp_path / "two")  # with the checksum of every file
+
+
+def test_an_index_of_format_version_1_opens_and_becomes_version_2_when_saved(folder, tmp_path):
+    old = tmp_path / "old"
+    old.mkdir()
+    shutil.copy(folder / "data-1" / "vectors.npy", old)
+    (old / "records.jsonl").write_text("".join(f'{{"id": "{row}", "text": "text {row}"}}\n' for row in range(3)))
+    header = header_of(folder)
+    fields = {name: header[name] for name in ("format", "metric", "count", "dimensions", "encoder")}
+    fields |= {
+        "format_version": 1,
+        "files": {name: index_files._sha256(old / name) for name in ("vectors.npy", "records.jsonl")},
+    }
+    (old / "index.json").write_text(json.dumps({**fields, "checksum": index_header.header_checksum(fields)}))
+    opened = SearchIndex.open(old)
+    assert opened.search(random_vectors(2), 3) == built(3).search(random_vectors(2), 3)
+    assert opened.search_lexical(["2"], 1)[0][0].id == "2"
+    opened.save(old, overwrite=True)
+    assert sorted(path.name for path in old.iterdir()) == ["data-1", "index.json"]
+    assert SearchIndex.open(old).texts == built(3).texts
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("name", ["../index.json", *DATA_FILES])
+def test_a_flipped_bit_in_any_byte_of_a_file_is_noticed(tmp_path, name):
+    built(1).save(tmp_path / "index")
+    path = tmp_path / "index" / "data-1" / name
+    good = path.read_bytes()
+    for place in range(len(good) - (name == "../index.json")):  # the line break at its end means nothing
+        bad = bytearray(good)
+        bad[place] ^= 1 << place % 8
+        path.write_bytes(bad)
+        with pytest.raises(CorruptCheckpoint, match=name.removeprefix("../").replace(".", r"\.")):
+            SearchIndex.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize("name", ["../index.json", *DATA_FILES])
+def test_a_truncated_file_is_noticed(folder, name):
+    path = folder / "data-1" / name
+    good = path.read_bytes()
+    for kept in (0, 1, len(good) // 2, len(good) - 2):
+        path.write_bytes(good[:kept])
+        with pytest.raises(CorruptCheckpoint):
+            SearchIndex.open(folder)
+
+
+@pytest.mark.parametrize("name", DATA_FILES)
+def test_a_missing_file_is_named(folder, name):
+    (folder / "data-1" / name).unlink()
+    with pytest.raises(CorruptCheckpoint, match=f"lacks its file '{name}'"):
+        SearchIndex.open(folder)
+
+
+def test_what_is_no_index_is_refused(tmp_path):
+    with pytest.raises(UnknownModel, match="there is no search index folder"):
+        SearchIndex.open(tmp_path / "absent")
+    with pytest.raises(UnknownModel, match=r"has no 'index\.json'"):
+        SearchIndex.open(tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UnknownModel, match="there is no search index folder"):
+        SearchIndex.open(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"format": "something else"}, "does not say that it is"),
+        ({"format_version": 3}, "has format version 3; this release reads versions 1 and 2. Build the index again"),
+        ({"count": 4}, r"vectors\.npy.*expected float32 of shape \(4, 8\), got float32 of shape \(3, 8\)"),
+        ({"count": "3"}, "not those of format version 2"),
+        ({"surplus": 1}, "not those of format version 2"),
+        ({"metric": "euclidean"}, "contradict"),
+        ({"dimensions": 9}, "contradict"),
+        ({"files": {}}, "SHA-256"),
+        ({"fields": ["absent"]}, r"records\.jsonl.*line 1 is not a record"),
+        ({"data": "../elsewhere"}, "outside of the index"),
+        ({"files": {"/etc/hostname": "0"}}, "outside of the index"),
+    ],
+)
+def test_a_header_that_contradicts_the_files_is_refused(folder, changes, problem):
+    rewritten(folder, **changes)
+    with pytest.raises(CorruptCheckpoint, match=problem):
+        SearchIndex.open(folder)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        b'{"id": "0", "text": "a"}\n{"id": "1", "text": "b"}\n',
+        b'{"id": "0", "text": "a"}\n{"id": "0", "text": "b"}\n{"id": "2", "text": "c"}\n',
+        b'{"id": 0, "text": "a"}\n{"id": 1, "text": "b"}\n{"id": 2, "text": "c"}\n',
+        b'{"id": "0"}\n{"id": "1"}\n{"id": "2"}\n',
+        b"[]\n[]\n[]\n",
+        b"\xff\n",
+    ],
+)
+def test_records_that_do_not_fit_the_header_are_refused(folder, records):
+    (folder / "data-1" / "records.jsonl").write_bytes(records)
+    resealed(folder)
+    with pytest.raises(CorruptCheckpoint, match=r"records\.jsonl"):
+        SearchIndex.open(folder)
+
+
+def test_a_lexical_part_of_other_rows_is_refused(folder, tmp_path):
+    built(4).save(tmp_path / "four")
+    shutil.rmtree(folder / "data-1" / "lexical")
+    shutil.copytree(tmp_path / "four" / "data-1" / "lexical", folder / "data-1" / "lexical")
+    resealed(folder)
+    with pytest.raises(CorruptCheckpoint, match="expected 3 rows, got 4"):
+        SearchIndex.open(folder)
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "lexical/data.csc.index.npy"])
+def test_a_pickled_array_is_never_loaded(folder, name):
+    np.save(folder / "data-1" / name, np.array([print], dtype=object), allow_pickle=True)
+    resealed(folder)
+    with pytest.raises(CorruptCheckpoint, match=r"not an array file|does not read"):
+        SearchIndex.open(folder)
+
+
+# Replacing
+
+
+def test_an_existing_index_is_replaced_only_when_asked(folder):
+    with pytest.raises(OutputExists):
+        built(4).save(folder)
+    assert len(SearchIndex.open(folder)) == 3
+    built(4).save(folder, overwrite=True)
+    assert len(SearchIndex.open(folder)) == 4
+
+
+def test_an_index_can_be_saved_over_the_folder_that_it_was_opened_from(folder):
+    opened = SearchIndex.open(folder)
+    opened.save(folder, overwrite=True)
+    np.testing.assert_array_equal(SearchIndex.open(folder).vectors_ND, built(3).vectors_ND)
+    np.testing.assert_array_equal(opened.vectors_ND, built(3).vectors_ND)
+    assert sorted(path.name for path in folder.iterdir()) == ["data-2", "index.json"]
+
+
+def test_a_folder_of_other_things_is_never_replaced(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputExists, match="is not a search index"):
+        built(3).save(tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_what_others_put_beside_the_files_of_an_index_stays_there(folder):
+    (folder / "notes.txt").write_text("mine")
+    built(4).save(folder, overwrite=True)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_failure_while_saving_leaves_the_old_index_and_nothing_else(folder, monkeypatch):
+    def fail(path, contents):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(index_files, "_write_records", fail)
+    with pytest.raises(OutOfDisk):
+        built(4).save(folder, overwrite=True)
+    assert sorted(path.name for path in folder.iterdir()) == ["data-1", "index.json"]
+    assert [path.name for path in folder.parent.iterdir()] == ["index"]
+    assert len(SearchIndex.open(folder)) == 3
+
+
+def test_an_index_that_is_replaced_while_it_is_opened_is_opened_as_the_new_one(folder, monkeypatch):
+    read = index_files._read_contents
+
+    def replaced_meanwhile(folder, header):
+        monkeypatch.setattr(index_files, "_read_contents", read)
+        built(4).save(folder, overwrite=True)
+        return read(folder, header)
+
+    monkeypatch.setattr(index_files, "_read_contents", replaced_meanwhile)
+    assert len(SearchIndex.open(folder)) == 4

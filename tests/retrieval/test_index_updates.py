@@ -1,0 +1,179 @@
+"""Adding and deleting rows, and what is on disk when the process that does it is killed."""
+
+import os
+import random
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+from index_samples import ENCODER, built, random_vectors
+
+from bothways.errors import InvalidInput, UnknownModel
+from bothways.retrieval import Among, SearchIndex, updating
+
+
+def ids_of(hits):
+    return [[hit.id for hit in of_query] for of_query in hits]
+
+
+def rows_of(index):
+    return list(zip(index.ids, index.texts, index.vectors_ND.tolist(), strict=True))
+
+
+# Adding and deleting
+
+
+def test_an_index_that_was_updated_answers_as_one_built_anew():
+    vectors, queries = random_vectors(30), random_vectors(6, seed=3)
+    texts = [f"w{row % 7} w{row % 5} w{row}" for row in range(30)]
+    ids = [f"id {row}" for row in range(30)]
+    fields = [{"row": row} for row in range(30)]
+    index = SearchIndex.build(vectors[:20], texts=texts[:20], ids=ids[:20], fields=fields[:20], encoder=ENCODER)
+    index.search_lexical(["w3"], 3)  # prepared before the update
+    index.add(vectors[20:], texts=texts[20:], ids=ids[20:], fields=fields[20:])
+    index.delete(["id 0", "id 17", "id 29"])
+    kept = [row for row in range(30) if row not in (0, 17, 29)]
+    anew = SearchIndex.build(
+        vectors[kept],
+        texts=[texts[row] for row in kept],
+        ids=[ids[row] for row in kept],
+        fields=[fields[row] for row in kept],
+        encoder=ENCODER,
+    )
+    assert index.search(queries, 9) == anew.search(queries, 9)
+    words = ["w3 w4", "w29", "w1", "w2 w28", "w0", "w6"]
+    assert index.search_lexical(words, 9) == anew.search_lexical(words, 9)
+    assert index.search_hybrid(words, queries, 9) == anew.search_hybrid(words, queries, 9)
+    assert index.search(queries, 9, filters=[Among("row", (21, 17))])[0][0].id == "id 21"
+
+
+def test_an_update_is_on_disk_once_it_is_saved(tmp_path):
+    built(3).save(tmp_path / "index")
+    index = SearchIndex.open(tmp_path / "index")
+    index.add(random_vectors(2, seed=1), texts=["new", "newer"])
+    index.delete(["1"])
+    assert len(SearchIndex.open(tmp_path / "index")) == 3
+    index.save(tmp_path / "index", overwrite=True)
+    again = SearchIndex.open(tmp_path / "index")
+    assert again.ids == ("0", "2", "3", "4")
+    assert rows_of(again) == rows_of(index)
+    assert ids_of(again.search_lexical(["newer"], 5)) == [["4"]]
+
+
+def test_rows_without_ids_are_numbered_on_from_the_highest_number():
+    index = built(3)
+    index.delete(["0"])
+    index.add(random_vectors(2, seed=1), texts=["a", "b"])
+    assert index.ids == ("1", "2", "3", "4")
+
+
+@pytest.mark.parametrize(
+    ("update", "problem"),
+    [
+        (lambda index: index.add(random_vectors(1), texts=["a"], ids=["2"]), "has a text with the id '2'.*Delete it"),
+        (lambda index: index.add(random_vectors(2), texts=["a", "b"], ids=["x", "x"]), "the id 'x' is that of rows"),
+        (lambda index: index.add(random_vectors(1, dimensions=3), texts=["a"]), r"shape \(rows, 8\)"),
+        (lambda index: index.add(random_vectors(0), texts=[]), "at least one text"),
+        (
+            lambda index: index.add(random_vectors(1), texts=["a"], fields=[{"x": 1}]),
+            r"fields \[\], got \['x'\]",
+        ),
+        (lambda index: index.delete(["1", "absent"]), r"no text with the id 'absent' \(1 such ids\)"),
+        (lambda index: index.delete(["0", "1", "2"]), "instead of deleting all"),
+    ],
+)
+def test_an_update_that_cannot_be_made_leaves_the_index_as_it_was(update, problem):
+    index = built(3)
+    before = rows_of(index)
+    with pytest.raises(InvalidInput, match=problem):
+        update(index)
+    assert rows_of(index) == before
+
+
+def test_of_two_updates_at_the_same_time_the_second_is_refused(tmp_path):
+    built(3).save(tmp_path / "index")
+    folder = tmp_path / "index"
+    with updating(folder), pytest.raises(InvalidInput, match="another process is updating"), updating(folder):
+        pass
+    with updating(folder):
+        built(4).save(folder, overwrite=True)
+    with updating(folder):
+        assert len(SearchIndex.open(folder)) == 4
+    with pytest.raises(UnknownModel), updating(tmp_path):
+        pass
+
+
+# Killed
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+quiet_fork = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+FILE_EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
+
+
+def killed_before_file_event(number, update):
+    """Run ``update`` in a child that kills itself before its n-th call that touches files; whether it got that far."""
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def count(event, _arguments):
+            nonlocal seen
+            if event in FILE_EVENTS:
+                seen += 1
+                if seen == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        update()
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+@needs_fork
+@quiet_fork
+def test_an_update_killed_before_any_of_its_file_operations_leaves_the_old_index_or_the_new(tmp_path):
+    folder = tmp_path / "index"
+    old, new = built(3), built(3)
+    new.add(random_vectors(2, seed=1), texts=["a", "b"])
+    new.delete(["1"])
+    new.search_lexical(["a"], 1)  # prepared here, once
+    old.save(folder)
+    found = []
+    number = 1
+    while killed_before_file_event(number, lambda: new.save(folder, overwrite=True)):
+        opened = SearchIndex.open(folder)
+        assert rows_of(opened) in (rows_of(old), rows_of(new)), number
+        found.append(len(opened))
+        number += 1
+        # The next update clears away what the killed one left.
+        old.save(folder, overwrite=True)
+        assert len(list(folder.iterdir())) == 2
+        assert list(tmp_path.iterdir()) == [folder]
+    assert number > 20
+    assert found == sorted(found), "once the new index is there it stays"
+    assert set(found) == {3, 4}
+    assert rows_of(SearchIndex.open(folder)) == rows_of(new)
+
+
+@needs_fork
+@quiet_fork
+def test_updates_killed_at_any_time_leave_a_complete_index(tmp_path):
+    folder = tmp_path / "index"
+    sizes = {20: built(20), 21: built(21)}
+    sizes[20].save(folder)
+    generator = random.Random(0)
+    for _ in range(15):
+        child = os.fork()
+        if child == 0:
+            while True:
+                for index in sizes.values():
+                    index.save(folder, overwrite=True)
+        time.sleep(generator.uniform(0.005, 0.06))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        opened = SearchIndex.open(folder)
+        np.testing.assert_array_equal(opened.vectors_ND, sizes[len(opened)].vectors_ND)

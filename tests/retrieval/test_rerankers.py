@@ -1,0 +1,135 @@
+"""Models as rerankers, lists of candidates, and hard negatives."""
+
+import numpy as np
+import pytest
+
+from bothways import PairClassifier, SemanticSearch, SentenceEmbedder
+from bothways.errors import InvalidInput
+from bothways.retrieval import (
+    BiEncoder,
+    Candidates,
+    CrossEncoder,
+    Mining,
+    Rerank,
+    evaluate_reranker,
+    mine_negatives,
+    read_candidates,
+)
+from tiny_models import write_checkpoint
+
+ROWS = [
+    {"text_a": f"w{5 + query}", "text_b": f"w{5 + other} w{30 + other}", "label": "yes" if query == other else "no"}
+    for query in range(4)
+    for other in range(4)
+]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rerankers") / "base"
+    write_checkpoint(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pairs(base):
+    made = PairClassifier.from_pretrained(base, device="cpu")
+    made.fit(ROWS, validation=ROWS, epochs=2, learning_rate=3e-3, batch_size=8)
+    return made
+
+
+def scored(base, target):
+    made = PairClassifier.from_pretrained(base, device="cpu")
+    rows = [{**row, "label": target(row)} for row in ROWS]
+    kind = "regression" if isinstance(rows[0]["label"], float) else "single"
+    made.fit(rows, validation=rows, epochs=1, target=kind)
+    return made
+
+
+def test_the_label_that_is_usually_called_so_need_not_be_named(base, pairs):
+    assert CrossEncoder(pairs).relevant == "yes"
+    made = PairClassifier.from_pretrained(base, device="cpu")
+    other = [{**row, "label": {"yes": "ant", "no": "bee"}[row["label"]]} for row in ROWS]
+    made.fit(other, validation=other, epochs=1)
+    assert CrossEncoder(made, "ant").relevant == "ant"
+    with pytest.raises(InvalidInput, match=r"one of the labels 'ant', 'bee', got None"):
+        CrossEncoder(made)
+
+
+def test_candidates_are_gathered_by_query_and_grades_or_a_label_say_what_answers():
+    by_label = read_candidates(ROWS, relevant="yes")
+    assert [each.query for each in by_label] == ["w5", "w6", "w7", "w8"]
+    assert by_label[1].grades == (0, 1, 0, 0)
+    graded = read_candidates([{"text_a": "q", "text_b": "p", "label": 2}, {"text_a": "q", "text_b": "r", "label": "0"}])
+    assert graded == [Candidates("q", ("p", "r"), (2, 0))]
+    with pytest.raises(InvalidInput, match=r"'yes'.*whole number from 0 on, or say which"):
+        read_candidates(ROWS)
+
+
+class ByLength:
+    def score(self, _query, passages):
+        return np.array([float(len(each)) for each in passages])
+
+
+def test_the_measures_are_those_of_the_rankings_and_untelling_queries_are_left_out():
+    lists = [
+        Candidates("one", ("aaa", "bb", "c"), (0, 1, 0)),
+        Candidates("two", ("a", "bb"), (0, 1)),
+        Candidates("all", ("a", "bb"), (1, 1)),
+        Candidates("none", ("a",), (0,)),
+    ]
+    report = evaluate_reranker(ByLength(), lists)
+    assert report.queries == ("one", "two")
+    assert report.estimates["map"].value == pytest.approx((1 / 2 + 1) / 2)
+    assert report.estimates["mrr"].value == pytest.approx((1 / 2 + 1) / 2)
+    with pytest.raises(InvalidInput, match="nothing to measure"):
+        evaluate_reranker(ByLength(), lists[2:])
+
+
+def test_search_reranks_with_a_cross_encoder(base, pairs):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    texts = [f"w{5 + number} w{30 + number}" for number in range(4)]
+    search = SemanticSearch.build(embedder, texts)
+    hits = search.search("w6", k=4, rerank=Rerank(CrossEncoder(pairs)))
+    scores = CrossEncoder(pairs).score("w6", texts)
+    assert [hit.text for hit in hits] == [texts[place] for place in np.argsort(-scores, kind="stable")]
+
+
+def test_a_bi_encoder_scores_by_cosine(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu", unit_length=False)
+    one, *others = embedder.encode(["w5", "w6 w7", "w8"]).astype(np.float64)
+    expected = [one @ each / np.linalg.norm(one) / np.linalg.norm(each) for each in others]
+    np.testing.assert_allclose(BiEncoder(embedder).score("w5", ["w6 w7", "w8"]), expected, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def search(base):
+    return SemanticSearch.build(
+        SentenceEmbedder.from_pretrained(base, device="cpu"), [f"w{5 + number} w{20 + number}" for number in range(30)]
+    )
+
+
+def test_negatives_are_the_nearest_passages_that_are_no_answer(search):
+    pairs = [("w5 w20", "w5 w20"), ("w5 w20", "w6 w21")]
+    first, second = mine_negatives(search, pairs, Mining(per_query=4, share=None))
+    nearest = [hit.text for hit in search.search("w5 w20", 30) if hit.text not in ("w5 w20", "w6 w21")]
+    assert first.negatives == second.negatives == tuple(nearest[:4])
+    assert (second.query, second.positive) == pairs[1]
+
+
+def test_what_scores_nearly_as_high_as_the_answer_is_passed_over(search):
+    pair = ("w5 w20", search.search("w5 w20", 30)[10].text)
+    bound = search.search("w5 w20", 30)[10].score
+    (mined,) = mine_negatives(search, [pair], Mining(per_query=30, depth=30, share=0.9))
+    expected = [hit.text for hit in search.search("w5 w20", 30) if hit.score <= 0.9 * bound]
+    assert list(mined.negatives) == expected
+    assert len(expected) < 19
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"per_query": 0}, "per_query"), ({"depth": 1}, "depth"), ({"share": 0.0}, "share"), ({"share": 1.5}, "share")],
+)
+def test_mining_that_makes_no_sense_is_refused(given, words):
+    with pytest.raises(InvalidInput, match=words):
+        Mining(**given)

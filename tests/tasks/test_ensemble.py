@@ -1,0 +1,278 @@
+"""Ensembles of saved models: what they say, what is kept of them, and what does not belong together."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from classifier_cases import LABELS, noisy_rows, rows
+from pair_cases import pairs, scored
+
+from bothways.data import read_rows
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, UnknownModel, UnsupportedConfig
+from bothways.evaluation import apply_temperature
+from bothways.tasks import Ensemble, PairClassifier, SentenceEmbedder, TextClassifier
+from bothways.tasks.combining import fitted_temperature
+from bothways.tasks.trained import open_trained
+from tiny_models import write_checkpoint
+
+QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
+HELD = noisy_rows(36)
+
+
+def trained(folder, base, data, kind=TextClassifier, *, open_with=None, **options):
+    classifier = kind.from_pretrained(base, device="cpu", **(open_with or {}))
+    classifier.fit(data, validation=data, **{**QUICK, **options})
+    classifier.save(folder)
+    return classifier
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with bases of three families and models of several tasks."""
+    folder = tmp_path_factory.mktemp("runs")
+    for number, family in enumerate(("bert", "distilbert", "xlnet")):
+        write_checkpoint(folder / family, family, seed=number)
+        trained(folder / f"{family}-animals", folder / family, rows(), seed=number)
+    bert = folder / "bert"
+    trained(folder / "plants", bert, [{**row, "label": row["label"].replace("cow", "oak")} for row in rows()])
+    several = [{**row, "label": [row["label"]]} for row in rows()]
+    trained(folder / "several-a", bert, several, target="multi", seed=1)
+    trained(folder / "several-b", bert, several, target="multi", seed=2)
+    numbers = [{**row, "label": float(number)} for number, row in enumerate(rows())]
+    trained(folder / "number-a", bert, numbers, target="regression", seed=1)
+    trained(folder / "number-b", bert, numbers, target="regression", seed=2)
+    trained(folder / "pairs-a", bert, pairs(), PairClassifier, seed=1)
+    trained(folder / "pairs-b", folder / "distilbert", pairs(), PairClassifier, seed=2)
+    trained(folder / "scores", bert, scored(), PairClassifier, label="score", target="regression")
+    SentenceEmbedder.from_pretrained(bert).save(folder / "embedder")
+    return folder
+
+
+@pytest.fixture
+def animals(runs):
+    return [runs / f"{family}-animals" for family in ("bert", "distilbert", "xlnet")]
+
+
+def asked(texts):
+    return list(read_rows([{"text": text} for text in texts]))
+
+
+def probabilities(predictions, labels=LABELS):
+    return np.array([[each.together.probabilities[label] for label in labels] for each in predictions])
+
+
+def test_models_of_different_families_answer_by_the_mean_of_their_calibrated_probabilities(animals):
+    ensemble = Ensemble.of(animals, device="cpu")
+    texts = [row["text"] for row in rows(8)]
+    alone_MNC = np.array(
+        [
+            [
+                [each.probabilities[label] for label in LABELS]
+                for each in open_trained(folder, device="cpu").predict(texts)
+            ]
+            for folder in animals
+        ]
+    )
+    found = list(ensemble.predict_rows(asked(texts)))
+    np.testing.assert_allclose(probabilities(found), alone_MNC.mean(0), rtol=0, atol=1e-6)
+    for each, mean_C, own_MC in zip(found, alone_MNC.mean(0), alone_MNC.transpose(1, 0, 2), strict=True):
+        assert each.together.label == LABELS[mean_C.argmax()]
+        assert each.disagreement.differing == pytest.approx((own_MC.argmax(1) != mean_C.argmax()).mean())
+
+
+@pytest.mark.parametrize("method", ["mean", "vote", "stacked"])
+def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(animals, runs, tmp_path, method):
+    ensemble = Ensemble.of(animals, method=method, calibrate=HELD, device="cpu")
+    assert ensemble.temperature is not None
+    assert ensemble.card["calibration_rows"] == len(HELD)
+    ensemble.save(tmp_path / "ens")
+    assert [path.name for path in (tmp_path / "ens").iterdir()] == ["bothways.json"]
+    again = open_trained(tmp_path / "ens", device="cpu")
+    assert isinstance(again, Ensemble)
+    assert again.combination == ensemble.combination
+    data = asked([row["text"] for row in rows(8)] + ["w5 " * 40])
+    found = list(again.predict_rows(data))
+    assert found == list(ensemble.predict_rows(data))
+    assert found[-1].together.reading.windows == 3
+    plain = Ensemble.of(animals, method="mean", device="cpu")
+    assert plain.temperature is None
+
+
+def test_the_temperature_is_that_of_the_combined_logits(animals):
+    ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
+    logits_MNC, truth_N, _ = ensemble._logits(HELD, None)
+    combined_NC = ensemble.combination.combine(ensemble.target, logits_MNC)
+    expected = fitted_temperature(ensemble.target, combined_NC, truth_N)
+    assert ensemble.temperature == expected
+    found = probabilities(ensemble.predict_rows(asked([row["text"] for row in HELD])))
+    np.testing.assert_allclose(found, apply_temperature(combined_NC, expected), rtol=0, atol=1e-6)
+
+
+def test_a_report_has_the_ensemble_its_members_and_their_disagreement(animals):
+    ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
+    data = [*rows(9), {"text": "w5 " * 40, "label": "ant"}]
+    report = ensemble.evaluate(data, resamples=5)
+    found = list(ensemble.predict_rows(read_rows(data)))
+    right = np.mean([each.together.label == row["label"] for each, row in zip(found, data, strict=True)])
+    content = report.to_dict()
+    assert content["accuracy"] == pytest.approx(right)
+    assert content["reading"] == {"texts": 10, "in_windows": 1, "cut": 0, "dropped_tokens": 0}
+    assert content["disagreement"]["disagreement"] == pytest.approx(
+        np.mean([each.disagreement.differing for each in found])
+    )
+    for folder, member in zip(animals, content["members"], strict=True):
+        assert member["member"] == str(folder)
+        alone = open_trained(folder, device="cpu").evaluate(data, resamples=5)
+        assert member["accuracy"] == pytest.approx(alone.accuracy.value)
+    assert "disagreement, mean" in report.summary()
+    json.dumps(content)
+
+
+def test_labels_in_another_order_are_put_in_that_of_the_first_member(runs, animals, tmp_path):
+    shutil.copytree(animals[0], tmp_path / "turned")
+    from safetensors.torch import load_file, save_file
+
+    path = tmp_path / "turned" / "model.safetensors"
+    tensors = load_file(path)
+    turned = {name: value[[2, 0, 1]].contiguous() for name, value in tensors.items() if name.startswith("classifier.")}
+    save_file(tensors | turned, path, metadata={"format": "pt"})
+    config = json.loads((tmp_path / "turned" / "config.json").read_text())
+    names = [LABELS[2], LABELS[0], LABELS[1]]
+    config |= {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+    (tmp_path / "turned" / "config.json").write_text(json.dumps(config))
+    described = json.loads((tmp_path / "turned" / "bothways.json").read_text())
+    del described["checksums"]
+    (tmp_path / "turned" / "bothways.json").write_text(json.dumps(described))
+    data = asked([row["text"] for row in rows(8)])
+    both = Ensemble.of([animals[0], tmp_path / "turned"], device="cpu")
+    other_first = Ensemble.of([tmp_path / "turned", animals[0]], device="cpu")
+    alone = Ensemble.of([animals[0], animals[0]], device="cpu")
+    expected = probabilities(alone.predict_rows(data))
+    np.testing.assert_allclose(probabilities(both.predict_rows(data)), expected, atol=1e-6)
+    np.testing.assert_allclose(probabilities(other_first.predict_rows(data)), expected, atol=1e-6)
+    assert all(each.disagreement.differing == 0 for each in both.predict_rows(data))
+
+
+def test_several_labels_numbers_and_pairs_are_combined_too(runs):
+    several = Ensemble.of(
+        [runs / "several-a", runs / "several-b"],
+        method="stacked",
+        device="cpu",
+        calibrate=[{**row, "label": [row["label"]]} for row in noisy_rows(24)],
+    )
+    (found,) = several.predict_rows(asked(["w5 w20"]))
+    assert set(found.together.probabilities) == set(LABELS)
+    assert found.to_dict()["mutual_information"] >= 0
+    number = Ensemble.of([runs / "number-a", runs / "number-b"], device="cpu")
+    (found,) = number.predict_rows(asked(["w5 w20"]))
+    alone = [open_trained(runs / name, device="cpu").predict("w5 w20").value for name in ("number-a", "number-b")]
+    assert found.together.value == pytest.approx(np.mean(alone), abs=1e-5)
+    assert found.to_dict()["deviation"] == pytest.approx(np.std(alone), abs=1e-5)
+    both = Ensemble.of([runs / "pairs-a", runs / "pairs-b"], method="vote", calibrate=pairs(), device="cpu")
+    assert both.evaluate(pairs(), resamples=5).report.n == 24
+    (found,) = both.predict_rows(list(read_rows(both.rows_of(("w5 w20", "w5")))))
+    assert found.together.label in {"other", "same"}
+
+
+def test_each_member_reads_texts_in_its_own_way(runs, animals, tmp_path):
+    trained(tmp_path / "short", runs / "bert", rows(), open_with={"max_length": 6, "on_overflow": "truncate"})
+    ensemble = Ensemble.of([animals[0], tmp_path / "short"], device="cpu")
+    (found,) = ensemble.predict_rows(asked(["w5 " * 30]))
+    assert found.together.reading.windows > 1
+    assert found.together.reading.dropped_tokens == 26
+
+
+# --- on disk ---
+
+
+@pytest.fixture
+def saved(animals, tmp_path):
+    """A saved ensemble beside copies of its members."""
+    for folder in animals[:2]:
+        shutil.copytree(folder, tmp_path / "all" / folder.name)
+    members = [tmp_path / "all" / folder.name for folder in animals[:2]]
+    Ensemble.of(members, calibrate=HELD, device="cpu").save(tmp_path / "all" / "ens")
+    return tmp_path / "all" / "ens"
+
+
+def test_members_are_found_when_the_folder_of_all_is_moved(saved, tmp_path):
+    (tmp_path / "all").rename(tmp_path / "moved")
+    assert Ensemble.from_pretrained(tmp_path / "moved" / "ens", device="cpu").members
+
+
+def test_a_member_that_is_gone_is_named(saved):
+    (saved.parent / "distilbert-animals").rename(saved.parent / "elsewhere")
+    with pytest.raises(UnknownModel, match=r"member '\.\./distilbert-animals', but there is no folder"):
+        Ensemble.from_pretrained(saved)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "bothways.json", "tokenizer.json"])
+def test_a_member_that_has_changed_is_refused(saved, name):
+    path = saved.parent / "distilbert-animals" / name
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(CorruptCheckpoint, match=r"'\.\./distilbert-animals' .* is no longer the model"):
+        Ensemble.from_pretrained(saved)
+
+
+def test_the_log_of_a_members_training_is_no_part_of_it(saved):
+    (saved.parent / "distilbert-animals" / "training.jsonl").write_text("{}\n")
+    assert Ensemble.from_pretrained(saved, device="cpu").members
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"method": "median"}, CorruptCheckpoint),
+        ({"method": "stacked"}, CorruptCheckpoint),
+        ({"method": "stacked", "weights": [1.0], "biases": [0.0] * 3}, CorruptCheckpoint),
+        ({"members": []}, CorruptCheckpoint),
+        ({"members": [{"path": 3}, {}]}, CorruptCheckpoint),
+        ({"temperature": {"value": -1, "slope": 0}}, CorruptCheckpoint),
+        ({"format_version": 2}, UnsupportedConfig),
+    ],
+)
+def test_a_damaged_description_is_refused(saved, change, error):
+    path = saved / "bothways.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(error, match=r"bothways\.json"):
+        Ensemble.from_pretrained(saved, device="cpu")
+
+
+def test_a_folder_that_is_there_is_not_replaced(saved):
+    ensemble = Ensemble.from_pretrained(saved, device="cpu")
+    with pytest.raises(OutputExists):
+        ensemble.save(saved)
+    ensemble.save(saved, overwrite=True)
+
+
+# --- what does not belong together ---
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "error", "said"),
+    [
+        (["bert-animals"], {}, InvalidInput, "two members or more, but got 1"),
+        (["bert-animals", "plants"], {}, InvalidInput, "lacks 'cow' and has 'oak' besides"),
+        (["bert-animals", "several-a"], {}, InvalidInput, r"classification \(single\) and .* classification \(multi\)"),
+        (["bert-animals", "pairs-a"], {}, InvalidInput, r"classification \(single\) and .* pairs \(single\)"),
+        (["pairs-a", "scores"], {}, InvalidInput, r"pairs \(single\) and .* pairs \(regression\)"),
+        (["bert-animals", "embedder"], {}, InvalidInput, "is one for embedding"),
+        (["bert-animals", "nothing"], {}, InvalidInput, "'.*nothing' is none"),
+        (["bert-animals", "bert"], {}, NotFitted, "no trained classification head"),
+        (["number-a", "number-b"], {"method": "vote"}, InvalidInput, "combined by 'mean', not by 'vote'"),
+        (["bert-animals", "xlnet-animals"], {"method": "median"}, InvalidInput, "'mean', 'vote' or 'stacked'"),
+        (["bert-animals", "xlnet-animals"], {"method": "stacked"}, InvalidInput, "give some to calibrate with"),
+        (["bert-animals", "xlnet-animals"], {"method": "stacked", "calibrate": HELD[:5]}, InvalidInput, "at least 10"),
+        (["bert-animals", "xlnet-animals"], {"calibrate": [{"text": "w5"}]}, InvalidInput, "no column 'label'"),
+        (
+            ["bert-animals", "xlnet-animals"],
+            {"calibrate": [{"text": "w5", "label": "x"}]},
+            InvalidInput,
+            "labelled 'x'",
+        ),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(runs, names, options, error, said):
+    with pytest.raises(error, match=said):
+        Ensemble.of([runs / name for name in names], device="cpu", **options)

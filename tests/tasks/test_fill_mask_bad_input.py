@@ -1,0 +1,119 @@
+"""Texts, words and models that cannot be worked with are refused, with what to do."""
+
+import pytest
+from mask_cases import masked_lm
+
+from bothways.errors import InvalidInput, NotFitted, TextTooLong
+from bothways.tasks.fill_mask import FillMask
+from bothways.tasks.masked_text import MOST_MASKS
+from tiny_models import write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return masked_lm(tmp_path_factory.mktemp("model") / "pieces", pieces=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("the cat sat", r"text 0 has no mask: write \[MASK\] where"),
+        ("", "no mask"),
+        ("the [mask] sat", "no mask"),
+        ("[MASK] " * (MOST_MASKS + 1), f"has {MOST_MASKS + 1} masks, but at most {MOST_MASKS}"),
+        (7, "expected text 0 to be a string with a mask, got int"),
+        (("the [MASK]", "cat"), "got tuple"),
+        ("the [MASK] \ud800", "half of a surrogate pair"),
+    ],
+)
+def test_a_text_without_masks_or_with_too_many_is_refused(model, text, words):
+    with pytest.raises(InvalidInput, match=words):
+        model.predict([text])
+
+
+def test_the_number_of_a_bad_text_is_told(model):
+    with pytest.raises(InvalidInput, match="text 2 has no mask"):
+        model.predict(["[MASK]", "the [MASK]", "none", "a [MASK]"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"top": 0}, "top must be at least 1"),
+        ({"max_pieces": 0}, "max_pieces must be at least 1"),
+        ({"beam": -1}, "beam must be at least 1"),
+        ({"words": []}, "a list of at least one string"),
+        ({"words": "cat"}, "a list of at least one string"),
+        ({"words": ["cat"], "max_pieces": 2}, "leave max_pieces out"),
+        ({"words": ["cat", " "]}, "words that are not empty"),
+        ({"words": [3]}, "words that are not empty"),
+        ({"words": ["zebra"]}, r"cannot spell the word 'zebra': it holds \[UNK\]"),
+        ({"words": ["[SEP]"]}, r"cannot spell the word '\[SEP\]'"),
+    ],
+)
+def test_options_out_of_range_and_words_that_cannot_be_spelt_are_refused(model, options, words):
+    with pytest.raises(InvalidInput, match=words):
+        model.predict("the [MASK] sat", **options)
+
+
+def test_a_word_that_runs_together_with_the_text_before_the_mask_is_refused(model):
+    with pytest.raises(InvalidInput, match=r"the word 's' runs together with 'the cat' before the mask.*'cats'"):
+        model.predict("the cat[MASK]", words=["s"])
+
+
+def test_too_many_ways_to_share_out_pieces_are_refused(model):
+    with pytest.raises(InvalidInput, match="4 masks, whose words may share out pieces in 256 ways"):
+        model.predict("[MASK] [MASK] [MASK] [MASK]", max_pieces=4)
+
+
+def test_long_texts_are_refused_on_request(model):
+    strict = masked_lm(model.model.folder, on_overflow="error")
+    with pytest.raises(TextTooLong, match=r"text 0 has 23 tokens .* limit of 18.*'window'"):
+        strict.predict("the " * 20 + "[MASK]")
+    with pytest.raises(TextTooLong, match="limit of 18"):
+        strict.pseudo_log_likelihood("the " * 20)
+
+
+def test_masks_further_apart_than_the_model_reads_are_refused(model):
+    with pytest.raises(TextTooLong, match=r"lie 22 tokens apart, but the model reads 16.*one mask at a time"):
+        model.predict("[MASK]" + " the" * 20 + " [MASK]")
+
+
+def test_a_mask_behind_the_cut_is_refused(model):
+    cutting = masked_lm(model.model.folder, on_overflow="truncate")
+    with pytest.raises(TextTooLong, match="mask 2 of text 0 lies behind the first 16 tokens"):
+        cutting.predict("the [MASK]" + " the" * 14 + " [MASK]")
+
+
+@pytest.mark.parametrize("bad", ["", " ", 3])
+def test_a_text_to_score_that_is_none_is_refused(model, bad):
+    with pytest.raises(InvalidInput, match="text 1 is empty or no string"):
+        model.pseudo_log_likelihood(["the cat", bad])
+
+
+def test_a_model_without_the_head_says_what_to_do(tmp_path):
+    write_checkpoint(tmp_path / "bare")
+    bare = FillMask.from_pretrained(tmp_path / "bare", device="cpu")
+    for ask in (bare.predict, bare.pseudo_log_likelihood):
+        with pytest.raises(
+            NotFitted, match=r"holds no masked language modelling head.*FillMask.fit, or bothways adapt"
+        ):
+            ask("w5 [MASK]")
+
+
+def test_the_embedded_model_without_the_head_says_what_to_do(minilm_folder):
+    bare = FillMask.from_pretrained(minilm_folder, device="cpu")
+    with pytest.raises(NotFitted, match="bothways adapt"):
+        bare.predict("Paris is the [MASK] of France.")
+
+
+def test_a_family_without_such_a_head_is_refused(tmp_path):
+    write_checkpoint(tmp_path / "xlnet", "xlnet")
+    with pytest.raises(InvalidInput, match=r"XLNet models do not predict masked tokens.*BERT or RoBERTa"):
+        FillMask.from_pretrained(tmp_path / "xlnet")
+
+
+@pytest.mark.parametrize("max_length", [0, 19])
+def test_a_length_out_of_range_is_refused(model, max_length):
+    with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, but it is {max_length}"):
+        masked_lm(model.model.folder, max_length=max_length)

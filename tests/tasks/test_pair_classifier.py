@@ -1,0 +1,171 @@
+"""Fine-tuning on pairs of texts: what is read of them, what comes back, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from pair_cases import RELATIONS, pairs, scored
+
+from bothways.errors import InvalidInput, NotFitted, TextTooLong
+from bothways.tasks import PairClassifier, TextClassifier
+from bothways.tasks.trained import open_trained
+from tiny_models import write_checkpoint
+
+QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": pairs(8, first=40)}
+LONG = " ".join(f"w{5 + place % 50}" for place in range(40))
+
+
+def opened(folder, **options):
+    return PairClassifier.from_pretrained(folder, device="cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    write_checkpoint(folder)
+    classifier = opened(folder)
+    classifier.fit(pairs(), **QUICK)
+    return classifier
+
+
+def fit(folder, data, **options):
+    opened(folder).fit(data, **{**QUICK, "validation": data, **options})
+
+
+def test_a_pair_is_read_as_two_segments_in_their_order(fitted):
+    store = fitted._opened.stored([("w5 w6", "w7"), ("w7", "w5 w6")])
+    first, second = (store.pack([index]) for index in (0, 1))
+    assert first.types_T.tolist() == [0, 0, 0, 0, 1, 1]
+    assert second.types_T.tolist() == [0, 0, 0, 1, 1, 1]
+    assert sorted(first.ids_T.tolist()) == sorted(second.ids_T.tolist())
+    (one, other), _ = fitted.logits(
+        [
+            {"text_a": "w5 w6", "text_b": "w7", "label": "same"},
+            {"text_a": "w7", "text_b": "w5 w6", "label": "same"},
+        ]
+    )
+    assert not np.allclose(one, other, atol=1e-4)
+
+
+def test_one_pair_gives_one_prediction_and_many_give_a_list(fitted):
+    one = fitted.predict(("w5 w6", "w5"))
+    assert one.label in RELATIONS
+    assert fitted.predict([("w5 w6", "w5")]) == [one]
+    assert fitted.predict([]) == []
+    assert list(fitted.predict_stream(iter([("w5 w6", "w5")]))) == [one]
+
+
+def test_of_a_long_pair_the_second_text_is_cut_into_windows_and_the_first_repeated(fitted):
+    found = fitted.predict(("w5 w6", LONG))
+    assert found.reading.windows > 2
+    assert found.reading.dropped_tokens == 0
+    windows = fitted.model.tokenizer.encode([("w5 w6", LONG)], max_length=18)[0].windows
+    assert len(windows) == found.reading.windows
+    assert all(window.ids[1:3] == [5, 6] for window in windows)
+
+
+def test_a_saved_pair_classifier_comes_back_as_one_with_its_columns(base, tmp_path):
+    renamed = [{"left": row["text_a"], "right": row["text_b"], "same": row["label"]} for row in pairs()]
+    classifier = opened(base, merge="max", stride=2)
+    classifier.fit(renamed, **{**QUICK, "validation": renamed}, text_a="left", text_b="right", label="same")
+    classifier.save(tmp_path / "saved")
+    again = open_trained(tmp_path / "saved", device="cpu")
+    assert isinstance(again, PairClassifier)
+    assert again.merge == "max"
+    assert again.columns == classifier.columns
+    asked = [(row["left"], row["right"]) for row in renamed] + [("w5", LONG)]
+    assert again.predict(asked) == classifier.predict(asked)
+    assert again.evaluate(renamed, resamples=5).to_dict() == classifier.evaluate(renamed, resamples=5).to_dict()
+    with pytest.raises(InvalidInput, match="no column 'text_a'"):
+        again.evaluate(renamed, text_a="text_a")
+
+
+def test_numbers_are_predicted_of_pairs(base, tmp_path):
+    data = scored()
+    classifier = opened(base)
+    classifier.fit(data, **{**QUICK, "validation": data}, label="score", target="regression")
+    classifier.save(tmp_path / "saved")
+    value = opened(tmp_path / "saved").predict(("w5", "w5")).value
+    assert value == classifier.predict(("w5", "w5")).value
+    assert classifier.evaluate(data, resamples=5).mse.value >= 0
+
+
+def test_a_report_says_how_many_pairs_were_read_in_windows(fitted):
+    data = [*pairs(4), {"text_a": "w5", "text_b": LONG, "label": "other"}]
+    report = fitted.evaluate(data, resamples=5)
+    assert report.to_dict()["reading"] == {"texts": 5, "in_windows": 1, "cut": 0, "dropped_tokens": 0}
+    assert "1 of 5 texts were read in several windows" in report.summary()
+
+
+GOOD = pairs(6)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"text_a": "w5", "label": "same"}, "row 7 .* no column 'text_b'"),
+        ({"text_b": "w5", "label": "same"}, "row 7 .* no column 'text_a'"),
+        ({"text_a": "w5", "text_b": "", "label": "same"}, "row 7 .* 'text_b' is empty"),
+        ({"text_a": " ", "text_b": "w5", "label": "same"}, "row 7 .* 'text_a' is only white space"),
+        ({"text_a": None, "text_b": "w5", "label": "same"}, "row 7 .* 'text_a' is null"),
+        ({"text_a": ["w5"], "text_b": "w5", "label": "same"}, "row 7 .* 'text_a' is of type list"),
+        ({"text_a": "w5", "text_b": "w5"}, "row 7 .* no column 'label'"),
+    ],
+)
+def test_a_row_that_is_no_pair_is_refused_with_its_place(base, row, said):
+    with pytest.raises(InvalidInput, match=said):
+        fit(base, [*GOOD, row])
+
+
+@pytest.mark.parametrize("score", ["high", None, float("nan"), [1.0], True])
+def test_a_score_that_is_no_number_is_refused(base, score):
+    with pytest.raises(InvalidInput, match=r"row 25 .* the label in 'score'"):
+        fit(base, [*scored(), {"text_a": "w5", "text_b": "w6", "score": score}], label="score", target="regression")
+
+
+def test_a_label_that_training_did_not_have_is_refused(fitted):
+    with pytest.raises(InvalidInput, match=r"labelled 'third', .* knows 'other', 'same'"):
+        fitted.evaluate([{"text_a": "w5", "text_b": "w6", "label": "third"}])
+
+
+@pytest.mark.parametrize("bad", ["w5 w6", ("w5",), ("w5", "w6", "w7"), ["w5", "w6"], None, ("w5", 3)])
+def test_what_is_no_pair_is_refused_by_its_number(fitted, bad):
+    with pytest.raises(InvalidInput, match="pair 1 must be a tuple of two texts"):
+        fitted.predict([("w5", "w6"), bad])
+
+
+@pytest.mark.parametrize("pair", [("", "w5"), ("w5", " ")])
+def test_a_pair_with_an_empty_side_is_refused(fitted, pair):
+    with pytest.raises(InvalidInput, match="text 0 is empty or only white space"):
+        fitted.predict(pair)
+
+
+def test_a_first_text_that_leaves_no_room_for_the_second_is_refused(fitted):
+    with pytest.raises(TextTooLong, match="first text of pair 1 has 40 tokens"):
+        fitted.predict([("w5", "w6"), (LONG, "w6")])
+
+
+def test_a_long_pair_is_refused_or_cut_on_request(base):
+    classifier = opened(base, on_overflow="truncate")
+    classifier.fit(pairs(), **QUICK)
+    reading = classifier.predict(("w5", LONG)).reading
+    assert (reading.windows, reading.dropped_tokens) == (1, 40 - 14)
+    with pytest.raises(TextTooLong):
+        opened(base, on_overflow="error").fit([*pairs(), {"text_a": "w5", "text_b": LONG, "label": "same"}], **QUICK)
+
+
+@pytest.mark.parametrize("texts", [(), ("w5",), ("w5", "w6", "w7")])
+def test_typed_texts_must_be_two(fitted, texts):
+    with pytest.raises(InvalidInput, match=f"two texts, but got {len(texts)}"):
+        fitted.rows_of(texts)
+
+
+def test_an_unfitted_pair_classifier_says_to_fit_it(base):
+    with pytest.raises(NotFitted, match="call fit first"):
+        opened(base).predict(("w5", "w6"))
+
+
+def test_a_pair_classifier_opened_for_single_texts_does_not_take_over_its_columns(fitted, tmp_path):
+    fitted.save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "bothways.json").read_text())["task"] == "pairs"
+    assert TextClassifier.from_pretrained(tmp_path / "saved").columns == TextClassifier.usual_columns

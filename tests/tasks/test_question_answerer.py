@@ -1,0 +1,354 @@
+"""Fine-tuning, predicting, calibrating and saving question answerers, and what they are given wrongly."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from answering_cases import long_question, questions, write_pair_tokenizer
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, TextTooLong
+from bothways.tasks import QuestionAnswerer, TextClassifier
+from bothways.tasks.answer_fitting import no_answer_index
+from bothways.tasks.answers import Answering
+from bothways.tasks.settings import FitSettings
+from bothways.tasks.trained import open_trained
+from tiny_models import edit_config, write_checkpoint
+
+QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
+ASKED = ("w5", "w30 w5 w10 w11 w40")
+
+
+def opened(folder, **options):
+    return QuestionAnswerer.from_pretrained(folder, device="cpu", **options)
+
+
+def fitted(folder, data=None, *, open_with=None, **options):
+    answerer = opened(folder, **(open_with or {}))
+    answerer.fit(data or questions(), **{"validation": questions(8), **QUICK, **options})
+    return answerer
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A trained model in a folder, made once; tests copy it to change it."""
+    folder = tmp_path_factory.mktemp("answering")
+    write_checkpoint(folder / "base")
+    fitted(folder / "base").save(folder / "saved")
+    return folder / "saved"
+
+
+@pytest.fixture
+def answerer(saved):
+    return opened(saved)
+
+
+def test_answers_are_parts_of_the_context_at_their_places(answerer):
+    answerer.answering = Answering(top=4)
+    context = "  w30\n\tw5  w10 w11   w40 "
+    found = answerer.predict(("w5", context))
+    assert len(found.answers) > 1
+    for answer in found.answers:
+        assert answer.text == context[answer.start : answer.end] == answer.text.strip() != ""
+    borders = sorted((answer.start, answer.end) for answer in found.answers)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(borders))
+    assert [each.score for each in found.answers] == sorted((each.score for each in found.answers), reverse=True)
+
+
+def test_probabilities_go_with_the_scores_and_the_threshold_decides(answerer):
+    answerer.answering = Answering(top=3)
+    low, high = (-1000.0, 1000.0)
+    answerer.threshold = low
+    sure = answerer.predict(ASKED)
+    assert sure.answer == sure.answers[0].text
+    assert (sure.start, sure.end, sure.probability) == (
+        sure.answers[0].start,
+        sure.answers[0].end,
+        sure.answers[0].probability,
+    )
+    assert sure.no_answer_probability == pytest.approx(0, abs=1e-9)
+    ratio = np.exp((sure.answers[1].score - sure.answers[0].score) / answerer.temperature.value)
+    assert sure.answers[1].probability == pytest.approx(sure.answers[0].probability * ratio)
+    answerer.threshold = high
+    none = answerer.predict(ASKED)
+    assert (none.answer, none.start, none.end) == (None, None, None)
+    assert none.probability == none.no_answer_probability == pytest.approx(1)
+    assert [each.text for each in none.answers] == [each.text for each in sure.answers]
+    for threshold in (sure.answers[0].score - 0.01, sure.answers[0].score + 0.01):
+        answerer.threshold = threshold
+        assert (answerer.predict(ASKED).answer is None) is (threshold > sure.answers[0].score)
+
+
+def test_the_twenty_best_spans_and_no_answer_share_one(answerer):
+    answerer.answering = Answering(max_answer_tokens=1, top=20)
+    found = answerer.predict(ASKED)
+    assert len(found.answers) == 5
+    total = sum(each.probability for each in found.answers) + found.no_answer_probability
+    assert total == pytest.approx(1)
+
+
+def test_an_answer_has_no_more_tokens_than_asked_for(answerer):
+    for longest in (1, 2, 3):
+        answerer.answering = Answering(max_answer_tokens=longest, top=5)
+        words = [len(each.text.split()) for each in answerer.predict(ASKED).answers]
+        assert max(words) <= longest
+
+
+def test_uncalibrated_probabilities_are_those_of_the_head(answerer):
+    found = answerer.predict(ASKED, calibrated=False)
+    calibrated = answerer.predict(ASKED, calibrated=True)
+    assert calibrated == answerer.predict(ASKED)
+    assert [each.score for each in found.answers] == [each.score for each in calibrated.answers]
+    assert answerer.temperature.value != 1
+    assert found.probability != calibrated.probability
+
+
+def test_a_prediction_depends_on_neither_its_neighbours_nor_their_order(answerer):
+    pairs = [(row["question"], row["context"]) for row in (*questions(20), long_question())]
+    together = answerer.predict(pairs)
+    backwards = answerer.predict(pairs[::-1])[::-1]
+    streamed = list(answerer.predict_stream(iter(pairs)))
+    for index, pair in enumerate(pairs):
+        alone = answerer.predict(pair)
+        for other in (together[index], backwards[index], streamed[index]):
+            assert (other.answer, other.start, other.end) == (alone.answer, alone.start, alone.end)
+            assert other.probability == pytest.approx(alone.probability, abs=1e-5)
+
+
+def test_a_prediction_becomes_flat_json_values(answerer):
+    answerer.threshold = None
+    found = answerer.predict(ASKED)
+    answer = found.answers[0]
+    assert json.loads(json.dumps(found.to_dict())) == {
+        "answer": found.answer,
+        "start": found.start,
+        "end": found.end,
+        "probability": found.probability,
+        "no_answer_probability": 0.0,
+        "answers": [
+            {
+                "text": answer.text,
+                "start": answer.start,
+                "end": answer.end,
+                "probability": answer.probability,
+                "score": answer.score,
+            }
+        ],
+        "windows": 1,
+        "dropped_tokens": 0,
+    }
+
+
+def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
+    row = long_question()
+    words = row["context"].split()
+    answerer = fitted(base, settings=FitSettings(calibrate=False))
+    answerer.answering, answerer.threshold = Answering(max_answer_tokens=1, top=200), None
+    found = answerer.predict((row["question"], row["context"]))
+    assert found.reading.windows > 2
+    assert found.reading.dropped_tokens == 0
+    # Of one token each they are all its words.
+    assert [each.text for each in sorted(found.answers, key=lambda each: each.start)] == words
+    cut = opened(base, on_overflow="truncate")
+    cut.fit([*questions(), row], validation=questions(8), **QUICK)
+    reading = cut.predict((row["question"], row["context"])).reading
+    assert (reading.windows, reading.dropped_tokens) == (1, len(words) - (18 - 4))
+    with pytest.raises(TextTooLong, match="limit of 18"):
+        opened(base, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)
+
+
+def test_without_questions_without_an_answer_the_model_always_answers(base, tmp_path):
+    data = [row for row in questions(16) if row["answers"]]
+    answerer = fitted(base, data, validation=data)
+    assert answerer.threshold is None
+    found = answerer.predict([(row["question"], row["context"]) for row in questions(16)])
+    assert all(each.answer and each.no_answer_probability == 0 for each in found)
+    answerer.save(tmp_path / "saved")
+    again = opened(tmp_path / "saved")
+    assert again.threshold is None
+    assert again.evaluate(data, resamples=10).version == "1.1"
+
+
+def test_threshold_and_temperature_are_those_of_the_validation_data(base):
+    validation = questions(24)
+    answerer = fitted(base, validation=validation, epochs=6)
+    f1 = answerer.evaluate(validation, resamples=10).f1.value
+    best = answerer.threshold
+    for threshold in np.linspace(best - 6, best + 6, 25).tolist():
+        answerer.threshold = threshold
+        assert answerer.evaluate(validation, resamples=10).f1.value <= f1 + 1e-9
+
+
+def test_evaluation_agrees_with_the_predictions(answerer):
+    data = questions(20)
+    found = answerer.predict([(row["question"], row["context"]) for row in data])
+    exact = [
+        (each.answer or "") == (row["answers"][0]["text"] if row["answers"] else "")
+        for row, each in zip(data, found, strict=True)
+    ]
+    assert answerer.evaluate(data, resamples=10).exact_match.value == pytest.approx(np.mean(exact))
+
+
+def test_without_validation_data_a_tenth_is_held_out_with_its_contexts(base):
+    answerer = fitted(base, questions(20), validation=None)
+    assert (answerer.card["training_rows"], answerer.card["validation_rows"]) == (18, 2)
+
+
+def test_the_columns_of_the_training_data_are_read_again_unless_others_are_named(base, tmp_path):
+    def renamed(data):
+        return [{"q": row["question"], "passage": row["context"], "gold": row["answers"]} for row in data]
+
+    names = {"question": "q", "context": "passage", "answers": "gold"}
+    fitted(base, renamed(questions()), validation=renamed(questions(8)), **names).save(tmp_path / "saved")
+    again = opened(tmp_path / "saved")
+    assert again.card["columns"] == names
+    report = again.evaluate(renamed(questions(8)), resamples=10)
+    assert report.to_dict() == again.evaluate(renamed(questions(8)), **names, resamples=10).to_dict()
+    with pytest.raises(InvalidInput, match="no column 'q'"):
+        again.evaluate(questions(8))
+
+
+def test_several_annotated_answers_and_the_longest_answer_are_kept(base, tmp_path):
+    data = questions()
+    for row in data:
+        if row["answers"]:
+            text = row["answers"][0]["text"].split()[0]
+            row["answers"].append({"text": text, "start": row["context"].index(text)})
+    fitted(base, data, validation=data, open_with={"max_answer_tokens": 7}).save(tmp_path / "saved")
+    assert opened(tmp_path / "saved").answering == Answering(7)
+    assert opened(tmp_path / "saved", max_answer_tokens=3).answering == Answering(3)
+
+
+def test_fitting_again_goes_on_with_the_head(saved):
+    answerer = opened(saved)
+    before = answerer.predict(ASKED).answers
+    answerer.fit(
+        questions(), validation=questions(8), epochs=1, learning_rate=1e-9, settings=FitSettings(weight_decay=0)
+    )
+    assert answerer.predict(ASKED).answers[0].score == pytest.approx(before[0].score, abs=1e-3)
+
+
+def test_a_classifier_fine_tuned_to_answer_opens_with_two_outputs(base, tmp_path):
+    rows = [{"text": f"w{5 + number % 3}", "label": "abc"[number % 3]} for number in range(9)]
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    classifier.fit(rows, validation=rows, epochs=1)
+    classifier.save(tmp_path / "classifier")
+    fitted(tmp_path / "classifier").save(tmp_path / "saved")
+    settings = json.loads((tmp_path / "saved" / "config.json").read_text())
+    assert not {"id2label", "label2id", "num_labels", "problem_type"} & settings.keys()
+    assert isinstance(open_trained(tmp_path / "saved", device="cpu"), QuestionAnswerer)
+
+
+def test_the_place_for_no_answer_is_where_the_tokenizer_puts_it(tmp_path):
+    for model_type, expected in (("bert", 0), ("roberta", 0), ("xlnet", -1)):
+        write_checkpoint(tmp_path / model_type, model_type)
+        write_pair_tokenizer(tmp_path / model_type, model_type)
+        assert no_answer_index(opened(tmp_path / model_type).model.tokenizer) == expected
+
+
+# --- what is not usable ---
+
+
+def test_a_tokenizer_without_a_place_for_no_answer_is_refused(base):
+    path = base / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["post_processor"] = None
+    path.write_text(json.dumps(content))
+    with pytest.raises(InvalidInput, match=r"needs a '\[CLS\]' token"):
+        opened(base)
+
+
+@pytest.mark.parametrize("use", ["predict", "evaluate", "save", "predict_stream", "facts"])
+def test_an_unfitted_answerer_says_to_fit_it(base, use, tmp_path):
+    answerer = opened(base)
+    calls = {
+        "predict": lambda: answerer.predict(ASKED),
+        "evaluate": lambda: answerer.evaluate(questions()),
+        "save": lambda: answerer.save(tmp_path / "saved"),
+        "predict_stream": lambda: next(answerer.predict_stream([ASKED])),
+        "facts": answerer.facts,
+    }
+    with pytest.raises(NotFitted, match="call fit first"):
+        calls[use]()
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (("w5",), "question 1 must be a tuple of a question and its context, but it is tuple"),
+        (("w5", "w6", "w7"), "question 1 must be a tuple"),
+        (("w5", None), "question 1 must be a tuple"),
+        ("w5 w6", "question 1 must be a tuple of a question and its context, but it is str"),
+        (("w5", ""), "text 1 is empty"),
+        ((" ", "w5"), "text 1 is empty"),
+    ],
+    ids=str,
+)
+def test_what_is_no_question_is_refused_by_its_number(answerer, bad, said):
+    with pytest.raises(InvalidInput, match=said):
+        answerer.predict([ASKED, bad])
+
+
+def test_a_question_that_leaves_no_room_is_refused(answerer):
+    with pytest.raises(TextTooLong, match="leaves no room for the second"):
+        answerer.predict(("w5 " * 20, "w6 w7"))
+
+
+def test_answers_that_are_not_at_their_place_are_refused_before_training(base):
+    bad = {**questions(1)[0], "id": "odd", "answers": [{"text": "w5", "start": 2}]}
+    with pytest.raises(InvalidInput, match=r"row 13 of the given list \(id 'odd'\): the answer 'w5' must stand at"):
+        fitted(base, [*questions(12), bad])
+    with pytest.raises(InvalidInput, match=r"\(id 'odd'\)"):
+        fitted(base, validation=[bad])
+
+
+def test_calibration_that_is_not_there_is_not_made_up(base):
+    answerer = fitted(base, settings=FitSettings(calibrate=False))
+    assert answerer.temperature is None
+    with pytest.raises(NotCalibrated, match="was not calibrated"):
+        answerer.predict(ASKED, calibrated=True)
+
+
+def test_labels_make_no_sense(saved):
+    with pytest.raises(InvalidInput, match="a model for answering, which has no labels: leave them out"):
+        open_trained(saved, labels=["yes", "no"])
+
+
+@pytest.mark.parametrize("values", [{"max_answer_tokens": 0}, {"top": 0}])
+def test_settings_out_of_range_are_refused(values):
+    with pytest.raises(InvalidInput, match="must be at least 1"):
+        Answering(**values)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("no_answer_threshold", "1"),
+        ("no_answer_threshold", True),
+        ("no_answer_threshold", float("nan")),
+        ("max_answer_tokens", 0),
+        ("max_answer_tokens", 2.5),
+        ("temperature", {"value": 0, "slope": 0}),
+    ],
+)
+def test_a_damaged_value_in_bothways_json_is_refused(saved, tmp_path, name, value):
+    shutil.copytree(saved, tmp_path / "saved")
+    path = tmp_path / "saved" / "bothways.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(CorruptCheckpoint, match=name):
+        opened(tmp_path / "saved")
+
+
+def test_one_text_and_three_are_no_question(answerer):
+    assert answerer.rows_of(["w5", "w6"]) == [{"question": "w5", "context": "w6"}]
+    for texts in (["w5"], ["w5", "w6", "w7"]):
+        with pytest.raises(InvalidInput, match="wants two texts, a question and its context"):
+            answerer.rows_of(texts)
+
+
+def test_an_encoder_without_a_trained_head_is_no_answerer(base):
+    edit_config(base, architectures=["BertModel"])
+    with pytest.raises(NotFitted, match="Known tasks are"):
+        open_trained(base)

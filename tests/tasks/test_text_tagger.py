@@ -1,0 +1,394 @@
+"""The tagger: words and offsets, long texts, schemes, calibration, loss, training that goes on."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from classifier_cases import without_dropout
+
+from bothways import TextTagger
+from bothways.data import TaggedRow
+from bothways.errors import InvalidInput, NotCalibrated, NotFitted, TextTooLong
+from bothways.evaluation import Temperature, apply_temperature
+from bothways.evaluation.tag_schemes import converted
+from bothways.packing import pack
+from bothways.tasks.fitting import FitPlan
+from bothways.tasks.objective import WindowObjective
+from bothways.tasks.settings import FitSettings
+from bothways.tasks.tag_set import TagSet
+from bothways.tasks.tag_training import TaggedTexts, tag_objective
+from bothways.tasks.trained import open_trained
+from bothways.tasks.word_windows import TagAnswers
+from bothways.text import ReadWords, Words
+from tiny_models import edit_config, write_checkpoint
+
+FILLER = [f"w{number}" for number in range(20, 60)]
+
+
+def rows(count=20, first=0):
+    """w5 begins a person and w6 goes on with it; w7 is a place."""
+    made = []
+    for number in range(first, first + count):
+        names = (["w5", "w6"], ["w7"], ["w5"], ["w5", "w6", "w6"])[number % 4]
+        words = [*FILLER[number % 7 : number % 7 + number % 3], *names, FILLER[number % 30]]
+        tags = [{"w5": "B-PER", "w6": "I-PER", "w7": "B-LOC"}.get(word, "O") for word in words]
+        made.append({"tokens": words, "tags": tags})
+    return made
+
+
+def varied(count, seed):
+    """Names of both kinds anywhere in texts of up to 16 words."""
+    rng, made = random.Random(seed), []
+    for _ in range(count):
+        words, length = [], rng.randint(1, 14)
+        while len(words) < length:
+            words += rng.choice((["w5"], ["w5", "w6"], ["w5", "w6", "w6"], ["w7"], [rng.choice(FILLER)]))
+        tags = [{"w5": "B-PER", "w6": "I-PER", "w7": "B-LOC"}.get(word, "O") for word in words]
+        made.append({"tokens": words, "tags": tags})
+    return made
+
+
+def opened(folder, **options):
+    return TextTagger.from_pretrained(folder, device="cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tagger that knows its few words by heart."""
+    made = tmp_path_factory.mktemp("tagger")
+    write_checkpoint(made / "base")
+    tagger = opened(without_dropout(made / "base"))
+    settings = FitSettings(weight_decay=0.0, patience=4)
+    options = {"epochs": 25, "learning_rate": 5e-3, "batch_size": 16, "settings": settings}
+    record = tagger.fit(varied(200, 1), validation=varied(40, 2), **options)
+    assert max(each.metrics["span_f1"] for each in record.validations) > 0.98
+    tagger.save(made / "saved")
+    return made / "saved"
+
+
+@pytest.fixture
+def tagger(folder):
+    return opened(folder)
+
+
+def test_spans_stand_where_the_original_text_has_them(tagger):
+    text = "  w20\tw5 \n w6,w7!  w5"
+    answer = tagger.predict(text)
+    assert answer.text == text
+    assert [word.text for word in answer.words] == ["w20", "w5", "w6", ",", "w7", "!", "w5"]
+    for each in (*answer.words, *answer.spans):
+        assert text[each.start : each.end] == each.text
+    found = [(span.label, span.text) for span in answer.spans]
+    assert found == [("PER", "w5 \n w6"), ("LOC", "w7"), ("PER", "w5")]
+    assert answer.spans[0].words == (1, 3)
+    assert answer.reading.windows == 1
+    assert answer.reading.dropped_tokens == 0
+
+
+def test_words_of_a_list_come_back_as_they_were(tagger):
+    words = ["w5", "\x01", "w6", " ", "two words", "\u200b", "[SEP]", "w7"]
+    [answer] = tagger.predict([words])
+    assert [word.text for word in answer.words] == words
+    assert answer.text == " ".join(words)
+    assert all(answer.text[word.start : word.end] == word.text for word in answer.words)
+    assert all(0 < word.probability <= 1 for word in answer.words)
+
+
+def test_a_text_that_the_tokenizer_drops_whole_has_tags_and_the_probability_of_a_guess(minilm_folder, tmp_path):
+    tagger = opened(minilm_folder, max_length=16)
+    tagger.fit(rows(8), validation=rows(4), epochs=1, show_progress=False)
+    [answer] = tagger.predict([["\x01", "\x02"]])
+    assert answer.tags == ("O", "O")
+    assert [word.probability for word in answer.words] == pytest.approx([1 / len(tagger.tag_set.labels)] * 2, abs=1e-5)
+    assert answer.spans == ()
+
+
+def test_many_texts_raw_or_as_words_are_answered_in_order(tagger):
+    words = [row["tokens"] for row in rows(150)]
+    answers = tagger.predict([each if number % 2 else " ".join(each) for number, each in enumerate(words)])
+    assert [[word.text for word in answer.words] for answer in answers] == words
+    assert list(tagger.predict_stream(iter(words))) == tagger.predict(words)
+    assert [answer.tags for answer in answers] == [answer.tags for answer in tagger.predict(words)]
+
+
+def test_an_answer_is_ready_for_json(tagger):
+    answer = tagger.predict("w5 w6 w20").to_dict()
+    assert json.loads(json.dumps(answer))["spans"][0] == {
+        "label": "PER",
+        "start": 0,
+        "end": 5,
+        "text": "w5 w6",
+        "probability": answer["spans"][0]["probability"],
+        "words": [0, 2],
+    }
+    assert [word["tag"] for word in answer["words"]] == ["B-PER", "I-PER", "O"]
+    assert (answer["windows"], answer["dropped_tokens"]) == (1, 0)
+
+
+def test_tags_are_written_in_other_schemes(tagger):
+    answer = tagger.predict("w5 w6 w20 w7")
+    assert answer.tags == ("B-PER", "I-PER", "O", "B-LOC")
+    assert answer.tags_in("BIOES") == ["B-PER", "E-PER", "O", "S-LOC"]
+    assert answer.tags_in("IOB1") == ["I-PER", "I-PER", "O", "I-LOC"]
+
+
+# --- long texts ---
+
+
+def test_a_long_text_is_read_in_windows_and_each_word_has_one_tag(tagger):
+    words = ["w5", "w6", "w20", "w7", "w30", "w31"] * 20
+    [answer] = tagger.predict([words])
+    assert answer.reading.windows > 5
+    assert len(answer.words) == len(words)
+    assert len(answer.spans) == 40
+
+
+def test_windows_vote_with_the_context_that_they_have(tagger):
+    words = Words.of_list([f"w{20 + number % 40}" for number in range(30)])
+    read = ReadWords.of(words)
+    [text] = tagger.model.tokenizer.encode([read.text], max_length=18)
+    expected_WC, weights_W = np.zeros((30, len(tagger.tag_set.labels))), np.zeros(30)
+    with torch.no_grad():
+        for window in text.windows:
+            logits = tagger._module(pack([window.ids], [window.types])).double()
+            logs = logits.log_softmax(1).numpy()
+            for row in range(1, len(window.ids) - 1):
+                context = min(row + 1, len(window.ids) - row)
+                expected_WC[window.start + row - 1] += context * logs[row]
+                weights_W[window.start + row - 1] += context
+    tags = ["O"] * 30
+    scores_WC, _ = tagger.scores([{"tokens": words.listed(), "tags": tags}])
+    np.testing.assert_allclose(scores_WC, expected_WC / weights_W[:, None], atol=1e-5)
+
+
+def test_what_was_cut_is_counted_and_outside(folder):
+    cut = opened(folder, on_overflow="truncate")
+    [answer] = cut.predict([["w20"] * 14 + ["w5"] + ["w6"] * 10])
+    assert answer.reading.dropped_tokens == 9
+    assert answer.tags[14:] == ("B-PER", "I-PER", *["O"] * 9)
+    assert answer.words[-1].probability < 0.3
+
+
+def test_a_text_that_is_too_long_is_refused_on_request(folder):
+    with pytest.raises(TextTooLong, match="text 1 "):
+        opened(folder, on_overflow="error").predict([["w5"], ["w5"] * 17])
+
+
+# --- schemes ---
+
+
+@pytest.mark.parametrize("scheme", ["BIOES", "BILOU", "IOB1"])
+def test_data_of_any_scheme_are_learnt_and_evaluated(base, scheme):
+    other = [{**row, "tags": converted(row["tags"], "BIO", scheme)} for row in rows()]
+    tagger = opened(base)
+    tagger.fit(other, validation=rows(8) if scheme == "IOB1" else other, epochs=1)
+    assert tagger.tag_set.scheme == ("BIO" if scheme == "IOB1" else scheme)
+    in_their_own, in_ours = (tagger.evaluate(data, resamples=5) for data in (other, rows()))
+    assert in_their_own.to_dict() == in_ours.to_dict()
+    assert in_ours.spans == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
+
+
+def test_tags_with_prefixes_are_taken_as_they_are_on_request(base, tmp_path):
+    odd = [{"tokens": ["w5", "w6"], "tags": ["I-PER", "M-PER"]}, {"tokens": ["w7"], "tags": ["I-PER"]}]
+    tagger = opened(base)
+    tagger.fit(odd, validation=odd, scheme="plain", epochs=1)
+    tagger.save(tmp_path / "saved")
+    again = opened(tmp_path / "saved")
+    assert again.tag_set == TagSet(("I-PER", "M-PER"), "plain")
+    assert "accuracy" in again.evaluate(odd, resamples=5).to_dict()
+
+
+def test_labels_stand_in_the_config_and_the_scheme_beside_it(folder):
+    config = json.loads((folder / "config.json").read_text())
+    assert list(config["id2label"].values()) == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    assert config["architectures"] == ["BertForTokenClassification"]
+    ours = json.loads((folder / "bothways.json").read_text())
+    assert (ours["task"], ours["scheme"]) == ("tagging", "BIO")
+    assert ours["card"]["columns"] == {"tokens": "tokens", "tags": "tags", "text": ["text"]}
+
+
+def test_a_model_of_others_may_be_said_to_be_of_another_scheme(tmp_path):
+    write_checkpoint(tmp_path, architecture="BertForTokenClassification")
+    edit_config(tmp_path, id2label={"0": "O", "1": "B-X", "2": "I-X"})
+    assert opened(tmp_path).tag_set.scheme == "BIO"
+    loose = opened(tmp_path, scheme="IOB1")
+    assert loose.tag_set.scheme == "IOB1"
+    assert opened(tmp_path, labels=["NOUN", "VERB", "ADJ"]).tag_set == TagSet(("NOUN", "VERB", "ADJ"), "plain")
+
+
+def test_a_trained_model_opens_as_the_task_that_it_is_for(folder, tmp_path):
+    assert isinstance(open_trained(folder, device="cpu"), TextTagger)
+    write_checkpoint(tmp_path, architecture="BertForTokenClassification")
+    edit_config(tmp_path, id2label={"0": "O", "1": "B-X", "2": "I-X"})
+    assert isinstance(open_trained(tmp_path, device="cpu"), TextTagger)
+
+
+# --- calibration ---
+
+
+def test_probabilities_are_the_calibrated_scores(tagger):
+    data = rows(6)
+    scores_MC, _ = tagger.scores(data)
+    expected_MC = apply_temperature(scores_MC, tagger.temperature)
+    answers = tagger.predict([row["tokens"] for row in data])
+    tags = [tag for answer in answers for tag in answer.tags]
+    found = [word.probability for answer in answers for word in answer.words]
+    chosen = [expected_MC[place, tagger.tag_set.labels.index(tag)] for place, tag in enumerate(tags)]
+    assert found == pytest.approx(chosen, abs=1e-6)
+
+
+def test_calibration_can_be_left_out_and_insisted_on(tagger):
+    tagger.temperature = Temperature(4.0)
+    hot, cold = (tagger.predict("w20 w5", calibrated=calibrated) for calibrated in (None, False))
+    assert hot.tags == cold.tags
+    assert all(a.probability < b.probability for a, b in zip(hot.words, cold.words, strict=True))
+    tagger.temperature = None
+    with pytest.raises(NotCalibrated):
+        tagger.predict("w5", calibrated=True)
+
+
+# --- training ---
+
+
+def test_the_loss_is_that_of_transformers(base):
+    transformers = pytest.importorskip("transformers")
+    tagger = opened(without_dropout(base))
+    data = [TaggedRow(Words.of_list(row["tokens"]), tuple(row["tags"])) for row in rows(6)]
+    tag_set = TagSet.of_rows(data, "BIO")
+    tagger._start(tag_set, 3)
+    texts = TaggedTexts.of(tagger._opened, tag_set, data)
+    plan = FitPlan(batch_size=6, settings=FitSettings(tokens=12))
+    objective = tag_objective(tagger._module, tag_set, texts, texts, plan)
+    (update,) = objective.updates(0, 0)
+    assert len(update.micro_batches) > 1
+    assert update.weight == sum(len(row.words) for row in data)
+    loss = sum(objective.loss(part.payload) for part in update.micro_batches) / update.weight
+    tagger.save(base.parent / "unfitted")
+    model = transformers.AutoModelForTokenClassification.from_pretrained(base.parent / "unfitted").eval()
+    total = 0.0
+    for row in data:
+        ids = [1, *(int(word[1:]) for word in row.words.listed()), 2]
+        labels = [-100, *(tag_set.labels.index(tag) for tag in row.label), -100]
+        losses = model(torch.tensor([ids]), labels=torch.tensor([labels])).loss * len(row.words)
+        total += losses.item()
+    assert loss.item() == pytest.approx(total / update.weight, abs=1e-5)
+
+
+def test_a_word_in_several_windows_counts_once(base):
+    tagger = opened(base)
+    long = [TaggedRow(Words.of_list(["w20"] * 50), ("O",) * 49 + ("X",))]
+    tag_set = TagSet.of_rows(long, "plain")
+    tagger._start(tag_set, 0)
+    texts = TaggedTexts.of(tagger._opened, tag_set, long)
+    answers = TagAnswers(texts.windows, texts.truth)
+    assert len(texts.windows.store.lengths) > 3
+    assert answers.weights(range(len(texts.windows.store.lengths))).sum() == pytest.approx(50)
+
+
+def test_a_resumed_training_ends_with_the_same_weights(base, tmp_path, monkeypatch):
+    settings = FitSettings(checkpoint_every_updates=2)
+    options = {"epochs": 3, "learning_rate": 1e-3, "seed": 3, "batch_size": 8, "settings": settings}
+
+    def fit(**more):
+        tagger = opened(base)
+        tagger.fit(rows(24), validation=rows(8), **options, **more)
+        return tagger._module.state_dict()
+
+    whole, loss, calls = fit(), WindowObjective.loss, []
+
+    def failing(self, payload):
+        calls.append(payload)
+        if len(calls) == 6:
+            raise KeyError("power cut")
+        return loss(self, payload)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyError):
+        patched.setattr(WindowObjective, "loss", failing)
+        fit(checkpoints=tmp_path / "c")
+    resumed = fit(checkpoints=tmp_path / "c", resume=True)
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+
+def test_training_goes_on_with_the_head_where_the_tags_are_the_same(tagger):
+    head = tagger._module.head
+    tagger.fit(rows(8), validation=rows(8), epochs=1)
+    assert tagger._module.head is head
+    tagger.fit([{"tokens": ["w5", "w6"], "tags": ["A", "B"]}] * 2, epochs=1)
+    assert tagger._module.head is not head
+
+
+def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):
+    tagger = opened(minilm_folder, max_length=16)
+    empty = {"tokens": ["\x01"], "tags": ["O"]}
+    tagger.fit([*rows(4), empty, *rows(3)], validation=[*rows(4), empty], epochs=1, batch_size=1, show_progress=False)
+    assert tagger.card["training_rows"] == 7
+
+
+def test_a_new_tagger_has_nothing_to_say(base):
+    tagger = opened(base)
+    for call in (lambda: tagger.predict("w5"), lambda: tagger.evaluate(rows(2)), tagger.facts):
+        with pytest.raises(NotFitted):
+            call()
+    with pytest.raises(NotFitted):
+        tagger.save(base.parent / "out")
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([{"tokens": ["w5"], "tags": ["O", "O"]}], "row 1 of the given list has 1 words in 'tokens' but 2 tags"),
+        ([{"tokens": ["w5"], "tags": ["B-X"]}, {"tokens": ["w5"], "tags": ["Q-X"]}], "row 2 .* 'Q-X'.* no scheme"),
+        (
+            [{"tokens": ["w5"], "tags": ["B-X"]}, {"tokens": ["w5", "w6"], "tags": ["B-X", "I-Y"]}],
+            "row 2 .* 'I-Y' at word 2, behind 'B-X', which BIO does not allow",
+        ),
+        ([{"tokens": ["w5"], "tags": ["O"]}] * 3, "at least two tags, but every word of the training data has 'O'"),
+    ],
+)
+def test_training_data_that_are_not_usable_are_refused(base, data, said):
+    with pytest.raises(InvalidInput, match=said):
+        opened(base).fit(data, validation=data)
+
+
+def test_a_scheme_that_the_data_do_not_keep_to_is_refused(base):
+    with pytest.raises(InvalidInput, match=r"row 1 .* which BIOES does not allow there"):
+        opened(base).fit(rows(), scheme="BIOES")
+    with pytest.raises(InvalidInput, match="scheme to be one of"):
+        opened(base).fit(rows(), scheme="BMES")
+
+
+def test_tags_that_were_not_there_in_training_are_refused_by_row(tagger):
+    with pytest.raises(InvalidInput, match="row 1 of the given list has the tag 'B-ORG' at word 1, which this tagger"):
+        tagger.evaluate([{"tokens": ["w5"], "tags": ["B-ORG"]}])
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([""], "text 0 is empty"),
+        (["w5", " \n"], "text 1 is empty"),
+        ([[]], "text 0 is empty"),
+        ([["w5", ""]], "text 0: word 2 is empty"),
+        ([3], "text 0 to be a str or a list of str, got int"),
+        ([["w5", 3]], "text 0 to be a str or a list of str, got list"),
+        (["w5 \ud800"], "half of a surrogate pair"),
+    ],
+)
+def test_texts_that_are_none_are_refused_by_number(tagger, texts, said):
+    with pytest.raises(InvalidInput, match=said):
+        tagger.predict(texts)
+
+
+def test_labels_that_do_not_fit_the_head_are_refused(tmp_path, base):
+    write_checkpoint(tmp_path / "token", architecture="BertForTokenClassification")
+    with pytest.raises(InvalidInput, match="does not say what the classes"):
+        opened(tmp_path / "token")
+    with pytest.raises(InvalidInput, match="has 3 outputs, so it needs as many labels"):
+        opened(tmp_path / "token", labels=["O", "B-X"])
+    with pytest.raises(InvalidInput, match="this checkpoint has none"):
+        opened(base, labels=["O", "B-X"])

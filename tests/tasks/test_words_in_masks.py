@@ -1,0 +1,80 @@
+"""Words that fill masks are spelt as the tokenizer spells them in the same text, whatever marks its pieces carry."""
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from bothways.errors import InvalidInput
+from bothways.tasks.masked_text import MaskReader
+from bothways.text import TextTokenizer, recipes
+from bothways.text.word_marks import MarkedBeginnings
+
+TEXTS = ["the cat sat on the unhappy mat, the happy cats sat still", "a cat (the cat) is happy and sat on mats"] * 20
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def byte_level(folder):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.model.save(str(folder))
+    return TextTokenizer.from_folder(folder, recipes.ROBERTA)
+
+
+def unigram(folder):
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    special = [*SPECIAL[:4], AddedToken("<mask>", lstrip=True)]
+    trainer = trainers.UnigramTrainer(vocab_size=40, special_tokens=special, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return TextTokenizer.from_folder(folder, recipes.XLM_ROBERTA)
+
+
+@pytest.fixture(scope="module", params=[byte_level, unigram], ids=["byte-level", "unigram"])
+def tokenizer(request, tmp_path_factory):
+    return request.param(tmp_path_factory.mktemp(request.param.__name__))
+
+
+def test_pieces_that_begin_words_carry_the_mark(tokenizer):
+    marks = tokenizer.word_marks
+    assert isinstance(marks, MarkedBeginnings)
+    (encoded,) = tokenizer.encode(["a cat sat unhappy"], max_length=50)
+    inner = tokenizer.tokens(encoded.windows[0].ids[2:-1])
+    assert sum(not marks.continues(token) for token in inner) == 3
+
+
+@pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
+@pytest.mark.parametrize("word", ["cat", "unhappy", "mats,"])
+@pytest.mark.parametrize("text", ["the {} sat", "{} sat on", "on the mat, the cat is (the {}", "sat the \n {}"])
+def test_a_word_in_the_place_of_a_mask_gives_the_ids_of_the_text_with_the_word(tokenizer, text, word, mask):
+    reader = MaskReader(tokenizer, 80, "window")
+    read = reader.read(text.format(mask))
+    (slot,) = read.slots
+    filled = (*read.ids[: slot.place], *reader.spelt(word, slot), *read.ids[slot.place + 1 :])
+    # A mask takes in all of the white space before it.
+    (whole,) = tokenizer.encode([text.format(word).replace(" \n ", " ")], max_length=80)
+    assert list(filled) == whole.windows[0].ids
+
+
+def test_a_word_that_shares_a_piece_with_the_letters_before_it_is_refused(tmp_path):
+    reader = MaskReader(byte_level(tmp_path), 80, "window")
+    (slot,) = reader.read("the un[MASK] cat").slots
+    with pytest.raises(InvalidInput, match="runs together with 'the un'"):
+        reader.spelt("happy", slot)
+
+
+def test_a_filling_replaces_the_mask_in_the_text_as_it_was_written(tokenizer):
+    reader = MaskReader(tokenizer, 80, "window")
+    read = reader.read("The <mask>  of [MASK]!")
+    assert read.filled(["cat", "x"], [False, False]) == "The cat  of x!"
+    assert read.filled(["s", "x"], [True, False]) == "Thes  of x!"

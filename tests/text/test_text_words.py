@@ -1,0 +1,150 @@
+"""Words of a text, and which token stands for each: as with transformers' words, whatever the tokenizer does."""
+
+import random
+
+import numpy as np
+import piece_files
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from text_samples import ADVERSARIAL, random_texts
+
+from bothways.errors import InvalidInput
+from bothways.text import Places, ReadWords, TextTokenizer, Words, recipes, word_spans
+
+KINDS = ("minilm", "byte_level", "albert", "xlnet", "xlm-roberta", "camembert", "deberta-v2")
+
+
+@pytest.fixture(scope="module")
+def tokenizer_of(minilm, roberta_folder, tmp_path_factory):
+    """A factory: a tokenizer of each kind; the byte-level one puts a space before the first word too."""
+    made = {}
+
+    def make(kind):
+        if kind not in made:
+            if kind == "minilm":
+                made[kind] = minilm
+            elif kind == "byte_level":
+                folder = tmp_path_factory.mktemp(kind)
+                for path in roberta_folder.iterdir():
+                    (folder / path.name).write_bytes(path.read_bytes())
+                (folder / "tokenizer_config.json").write_text('{"add_prefix_space": true}')
+                made[kind] = TextTokenizer.from_folder(folder, recipes.ROBERTA)
+            else:
+                folder = tmp_path_factory.mktemp(kind)
+                piece_files.train(folder, kind)
+                made[kind] = piece_files.opened(folder, kind)
+        return made[kind]
+
+    return make
+
+
+def first_rows(tokenizer, words, **options):
+    """For each word that has one, the window and the row of its first token."""
+    read = ReadWords.of(words)
+    [text] = tokenizer.encode([read.text], **{"max_length": 10**9, **options}, offsets=True)
+    found = read.first_tokens([Places.of(window) for window in text.windows])
+    return text, found
+
+
+def sample_words(count):
+    """Words of many scripts, without white space in them."""
+    pieces = [word for text in [*ADVERSARIAL, *random_texts(count)] for word in text.split()]
+    return [word for word in pieces if len(word) < 60]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_is_stood_for_by_the_token_that_it_has_in_transformers(tokenizer_of, kind, words):
+    # transformers hands lists of words (is_split_into_words) to the same library with is_pretokenized, as is done here.
+    # It is given what the model reads of them: without controls in front, which put the library's offsets out.
+    tokenizer, rng = tokenizer_of(kind), random.Random(1)
+    theirs = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    hard = [rng.choices(sample_words(400), k=rng.randint(1, 9)) for _ in range(300)]
+    plain = [*words[:50], "EU rejects German call to boycott British lamb .", "naïve café , 3.5 % of 1,000 !"]
+    for listed in [*hard, *map(str.split, plain)]:
+        text, found = first_rows(tokenizer, Words.of_list(listed))
+        read = ReadWords.of(Words.of_list(listed))
+        parts = [read.text[begin:end] for begin, end in zip(read.begins_W, read.ends_W, strict=True)]
+        encoding = theirs.encode(parts, is_pretokenized=True)
+        expected = {}
+        for row, word in enumerate(encoding.word_ids):
+            if word is not None and encoding.sequence_ids[row] == 0:
+                expected.setdefault(word, row)
+        assert encoding.ids == text.windows[0].ids
+        assert dict(zip(found.words_M.tolist(), found.rows_M.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_windows_of_a_long_text_agree_on_the_first_token_of_a_word(tokenizer_of, kind, words):
+    tokenizer = tokenizer_of(kind)
+    given_words = Words.of_list(" ".join(words[:12]).split())
+    whole, first = first_rows(tokenizer, given_words)
+    ids = whole.windows[0].ids
+    for max_length, stride in ((12, 0), (20, None), (20, 15)):
+        text, found = first_rows(tokenizer, given_words, max_length=max_length, stride=stride)
+        assert len(text.windows) > 5
+        assert set(found.words_M.tolist()) == set(range(len(given_words)))
+        by_word = dict(zip(first.words_M.tolist(), first.rows_M.tolist(), strict=True))
+        for word, row, window, context in zip(
+            found.words_M, found.rows_M, found.windows_M, found.context_M, strict=True
+        ):
+            held = text.windows[window]
+            assert held.start + row == by_word[word]
+            assert held.ids[row] == ids[by_word[word]]
+            assert context == min(row + 1, len(held.ids) - row)
+
+
+@given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=12))
+def test_words_of_a_list_keep_their_identity(listed):
+    words = Words.of_list(listed)
+    assert words.listed() == listed
+    assert words.text == " ".join(listed)
+    assert [words[number] for number in range(len(words))] == listed
+    read = ReadWords.of(words)
+    parts = [read.text[begin:end] for begin, end in zip(read.begins_W, read.ends_W, strict=True)]
+    assert all(part == "\ufffd" or word.endswith(part) for part, word in zip(parts, listed, strict=True))
+    assert not any(part.isspace() for part in parts)
+    assert (np.diff(np.stack([read.begins_W, read.ends_W], 1).ravel()) > 0).all()
+
+
+@given(st.text(max_size=60))
+def test_words_of_a_raw_text_hold_everything_but_white_space_once(text):
+    spans, end = word_spans(text), 0
+    for first, last in spans:
+        assert first < last
+        assert not text[end:first].strip()
+        end = last
+    assert not text[end:].strip()
+    assert not any(character.isspace() for first, last in spans for character in text[first:last])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Angela Merkel, 68.", "Angela|Merkel|,|68|."),
+        ("don't O\u2019Hara e-mail x- -y", "don't|O\u2019Hara|e-mail|x|-|-|y"),
+        ("Obama's it\u2019s LEE'S 's o'sea", "Obama|'s|it|\u2019s|LEE|'S|'|s|o'sea"),
+        ("3.5 1,000 a,b 1,", "3.5|1,000|a|,|b|1|,"),
+        ("@paul #tag a@b.org https://x.org/a?b=c, so", "@paul|#tag|a|@|b.org|https://x.org/a?b=c,|so"),
+        ("हिन्दी भाषा", "हिन्दी|भाषा"),
+        ("e\u0301te\u0301 naïve", "e\u0301te\u0301|naïve"),
+        ("\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e"),
+        ("good👍🏽!!", "good|👍|🏽|!|!"),
+        ("", ""),
+        (" \n\t\u3000", ""),
+    ],
+)
+def test_where_words_begin_and_end(text, words):
+    assert [text[first:last] for first, last in word_spans(text)] == [word for word in words.split("|") if word]
+
+
+def test_a_word_without_a_character_is_refused():
+    with pytest.raises(InvalidInput, match="word 2 is empty"):
+        Words.of_list(["a", "", "b"])
+
+
+def test_words_that_the_tokenizer_drops_have_no_token(minilm):
+    text, found = first_rows(minilm, Words.of_list(["w", "\x01", " ", "\u200b", "x"]))
+    assert text.tokens == 2
+    assert found.words_M.tolist() == [0, 4]
