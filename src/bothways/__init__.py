@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bothways.retrieval import SearchIndex, SemanticSearch
     from bothways.tasks import (
         Ensemble,
+        FewShotClassifier,
         FillMask,
         MultiTask,
         PairClassifier,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BothwaysError",
     "Ensemble",
+    "FewShotClassifier",
     "FillMask",
     "MultiTask",
     "PairClassifier",
@@ -44,6 +46,7 @@ __all__ = [
 _HOMES = {
     "BothwaysError": "bothways.errors",
     "Ensemble": "bothways.tasks",
+    "FewShotClassifier": "bothways.tasks",
     "FillMask": "bothways.tasks",
     "MultiTask": "bothways.tasks",
     "PairClassifier": "bothways.tasks",

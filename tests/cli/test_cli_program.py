@@ -22,12 +22,15 @@ from bothways.export import FORMATS as EXPORT_FORMATS
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_NAMES
 from bothways.tasks import combining, pooling
+from bothways.tasks.embedding_losses import CoSENT, MultipleNegativesRanking, Triplet
 from bothways.tasks.merging import MERGES
 from bothways.tasks.targets import TargetKind
 from bothways.text.overflow import OVERFLOWS
 
 COMMANDS = [
     "train classification",
+    "train embedding",
+    "train few-shot",
     "train tagging",
     "train answering",
     "train pairs",
@@ -103,6 +106,7 @@ def test_version_names_the_installed_package():
         (options.Language, typing.get_args(facts.Language)),
         (options.HeadName, HEAD_NAMES),
         (options.ExportFormat, EXPORT_FORMATS),
+        (options.Loss, tuple(loss.name for loss in (MultipleNegativesRanking, CoSENT, Triplet))),
     ],
 )
 def test_the_choices_of_options_are_those_of_the_library(ours, theirs):

@@ -31,6 +31,8 @@ from bothways.cli import (
     tokenize,
     train,
     train_answering,
+    train_embedding,
+    train_few_shot,
     train_tagging,
 )
 from bothways.cli.terminal import complain, note
@@ -61,6 +63,8 @@ def build_app() -> App:
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
     training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
     training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
+    training.command(train_embedding.embedding, help_epilogue=train_embedding.EXAMPLE)
+    training.command(train_few_shot.few_shot, help_epilogue=train_few_shot.EXAMPLE)
     training.command(train_tagging.tagging, help_epilogue=train_tagging.EXAMPLE)
     training.command(train_answering.answering, help_epilogue=train_answering.EXAMPLE)
     training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)

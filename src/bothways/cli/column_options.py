@@ -24,6 +24,14 @@ class ColumnOptions:
     """Of the second texts of pairs."""
     label: str | None = None
     """Of the labels, or of the scores."""
+    score: str | None = None
+    """Of the scores of an embedder's pairs."""
+    anchor: str | None = None
+    """Of the texts that an embedder looks up."""
+    positive: str | None = None
+    """Of the texts that belong to them."""
+    negative: tuple[str, ...] | None = None
+    """Of texts that do not; give it again for several."""
     tokens: str | None = None
     """Of the words to tag."""
     tags: str | None = None

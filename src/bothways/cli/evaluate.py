@@ -21,7 +21,9 @@ EXAMPLE = """\
 Examples:
   bothways evaluate runs/news --data test.jsonl.gz --json
   bothways evaluate runs/news --data test.jsonl.gz --out-of-domain others.jsonl --report page.html
-  bothways evaluate runs/mt --data topics.jsonl.gz --task topic"""
+  bothways evaluate runs/mt --data topics.jsonl.gz --task topic
+  bothways evaluate sentence-transformers/all-MiniLM-L6-v2 \\
+    --data sts.jsonl.gz --task similarity"""
 
 
 def evaluate(
@@ -53,7 +55,8 @@ def evaluate(
         seed: Of the bootstrap.
         json: Print everything as one JSON object: metrics, intervals, tables per class and the like.
         quiet: Show no progress.
-        task: Which of its tasks, for a model of several; all of them when left out.
+        task: Which of its tasks, for a model of several; all of them when left out. 'similarity' takes any encoder for
+            an embedder, and correlates the cosines of pairs with scores (columns text_a, text_b, score).
         columns: Where the parts of a row stand.
         reading: How texts are read.
         model: How the model is found and where it runs.

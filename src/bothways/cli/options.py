@@ -53,6 +53,7 @@ FixedMerge = Literal["weighted_mean", "mean", "max", "first"]
 Method = Literal["mean", "vote", "stacked"]
 Sampling = Literal["proportional", "temperature", "uniform"]
 Target = Literal["single", "multi", "regression"]
+Loss = Literal["ranking", "cosent", "triplet"]
 Scheme = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 
 # A lone hyphen is a file name here: standard input or output.

@@ -124,7 +124,7 @@ def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders
 def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, json: bool) -> int:
     """Save what was trained and say how it went; the exit code."""
     if record.interrupted and record.best_epoch is None:
-        note(f"Interrupted in the first epoch, before there was a model worth saving.{_how_to_resume(folders)}")
+        note(f"Interrupted before there was a model worth saving.{_how_to_resume(folders)}")
         if not folders.resumable:
             folders.forget()
         return INTERRUPTED
@@ -163,11 +163,9 @@ def _summary(task: "Task", record: "TrainingRecord", output: Path) -> dict[str, 
 def _in_words(task: "Task", record: "TrainingRecord", output: Path) -> str:
     metrics = ", ".join(f"{name} {value:.4f}" for name, value in _best_metrics(record).items())
     how = ", stopped early" if record.stopped_early else ""
-    lines = [
-        f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}",
-        f"best epoch   {record.best_epoch} of {len(record.validations)}",
-        f"validation   {metrics}",
-    ]
+    lines = [f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}"]
+    if record.validations:
+        lines += [f"best epoch   {record.best_epoch} of {len(record.validations)}", f"validation   {metrics}"]
     lines += [f"{name:<12} {value}" for name, value in _spoken(task.facts())]
     lines += [f"saved in     {output}", f"next         bothways evaluate {shlex.quote(str(output))} --data test.jsonl"]
     return "\n".join(lines)

@@ -4,25 +4,40 @@ Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
-from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS
+from bothways.checkpoints.save import write_tensors
+from bothways.data import Row, Source, text_at
 from bothways.errors import InvalidInput, TextsTruncated
-from bothways.inference import InferenceEngine, Reading, TextRows
-from bothways.packing import Packed
 from bothways.storage import new_folder
-from bothways.tasks.pooling import Pooling, check_pooling, pool
-from bothways.tasks.sentence_layout import EmbeddingSettings, read_settings, settings_to_store, write_sentence_layout
-from bothways.text import Overflow, check_overflow
+from bothways.tasks import predictions
+from bothways.tasks.embedding_data import (
+    EmbeddingColumns,
+    LabelledTexts,
+    ScoredPairs,
+    read_embedding_rows,
+    stored_kind,
+)
+from bothways.tasks.embedding_evaluation import EmbeddingReport, Measured, pairs_of, report_of
+from bothways.tasks.embedding_losses import EmbeddingLoss, usual_loss
+from bothways.tasks.embedding_training import EmbeddingExamples, EmbeddingTraining
+from bothways.tasks.embedding_vectors import AskedSettings, Vectors, settings_of, text_vectors
+from bothways.tasks.fitting import FitOptions, FitPlan
+from bothways.tasks.pooling import Pooling, check_pooling
+from bothways.tasks.predictions import Similarity
+from bothways.tasks.sentence_layout import TASK, EmbeddingSettings, settings_to_store, write_sentence_layout
+from bothways.text import Overflow
+from bothways.training.record import TrainingRecord
 
-Vectors = NDArray[np.float32]
+__all__ = ["SentenceEmbedder", "Vectors"]
 
 
 class SentenceEmbedder:
@@ -31,11 +46,24 @@ class SentenceEmbedder:
     >>> embedder = SentenceEmbedder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
     >>> embedder.encode(["The cat sat.", "A cat was sitting."]).shape
     (2, 384)
+
+    Attributes:
+        model: The encoder and its tokenizer.
+        settings: How texts become vectors.
+        columns: Where the parts of a row stood in training; scored pairs under their usual names before any.
+        card: What the model says of its making; empty before a training.
+        extras: The checkpoint's ``bothways.json``.
     """
+
+    task: ClassVar[str] = TASK
 
     def __init__(self, model: PretrainedEncoder, settings: EmbeddingSettings) -> None:
         self.model = model
         self.settings = settings
+        self.columns: EmbeddingColumns = ScoredPairs()
+        self.card: dict[str, Any] = {}
+        self.extras: Mapping[str, object] = {}
+        self._unsaved = False
 
     @classmethod
     def from_pretrained(
@@ -47,6 +75,7 @@ class SentenceEmbedder:
         dimensions: int | None = None,
         max_length: int | None = None,
         on_overflow: Overflow | None = None,
+        stride: int | None = None,
         revision: str | None = None,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "float32",
@@ -64,6 +93,7 @@ class SentenceEmbedder:
             max_length: Most tokens read at once; as many as the model can where the checkpoint does not say.
             on_overflow: Longer texts are read in overlapping windows whose vectors are averaged with their lengths as
                 weights (for ``max``: their maximum; ``"window"``, the default), or refused, or cut.
+            stride: Tokens that neighbouring windows share; a quarter of a window's room when left out.
             revision: The commit that a hub name is pinned to.
             device: ``"auto"`` takes a GPU where there is one.
             dtype: Precision of the weights.
@@ -77,20 +107,14 @@ class SentenceEmbedder:
         """
         checkpoint = open_checkpoint(name_or_path, revision=revision, download=download, allow_pickle=allow_pickle)
         model = pretrained(checkpoint, device=device, dtype=dtype)
-        hidden, limit = model.config.hidden, model.config.max_length or 512
-        cls_is_last = model.tokenizer.cls_is_last
-        stored = read_settings(model.folder, checkpoint.extras, hidden=hidden, limit=limit, cls_is_last=cls_is_last)
-        length = (
-            min(model.tokenizer.model_max_length or limit, limit) if stored.max_length is None else stored.max_length
-        )
-        settings = EmbeddingSettings(
-            pooling=check_pooling(pooling) if pooling else stored.pooling or "mean",
-            unit_length=stored.unit_length is not False if unit_length is None else unit_length,
-            dimensions=stored.dimensions if dimensions is None else _checked("dimensions", dimensions, hidden),
-            max_length=length if max_length is None else _checked("max_length", max_length, limit),
-            on_overflow=check_overflow(on_overflow or stored.on_overflow or "window"),
-        )
-        return cls(model, settings)
+        asked = AskedSettings(pooling, unit_length, dimensions, max_length, on_overflow, stride)
+        settings = settings_of(model, checkpoint.extras, asked)
+        made = cls(model, settings)
+        made.extras = checkpoint.extras
+        card = checkpoint.extras.get("card")
+        if checkpoint.extras.get("task") == cls.task and isinstance(card, dict):
+            made.card, made.columns = dict(card), stored_kind(card)
+        return made
 
     @property
     def dimensions(self) -> int:
@@ -140,64 +164,184 @@ class SentenceEmbedder:
         Warns:
             TextsTruncated: At the end, if texts were cut (only with ``on_overflow="truncate"``).
         """
-        chosen = check_pooling(pooling) if pooling else self.settings.pooling
-        settings = self.settings
-        cls_rows = LAST_TOKENS if self.model.tokenizer.cls_is_last else FIRST_TOKENS
-
-        def forward(packed: Packed) -> Tensor:
-            hidden_TH = self.model.encoder(packed, rows=cls_rows if chosen == "cls" else ALL_ROWS)
-            return hidden_TH if chosen == "cls" else pool(hidden_TH, packed, chosen)
-
-        reading = Reading(settings.max_length, settings.on_overflow, tokens=max_tokens)
-        engine = InferenceEngine(self.model.tokenizer, forward, self.model.device, reading)
         cut = dropped = 0
-        for answer in engine.run(texts, total=total, description="embedding", show_progress=show_progress):
-            cut, dropped = cut + (answer.dropped_tokens > 0), dropped + answer.dropped_tokens
-            yield self._finish(_merge(answer, chosen))
+        answers = self.read_stream(
+            texts, pooling=pooling, max_tokens=max_tokens, total=total, show_progress=show_progress
+        )
+        for vector_K, reading in answers:
+            cut, dropped = cut + (reading.dropped_tokens > 0), dropped + reading.dropped_tokens
+            yield vector_K
         if cut:
             texts_were = "1 text was" if cut == 1 else f"{cut:,} texts were"
             warnings.warn(TextsTruncated(f"{texts_were} cut: {dropped:,} tokens were not read."), stacklevel=2)
 
+    def read_stream(
+        self,
+        texts: Iterable[str],
+        *,
+        pooling: Pooling | None = None,
+        max_tokens: int | None = None,
+        total: int | None = None,
+        description: str = "embedding",
+        show_progress: bool | None = None,
+    ) -> Iterator[tuple[Vectors, predictions.Reading]]:
+        """As `encode_stream`, and beside each vector how much of its text was read."""
+        chosen = check_pooling(pooling) if pooling else self.settings.pooling
+        return text_vectors(
+            self.model,
+            replace(self.settings, pooling=chosen),
+            texts,
+            tokens=max_tokens,
+            total=total,
+            description=description,
+            show_progress=show_progress,
+        )
+
+    def fit(
+        self,
+        train_data: Source,
+        *,
+        validation: Source | None = None,
+        columns: EmbeddingColumns | None = None,
+        loss: EmbeddingLoss | None = None,
+        pairs_per_text: int = 1,
+        **options: Unpack[FitOptions],
+    ) -> TrainingRecord:
+        """Fine-tune, and keep the best epoch.
+
+        Args:
+            train_data: A file, or a list of mappings.
+            validation: Held-out data; a tenth of the training data, at most 2,000 rows, when left out.
+            columns: What the rows are and where their parts stand: `ScoredPairs` (the default), `Pairs`, `Triplets`,
+                `LabelledTexts` or `PlainTexts` of `bothways.tasks.embedding_data`.
+            loss: One of `bothways.tasks.embedding_losses`; `CoSENT` for scores and `MultipleNegativesRanking` for
+                everything else when left out. A `Distillation` names the teacher that plain texts need.
+            pairs_per_text: With how many others of its label each labelled text is put together in an epoch.
+            options: ``epochs``, ``learning_rate``, ``batch_size``, ``seed`` and more, see
+                `bothways.tasks.fitting.FitPlan`. A batch may be larger than memory: the loss sees all of it, the
+                encoder only as many tokens at a time as ``settings`` say.
+
+        Raises:
+            InvalidInput: The data or a setting is not usable; the message names the row.
+        """
+        plan = FitPlan(**options)
+        examples = EmbeddingExamples.read(train_data, validation, columns or ScoredPairs(), plan.seed)
+        return self.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
+
+    def fit_examples(
+        self, examples: EmbeddingExamples, plan: FitPlan, *, loss: EmbeddingLoss | None = None, pairs_per_text: int = 1
+    ) -> TrainingRecord:
+        """`fit` on rows that are read already."""
+        training = EmbeddingTraining(self.model, self.settings, loss or usual_loss(examples.columns), pairs_per_text)
+        objective = training.objective(examples, plan)
+        self._unsaved = True
+        record = plan.train(objective, self.model)
+        self.columns, self.card = examples.columns, training.card(record, examples)
+        return record
+
+    def evaluate(
+        self,
+        data: Source,
+        *,
+        columns: EmbeddingColumns | None = None,
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+    ) -> EmbeddingReport:
+        """Metrics on rows, with 95 % bootstrap intervals.
+
+        Of scored pairs, the correlation of their cosines with the scores. Of other rows, how early each text finds
+        what belongs to it: its positive among all positives and negatives, or a text of its label among all others.
+
+        Args:
+            data: A file, or a list of mappings.
+            columns: What the rows are; as in training when left out.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Of the bootstrap.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: The data are not usable, or are texts alone.
+        """
+        kind = columns or self.columns
+        rows = read_embedding_rows(data, kind)
+        vectors_PH = self.encode([text for row in rows for text in row.texts], show_progress=show_progress)
+        return report_of(kind, Measured.of(rows, kind, vectors_PH), resamples=resamples, seed=seed)
+
+    def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Similarity]:
+        """The cosine of the first two texts of each row, in order and in flat memory.
+
+        Raises:
+            InvalidInput: A row has one text only, or lacks one.
+        """
+        first, second = self._two_columns()
+        texts = (text_at(row, column) for row in rows for column in (first, second))
+        return map(Similarity, pairs_of(self.encode_stream(texts, show_progress=show_progress)))
+
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """One row, as it would stand in a file, of two texts.
+
+        Raises:
+            InvalidInput: They are not two.
+        """
+        first, second = self._two_columns()
+        if len(texts) != 2:
+            raise InvalidInput(f"an embedder says how alike two texts are, but got {len(texts)}.")
+        return [{first: texts[0], second: texts[1]}]
+
+    def facts(self) -> dict[str, object]:
+        """How texts become vectors, and what trained them, as JSON values."""
+        shown = [name for name in ("loss", "matryoshka") if name in self.card]
+        return {"pooling": self.settings.pooling, "dimensions": self.dimensions} | {
+            name: self.card[name] for name in shown
+        }
+
     def fingerprint(self) -> str:
-        """SHA-256 of the weights on disk, which says whether two embedders are the same model."""
+        """SHA-256 of the weights on disk, which says whether two embedders are the same model.
+
+        Raises:
+            InvalidInput: It was trained and not saved since, so what is on disk is another model.
+        """
+        if self._unsaved:
+            raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
         return fingerprint(self.model.folder)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the embedder so that it opens here and in the ecosystem's sentence embedders, whole or not at all.
 
         With ``dimensions``, sentence-transformers cuts the vectors after they were scaled to length 1, this package
-        before: they point the same way there, but are shorter.
+        before: they point the same way there, but are shorter. After a training, the folder is from then on where
+        this embedder comes from.
 
         Raises:
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
+        self.save_with(folder, {"card": self.card}, overwrite=overwrite)
+
+    def save_with(
+        self,
+        folder: str | Path,
+        extras: Mapping[str, object],
+        beside: Mapping[str, Mapping[str, Tensor]] | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """`save` of what is built on an embedder: more in ``bothways.json``, further weights beside it."""
         model, settings = self.model, self.settings
         with new_folder(folder, overwrite=overwrite) as new:
-            model.write(new, settings_to_store(settings))
+            for name, tensors in (beside or {}).items():
+                write_tensors(new / name, tensors)
+            model.write(new, {**settings_to_store(settings), **extras})
             write_sentence_layout(new, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
+        if self._unsaved:
+            model.name, model.folder, model.revision = str(folder), Path(folder), None
+            self._unsaved = False
 
-    def _finish(self, vector_H: Vectors) -> Vectors:
-        vector_K = vector_H[: self.dimensions]
-        if not self.settings.unit_length:
-            return vector_K
-        length = np.float32(max(float(np.linalg.norm(vector_K)), 1e-12))
-        unit_K: Vectors = np.divide(vector_K, length)
-        return unit_K
-
-
-def _merge(answer: TextRows, pooling: Pooling) -> Vectors:
-    if len(answer.rows_WK) == 1:
-        only: Vectors = answer.rows_WK[0]
-        return only
-    if pooling == "max":
-        highest: Vectors = answer.rows_WK.max(0)
-        return highest
-    merged: NDArray[np.float64] = np.average(answer.rows_WK, axis=0, weights=answer.lengths)
-    return merged.astype(np.float32)
-
-
-def _checked(name: str, value: int, highest: int) -> int:
-    if not 1 <= value <= highest:
-        raise InvalidInput(f"{name} must lie between 1 and {highest}, but it is {value}.")
-    return value
+    def _two_columns(self) -> tuple[str, str]:
+        if isinstance(self.columns, LabelledTexts) or len(self.columns.texts) < 2:
+            raise InvalidInput(
+                f"this embedder was trained on {self.columns.kind}, so a row has no two texts to compare. For vectors: "
+                "encode, or bothways embed."
+            )
+        return self.columns.texts[0], self.columns.texts[1]

@@ -1,13 +1,15 @@
 """From the hidden states of a text's tokens to one vector.
 
-Shapes: B sequences, T packed tokens, H hidden.
+Shapes: B sequences, T packed tokens, H hidden, W windows, P texts.
 """
 
 import math
 from collections.abc import Callable
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.encoder.backends import runs_of_equal_length
@@ -36,6 +38,33 @@ def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
             for start, end, length in runs_of_equal_length(packed.lengths)
         ]
     )
+
+
+def merge_windows(
+    vectors_WH: Tensor, text_W: NDArray[np.int64], lengths_W: NDArray[np.int64], pooling: Pooling
+) -> Tensor:
+    """One vector for each text (P, H) out of those of its windows.
+
+    Their mean, weighted with their lengths; of ``max`` pooling their maximum.
+
+    Args:
+        vectors_WH: Of the windows.
+        text_W: The text of each window: 0 to P - 1, ascending, each at least once.
+        lengths_W: Tokens of each window.
+        pooling: What made the vectors.
+    """
+    texts = int(text_W[-1]) + 1
+    if len(text_W) == texts:
+        return vectors_WH
+    index_W = torch.from_numpy(text_W).to(vectors_WH.device)
+    empty_PH = vectors_WH.new_zeros((texts, vectors_WH.shape[1]))
+    if pooling == "max":
+        return empty_PH.scatter_reduce(
+            0, index_W[:, None].expand_as(vectors_WH), vectors_WH, "amax", include_self=False
+        )
+    shares_W = lengths_W / np.bincount(text_W, weights=lengths_W)[text_W]
+    weighted_WH = vectors_WH * torch.from_numpy(shares_W).to(vectors_WH)[:, None]
+    return empty_PH.index_add(0, index_W, weighted_WH)
 
 
 def check_pooling(pooling: object) -> Pooling:

@@ -85,6 +85,21 @@ class Score:
         return _flat(asdict(self))
 
 
+@dataclass(frozen=True, slots=True)
+class Similarity:
+    """How alike two texts are.
+
+    Attributes:
+        similarity: Cosine of their vectors, -1 to 1.
+    """
+
+    similarity: float
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values."""
+        return asdict(self)
+
+
 Prediction = Classification | Labelling | Score
 
 

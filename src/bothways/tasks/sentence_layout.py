@@ -47,6 +47,7 @@ class EmbeddingSettings:
         dimensions: Leading dimensions kept; all when None.
         max_length: Most tokens in a window, special ones included.
         on_overflow: What becomes of longer texts.
+        stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
     """
 
     pooling: Pooling
@@ -54,6 +55,7 @@ class EmbeddingSettings:
     dimensions: int | None
     max_length: int
     on_overflow: Overflow
+    stride: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class StoredSettings:
     dimensions: int | None
     max_length: int | None
     on_overflow: Overflow | None
+    stride: int | None
 
 
 def read_settings(
@@ -93,6 +96,7 @@ def read_settings(
         dimensions=stored_whole(extras, "dimensions", hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden),
         max_length=stored_length(extras, limit) or _whole(folder / _LENGTH, "max_seq_length", limit),
         on_overflow=stored_overflow(extras),
+        stride=stored_whole(extras, "stride", limit - 1, least=0),
     )
 
 
@@ -105,6 +109,7 @@ def settings_to_store(settings: EmbeddingSettings) -> dict[str, object]:
         "dimensions": settings.dimensions,
         "max_length": settings.max_length,
         "on_overflow": settings.on_overflow,
+        "stride": settings.stride,
     }
 
 

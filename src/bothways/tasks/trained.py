@@ -10,7 +10,10 @@ from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
 from bothways.tasks.answering import QuestionAnswerer
 from bothways.tasks.classification import TextClassifier
+from bothways.tasks.embedding import SentenceEmbedder
+from bothways.tasks.embedding_data import ScoredPairs
 from bothways.tasks.ensemble import Ensemble
+from bothways.tasks.few_shot import FewShotClassifier
 from bothways.tasks.fill_mask import FillMask
 from bothways.tasks.multitask import MultiTask
 from bothways.tasks.opening import OpenOptions
@@ -22,10 +25,13 @@ OURS = "bothways.json"
 
 Opener = Callable[..., Task]
 
+
 # By the name that ``bothways.json`` gives a task.
 TASKS: dict[str, Opener] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
+    SentenceEmbedder.task: SentenceEmbedder.from_pretrained,
+    FewShotClassifier.task: FewShotClassifier.from_pretrained,
     FillMask.task: FillMask.from_pretrained,
     QuestionAnswerer.task: QuestionAnswerer.from_pretrained,
     TextTagger.task: TextTagger.from_pretrained,
@@ -33,8 +39,11 @@ TASKS: dict[str, Opener] = {
     Ensemble.task: Ensemble.from_pretrained,
 }
 
+# What can be asked of an encoder that was not trained for it.
+SIMILARITY = "similarity"
+
 # Those whose answers have no names that a caller could give.
-WITHOUT_LABELS = (FillMask.task, QuestionAnswerer.task, MultiTask.task, Ensemble.task)
+WITHOUT_LABELS = (FillMask.task, QuestionAnswerer.task, MultiTask.task, Ensemble.task, SentenceEmbedder.task)
 
 # By the head of a checkpoint that was trained elsewhere.
 TASK_OF_HEAD = {
@@ -52,11 +61,12 @@ def open_trained(
     labels: Sequence[str] | None = None,
     **options: Unpack[OpenOptions],
 ) -> Task:
-    """Open a trained model as the task that it was trained for.
+    """Open a trained model as the task that it was trained for, or an encoder as one that needs no training.
 
     Args:
         name_or_path: A folder or a name, see `bothways.load`.
-        task: Which of its tasks, for a model that has several; all of them at once when left out.
+        task: Which of its tasks, for a model that has several; all of them at once when left out. ``"similarity"``
+            takes any encoder for an embedder of scored pairs.
         labels: Names of a trained head's outputs, for checkpoints that do not carry them.
         options: See `bothways.tasks.opening.OpenOptions`.
 
@@ -65,6 +75,12 @@ def open_trained(
         InvalidInput: Labels were given for a task that has none, or a task that the model does not have. And everything
             that `bothways.load` raises.
     """
+    if task == SIMILARITY:
+        if labels is not None:
+            raise InvalidInput("labels name the outputs of a classifier, but vectors have none: leave them out.")
+        embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
+        embedder.columns = ScoredPairs()
+        return embedder
     found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
     name = task_name(found.folder, str(name_or_path))
     if labels is not None and name in WITHOUT_LABELS:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -87,3 +87,16 @@ class Objective(Protocol[Payload]):
 
     def validate(self) -> Validation | None:
         """Called after each epoch in ``eval()`` mode without gradients; None when there is nothing to validate on."""
+
+
+@runtime_checkable
+class JointLoss(Protocol[Payload]):
+    """What an `Objective` also has whose loss joins all units of an update: no micro-batch has one of its own."""
+
+    def joined(self, update: Update[Payload]) -> Update[Payload]:
+        """Called before the losses of an update are asked for, in ``train()`` mode and the precision of the training.
+
+        The micro-batches that it gives back know their part: the sum of what `loss` then says of them has the value
+        and the gradient of the joint loss times the update's weight. What is drawn from the global random generators
+        here belongs to the update, so a run that is resumed between two updates stays exact.
+        """

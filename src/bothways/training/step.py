@@ -3,13 +3,15 @@
 Training on several processes changes this file: there the weights and gradients are summed over the processes too.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.training.objective import Objective, Payload, Update
+from bothways.training.objective import JointLoss, Objective, Payload, Update
 from bothways.training.optimizers import NamedAdamW
 from bothways.training.schedules import rate_fraction, warmup_updates
 from bothways.training.settings import TrainingSettings
@@ -72,17 +74,28 @@ class Stepper:
     def _backward(self, objective: Objective[Payload], update: Update[Payload], weight: float) -> Tensor:
         """Gradients of the update's mean loss, micro-batch by micro-batch; that mean, on its device."""
         total = torch.zeros((), device=self._device)
+        if isinstance(objective, JointLoss):
+            with self._fitting(max(micro_batch.tokens for micro_batch in update.micro_batches)), self._precision():
+                update = objective.joined(update)
         for micro_batch in update.micro_batches:
-            try:
-                with torch.autocast(self._device.type, torch.bfloat16, enabled=self._settings.precision == "bfloat16"):
+            with self._fitting(micro_batch.tokens):
+                with self._precision():
                     loss = objective.loss(micro_batch.payload)
                 mean = loss.float() / weight
                 mean.backward()  # type: ignore[no-untyped-call]
-            except torch.OutOfMemoryError as error:
-                raise OutOfMemory(
-                    f"a training batch of {micro_batch.tokens:,} tokens does not fit into the memory of "
-                    f"{self._device}. Set its token budget lower, for instance to "
-                    f"{max(1, micro_batch.tokens // 2):,} (FitSettings(tokens=...)), or max_length."
-                ) from error
             total += mean.detach()
         return total
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._settings.precision == "bfloat16")
+
+    @contextmanager
+    def _fitting(self, tokens: int) -> Iterator[None]:
+        """Say what to do where a batch of so many tokens does not fit into memory."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemory(
+                f"a training batch of {tokens:,} tokens does not fit into the memory of {self._device}. Set its token "
+                f"budget lower, for instance to {max(1, tokens // 2):,} (FitSettings(tokens=...)), or max_length."
+            ) from error

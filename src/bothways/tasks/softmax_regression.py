@@ -1,0 +1,80 @@
+"""Softmax regression: a linear map from vectors to classes, fitted to the end.
+
+Shapes: N rows, K dimensions, C classes.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.errors import InvalidInput
+
+_STEPS, _GRADIENT = 1000, 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class LinearHead:
+    """Weights of a linear map.
+
+    Attributes:
+        weight_CK: Of each class.
+        bias_C: Of each class.
+    """
+
+    weight_CK: NDArray[np.float32]
+    bias_C: NDArray[np.float32]
+
+    def logits(self, vectors_NK: NDArray[Any]) -> NDArray[np.float64]:
+        """Scores of the classes (N, C)."""
+        scores_NC: NDArray[np.float64] = vectors_NK.astype(np.float64) @ self.weight_CK.T.astype(np.float64)
+        return scores_NC + self.bias_C
+
+
+def fit_softmax_regression(
+    vectors_NK: NDArray[Any], classes_N: NDArray[np.int64], classes: int, *, strength: float = 1.0
+) -> LinearHead:
+    """The map of least cross-entropy with a penalty on its weights, and not on its biases.
+
+        minimise  sum_n -log softmax(W v_n + b)_{y_n} + |W|^2 / (2 strength)
+
+    (Hastie, Tibshirani and Friedman 2009, section 4.4; ``strength`` is scikit-learn's C). The problem is convex; it is
+    solved from zero with L-BFGS (Liu and Nocedal 1989), so nothing is drawn.
+
+    Args:
+        vectors_NK: What to tell the class from.
+        classes_N: Class numbers.
+        classes: C.
+        strength: How little the weights are held back.
+
+    Raises:
+        InvalidInput: The strength is not above 0.
+    """
+    if not strength > 0.0:
+        raise InvalidInput(f"the strength of a regression must be above 0, but it is {strength}.")
+    inputs_NK, truth_N = torch.from_numpy(vectors_NK.astype(np.float64)), torch.from_numpy(classes_N)
+    weight_CK = torch.zeros(classes, inputs_NK.shape[1], dtype=torch.float64, requires_grad=True)
+    bias_C = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [weight_CK, bias_C],
+        max_iter=_STEPS,
+        tolerance_grad=_GRADIENT,
+        tolerance_change=0.0,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+    )
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        error = F.cross_entropy(inputs_NK @ weight_CK.T + bias_C, truth_N, reduction="sum")
+        total: Tensor = error + (weight_CK**2).sum() / (2 * strength)
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    with torch.enable_grad():
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
+    return LinearHead(weight_CK.detach().float().numpy(), bias_C.detach().float().numpy())

@@ -1,0 +1,152 @@
+"""``train embedding``, ``train few-shot`` and ``evaluate --task similarity`` from file to folder to numbers."""
+
+import json
+
+import numpy as np
+import pytest
+from command_line import call, rows, write_jsonl
+
+from bothways.tasks import SentenceEmbedder
+
+
+def words_of(number):
+    return f"w{5 + number % 40} w{10 + number % 30}"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A file for each kind of rows."""
+    folder = tmp_path_factory.mktemp("embedding")
+    scored = [
+        {"text_a": words_of(each), "text_b": words_of(each + each % 3), "score": 5 - each % 3} for each in range(24)
+    ]
+    triplets = [
+        {"anchor": words_of(each), "positive": f"w{5 + each}", "negative": f"w{6 + each}", "other": "w9"}
+        for each in range(24)
+    ]
+    for name, made in {"scored": scored, "triplets": triplets, "labelled": rows(24, 0)}.items():
+        write_jsonl(folder / f"{name}.jsonl.gz", made)
+    return folder
+
+
+def train(files, data, kind, output, *more):
+    return call(
+        *("train", "embedding", "--model", files / "tiny", "--train", data / f"{kind}.jsonl.gz", "--output", output),
+        *("--epochs", 1, "--device", "cpu", *more),
+    )
+
+
+FORMS = {
+    "scored pairs": ("scored", ["--text-a", "text_a", "--text-b", "text_b", "--score", "score"], "spearman"),
+    "scored pairs by default": ("scored", [], "spearman"),
+    "pairs": ("triplets", ["--positive", "positive", "--symmetric", "--scale", 10], "mrr"),
+    "pairs of other columns": ("scored", ["--anchor", "text_a", "--positive", "text_b"], "mrr"),
+    "triplets": ("triplets", ["--negative", "negative", "--negative", "other"], "mrr"),
+    "triplets by margin": ("triplets", ["--negative", "negative", "--loss", "triplet", "--margin", 0.5], "mrr"),
+    "labelled texts": ("labelled", ["--label", "label", "--pairs-per-text", 2], "mrr"),
+    "cut vectors": ("scored", ["--matryoshka", 24, 8], "spearman"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_kind_of_rows_goes_the_whole_way(files, data, tmp_path, form):
+    kind, words, metric = FORMS[form]
+    trained = train(files, data, kind, tmp_path / "run", *words, "--json")
+    assert trained.code == 0, trained.err
+    assert metric in trained.json()["validation"]
+    report = call("evaluate", tmp_path / "run", "--data", data / f"{kind}.jsonl.gz", "--json").json()
+    assert report[f"{metric}_low"] <= report[metric] <= report[f"{metric}_high"]
+
+
+def test_a_teacher_is_learnt_from_and_the_run_is_embedded_and_searched(files, data, tmp_path):
+    run, source = tmp_path / "run", data / "labelled.jsonl.gz"
+    trained = train(files, data, "labelled", run, "--teacher", files / "tiny", "--text", "text", "--matryoshka", 24, 8)
+    assert trained.code == 0, trained.err
+    assert "spearman_with_teacher" in trained.out
+    embedded = call("embed", run, "--data", source, "--output", tmp_path / "v.npy", "--dimensions", 8, "--quiet")
+    assert embedded.code == 0, embedded.err
+    expected = SentenceEmbedder.from_pretrained(run, device="cpu", dimensions=8).encode(
+        [r["text"] for r in rows(24, 0)]
+    )
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
+    words = ("--model", run, "--data", source, "--text", "text", "--id", "id", "--output", tmp_path / "index")
+    assert call("search", "build", *words).code == 0
+    first = rows(24, 0)[0]
+    hits = call("search", "query", tmp_path / "index", first["text"], "--top", 1, "--json").json()
+    assert hits[0]["text"] == first["text"]
+
+
+def test_a_batch_of_thousands_is_one_update(files, data, tmp_path):
+    trained = train(files, data, "triplets", tmp_path / "run", "--positive", "positive", "--batch-size", 4096, "--json")
+    assert trained.json()["updates"] == 1
+
+
+def test_an_embedder_is_evaluated_without_training(files, data):
+    report = call(
+        *("evaluate", files / "tiny", "--data", data / "scored.jsonl.gz", "--task", "similarity", "--json"),
+        *("--resamples", 50),
+    ).json()
+    assert set(report) == {"n", *(f"{name}{end}" for name in ("pearson", "spearman") for end in ("", "_low", "_high"))}
+    other = call(
+        *("evaluate", files / "tiny", "--data", data / "triplets.jsonl.gz", "--task", "similarity"),
+        *("--text-a", "anchor", "--text-b", "positive", "--score", "missing"),
+    )
+    assert other.code == 1
+    assert "no column 'missing'" in other.err
+
+
+def test_two_typed_texts_are_compared(files, data, tmp_path):
+    assert train(files, data, "scored", tmp_path / "run").code == 0
+    (answer,) = call("predict", tmp_path / "run", "w5 w6", "w5 w6").lines()
+    assert answer == {"similarity": pytest.approx(1.0)}
+    outcome = call("predict", tmp_path / "run", "w5 w6")
+    assert outcome.code == 2
+    assert "how alike two texts are" in outcome.err
+
+
+def test_a_few_examples_make_a_classifier(files, tmp_path):
+    run = tmp_path / "run"
+    train_data = write_jsonl(tmp_path / "few.jsonl", rows(48, 0))
+    words = ("--model", files / "tiny", "--train", train_data, "--output", run, "--device", "cpu")
+    trained = call("train", "few-shot", *words, "--epochs", 10, "--learning-rate", 0.003)
+    assert trained.code == 0, trained.err
+    assert "best epoch" not in trained.out
+    report = call("evaluate", run, "--data", files / "test.jsonl.gz", "--json").json()
+    assert report["accuracy"] > 0.8
+    assert {each["label"] for each in call("predict", run, "w6 w8", "w5 w7").lines()} <= {"even", "odd"}
+    stored = json.loads((run / "bothways.json").read_text())
+    assert (stored["task"], stored["labels"]) == ("few_shot", ["even", "odd"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "said"),
+    [
+        ("scored", ["--score", "score", "--label", "label"], "columns of one kind of data are wanted"),
+        ("scored", ["--loss", "ranking"], "the ranking loss learns from pairs or triplets or labelled texts"),
+        ("scored", ["--margin", 1], "--margin is no setting of the cosent loss, which has: --scale"),
+        ("scored", ["--symmetric"], "--symmetric is no setting"),
+        ("scored", ["--matryoshka", 24, 25], "between 1 and 24, but one is 25"),
+        ("labelled", ["--teacher", "x", "--loss", "ranking"], "does not go with --loss"),
+        ("labelled", ["--teacher", "x", "--score", "score"], "with a teacher, which wants texts"),
+    ],
+)
+def test_options_that_make_no_sense_are_bad_usage(files, data, tmp_path, kind, words, said):
+    outcome = train(files, data, kind, tmp_path / "run", *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert said in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--batch-size", 1], "batch_size must be 2 or more"),
+        (["--score", "likeness"], "no column 'likeness'"),
+        (["--text-a", "text_b"], "must stand in different columns"),
+    ],
+)
+def test_what_only_the_data_show_fails_and_leaves_nothing_behind(files, data, tmp_path, words, said):
+    outcome = train(files, data, "scored", tmp_path / "run", *words)
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert list(tmp_path.iterdir()) == []

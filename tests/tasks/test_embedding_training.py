@@ -1,0 +1,534 @@
+"""Training sentence embedders: cached gradients, what is learnt, resuming, saving, and data that are unusable."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from classifier_cases import without_dropout
+
+from bothways.checkpoints import load
+from bothways.data.windows import WindowStore
+from bothways.errors import CorruptCheckpoint, InvalidInput, TextsTruncated
+from bothways.inference import Reading
+from bothways.retrieval import SemanticSearch
+from bothways.tasks import SentenceEmbedder
+from bothways.tasks.embedding_batches import DrawnRows, GivenRows
+from bothways.tasks.embedding_data import (
+    EmbeddingRow,
+    LabelledTexts,
+    Pairs,
+    PlainTexts,
+    ScoredPairs,
+    StoredRows,
+    Triplets,
+    kind_of,
+)
+from bothways.tasks.embedding_losses import (
+    CoSENT,
+    Distillation,
+    Matryoshka,
+    MultipleNegativesRanking,
+    Triplet,
+)
+from bothways.tasks.embedding_objective import Cached, EmbeddingObjective, VectorModel, stored_vectors
+from bothways.tasks.settings import FitSettings
+from bothways.training.objective import Update
+from bothways.training.seeding import seeded
+from tiny_models import edit_config, write_checkpoint
+
+
+def text(number, words):
+    return " ".join(f"w{5 + (number * 7 + place * (number + 3)) % 50}" for place in range(words))
+
+
+def triplet_rows(count=12):
+    """Texts of 1 to 40 words, so that some are read in several windows."""
+    return [
+        {"anchor": text(number, 1 + 3 * number), "positive": text(50 + number, 2), "negative": text(90 + number, 5)}
+        for number in range(count)
+    ]
+
+
+def scored_rows(count=16):
+    """The second text repeats the first one's word as often as the score says."""
+    made = []
+    for number in range(count):
+        word, score = f"w{5 + number}", number % 4
+        words = [word] * score + [f"w{30 + number}"] * (3 - score)
+        made.append({"text_a": f"{word} {word} {word}", "text_b": " ".join(words), "score": score / 2})
+    return made
+
+
+def labelled_rows(count=24):
+    return [
+        {"text": f"w{5 + number % 3} w{20 + number} w{30 + number % 7}", "label": f"c{number % 3}"}
+        for number in range(count)
+    ]
+
+
+def stored(embedder, rows, columns):
+    read = [EmbeddingRow(tuple(row[name] for name in columns.texts), None, "a row") for row in rows]
+    settings = embedder.settings
+    return StoredRows.of(read, columns, embedder.model.tokenizer, Reading(settings.max_length, settings.on_overflow))
+
+
+def gradients(objective, update):
+    """Of one update, as the training loop computes them; and the loss."""
+    objective.module.zero_grad()
+    objective.module.train()
+    update = objective.joined(update)
+    total = 0.0
+    for micro_batch in update.micro_batches:
+        loss = objective.loss(micro_batch.payload) / update.weight
+        loss.backward()
+        total += loss.item()
+    return {
+        name: each.grad.clone() for name, each in objective.module.named_parameters() if each.grad is not None
+    }, total
+
+
+def objective_of(embedder, loss, tokens, rows=None):
+    source = GivenRows(stored(embedder, rows or triplet_rows(), Triplets()))
+    model = VectorModel.of(embedder.model, embedder.settings.pooling)
+    return EmbeddingObjective(
+        model, embedder.settings, source, loss, lambda: None, batch_size=12, tokens=tokens, seed=0, identity={}
+    )
+
+
+LOSSES = {
+    "ranking": MultipleNegativesRanking(symmetric=True),
+    "triplet": Triplet(),
+    "matryoshka": Matryoshka(MultipleNegativesRanking(), (24, 7)),
+}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradient_caching_gives_the_gradient_of_one_big_batch(base, loss, pooling):
+    embedder = SentenceEmbedder.from_pretrained(without_dropout(base), device="cpu", pooling=pooling)
+    whole, small = (objective_of(embedder, LOSSES[loss], tokens) for tokens in (10_000, 30))
+    (one,), (many,) = list(whole.updates(0, 0)), list(small.updates(0, 0))
+    assert (len(one.micro_batches), len(many.micro_batches) > 10) == (1, True)
+    assert many.weight == pytest.approx(one.weight) == 12
+    expected, expected_loss = gradients(whole, one)
+    found, found_loss = gradients(small, many)
+    assert found_loss == pytest.approx(expected_loss, abs=1e-5)
+    assert found.keys() == expected.keys()
+    assert max(each.abs().max() for each in expected.values()) > 1e-2
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-5)
+
+
+def test_with_dropout_both_passes_drop_the_same(base):
+    edit_config(base, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    objective = objective_of(embedder, MultipleNegativesRanking(), tokens=30)
+    (update,) = list(objective.updates(0, 0))
+    with seeded(4):
+        found, _ = gradients(objective, update)
+    # The same without a cache: one graph through all micro-batches, drawing from the same generators.
+    objective.module.zero_grad()
+    with seeded(4):
+        parts = [each.payload for each in update.micro_batches]
+        vectors_WH = torch.cat([objective.model(part.packed) for part in parts])
+        order = np.argsort([place for part in parts for place in part.places])
+        objective.batch_loss(vectors_WH[order], parts[0].plan).backward()
+    expected = {name: each.grad for name, each in objective.module.named_parameters() if each.grad is not None}
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-5)
+    with seeded(5):
+        other, _ = gradients(objective, update)
+    assert any(not torch.allclose(other[name], found[name], atol=1e-4) for name in found)
+
+
+def test_the_generators_stand_after_both_passes_where_one_pass_leaves_them(base):
+    edit_config(base, hidden_dropout_prob=0.3)
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    objective = objective_of(embedder, MultipleNegativesRanking(), tokens=30)
+    (update,) = list(objective.updates(0, 0))
+    with seeded(4):
+        gradients(objective, update)
+        after = torch.rand(3)
+    with seeded(4):
+        for part in update.micro_batches:
+            objective.model(part.payload.packed)
+        assert torch.equal(torch.rand(3), after)
+
+
+def test_a_cached_batch_keeps_no_graph(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    objective = objective_of(embedder, MultipleNegativesRanking(), tokens=30)
+    (update,) = list(objective.updates(0, 0))
+    for each in objective.joined(update).micro_batches:
+        assert isinstance(each.payload, Cached)
+        assert not each.payload.gradient_BH.requires_grad
+        assert not each.payload.value.requires_grad
+
+
+@pytest.mark.parametrize("settings", [{}, {"pooling": "max"}, {"dimensions": 7}, {"unit_length": False}], ids=str)
+def test_the_vectors_that_are_trained_are_those_that_are_given(base, settings):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu", **settings)
+    rows = triplet_rows()
+    texts = [row[name] for row in rows for name in Triplets().texts]
+    data = stored(embedder, rows, Triplets())
+    model = VectorModel.of(embedder.model, embedder.settings.pooling).eval()
+    found = stored_vectors(model, data.store, 40, embedder.settings)
+    np.testing.assert_allclose(found, embedder.encode(texts), rtol=0, atol=1e-6)
+
+
+def test_rows_are_spread_evenly_and_all_are_used(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    objective = objective_of(embedder, MultipleNegativesRanking(), tokens=10_000, rows=triplet_rows(13))
+    updates = list(objective.updates(0, 0))
+    assert objective.updates_per_epoch() == len(updates) == 2
+    batches = [each.micro_batches[0].payload.plan.rows.texts_RK for each in updates]
+    assert [len(each) for each in batches] == [7, 6]
+    assert sorted(np.concatenate(batches)[:, 0].tolist()) == list(range(0, 39, 3))
+    assert isinstance(updates[0], Update)
+
+
+# --- labelled texts ---
+
+
+def drawn_rows(labels, **options):
+    texts = len(labels)
+    empty = WindowStore(*(np.zeros(0, dtype=np.int64),) * 5)
+    data = StoredRows(empty, np.arange(texts)[:, None], np.arange(texts), np.array(labels))
+    return DrawnRows(data, **{"pairs": 1, "negatives": False, "seed": 0, **options})
+
+
+def test_texts_are_paired_within_their_label_and_anew_in_each_epoch():
+    labels = [0] * 6 + [1] * 3 + [2]
+    source = drawn_rows(labels, pairs=2, negatives=True)
+    first, again, second = source.epoch(0), source.epoch(0), source.epoch(1)
+    assert np.array_equal(first.texts_RK, again.texts_RK)
+    assert not np.array_equal(first.texts_RK, second.texts_RK)
+    assert len(first.texts_RK) == source.count == 18
+    assert len({tuple(row) for row in first.texts_RK[:, :2].tolist()}) == 18
+    for (anchor, positive, negative), label in zip(first.texts_RK, first.truth_R, strict=True):
+        assert labels[anchor] == labels[positive] == label != labels[negative]
+        assert anchor != positive
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [([0, 0, 0], "at least two labels are needed"), ([0, 1, 2], "a label with at least two texts is needed")],
+)
+def test_labels_that_make_no_pairs_are_refused(labels, words):
+    with pytest.raises(InvalidInput, match=words):
+        drawn_rows(labels)
+
+
+# --- the whole way ---
+
+
+class Tiny:
+    """A teacher whose vectors say how many words two texts share."""
+
+    name = "a tiny teacher"
+
+    def encode(self, texts, *, show_progress=None):
+        del show_progress
+        vectors = np.zeros((len(texts), 61), dtype=np.float32)
+        for row, each in enumerate(texts):
+            for word in each.split():
+                vectors[row, int(word[1:])] += 1
+        return vectors
+
+
+CASES = {
+    "scored pairs": (ScoredPairs(), scored_rows(), None, "spearman", 0.8),
+    "pairs": (Pairs(), triplet_rows(), None, "mrr", 1.0),
+    "triplets": (Triplets(), triplet_rows(), None, "mrr", 1.0),
+    # Which looks at the negative of its own row only.
+    "triplets by margin": (Triplets(), triplet_rows(), Triplet(), "mrr", 0.4),
+    "labelled texts": (LabelledTexts(), labelled_rows(), None, "mrr", 1.0),
+    "labelled texts by margin": (LabelledTexts(), labelled_rows(), Triplet(), "mrr", 1.0),
+    "matryoshka": (LabelledTexts(), labelled_rows(), Matryoshka(MultipleNegativesRanking(), (24, 6)), "mrr", 1.0),
+    "a teacher": (PlainTexts(), labelled_rows(), Distillation(Tiny()), "spearman_with_teacher", 0.65),
+}
+
+
+def fitted(base, case, **options):
+    columns, rows, loss, _, _ = CASES[case]
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    settings = {"epochs": 25, "learning_rate": 3e-3, "batch_size": 12, **options}
+    return embedder, embedder.fit(rows, validation=rows, columns=columns, loss=loss, **settings)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_few_rows_are_learnt_by_heart(base, case):
+    embedder, record = fitted(without_dropout(base), case)
+    metric, least = CASES[case][3:]
+    best = max(each.metrics[metric] for each in record.validations)
+    assert record.validations[0].metrics[metric] < best
+    assert best >= least
+    assert embedder.columns == CASES[case][0]
+
+
+@pytest.mark.parametrize("case", ["scored pairs", "pairs", "triplets", "labelled texts"])
+def test_evaluation_agrees_with_the_validation(base, case):
+    columns, rows, _, metric, _ = CASES[case]
+    embedder, record = fitted(base, case, epochs=2)
+    report = embedder.evaluate(rows, resamples=10)
+    best = max(each.metrics[metric] for each in record.validations)
+    assert report.to_dict()[metric] == pytest.approx(best, abs=1e-6)
+    assert report.to_dict() == embedder.evaluate(rows, columns=columns, resamples=10).to_dict()
+
+
+def test_matryoshka_vectors_are_good_when_they_are_cut(base, tmp_path):
+    embedder, _ = fitted(without_dropout(base), "matryoshka")
+    embedder.save(tmp_path / "saved")
+    short = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu", dimensions=6)
+    assert short.evaluate(labelled_rows(), resamples=10).mrr.value == 1.0
+    assert short.facts() == {
+        "pooling": "mean",
+        "dimensions": 6,
+        "loss": "ranking",
+        "matryoshka": [24, 6],
+    }
+
+
+def weights(embedder):
+    return {name: value.clone() for name, value in embedder.model.encoder.state_dict().items()}
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+SMALL = FitSettings(tokens=20)
+
+
+@pytest.mark.parametrize("tokens", [20, 4096])
+def test_two_runs_of_one_seed_are_equal_to_the_bit(base, tokens):
+    edit_config(base, hidden_dropout_prob=0.2)
+    settings = FitSettings(tokens=tokens)
+    runs = [fitted(base, "labelled texts", epochs=2, seed=seed, settings=settings)[0] for seed in (1, 1, 2)]
+    first, second, other = map(weights, runs)
+    assert same(first, second)
+    assert not same(first, other)
+
+
+class StopError(Exception):
+    pass
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(base, tmp_path, monkeypatch):
+    """With dropout, cached gradients, rows drawn anew in each epoch, and a stop in the middle of an epoch."""
+    edit_config(base, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
+    settings = dataclasses.replace(SMALL, checkpoint_every_updates=1)
+    options = {"epochs": 3, "batch_size": 6, "settings": settings}
+    whole, record = fitted(base, "labelled texts", **options)
+    calls = []
+
+    def stopping(self, update):
+        calls.append(update)
+        if len(calls) == 7:  # the third update of the second epoch
+            raise StopError
+        return usual(self, update)
+
+    usual = EmbeddingObjective.joined
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddingObjective, "joined", stopping)
+        with pytest.raises(StopError):
+            fitted(base, "labelled texts", checkpoints=tmp_path / "checkpoints", **options)
+    resumed, continued = fitted(base, "labelled texts", checkpoints=tmp_path / "checkpoints", resume=True, **options)
+    assert continued.resumed_from == 6
+    assert continued.losses == record.losses
+    assert same(weights(resumed), weights(whole))
+
+
+def test_a_run_is_not_resumed_with_another_loss(base, tmp_path):
+    options = {"epochs": 1, "checkpoints": tmp_path / "checkpoints"}
+    fitted(base, "labelled texts", **options)
+    with pytest.raises(InvalidInput, match="loss was"):
+        fitted(base, "labelled texts by margin", resume=True, **options)
+
+
+# --- saving ---
+
+
+def test_a_trained_embedder_comes_back_with_its_card(base, tmp_path):
+    embedder, record = fitted(base, "triplets", epochs=2)
+    embedder.save(tmp_path / "saved")
+    again = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
+    texts = [row["anchor"] for row in triplet_rows()]
+    assert np.array_equal(again.encode(texts), embedder.encode(texts))
+    assert again.columns == Triplets()
+    assert again.card == json.loads(json.dumps(embedder.card))
+    assert again.card["loss"] == "ranking"
+    assert again.card["training"]["best_epoch"] == record.best_epoch
+    assert again.facts() == embedder.facts()
+
+
+def test_a_trained_embedder_opens_in_sentence_transformers_with_the_same_vectors(minilm_folder, tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason="the oracle is not installed")
+    embedder = SentenceEmbedder.from_pretrained(minilm_folder, device="cpu")
+    rows = [{"anchor": f"What is a {each}?", "positive": f"It is {each} {each}."} for each in ("cat", "dog", "cow")]
+    before = embedder.encode([row["anchor"] for row in rows])
+    embedder.fit(rows, validation=rows, columns=Pairs(), epochs=3, learning_rate=1e-3)
+    embedder.save(tmp_path / "saved")
+    texts = [row[name] for row in rows for name in row]
+    theirs = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
+    np.testing.assert_allclose(embedder.encode(texts), theirs, rtol=0, atol=1e-5)
+    assert np.abs(before - embedder.encode([row["anchor"] for row in rows])).max() > 1e-2
+
+
+def test_what_was_trained_and_not_saved_has_no_fingerprint(base, tmp_path):
+    embedder, _ = fitted(base, "pairs", epochs=1)
+    with pytest.raises(InvalidInput, match="save it first"):
+        SemanticSearch.build(embedder, ["w5 w6"])
+    embedder.save(tmp_path / "saved")
+    search = SemanticSearch.build(embedder, ["w5 w6", "w7"])
+    search.save(tmp_path / "index")
+    assert SemanticSearch.open(tmp_path / "index").search("w7", k=1)[0].text == "w7"
+
+
+def test_an_unusable_training_leaves_the_embedder_as_it_was(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    before = embedder.fingerprint()
+    with pytest.raises(InvalidInput):
+        embedder.fit(scored_rows(), loss=MultipleNegativesRanking())
+    assert embedder.fingerprint() == before
+    assert embedder.card == {}
+
+
+@pytest.mark.parametrize("columns", [{"text_a": 3, "text_b": "b", "score": "s"}, {"other": "x"}, ["text"]], ids=str)
+def test_damaged_columns_of_a_card_are_refused(base, tmp_path, columns):
+    SentenceEmbedder.from_pretrained(base, device="cpu").save(tmp_path / "saved")
+    path = tmp_path / "saved" / "bothways.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "card": {"columns": columns}}))
+    with pytest.raises(CorruptCheckpoint, match="the columns of its card"):
+        SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+# --- predictions ---
+
+
+def test_two_texts_are_as_alike_as_their_cosine(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    (row,) = embedder.rows_of(["w5 w6", "w7"])
+    assert row == {"text_a": "w5 w6", "text_b": "w7"}
+    from bothways.data import read_rows
+
+    rows = list(read_rows([row, {"text_a": "w8", "text_b": "w8"}]))
+    found = [each.to_dict()["similarity"] for each in embedder.predict_rows(rows)]
+    first, second = embedder.encode(["w5 w6", "w7"])
+    assert found == pytest.approx([float(first @ second), 1.0], abs=1e-6)
+
+
+def test_an_embedder_of_single_texts_compares_nothing(base):
+    embedder, _ = fitted(base, "labelled texts", epochs=1)
+    with pytest.raises(InvalidInput, match="no two texts to compare"):
+        embedder.rows_of(["w5", "w6"])
+    with pytest.raises(InvalidInput, match="says how alike two texts are, but got 1"):
+        SentenceEmbedder.from_pretrained(base, device="cpu").rows_of(["w5"])
+
+
+# --- data that are unusable ---
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "words"),
+    [
+        (ScoredPairs(), [{"text_a": "w5", "text_b": "", "score": 1}], "row 1 .*the text in 'text_b' is empty"),
+        (ScoredPairs(), [{"text_a": "w5", "score": 1}], "no column 'text_b'"),
+        (ScoredPairs(), [{"text_a": "w5", "text_b": "w6", "score": "high"}], "'score': expected a finite number"),
+        (ScoredPairs(), [{"text_a": "w5", "text_b": "w6", "score": None}], "'score': expected a finite number"),
+        (ScoredPairs("a", "a"), [{"a": "w5", "score": 1}], "must stand in different columns"),
+        (LabelledTexts(), [{"text": "w5", "label": "x"}] * 8, "at least two labels are needed"),
+        (LabelledTexts(), [{"text": "w5", "label": ""}], "'label': expected a class name"),
+        (Pairs(), [{"anchor": "w5", "positive": "w6"}], "none can be held out"),
+        (PlainTexts(), [{"text": "w5"}] * 8, "give a teacher"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_unusable_rows_are_refused_with_their_place(base, columns, rows, words):
+    with pytest.raises(InvalidInput, match=words):
+        SentenceEmbedder.from_pretrained(base, device="cpu").fit(rows, columns=columns, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 1}, "batch_size must be 2 or more"),
+        ({"pairs_per_text": 2}, "pairs_per_text is for labelled texts"),
+        ({"loss": Matryoshka(CoSENT(), (25,))}, "between 1 and 24, but one is 25"),
+        ({"loss": Triplet()}, "the triplet loss learns from triplets or labelled texts"),
+    ],
+)
+def test_unusable_settings_are_refused(base, options, words):
+    with pytest.raises(InvalidInput, match=words):
+        SentenceEmbedder.from_pretrained(base, device="cpu").fit(scored_rows(), **options)
+
+
+def test_a_vector_that_is_cut_has_no_longer_matryoshka(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu", dimensions=8)
+    with pytest.raises(InvalidInput, match="between 1 and 8, but one is 9"):
+        embedder.fit(scored_rows(), loss=Matryoshka(CoSENT(), (9,)))
+
+
+def test_texts_that_are_cut_are_counted(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu", on_overflow="truncate")
+    with pytest.warns(TextsTruncated, match=r"\d+ tokens are not learnt from"):
+        embedder.fit(triplet_rows(), validation=triplet_rows(2), columns=Pairs(), epochs=1)
+
+
+def test_texts_alone_cannot_be_evaluated(base):
+    with pytest.raises(InvalidInput, match="texts alone cannot be evaluated"):
+        SentenceEmbedder.from_pretrained(base, device="cpu").evaluate([{"text": "w5"}], columns=PlainTexts())
+
+
+def test_labels_of_one_text_each_find_nothing(base):
+    rows = [{"text": f"w{5 + each}", "label": str(each)} for each in range(3)]
+    with pytest.raises(InvalidInput, match="nothing can be found"):
+        SentenceEmbedder.from_pretrained(base, device="cpu").evaluate(rows, columns=LabelledTexts())
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({}, ScoredPairs()),
+        ({"text_a": "one", "text_b": "two"}, ScoredPairs("one", "two")),
+        ({"positive": "answer"}, Pairs(positive="answer")),
+        ({"anchor": "question"}, Pairs(anchor="question")),
+        ({"negative": ("n1", "n2")}, Triplets(negative=("n1", "n2"))),
+        ({"label": "kind"}, LabelledTexts(label="kind")),
+        ({"text": ("title", "body")}, LabelledTexts(text=("title", "body"))),
+        ({"teacher": True}, PlainTexts()),
+        ({"text": ("one", "two"), "teacher": True}, PlainTexts(("one", "two"))),
+    ],
+    ids=str,
+)
+def test_the_columns_tell_the_kind_of_data(given, kind):
+    assert kind_of(**given) == kind
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"text_a": "one", "positive": "two"}, r"Got text_a, positive\."),
+        ({"label": "one", "score": "two"}, "columns of one kind of data are wanted"),
+        ({"score": "one", "teacher": True}, "with a teacher, which wants texts"),
+    ],
+    ids=str,
+)
+def test_columns_of_several_kinds_are_refused(given, words):
+    with pytest.raises(InvalidInput, match=words):
+        kind_of(**given)
+
+
+def test_an_embedder_teaches_another_of_another_width(base, tmp_path):
+    write_checkpoint(tmp_path / "student", "distilbert")
+    rows = [{"text": each["text"]} for each in labelled_rows()]
+    teacher = SentenceEmbedder.from_pretrained(base, device="cpu", dimensions=11)
+    student = SentenceEmbedder.from_pretrained(tmp_path / "student", device="cpu")
+    loss = Matryoshka(Distillation(teacher), (24, 6))
+    record = student.fit(rows, validation=rows, columns=PlainTexts(), loss=loss, epochs=8, learning_rate=3e-3)
+    scores = [each.metrics["spearman_with_teacher"] for each in record.validations]
+    assert max(scores) > scores[0]
+    assert student.card["loss"] == "distillation"
+    assert load(tmp_path / "student").config.hidden == 24

@@ -1,0 +1,181 @@
+"""Classifiers from a few examples: the linear head, learning, saving, and bad input."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from classifier_cases import LABELS, rows, without_dropout
+from safetensors.torch import load_file, save_file
+
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
+from bothways.tasks import FewShotClassifier, SentenceEmbedder
+from bothways.tasks.softmax_regression import fit_softmax_regression
+from bothways.tasks.trained import open_trained
+
+WORDS = [row["text"] for row in rows(9, first=40)]
+
+
+def problem(count=60, width=7, classes=4):
+    generator = np.random.default_rng(3)
+    classes_N = generator.integers(0, classes, count)
+    return generator.normal(size=(count, width)) + 0.8 * np.eye(classes, width)[classes_N], classes_N
+
+
+@pytest.mark.parametrize("strength", [0.1, 1.0, 100.0])
+def test_softmax_regression_is_that_of_scikit_learn(strength):
+    linear = pytest.importorskip("sklearn.linear_model", reason="the oracle is not installed")
+    vectors_NK, classes_N = problem()
+    theirs = linear.LogisticRegression(C=strength, tol=1e-10, max_iter=10_000).fit(vectors_NK, classes_N)
+    head = fit_softmax_regression(vectors_NK, classes_N, 4, strength=strength)
+    np.testing.assert_allclose(head.weight_CK, theirs.coef_, rtol=0, atol=1e-4)
+    found_NC = head.logits(vectors_NK)
+    expected_NC = theirs.decision_function(vectors_NK)
+    centred = [each - each.mean(1, keepdims=True) for each in (found_NC, expected_NC)]
+    np.testing.assert_allclose(*centred, rtol=0, atol=1e-4)
+
+
+def test_two_classes_are_told_apart_by_the_same_boundary_as_in_scikit_learn():
+    linear = pytest.importorskip("sklearn.linear_model", reason="the oracle is not installed")
+    vectors_NK, classes_N = problem(classes=2)
+    # The binary problem has one row of weights w for two of w / 2 and -w / 2, so its penalty is half as large.
+    theirs = linear.LogisticRegression(C=2.0, tol=1e-10, max_iter=10_000).fit(vectors_NK, classes_N)
+    logits_N2 = fit_softmax_regression(vectors_NK, classes_N, 2, strength=1.0).logits(vectors_NK)
+    found_N = logits_N2[:, 1] - logits_N2[:, 0]
+    np.testing.assert_allclose(found_N, theirs.decision_function(vectors_NK), rtol=0, atol=1e-4)
+
+
+def test_a_strength_out_of_range_is_refused():
+    with pytest.raises(InvalidInput, match="strength of a regression must be above 0"):
+        fit_softmax_regression(*problem(), 4, strength=0.0)
+
+
+def fitted(base, **options):
+    classifier = FewShotClassifier.from_pretrained(without_dropout(base), device="cpu")
+    classifier.fit(rows(24), **{"epochs": 6, "learning_rate": 3e-3, **options})
+    return classifier
+
+
+def test_a_few_examples_are_learnt_and_carry_over(base):
+    classifier = fitted(base)
+    assert [each.label for each in classifier.predict([row["text"] for row in rows(24)])] == [
+        row["label"] for row in rows(24)
+    ]
+    report = classifier.evaluate(rows(30, first=100), resamples=10)
+    assert report.accuracy.value > 0.7  # where a third would be chance
+    assert classifier.facts() == {"labels": list(LABELS), "temperature": None}
+
+
+def test_validation_data_choose_the_epoch_and_calibrate(base):
+    classifier = fitted(base, validation=rows(9, first=60))
+    assert classifier.temperature is not None
+    assert classifier.card["training"]["best_epoch"] is not None
+    assert classifier.card["validation_rows"] == 9
+
+
+def test_a_saved_classifier_is_opened_as_one_and_predicts_the_same(base, tmp_path):
+    classifier = fitted(base, validation=rows(9, first=60), epochs=2)
+    classifier.save(tmp_path / "saved")
+    again = open_trained(tmp_path / "saved", device="cpu")
+    assert isinstance(again, FewShotClassifier)
+    assert again.predict(WORDS) == classifier.predict(WORDS)
+    assert again.card == json.loads(json.dumps(classifier.card))
+    assert (again.columns, again.temperature) == (classifier.columns, classifier.temperature)
+    again.save(tmp_path / "twice")
+    for name in ("model.safetensors", "head.safetensors", "bothways.json"):
+        assert (tmp_path / "twice" / name).read_bytes() == (tmp_path / "saved" / name).read_bytes(), name
+
+
+def test_a_saved_classifier_is_an_embedder_for_the_ecosystem(base, tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason="the oracle is not installed")
+    classifier = fitted(base, epochs=1)
+    classifier.save(tmp_path / "saved")
+    ours = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu").encode(WORDS)
+    assert np.array_equal(ours, classifier.embedder.encode(WORDS))
+    theirs = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(WORDS)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_classifier(base):
+    first, second, other = (fitted(base, epochs=1, seed=seed).predict(WORDS) for seed in (1, 1, 2))
+    assert first == second
+    assert first != other
+
+
+def test_how_much_of_a_long_text_was_read_stands_in_the_prediction(base):
+    prediction = fitted(base, epochs=1).predict("w5 " * 40)
+    assert prediction.reading.windows > 1
+    assert prediction.reading.dropped_tokens == 0
+
+
+def test_rows_and_typed_texts_are_read_from_the_columns_of_the_training(base):
+    renamed = [{"title": row["text"], "body": "w9", "kind": row["label"]} for row in rows(12)]
+    classifier = FewShotClassifier.from_pretrained(base, device="cpu")
+    classifier.fit(renamed, text=("title", "body"), label="kind", epochs=1)
+    assert classifier.rows_of(["w5"]) == [{"title": "w5", "body": ""}]
+    assert classifier.evaluate(renamed, resamples=10).n == 12
+
+
+def test_an_unfitted_classifier_says_so(base, tmp_path):
+    classifier = FewShotClassifier.from_pretrained(base, device="cpu")
+    for use in (lambda: classifier.predict("w5"), lambda: classifier.save(tmp_path / "x"), classifier.facts):
+        with pytest.raises(NotFitted, match="call fit first"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([{"text": "w5", "label": "a"}] * 4, "at least two classes"),
+        ([{"text": "w5", "label": "a"}, {"text": "w6", "label": "b"}], "a label with at least two texts"),
+        ([{"text": " ", "label": "a"}], "only white space"),
+    ],
+)
+def test_examples_that_teach_nothing_are_refused(base, data, words):
+    with pytest.raises(InvalidInput, match=words):
+        FewShotClassifier.from_pretrained(base, device="cpu").fit(data, epochs=1)
+
+
+def test_a_validation_label_that_training_has_not_is_named(base):
+    with pytest.raises(InvalidInput, match="'zebra'"):
+        fitted(base, validation=[{"text": "w5", "label": "zebra"}], epochs=1)
+
+
+@pytest.mark.parametrize("labels", [None, ["x"], ["x", "x"], "ab", [1, 2]], ids=str)
+def test_damaged_labels_are_refused(base, tmp_path, labels):
+    fitted(base, epochs=1).save(tmp_path / "saved")
+    path = tmp_path / "saved" / "bothways.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "labels": labels}))
+    with pytest.raises(CorruptCheckpoint, match="labels"):
+        FewShotClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+def test_labels_can_be_renamed_but_not_be_fewer(base, tmp_path):
+    fitted(base, epochs=1).save(tmp_path / "saved")
+    renamed = open_trained(tmp_path / "saved", labels=["x", "y", "z"], device="cpu")
+    assert renamed.predict("w5 w30").label in "xyz"
+    with pytest.raises(InvalidInput, match="needs as many labels"):
+        open_trained(tmp_path / "saved", labels=["x", "y"], device="cpu")
+    with pytest.raises(InvalidInput, match="has none: call fit"):
+        FewShotClassifier.from_pretrained(base, labels=["x", "y"], device="cpu")
+
+
+def test_a_head_that_was_changed_or_does_not_fit_is_refused(base, tmp_path):
+    fitted(base, epochs=1).save(tmp_path / "saved")
+    path, ours = tmp_path / "saved" / "head.safetensors", tmp_path / "saved" / "bothways.json"
+    tensors = load_file(path)
+    save_file({**tensors, "weight": tensors["weight"] + 1}, path)
+    with pytest.raises(CorruptCheckpoint, match="SHA-256"):
+        FewShotClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    extras = json.loads(ours.read_text())
+    extras["checksums"].pop("head.safetensors")
+    ours.write_text(json.dumps(extras))
+    for changed in ({"weight": torch.ones(3, 5), "bias": torch.ones(3)}, {"weight": tensors["weight"]}):
+        save_file(changed, path)
+        with pytest.raises(CorruptCheckpoint, match=r"head\.safetensors"):
+            FewShotClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    with pytest.raises(CorruptCheckpoint, match="the vectors were cut"):
+        extras["dimensions"] = 5
+        ours.write_text(json.dumps(extras))
+        save_file(tensors, path)
+        FewShotClassifier.from_pretrained(tmp_path / "saved", device="cpu")
