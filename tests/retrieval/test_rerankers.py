@@ -7,6 +7,7 @@ from bothways import PairClassifier, SemanticSearch, SentenceEmbedder
 from bothways.errors import InvalidInput
 from bothways.retrieval import (
     BiEncoder,
+    CandidateRanking,
     Candidates,
     CrossEncoder,
     Mining,
@@ -62,8 +63,20 @@ def test_candidates_are_gathered_by_query_and_grades_or_a_label_say_what_answers
     assert by_label[1].grades == (0, 1, 0, 0)
     graded = read_candidates([{"text_a": "q", "text_b": "p", "label": 2}, {"text_a": "q", "text_b": "r", "label": "0"}])
     assert graded == [Candidates("q", ("p", "r"), (2, 0))]
-    with pytest.raises(InvalidInput, match=r"'yes'.*whole number from 0 on, or say which"):
-        read_candidates(ROWS)
+    assert read_candidates(ROWS) == by_label
+    with pytest.raises(InvalidInput, match=r"whole numbers from 0 on, or .*'ant', 'bee'.*--relevant"):
+        read_candidates([{**row, "label": "ant" if row["label"] == "yes" else "bee"} for row in ROWS])
+
+
+def test_a_model_of_pairs_and_an_embedder_are_judged_alike(base, pairs, tmp_path):
+    pairs.save(tmp_path / "pairs")
+    lists = read_candidates(ROWS)
+    found = CandidateRanking.open(tmp_path / "pairs", device="cpu").evaluate(ROWS)
+    assert found.estimates == evaluate_reranker(CrossEncoder(pairs), lists).estimates
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    assert CandidateRanking.open(base, device="cpu").evaluate(ROWS).estimates == (
+        evaluate_reranker(BiEncoder(embedder), lists).estimates
+    )
 
 
 class ByLength:

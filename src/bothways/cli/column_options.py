@@ -1,14 +1,11 @@
 """Columns that a trained model reads, where they are not those of its training."""
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from cyclopts import Parameter
 
 from bothways.cli.options import usage_error
-
-if TYPE_CHECKING:
-    from bothways.tasks.task import Task
 
 
 @Parameter(name="*", group="Columns (by default as in training)")
@@ -47,7 +44,17 @@ class ColumnOptions:
 AS_IN_TRAINING = ColumnOptions()
 
 
-def use_columns(task: "Task", options: ColumnOptions) -> None:
+class ReadsColumns(Protocol):
+    """What reads rows.
+
+    Attributes:
+        columns: Where the parts of a row stand, a frozen dataclass of column names.
+    """
+
+    columns: Any
+
+
+def use_columns(task: ReadsColumns, options: ColumnOptions) -> None:
     """Let a task read the columns that were asked for.
 
     Raises:

@@ -7,7 +7,14 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
-from bothways.cli.opening import AS_TRAINED, ClassifierOptions, labelling_task, open_task
+from bothways.cli.opening import (
+    AS_TRAINED,
+    RANKING,
+    ClassifierOptions,
+    labelling_task,
+    open_ranking,
+    open_task,
+)
 from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import note, print_json
@@ -23,7 +30,8 @@ Examples:
   bothways evaluate runs/news --data test.jsonl.gz --out-of-domain others.jsonl --report page.html
   bothways evaluate runs/mt --data topics.jsonl.gz --task topic
   bothways evaluate sentence-transformers/all-MiniLM-L6-v2 \\
-    --data sts.jsonl.gz --task similarity"""
+    --data sts.jsonl.gz --task similarity
+  bothways evaluate runs/reranker --data candidates.jsonl.gz --task ranking"""
 
 
 def evaluate(
@@ -39,6 +47,7 @@ def evaluate(
     json: Flag = False,
     quiet: Flag = False,
     task: str | None = None,
+    relevant: str | None = None,
     columns: ColumnOptions = AS_IN_TRAINING,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
@@ -56,7 +65,10 @@ def evaluate(
         json: Print everything as one JSON object: metrics, intervals, tables per class and the like.
         quiet: Show no progress.
         task: Which of its tasks, for a model of several; all of them when left out. 'similarity' takes any encoder for
-            an embedder, and correlates the cosines of pairs with scores (columns text_a, text_b, score).
+            an embedder, and correlates the cosines of pairs with scores (columns text_a, text_b, score). 'ranking' puts
+            the candidates of each query in order, by a model of pairs or by cosines (text_a, text_b, label).
+        relevant: Of candidates to rank: the label of those that answer; where left out, the one that is usually called
+            so, or labels are grades from 0 on.
         columns: Where the parts of a row stand.
         reading: How texts are read.
         model: How the model is found and where it runs.
@@ -67,14 +79,25 @@ def evaluate(
         from bothways.report.drawing import require_altair
 
         require_altair("the page of an evaluation")  # before the model reads anything, not after
-    trained = open_task(run, reading, model, task)
-    use_columns(trained, columns)
+    if relevant is not None and task != RANKING:
+        raise usage_error(f"--relevant names a label of candidates: it goes with --task {RANKING}.")
     source, show = labelled_source(data, format), False if quiet else None
-    others = None if out_of_domain is None else labelled_source(out_of_domain, format)
-    if others is None and report is None:
-        found, outside = trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show), None
+    found: Report
+    outside = None
+    if task == RANKING:
+        if out_of_domain is not None or report is not None:
+            raise usage_error(f"--out-of-domain and --report do not go with --task {RANKING}.")
+        ranking = open_ranking(run, reading, model, relevant)
+        use_columns(ranking, columns)
+        found = ranking.evaluate(source, resamples=resamples, seed=seed, show_progress=show)
     else:
-        found, outside = _in_full(run, trained, source, others, report, resamples=resamples, seed=seed, show=show)
+        trained = open_task(run, reading, model, task)
+        use_columns(trained, columns)
+        others = None if out_of_domain is None else labelled_source(out_of_domain, format)
+        if others is None and report is None:
+            found = trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show)
+        else:
+            found, outside = _in_full(run, trained, source, others, report, resamples=resamples, seed=seed, show=show)
     if json:
         print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
     else:

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, WholeNumber, bad_usage, usage_error
 
 if TYPE_CHECKING:
+    from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
     from bothways.tasks.opening import OpenOptions
     from bothways.tasks.sequence import SequenceTask
@@ -54,6 +55,9 @@ class EmbedderOptions:
 
 AS_TRAINED = ClassifierOptions()
 AS_IT_CAN = ReadingOptions()
+
+# What a model can be evaluated as besides its task: how well it ranks the candidates of queries.
+RANKING = "ranking"
 AS_THE_MODEL_SAYS = EmbedderOptions()
 
 
@@ -81,6 +85,20 @@ def open_task(name: str, reading: ClassifierOptions, model: ModelOptions, task: 
 
     with bad_usage():
         return open_trained(name, task=task, labels=reading.labels, **open_options(reading, model))
+
+
+def open_ranking(
+    name: str, reading: ClassifierOptions, model: ModelOptions, relevant: str | None
+) -> "CandidateRanking":
+    """A model of pairs, or any encoder as an embedder, to rank candidates with.
+
+    Raises:
+        CycloptsError: A value of an option is out of range, or the model has no such label.
+    """
+    from bothways.retrieval import CandidateRanking
+
+    with bad_usage():
+        return CandidateRanking.open(name, relevant=relevant, **open_options(reading, model))
 
 
 def labelling_task(task: "Task", option: str) -> "SequenceTask[Any]":

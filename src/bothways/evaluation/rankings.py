@@ -13,6 +13,7 @@ import numpy as np
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.evaluation.bootstrap import Estimate, bootstrap_estimates
 from bothways.evaluation.inputs import FloatArray
+from bothways.evaluation.report import estimate_table
 
 MEASURES = {"ndcg@10": "nDCG@10", "map": "AP", "mrr": "RR", "recall@10": "R@10", "recall@100": "R@100"}
 """Our names, and those of ir-measures. nDCG takes the relevance as the gain, the others 1 and above as relevant."""
@@ -37,6 +38,11 @@ class RankingReport:
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``queries``, ``unjudged``, ``ndcg@10``, ``ndcg@10_low``, ``ndcg@10_high`` and so on."""
         return {"queries": len(self.queries), "unjudged": self.unjudged, **named(self.estimates)}
+
+    def summary(self) -> str:
+        """A short table of values and 95 % intervals."""
+        left = f" ({self.unjudged} more without a relevant document)" if self.unjudged else ""
+        return estimate_table(f"{len(self.queries)} queries{left}", self.estimates)
 
 
 def ranking_report(

@@ -1,6 +1,6 @@
 """Search by meaning, by words, or by both: an index of texts, in memory and on disk, and how well it finds."""
 
-from bothways.retrieval.candidates import Candidates, evaluate_reranker, read_candidates
+from bothways.retrieval.candidates import CandidateRanking, Candidates, evaluate_reranker, read_candidates
 from bothways.retrieval.filters import Among, Between, Filter
 from bothways.retrieval.gathering import Batch
 from bothways.retrieval.hits import Hit
@@ -18,6 +18,7 @@ __all__ = [
     "Batch",
     "Between",
     "BiEncoder",
+    "CandidateRanking",
     "Candidates",
     "CrossEncoder",
     "Dense",

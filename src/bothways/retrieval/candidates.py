@@ -2,14 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
+from bothways.checkpoints.hub import locate
 from bothways.data import Source, class_label, read_rows, text_at, value_at
 from bothways.errors import InvalidInput
 from bothways.evaluation.rankings import RankingReport, ranking_report
 from bothways.retrieval.ranking import best
-from bothways.retrieval.reranking import Reranker
+from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, Reranker
+from bothways.tasks import PairClassifier, SentenceEmbedder
+from bothways.tasks.columns import PairColumns
+from bothways.tasks.opening import OpenOptions
+from bothways.tasks.trained import stored_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +49,35 @@ def read_candidates(
         query: Column of the queries.
         passage: Column of the passages.
         label: Column of their relevance: a grade from 0 on, or a label.
-        relevant: The label of passages that answer; None where grades are given.
+        relevant: The label of passages that answer; None where grades are given, or where it is the one that is
+            usually called so.
 
     Raises:
-        InvalidInput: A text is missing, or a grade is no whole number from 0 on.
+        InvalidInput: A text is missing, or it is not clear which label means that a passage answers.
     """
+    rows = [(text_at(row, query), text_at(row, passage), class_label(value_at(row, label))) for row in read_rows(data)]
+    labels = {value for _, _, value in rows}
+    if relevant is None and not all(value.isdecimal() for value in labels):
+        relevant = _usual(labels, label)
     gathered: dict[str, list[tuple[str, int]]] = {}
-    for row in read_rows(data):
-        value = class_label(value_at(row, label))
-        if relevant is None and not value.isdecimal():
-            raise InvalidInput(
-                f"{row.where}: the relevance in {label!r} is {value!r}. Expected a whole number from 0 on, or say "
-                "which label means that a passage answers."
-            )
+    for asked, found, value in rows:
         grade = int(value) if relevant is None else int(value == relevant)
-        gathered.setdefault(text_at(row, query), []).append((text_at(row, passage), grade))
+        gathered.setdefault(asked, []).append((found, grade))
     return [
         Candidates(asked, tuple(passage for passage, _ in found), tuple(grade for _, grade in found))
         for asked, found in gathered.items()
     ]
+
+
+def _usual(labels: set[str], column: str) -> str:
+    usual = [label for label in sorted(labels) if label.lower() in AFFIRMATIVE]
+    if len(usual) != 1:
+        shown = ", ".join(map(repr, sorted(labels)[:10]))
+        raise InvalidInput(
+            f"the relevance in {column!r} must be whole numbers from 0 on, or it must be said which label means that a "
+            f"passage answers: it has {shown}. Pass relevant=... (on the command line --relevant)."
+        )
+    return usual[0]
 
 
 def evaluate_reranker(
@@ -91,3 +108,52 @@ def evaluate_reranker(
         rankings[each.query] = [str(row) for row in rows]
         judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
     return ranking_report(rankings, judgements, resamples=resamples, seed=seed)
+
+
+class CandidateRanking:
+    """A model that is judged by how it ranks the candidates of queries.
+
+    Attributes:
+        columns: Where query, passage and relevance stand.
+    """
+
+    def __init__(self, reranker: Reranker, columns: PairColumns, relevant: str | None) -> None:
+        self.reranker = reranker
+        self.columns = columns
+        self._relevant = relevant
+
+    @classmethod
+    def open(
+        cls, name_or_path: str | Path, *, relevant: str | None = None, **options: Unpack[OpenOptions]
+    ) -> "CandidateRanking":
+        """Open a model of pairs as a cross-encoder, and anything else as an embedder that ranks by cosines.
+
+        Args:
+            name_or_path: A folder or a name, see `bothways.load`.
+            relevant: The label of passages that answer.
+            options: See `bothways.tasks.opening.OpenOptions`.
+
+        Raises:
+            InvalidInput: The model of pairs has no such label. And everything that `bothways.load` raises.
+        """
+        found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
+        if stored_task(found.folder) != PairClassifier.task:
+            embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
+            return cls(BiEncoder(embedder), PairColumns(), relevant)
+        pairs = PairClassifier.from_pretrained(name_or_path, **options)
+        reranker = CrossEncoder(pairs, relevant)
+        return cls(reranker, pairs.columns, reranker.relevant)
+
+    def evaluate(
+        self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
+    ) -> RankingReport:
+        """Metrics on rows of query, passage and relevance, with 95 % bootstrap intervals over queries."""
+        del show_progress
+        candidates = read_candidates(
+            data,
+            query=self.columns.text_a,
+            passage=self.columns.text_b,
+            label=self.columns.label,
+            relevant=self._relevant,
+        )
+        return evaluate_reranker(self.reranker, candidates, resamples=resamples, seed=seed)

@@ -100,8 +100,8 @@ def task_name(folder: Path, name: str) -> str:
     Raises:
         NotFitted: It is no trained model of a task that can be opened like this.
     """
-    stored = read_json(folder / OURS).get("task") if (folder / OURS).is_file() else None
-    if isinstance(stored, str) and stored in TASKS:
+    stored = stored_task(folder)
+    if stored in TASKS:
         return stored
     if stored is None:
         for head in _heads(read_json(folder / "config.json")):
@@ -109,6 +109,12 @@ def task_name(folder: Path, name: str) -> str:
                 return TASK_OF_HEAD[head]
     what = f"it is a model for {stored}" if stored else "it is an encoder without the head of a task"
     raise NotFitted(f"{name!r} cannot be asked for predictions: {what}. Known tasks are {', '.join(TASKS)}: train one.")
+
+
+def stored_task(folder: Path) -> str | None:
+    """The task that ``bothways.json`` names, if there is one."""
+    stored = read_json(folder / OURS).get("task") if (folder / OURS).is_file() else None
+    return stored if isinstance(stored, str) else None
 
 
 def _heads(settings: Mapping[str, object]) -> tuple[str, ...]:
