@@ -255,3 +255,35 @@ def test_mining_deeper_than_it_looks_is_bad_usage(built_once, tmp_path):
     outcome = call("search", "mine", built_once, "--data", data, "--per-query", 5, "--depth", 2)
     assert outcome.code == 2
     assert "depth" in outcome.err
+
+
+# Candidates
+
+
+def test_a_model_is_judged_by_how_it_ranks_candidates(files, tmp_path):
+    rows = [
+        {"text_a": f"w{5 + query}", "text_b": f"w{5 + other}", "label": "yes" if query == other else "no"}
+        for query in range(3)
+        for other in range(3)
+    ]
+    data = write_jsonl(tmp_path / "candidates.jsonl", rows)
+    found = call("evaluate", files / "tiny", "--data", data, "--task", "ranking", "--json").json()
+    assert found["queries"] == 3
+    assert 0 < found["map"] <= 1
+    assert found["map_low"] <= found["map"] <= found["map_high"]
+    assert "ndcg@10" in call("evaluate", files / "tiny", "--data", data, "--task", "ranking", "--relevant", "yes").out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--relevant", "yes"], "--task ranking"),
+        (["--task", "ranking", "--report", "page.html"], "do not go with --task ranking"),
+        (["--task", "ranking", "--tokens", "words"], "reads no --tokens"),
+    ],
+)
+def test_options_that_do_not_go_with_candidates_are_bad_usage(files, tmp_path, words, expected):
+    data = write_jsonl(tmp_path / "candidates.jsonl", [{"text_a": "w5", "text_b": "w6", "label": "yes"}])
+    outcome = call("evaluate", files / "tiny", "--data", data, *words)
+    assert outcome.code == 2
+    assert expected in outcome.err
