@@ -21,8 +21,9 @@ from bothways.evaluation.tag_schemes import SCHEMES
 from bothways.export import FORMATS as EXPORT_FORMATS
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_NAMES
-from bothways.tasks import combining, pooling
-from bothways.tasks.embedding_losses import CoSENT, MultipleNegativesRanking, Triplet
+from bothways.tasks.embedding import pooling
+from bothways.tasks.embedding.losses import CoSENT, MultipleNegativesRanking, Triplet
+from bothways.tasks.ensembles import combining
 from bothways.tasks.merging import MERGES
 from bothways.tasks.targets import TargetKind
 from bothways.text.overflow import OVERFLOWS

@@ -8,7 +8,7 @@ from contract_cases import tiny_settings, write_pretrained
 
 from answering_cases import long_question, questions, stored, write_pair_tokenizer
 from bothways.tasks import QuestionAnswerer
-from bothways.tasks.answers import Answering
+from bothways.tasks.answering.answers import Answering
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.trained import open_trained
 from tiny_models import every_family

@@ -6,9 +6,9 @@ import torch
 from contract_cases import rows, write_pretrained
 
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.embedding_data import LabelledTexts, Triplets
-from bothways.tasks.embedding_losses import Matryoshka, MultipleNegativesRanking
-from bothways.tasks.embedding_training import EmbeddingExamples, EmbeddingTraining
+from bothways.tasks.embedding.data import LabelledTexts, Triplets
+from bothways.tasks.embedding.losses import Matryoshka, MultipleNegativesRanking
+from bothways.tasks.embedding.training import EmbeddingExamples, EmbeddingTraining
 from bothways.tasks.fitting import FitPlan
 from bothways.tasks.settings import FitSettings
 from tiny_models import every_family

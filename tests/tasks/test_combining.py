@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import Temperature, apply_temperature, negative_log_likelihood, sigmoid, softmax
-from bothways.tasks.combining import (
+from bothways.tasks.ensembles.combining import (
     Disagreement,
     Mean,
     Stacked,
@@ -19,7 +19,7 @@ from bothways.tasks.combining import (
     disagreements,
     probabilities_of,
 )
-from bothways.tasks.stacking import PENALTIES, fit_stacking
+from bothways.tasks.ensembles.stacking import PENALTIES, fit_stacking
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
 
 NAMES = ("ant", "bee", "cow")

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding_data import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
-from bothways.tasks.embedding_losses import (
+from bothways.tasks.embedding.data import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
+from bothways.tasks.embedding.losses import (
     CoSENT,
     Distillation,
     Matryoshka,

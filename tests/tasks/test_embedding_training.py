@@ -14,8 +14,8 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, TextsTruncated
 from bothways.inference import Reading
 from bothways.retrieval import SemanticSearch
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.embedding_batches import DrawnRows, GivenRows
-from bothways.tasks.embedding_data import (
+from bothways.tasks.embedding.batches import DrawnRows, GivenRows
+from bothways.tasks.embedding.data import (
     EmbeddingRow,
     LabelledTexts,
     Pairs,
@@ -25,14 +25,14 @@ from bothways.tasks.embedding_data import (
     Triplets,
     kind_of,
 )
-from bothways.tasks.embedding_losses import (
+from bothways.tasks.embedding.losses import (
     CoSENT,
     Distillation,
     Matryoshka,
     MultipleNegativesRanking,
     Triplet,
 )
-from bothways.tasks.embedding_objective import Cached, EmbeddingObjective, VectorModel, stored_vectors
+from bothways.tasks.embedding.objective import Cached, EmbeddingObjective, VectorModel, stored_vectors
 from bothways.tasks.settings import FitSettings
 from bothways.training.objective import Update
 from bothways.training.seeding import seeded

@@ -12,7 +12,7 @@ from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, UnknownModel, UnsupportedConfig
 from bothways.evaluation import apply_temperature
 from bothways.tasks import Ensemble, PairClassifier, SentenceEmbedder, TextClassifier
-from bothways.tasks.combining import fitted_temperature
+from bothways.tasks.ensembles.combining import fitted_temperature
 from bothways.tasks.trained import open_trained
 from tiny_models import write_checkpoint
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.tasks import FewShotClassifier, SentenceEmbedder
-from bothways.tasks.softmax_regression import fit_softmax_regression
+from bothways.tasks.embedding.softmax_regression import fit_softmax_regression
 from bothways.tasks.trained import open_trained
 
 WORDS = [row["text"] for row in rows(9, first=40)]

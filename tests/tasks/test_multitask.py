@@ -17,9 +17,9 @@ from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, TextTooLong
 from bothways.tasks import MultiTask, TaskData, TextClassifier
 from bothways.tasks.objective import WindowObjective
-from bothways.tasks.sampling import Proportional, Tempered, Uniform
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.shared_objective import SharedHeads, SharedObjective
+from bothways.tasks.sharing.sampling import Proportional, Tempered, Uniform
+from bothways.tasks.sharing.shared_objective import SharedHeads, SharedObjective
 from bothways.tasks.trained import open_trained
 from bothways.training.objective import Validation
 from tiny_models import write_checkpoint

@@ -10,9 +10,9 @@ import pytest
 from answering_cases import long_question, questions, write_pair_tokenizer
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, TextTooLong
 from bothways.tasks import QuestionAnswerer, TextClassifier
-from bothways.tasks.answer_fitting import no_answer_index
-from bothways.tasks.answers import Answering
-from bothways.tasks.comparing import compare_tasks
+from bothways.tasks.answering.answers import Answering
+from bothways.tasks.answering.fitting import no_answer_index
+from bothways.tasks.labelling.comparing import compare_tasks
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.trained import open_trained
 from tiny_models import edit_config, write_checkpoint

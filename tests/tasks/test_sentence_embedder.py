@@ -16,8 +16,8 @@ from bothways.errors import (
 )
 from bothways.packing import pack, to_padded
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.pooling import pool
-from bothways.tasks.sentence_layout import NEW_NAMES
+from bothways.tasks.embedding.pooling import pool
+from bothways.tasks.embedding.sentence_layout import NEW_NAMES
 from tiny_models import edit_config, random_ids, write_checkpoint
 
 TEXTS = [

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.data.windows import WindowStore
-from bothways.tasks.questions import GoldAnswer, Question
-from bothways.tasks.span_targets import SpanAnswers, tokens_of
-from bothways.tasks.spans import SpanScores
+from bothways.tasks.answering.questions import GoldAnswer, Question
+from bothways.tasks.answering.span_targets import SpanAnswers, tokens_of
+from bothways.tasks.answering.spans import SpanScores
 from bothways.text import EncodedText, Places, Window
 
 WORDS = "ab c  def g hi jkl m nop"

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 from bothways.data import TaggedRow
 from bothways.errors import InvalidInput
 from bothways.evaluation.tag_schemes import complete, fault_of
-from bothways.tasks.tag_set import TagSet
+from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import Words
 
 SETS = {scheme: TagSet(complete(("LOC", "PER"), scheme), scheme) for scheme in ("BIO", "BIOES", "BILOU")}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.tasks.sampling import Proportional, Tempered, Uniform, order, shares
+from bothways.tasks.sharing.sampling import Proportional, Tempered, Uniform, order, shares
 
 updates = st.lists(st.integers(1, 500), min_size=2, max_size=5)
 samplings = st.one_of(st.just(Proportional()), st.just(Uniform()), st.builds(Tempered, st.floats(1, 50)))

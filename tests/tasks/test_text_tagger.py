@@ -17,10 +17,10 @@ from bothways.packing import pack
 from bothways.tasks.fitting import FitPlan
 from bothways.tasks.objective import WindowObjective
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.tag_set import TagSet
-from bothways.tasks.tag_training import TaggedTexts, tag_objective
+from bothways.tasks.tagging.tag_set import TagSet
+from bothways.tasks.tagging.training import TaggedTexts, tag_objective
+from bothways.tasks.tagging.word_windows import TagAnswers
 from bothways.tasks.trained import open_trained
-from bothways.tasks.word_windows import TagAnswers
 from bothways.text import ReadWords, Words
 from tiny_models import edit_config, write_checkpoint
 

@@ -9,7 +9,7 @@ from classifier_cases import LABELS, noisy_rows, rows
 from bothways import PairClassifier, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
 from bothways.evaluation import Platt, Temperature, VectorScaling, coverage_of
-from bothways.tasks.comparing import compare_tasks
+from bothways.tasks.labelling.comparing import compare_tasks
 from bothways.tasks.settings import FitSettings
 from tiny_models import write_checkpoint
 

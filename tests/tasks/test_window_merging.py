@@ -16,11 +16,11 @@ from safetensors.torch import load_file, save_file
 from bothways.checkpoints.files import sha256_of
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.tasks import TextClassifier
+from bothways.tasks.labelling.window_attention import AttentiveModel, LongTexts, WindowAttention, learn_attention
 from bothways.tasks.merging import MERGES, check_merge, merge_windows
 from bothways.tasks.objective import predict_logits
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.targets import SingleLabel
-from bothways.tasks.window_attention import AttentiveModel, LongTexts, WindowAttention, learn_attention
 from tiny_models import write_checkpoint
 
 FIXED = tuple(merge for merge in MERGES if merge != "attention")

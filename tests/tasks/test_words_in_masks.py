@@ -4,7 +4,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from bothways.errors import InvalidInput
-from bothways.tasks.masked_text import MaskReader
+from bothways.tasks.masks.masked_text import MaskReader
 from bothways.text import TextTokenizer, recipes
 from bothways.text.word_marks import MarkedBeginnings
 

@@ -51,7 +51,7 @@ def compare(
         model: How the models are found and where they run.
     """
     from bothways.data import read_rows
-    from bothways.tasks.comparing import compare_tasks
+    from bothways.tasks.labelling.comparing import compare_tasks
 
     one, other = (open_task(name, reading, model) for name in (first, second))
     for task in (one, other):

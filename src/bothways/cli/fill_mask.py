@@ -23,9 +23,9 @@ from bothways.cli.terminal import plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from bothways.data import Row
-    from bothways.tasks.filled import FilledText
-    from bothways.tasks.mask_filler import FillOptions
-    from bothways.tasks.pseudo_likelihood import PseudoLikelihood
+    from bothways.tasks.masks.filled import FilledText
+    from bothways.tasks.masks.mask_filler import FillOptions
+    from bothways.tasks.masks.pseudo_likelihood import PseudoLikelihood
 
     Answer = FilledText | PseudoLikelihood
 
@@ -117,7 +117,7 @@ def _with_ids(rows: "Iterable[Row]", answers: "Iterable[Answer]") -> Iterator[Ma
 
 def _print(text: str, answer: "Answer") -> None:
     from bothways.cli.terminal import printable
-    from bothways.tasks.pseudo_likelihood import PseudoLikelihood
+    from bothways.tasks.masks.pseudo_likelihood import PseudoLikelihood
 
     table = plain_table()
     if isinstance(answer, PseudoLikelihood):

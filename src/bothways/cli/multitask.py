@@ -25,7 +25,7 @@ from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, trai
 if TYPE_CHECKING:
     from bothways.tasks import TaskData
     from bothways.tasks.fitting import FitOptions
-    from bothways.tasks.sampling import Sampling as Sampler
+    from bothways.tasks.sharing.sampling import Sampling as Sampler
     from bothways.tasks.task import Task
     from bothways.training.record import TrainingRecord
 
@@ -95,7 +95,7 @@ def multitask(
 
     def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
         from bothways.tasks import MultiTask
-        from bothways.tasks.multitask_files import check_names
+        from bothways.tasks.sharing.files import check_names
 
         with bad_usage():
             check_names(words)
@@ -135,7 +135,7 @@ def _data(words: _TaskWords, validation: str | None, format_: Format | None) -> 
 
 
 def _sampler(sampling: Sampling, temperature: float) -> "Sampler":
-    from bothways.tasks.sampling import Proportional, Tempered, Uniform
+    from bothways.tasks.sharing.sampling import Proportional, Tempered, Uniform
 
     match sampling:
         case "proportional":

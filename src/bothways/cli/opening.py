@@ -10,8 +10,8 @@ from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, W
 if TYPE_CHECKING:
     from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
+    from bothways.tasks.labelling.sequence import SequenceTask
     from bothways.tasks.opening import OpenOptions
-    from bothways.tasks.sequence import SequenceTask
     from bothways.tasks.task import Task
     from bothways.text import TextTokenizer
 
@@ -107,7 +107,7 @@ def labelling_task(task: "Task", option: str) -> "SequenceTask[Any]":
     Raises:
         CycloptsError: It is another; ``option`` is not for it.
     """
-    from bothways.tasks.sequence import SequenceTask
+    from bothways.tasks.labelling.sequence import SequenceTask
 
     if not isinstance(task, SequenceTask):
         raise usage_error(f"{option} is for models that give a text, or a pair, labels or a number; this one does not.")

@@ -23,8 +23,8 @@ from bothways.cli.reading import labelled_source
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
 
 if TYPE_CHECKING:
-    from bothways.tasks.embedding_data import EmbeddingColumns
-    from bothways.tasks.embedding_losses import EmbeddingLoss, PlainLoss
+    from bothways.tasks.embedding.data import EmbeddingColumns
+    from bothways.tasks.embedding.losses import EmbeddingLoss, PlainLoss
     from bothways.tasks.fitting import FitOptions
     from bothways.tasks.task import Task
     from bothways.training.record import TrainingRecord
@@ -136,7 +136,7 @@ def embedding(
     check_inputs(train, validation)
 
     def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
-        from bothways.tasks.embedding_data import kind_of
+        from bothways.tasks.embedding.data import kind_of
 
         with bad_usage():
             kind = kind_of(**asdict(columns), teacher=loss.teacher is not None)
@@ -163,7 +163,7 @@ def _loss_of(options: LossOptions, kind: "EmbeddingColumns", width: int, opening
         CycloptsError: A setting is one that the loss does not have.
         InvalidInput: The loss cannot learn from such data, or a setting is out of range.
     """
-    from bothways.tasks.embedding_losses import Matryoshka, check_loss
+    from bothways.tasks.embedding.losses import Matryoshka, check_loss
 
     plain = _plain_loss(options, kind, opening)
     loss = plain if options.matryoshka is None else Matryoshka(plain, options.matryoshka)
@@ -172,7 +172,7 @@ def _loss_of(options: LossOptions, kind: "EmbeddingColumns", width: int, opening
 
 
 def _plain_loss(options: LossOptions, kind: "EmbeddingColumns", opening: ModelOptions) -> "PlainLoss":
-    from bothways.tasks.embedding_losses import CoSENT, Distillation, MultipleNegativesRanking, Triplet, usual_loss
+    from bothways.tasks.embedding.losses import CoSENT, Distillation, MultipleNegativesRanking, Triplet, usual_loss
 
     if options.teacher is not None and options.loss is not None:
         raise usage_error("--teacher is a loss of its own, so it does not go with --loss.")

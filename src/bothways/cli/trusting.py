@@ -10,7 +10,7 @@ from bothways.cli.reading import labelled_source
 
 if TYPE_CHECKING:
     from bothways.tasks.fitting import FitOptions
-    from bothways.tasks.sequence import SequenceTask
+    from bothways.tasks.labelling.sequence import SequenceTask
 
 
 @Parameter(name="*", group="Trust (learnt on the held-out rows)")

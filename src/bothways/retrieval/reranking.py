@@ -13,8 +13,8 @@ import numpy.typing as npt
 from bothways.errors import InvalidInput, NotFitted
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.ranking import best
-from bothways.tasks.embedding import SentenceEmbedder
-from bothways.tasks.pairs import PairClassifier
+from bothways.tasks.embedding.embedder import SentenceEmbedder
+from bothways.tasks.labelling.pairs import PairClassifier
 from bothways.tasks.predictions import Prediction, Score
 from bothways.tasks.targets import Regression, Target
 

@@ -1,14 +1,14 @@
 """Understanding tasks on top of an encoder: fit, predict, evaluate, save."""
 
-from bothways.tasks.answering import QuestionAnswerer
-from bothways.tasks.classification import TextClassifier
-from bothways.tasks.embedding import SentenceEmbedder
-from bothways.tasks.ensemble import Ensemble
-from bothways.tasks.few_shot import FewShotClassifier
-from bothways.tasks.fill_mask import FillMask
-from bothways.tasks.multitask import MultiTask, TaskData
-from bothways.tasks.pairs import PairClassifier
-from bothways.tasks.tagging import TextTagger
+from bothways.tasks.answering.answerer import QuestionAnswerer
+from bothways.tasks.embedding.embedder import SentenceEmbedder
+from bothways.tasks.embedding.few_shot import FewShotClassifier
+from bothways.tasks.ensembles.ensemble import Ensemble
+from bothways.tasks.labelling.classification import TextClassifier
+from bothways.tasks.labelling.pairs import PairClassifier
+from bothways.tasks.masks.fill_mask import FillMask
+from bothways.tasks.sharing.multitask import MultiTask, TaskData
+from bothways.tasks.tagging.tagger import TextTagger
 
 __all__ = [
     "Ensemble",

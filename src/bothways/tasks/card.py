@@ -8,8 +8,8 @@ from bothways.checkpoints import PretrainedEncoder
 from bothways.evaluation import Estimate
 from bothways.evaluation.report import flat_estimates
 from bothways.tasks.columns import column_settings
+from bothways.tasks.labelling.trust import Trust
 from bothways.tasks.targets import Report
-from bothways.tasks.trust import Trust
 from bothways.training.record import TrainingRecord
 
 

@@ -1,6 +1,6 @@
 """What several windows say of one text, made one answer.
 
-All ways agree on a text that is read in one window. ``"attention"`` is learnt (`bothways.tasks.window_attention`): the
+All ways agree on a text that is read in one window. ``"attention"`` is learnt (`labelling.window_attention`): the
 model then gives one number more for each window, and windows count by the softmax of these over their text.
 
 Shapes: N texts, W windows, C outputs, K numbers that the model gives for a window: C, and one more with attention.

@@ -8,17 +8,17 @@ from bothways.checkpoints.files import read_json
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families import family_of
-from bothways.tasks.answering import QuestionAnswerer
-from bothways.tasks.classification import TextClassifier
-from bothways.tasks.embedding import SentenceEmbedder
-from bothways.tasks.embedding_data import ScoredPairs
-from bothways.tasks.ensemble import Ensemble
-from bothways.tasks.few_shot import FewShotClassifier
-from bothways.tasks.fill_mask import FillMask
-from bothways.tasks.multitask import MultiTask
+from bothways.tasks.answering.answerer import QuestionAnswerer
+from bothways.tasks.embedding.data import ScoredPairs
+from bothways.tasks.embedding.embedder import SentenceEmbedder
+from bothways.tasks.embedding.few_shot import FewShotClassifier
+from bothways.tasks.ensembles.ensemble import Ensemble
+from bothways.tasks.labelling.classification import TextClassifier
+from bothways.tasks.labelling.pairs import PairClassifier
+from bothways.tasks.masks.fill_mask import FillMask
 from bothways.tasks.opening import OpenOptions
-from bothways.tasks.pairs import PairClassifier
-from bothways.tasks.tagging import TextTagger
+from bothways.tasks.sharing.multitask import MultiTask
+from bothways.tasks.tagging.tagger import TextTagger
 from bothways.tasks.task import Task
 
 OURS = "bothways.json"

@@ -1,0 +1,128 @@
+"""What a question answerer says of a question."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import answer_probabilities
+from bothways.tasks.answering.spans import Span, SpanScores
+from bothways.tasks.predictions import Reading
+
+CANDIDATES = 20
+"""Probabilities are shared among this many spans and no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How answers are looked for.
+
+    Attributes:
+        max_answer_tokens: Most tokens in an answer.
+        top: How many answers to give that do not overlap.
+
+    Raises:
+        InvalidInput: One of them is below 1.
+    """
+
+    max_answer_tokens: int = 30
+    top: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("max_answer_tokens", "top"):
+            value = getattr(self, name)
+            if value < 1:
+                raise InvalidInput(f"{name} must be at least 1, but it is {value}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A part of the context: ``context[start:end] == text``.
+
+    Attributes:
+        text: The answer.
+        start: Its first character in the context.
+        end: The character behind its last.
+        probability: Calibrated where the model was: that just this, and not a longer or shorter part, is what an
+            annotator would have marked, articles and punctuation aside.
+        score: Log odds against no answer, as the model gives them.
+    """
+
+    text: str
+    start: int
+    end: int
+    probability: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswer:
+    """What the model says of a question on a context.
+
+    Attributes:
+        answer: The answer as it stands in the context; None where the model says that there is none.
+        start: Its first character in the context.
+        end: The character behind its last.
+        probability: That this, be it an answer or none, is right; calibrated where the model was.
+        no_answer_probability: That there is no answer; 0 of a model that was never shown such a question.
+        answers: The best that do not overlap, best first, also where ``answer`` is None.
+        reading: How much of question and context was read.
+    """
+
+    answer: str | None
+    start: int | None
+    end: int | None
+    probability: float
+    no_answer_probability: float
+    answers: tuple[Answer, ...]
+    reading: Reading
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values, flat but for the list of answers."""
+        values = asdict(self)
+        reading = values.pop("reading")
+        return {**values, "answers": list(values["answers"]), **reading}
+
+
+def answered(
+    context: str, scores: SpanScores, top: int, threshold: float | None, temperature: float, reading: Reading
+) -> QuestionAnswer:
+    """The answer to a question, given the scores of all spans of its context.
+
+    Args:
+        context: The text.
+        scores: Of its spans.
+        top: How many answers to give.
+        threshold: Score from which an answer is given; None always gives one.
+        temperature: Divides the scores.
+        reading: How much was read.
+    """
+    best = scores.best(CANDIDATES)
+    probabilities = answer_probabilities(candidate_scores([best]), threshold, temperature)[0]
+    nothing = float(probabilities[-1])
+    # One of the candidates, or one that is less likely than they are and so hardly adds to what they share.
+    each = float(probabilities[0]) if best else 0.0
+    spans = best[:1] if top == 1 else scores.apart(top)
+    answers = tuple(
+        Answer(
+            context[span.start : span.end],
+            span.start,
+            span.end,
+            each * float(np.exp((span.score - best[0].score) / temperature)),
+            span.score,
+        )
+        for span in spans
+    )
+    if not answers or nothing >= each:
+        return QuestionAnswer(None, None, None, nothing, nothing, answers, reading)
+    first = answers[0]
+    return QuestionAnswer(first.text, first.start, first.end, first.probability, nothing, answers, reading)
+
+
+def candidate_scores(candidates: Sequence[Sequence[Span]]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """The scores of each question's candidates (N, K), minus infinity where there are fewer."""
+    scores_NK = np.full((len(candidates), CANDIDATES), -np.inf)
+    for row, spans in enumerate(candidates):
+        scores_NK[row, : len(spans)] = [span.score for span in spans]
+    return scores_NK

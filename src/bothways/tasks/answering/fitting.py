@@ -1,0 +1,186 @@
+"""What question answering learns besides weights: when to give no answer, and how sure to be.
+
+Shapes: N questions, K candidates.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data.windows import WindowStore
+from bothways.errors import InvalidInput
+from bothways.evaluation import (
+    AnsweringReport,
+    AnswerScores,
+    Temperature,
+    answer_probabilities,
+    answering_report,
+    best_threshold,
+    fit_answer_temperature,
+    score_answers,
+)
+from bothways.tasks.answering.answers import CANDIDATES, candidate_scores
+from bothways.tasks.answering.questions import Question
+from bothways.tasks.answering.span_targets import SpanAnswers
+from bothways.tasks.answering.spans import SpanScores
+from bothways.tasks.objective import HeadModel, window_scores
+from bothways.tasks.stored import Extras, damaged
+from bothways.text import TextTokenizer
+from bothways.training.objective import Validation
+
+# Small enough that an answer more among 100,000 that is exact outweighs no difference in F1.
+_BREAKS_TIES = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuestions:
+    """Questions with their answers, tokenised.
+
+    Attributes:
+        questions: With contexts and answers.
+        store: Their windows, with the places of the tokens.
+        no_answer: Index of the token for no answer in each window, 0 or -1.
+    """
+
+    questions: Sequence[Question]
+    store: WindowStore
+    no_answer: int
+
+    @property
+    def annotated(self) -> list[list[str]]:
+        """The texts of the annotated answers."""
+        return [[answer.text for answer in question.answers] for question in self.questions]
+
+    def answers(self) -> SpanAnswers:
+        """What the windows are to be answered with."""
+        return SpanAnswers(self.questions, self.store, self.no_answer)
+
+    def card(self) -> dict[str, object]:
+        """Number and checksums of the questions."""
+        digests = {"tokens_sha256": self.store.digest, "answers_sha256": self.answers().digest}
+        without = sum(not question.answers for question in self.questions)
+        return {"rows": len(self.questions), "without_answer": without, **digests}
+
+    def candidates(self, module: HeadModel, tokens: int, longest: int) -> "Candidates":
+        """The best spans that a model finds.
+
+        Args:
+            module: The model.
+            tokens: Budget of a batch.
+            longest: Most tokens in an answer.
+        """
+        rows = window_scores(module, self.store, tokens)
+        found = []
+        for number, question in enumerate(self.questions):
+            windows = self.store.windows_of([number])
+            scores = SpanScores(
+                question.context,
+                [rows[window] for window in windows],
+                [self.store.places(window) for window in windows],
+                no_answer=self.no_answer,
+                longest=longest,
+            )
+            found.append(scores.best(CANDIDATES))
+        best = [
+            question.context[spans[0].start : spans[0].end] if spans else ""
+            for question, spans in zip(self.questions, found, strict=True)
+        ]
+        return Candidates(best, candidate_scores(found), self.annotated)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The best spans of held-out questions.
+
+    Attributes:
+        best: The text of each question's best span; empty where there is none.
+        score_NK: Log odds of the best spans against no answer, best first; minus infinity where there are fewer.
+        annotated: The annotated answers.
+    """
+
+    best: Sequence[str]
+    score_NK: NDArray[np.float64]
+    annotated: Sequence[Sequence[str]]
+
+    def threshold(self) -> float | None:
+        """The threshold of the highest F1; None where every question has an answer."""
+        scores = score_answers(self.best, self.annotated)
+        return best_threshold(self.score_NK[:, 0], scores.f1_N, scores.has_answer_N)
+
+    def scores(self, threshold: float | None) -> AnswerScores:
+        """How good the answers are with a threshold."""
+        gives_N = self.score_NK[:, 0] > (-np.inf if threshold is None else threshold)
+        given = [text if gives else "" for text, gives in zip(self.best, gives_N.tolist(), strict=True)]
+        return score_answers(given, self.annotated)
+
+    def temperature(self, threshold: float | None) -> Temperature:
+        """The temperature that calibrates the probabilities of what is given."""
+        right_N = self.scores(threshold).exact_N > 0
+        return Temperature(fit_answer_temperature(self.score_NK, right_N, threshold))
+
+    def report(self, threshold: float | None, temperature: Temperature | None) -> AnsweringReport:
+        """Metrics with intervals, and how far the probabilities can be trusted."""
+        heat = 1.0 if temperature is None else temperature.value
+        stated_N = answer_probabilities(self.score_NK, threshold, heat).max(axis=1)
+        return answering_report(self.scores(threshold), stated_N)
+
+    def validation(self) -> Validation:
+        """Metrics with the best threshold, and the score to choose the best epoch by: F1, of equals the more exact."""
+        scores = self.scores(self.threshold())
+        exact, f1 = float(scores.exact_N.mean()), float(scores.f1_N.mean())
+        return Validation({"exact_match": exact, "f1": f1}, f1 + _BREAKS_TIES * exact)
+
+
+def answer_card(training: StoredQuestions, held: StoredQuestions, metrics: AnsweringReport) -> dict[str, object]:
+    """What the card of a question answerer says of its data and of its worth.
+
+    Args:
+        training: What was learnt from.
+        held: What was held out.
+        metrics: Of those.
+    """
+    numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
+    limits = [
+        "The metrics are of the questions that also chose the best epoch, the threshold and the temperature, so they "
+        "flatter the model a little. Questions that it has never met say more."
+    ]
+    if not metrics.no_answer:
+        limits.append("No held-out question was without an answer, so the model always gives one.")
+    return {
+        "data": {"training": training.card(), "validation": held.card()},
+        "metrics": {"of": "the validation rows", "n": metrics.n, **numbers},
+        "limits": limits,
+    }
+
+
+def no_answer_index(tokenizer: TextTokenizer) -> int:
+    """Where a window has the token that stands for no answer: 0, or -1 where it is the last.
+
+    Raises:
+        InvalidInput: The tokenizer puts no such token at either end of a pair.
+    """
+    ids = tokenizer.encode([("", "")], max_length=64)[0].windows[0].ids
+    for index in (0, -1):
+        if ids and ids[index] == tokenizer.cls_id:
+            return index
+    raise InvalidInput(
+        f"question answering needs a {tokenizer.token(tokenizer.cls_id)!r} token, which stands for no answer, at one "
+        "end of question and context, but this tokenizer puts none there. Take a model whose tokenizer does."
+    )
+
+
+def stored_threshold(extras: Extras) -> float | None:
+    """The score from which an answer is given, or None.
+
+    Raises:
+        CorruptCheckpoint: It is not a finite number.
+    """
+    value = extras.get("no_answer_threshold")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise damaged("no_answer_threshold", "a finite number, or null", value)
+    return float(value)

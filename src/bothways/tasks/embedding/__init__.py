@@ -1,0 +1,1 @@
+"""Vectors of texts: making them, training what makes them, and classifying by them."""

@@ -1,0 +1,184 @@
+"""How good an embedder's vectors are, by the kind of data that they are measured on.
+
+Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N texts that look for others,
+C texts among which they look.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import spearman
+from bothways.evaluation.embedding import RankingReport, SimilarityReport, ranking_report, similarity_report
+from bothways.tasks.embedding.data import (
+    EmbeddingColumns,
+    EmbeddingRow,
+    LabelledTexts,
+    Pairs,
+    PlainTexts,
+    ScoredPairs,
+    Triplets,
+    identities,
+    truth_of,
+)
+from bothways.training.objective import Validation
+
+Floats = NDArray[np.float64]
+EmbeddingReport = SimilarityReport | RankingReport
+
+# Texts that are compared with all others at once, and texts whose neighbours a teacher is asked for.
+BLOCK, COMPARED = 512, 512
+
+# Small enough that one more text found first among 100,000 outweighs any difference in cosine.
+_BREAKS_TIES = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Vectors of rows, and what is known of the rows.
+
+    Attributes:
+        vectors_PH: Of their texts, those of a row one after the other.
+        texts_RK: Which of them stand in each row.
+        identity_P: Equal texts have equal numbers.
+        truth_R: Scores, labels, or a teacher's vectors; None without.
+    """
+
+    vectors_PH: NDArray[np.float32]
+    texts_RK: NDArray[np.int64]
+    identity_P: NDArray[np.int64]
+    truth_R: NDArray[Any] | None
+
+    @classmethod
+    def of(cls, rows: Sequence[EmbeddingRow], columns: EmbeddingColumns, vectors_PH: NDArray[np.float32]) -> "Measured":
+        """Rows of these columns, with the vectors of their texts."""
+        texts = [text for row in rows for text in row.texts]
+        texts_RK = np.arange(len(texts)).reshape(len(rows), -1)
+        return cls(vectors_PH, texts_RK, identities(texts), truth_of(rows, columns))
+
+
+def validation_of(columns: EmbeddingColumns, measured: Measured) -> Validation:
+    """Metrics on held-out rows, and the score to choose the best epoch by.
+
+    That is Spearman's correlation of cosines with scores (or with the teacher's cosines), or the mean reciprocal rank;
+    of equals the one where what belongs to a text leads by more.
+    """
+    match columns:
+        case ScoredPairs():
+            value = spearman(_truth(measured), cosines_of(measured))
+            return Validation({"spearman": value}, value)
+        case PlainTexts():
+            value = spearman(_all_cosines(_truth(measured)), _all_cosines(measured.vectors_PH))
+            return Validation({"spearman_with_teacher": value}, value)
+        case Pairs() | Triplets() | LabelledTexts():
+            ranks_N, leads_N = found_at(columns, measured)
+            mrr = float(ranks_N.mean())
+            score = mrr + _BREAKS_TIES * float(leads_N.mean())
+            return Validation({"accuracy": float((ranks_N == 1).mean()), "mrr": mrr}, score)
+
+
+def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, seed: int) -> EmbeddingReport:
+    """Metrics with intervals.
+
+    Raises:
+        InvalidInput: The columns are of texts alone.
+    """
+    match columns:
+        case ScoredPairs():
+            return similarity_report(_truth(measured), cosines_of(measured), resamples=resamples, seed=seed)
+        case PlainTexts():
+            raise InvalidInput(
+                "texts alone cannot be evaluated: name columns of pairs or labels, or the task similarity."
+            )
+        case Pairs() | Triplets() | LabelledTexts():
+            return ranking_report(found_at(columns, measured)[0], resamples=resamples, seed=seed)
+
+
+def cosines_of(measured: Measured) -> Floats:
+    """Cosine of the first two texts of each row (R)."""
+    unit_PH = _unit(measured.vectors_PH)
+    cosines_R: Floats = (unit_PH[measured.texts_RK[:, 0]] * unit_PH[measured.texts_RK[:, 1]]).sum(1)
+    return cosines_R
+
+
+def found_at(columns: EmbeddingColumns, measured: Measured) -> tuple[Floats, Floats]:
+    """1 / rank of the first text that belongs to each text that looks (N), and its lead in cosine over the others (N).
+
+    Anchors look among all positives and negatives of the rows, each different text once, for one of their positives;
+    labelled texts look among all others for one of their label. Of equal cosines, the wrong text comes first.
+
+    Raises:
+        InvalidInput: No text has another of its label.
+    """
+    search = _by_label(_truth(measured)) if isinstance(columns, LabelledTexts) else _by_row(measured)
+    if not search.looking:
+        raise InvalidInput("no text of these data has another of its label, so nothing can be found. Give more rows.")
+    unit_PH = _unit(measured.vectors_PH)
+    candidates_HC = unit_PH[search.candidates_C].T
+    ranks: list[float] = []
+    leads: list[float] = []
+    for start in range(0, len(search.looking), BLOCK):
+        block = search.looking[start : start + BLOCK]
+        for text, cosines_C in zip(block, unit_PH[block] @ candidates_HC, strict=True):
+            belongs_C = search.belongs_to(text)
+            best = cosines_C[belongs_C].max()
+            others_C = ~belongs_C & (search.candidates_C != text)
+            ranks.append(1.0 / (1 + int((cosines_C[others_C] >= best).sum())))
+            leads.append(float(best - cosines_C[others_C].max(initial=-1.0)))
+    return np.array(ranks), np.array(leads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Texts that look, those among which they look, and which of these belong to one (C)."""
+
+    looking: list[int]
+    candidates_C: NDArray[np.int64]
+    belongs_to: Callable[[int], NDArray[np.bool_]]
+
+
+def _by_label(label_P: NDArray[Any]) -> _Search:
+    candidates_C = np.arange(len(label_P))
+    looking = [text for text in candidates_C.tolist() if (label_P == label_P[text]).sum() > 1]
+    return _Search(looking, candidates_C, lambda text: (label_P == label_P[text]) & (candidates_C != text))
+
+
+def _by_row(measured: Measured) -> _Search:
+    texts_RK, identity_P = measured.texts_RK, measured.identity_P
+    others = texts_RK[:, 1:].reshape(-1)
+    there_C, first_C = np.unique(identity_P[others], return_index=True)
+    positives: dict[int, list[int]] = {}
+    for anchor, positive in identity_P[texts_RK[:, :2]].tolist():
+        positives.setdefault(anchor, []).append(positive)
+    return _Search(
+        texts_RK[:, 0].tolist(), others[first_C], lambda text: np.isin(there_C, positives[int(identity_P[text])])
+    )
+
+
+def pairs_of(vectors: Iterator[NDArray[np.float32]]) -> Iterator[float]:
+    """Cosines of neighbours in a stream of vectors: of the first two, of the next two, and so on."""
+    for first_H, second_H in zip(vectors, vectors, strict=True):
+        yield float((_unit(first_H[None]) * _unit(second_H[None])).sum())
+
+
+def _all_cosines(vectors_PH: NDArray[Any]) -> Floats:
+    """Of each text with each other."""
+    unit_PH = _unit(vectors_PH[:COMPARED])
+    above: Floats = (unit_PH @ unit_PH.T)[np.triu_indices(len(unit_PH), 1)]
+    return above if len(above) else np.zeros(1)
+
+
+def _unit(vectors_PH: NDArray[Any]) -> Floats:
+    vectors = vectors_PH.astype(np.float64)
+    unit_PH: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit_PH
+
+
+def _truth(measured: Measured) -> NDArray[Any]:
+    if measured.truth_R is None:
+        raise InvalidInput("these rows have neither scores nor labels to measure by.")
+    return measured.truth_R

@@ -1,0 +1,327 @@
+"""How wrong the vectors of a batch are: the losses that train sentence embedders.
+
+All of them look at a whole batch at once. `bothways.tasks.embedding.objective` keeps their memory small.
+
+Shapes: N rows of a batch, K texts of a row, H dimensions, C candidates, D dimensions of a teacher.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Protocol, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.errors import InvalidInput
+from bothways.tasks.embedding.data import EmbeddingColumns, LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
+
+Distance = Literal["euclidean", "cosine"]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBatch:
+    """The vectors of a batch of rows.
+
+    Attributes:
+        vectors: For each of the K texts of a row, the vectors of that text in all rows (N, H).
+        identity_NK: Equal texts have equal numbers.
+        truth: Scores (N), numbers of labels (N), or a teacher's vectors (N, D); None where rows have no such thing.
+        unit_length: Whether cut vectors are scaled to length 1 again.
+    """
+
+    vectors: tuple[Tensor, ...]
+    identity_NK: Tensor
+    truth: Tensor | None
+    unit_length: bool
+
+    def cut(self, dimensions: int) -> "VectorBatch":
+        """The same batch, of each vector its leading dimensions only."""
+        shorter = tuple(vectors_NH[:, :dimensions] for vectors_NH in self.vectors)
+        return replace(self, vectors=tuple(map(unit, shorter)) if self.unit_length else shorter)
+
+
+class Teacher(Protocol):
+    """An embedder to learn from."""
+
+    def encode(self, texts: Sequence[str], *, show_progress: bool | None = None) -> NDArray[np.float32]:
+        """Vectors of texts (N, D)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultipleNegativesRanking:
+    """Cross-entropy of finding each anchor's positive among all positives and negatives of the batch.
+
+        L = -1/N sum_i log( exp(s cos(a_i, p_i)) / sum_j exp(s cos(a_i, c_j)) )
+
+    over the candidates c: the positives of all rows, and their negatives where rows have some (Henderson et al. 2017,
+    arXiv:1705.00652). Left out of the sum for row i are candidates that are no negatives of it: the same text as its
+    anchor or its positive, the positive of an equal anchor, and texts of its label.
+
+    Attributes:
+        scale: s, the inverse of a temperature.
+        symmetric: Also find each positive's anchor among all anchors; the loss is the mean of both.
+    """
+
+    scale: float = 20.0
+    symmetric: bool = False
+
+    name: ClassVar[str] = "ranking"
+    kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (Pairs, Triplets, LabelledTexts)
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for a setting out of range."""
+        _check_positive("scale", self.scale)
+
+    def value(self, batch: VectorBatch) -> Tensor:
+        """The loss of a batch."""
+        anchors_NH, *candidates = map(unit, batch.vectors)
+        taken_NN = self._same(batch)
+        hidden = [taken_NN, *(self._hidden(batch, column) for column in range(2, len(batch.vectors)))]
+        truth_N = torch.arange(len(anchors_NH), device=anchors_NH.device)
+        scores_NC = self.scale * anchors_NH @ torch.cat(candidates).T
+        forward = F.cross_entropy(scores_NC.masked_fill(torch.cat(hidden, 1), -math.inf), truth_N)
+        if not self.symmetric:
+            return forward
+        scores_NN = self.scale * candidates[0] @ anchors_NH.T
+        return (forward + F.cross_entropy(scores_NN.masked_fill(taken_NN.T, -math.inf), truth_N)) / 2
+
+    def _same(self, batch: VectorBatch) -> Tensor:
+        """For each row, the positives that are no negatives of it, its own left out (N, N)."""
+        anchor_N = batch.identity_NK[:, 0]
+        same_NN = self._hidden(batch, 1) | (anchor_N[:, None] == anchor_N)
+        if batch.truth is not None:
+            same_NN = same_NN | (batch.truth[:, None] == batch.truth)
+        return same_NN.fill_diagonal_(False)
+
+    @staticmethod
+    def _hidden(batch: VectorBatch, column: int) -> Tensor:
+        """Where a candidate is the text of the row's anchor or positive (N, N)."""
+        anchor_N1, positive_N1 = batch.identity_NK[:, :1], batch.identity_NK[:, 1:2]
+        candidate_N = batch.identity_NK[:, column]
+        return (candidate_N == anchor_N1) | (candidate_N == positive_N1)
+
+
+@dataclass(frozen=True, slots=True)
+class CoSENT:
+    """Pairs with higher scores should have higher cosines (Su 2022, kexue.fm/archives/8847).
+
+        L = log( 1 + sum over pairs i, j with score_i > score_j of exp(s (cos_j - cos_i)) )
+
+    Only the order of the scores counts, so they may lie in any range.
+
+    Attributes:
+        scale: s.
+    """
+
+    scale: float = 20.0
+
+    name: ClassVar[str] = "cosent"
+    kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (ScoredPairs,)
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for a setting out of range."""
+        _check_positive("scale", self.scale)
+
+    def value(self, batch: VectorBatch) -> Tensor:
+        """The loss of a batch."""
+        first_NH, second_NH = map(unit, batch.vectors)
+        cosines_N = self.scale * (first_NH * second_NH).sum(1)
+        scores_N = _truth(batch)
+        wrong_NN = cosines_N[None, :] - cosines_N[:, None]
+        counted = wrong_NN[scores_N[:, None] > scores_N[None, :]]
+        return torch.logsumexp(torch.cat([counted.new_zeros(1), counted]), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Triplet:
+    """The negative should be farther from the anchor than the positive, by a margin.
+
+        L = mean of max(0, d(a, p) - d(a, n) + margin)
+
+    (Schroff et al. 2015, arXiv:1503.03832; with these defaults Reimers and Gurevych 2019, arXiv:1908.10084). Rows with
+    several negatives make as many triplets.
+
+    Attributes:
+        margin: In units of the distance.
+        distance: ``"euclidean"``, at most 2 between vectors of unit length, or ``"cosine"`` (1 - cosine).
+    """
+
+    margin: float = 1.0
+    distance: Distance = "euclidean"
+
+    name: ClassVar[str] = "triplet"
+    kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (Triplets, LabelledTexts)
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for a setting out of range."""
+        _check_positive("margin", self.margin)
+        if self.distance not in get_args(Distance):
+            raise InvalidInput(f"distance must be one of {', '.join(get_args(Distance))}, but it is {self.distance!r}.")
+
+    def value(self, batch: VectorBatch) -> Tensor:
+        """The loss of a batch."""
+        anchors_NH, positives_NH, *negatives = batch.vectors
+        near_N = self._distance(anchors_NH, positives_NH)
+        far = [self._distance(anchors_NH, negatives_NH) for negatives_NH in negatives]
+        return torch.stack([F.relu(near_N - far_N + self.margin) for far_N in far]).mean()
+
+    def _distance(self, first_NH: Tensor, second_NH: Tensor) -> Tensor:
+        if self.distance == "cosine":
+            return 1.0 - (unit(first_NH) * unit(second_NH)).sum(1)
+        return F.pairwise_distance(first_NH, second_NH)
+
+
+@dataclass(frozen=True, slots=True)
+class Distillation:
+    """The texts of a batch should be as alike to each other as their teacher finds them.
+
+        L = 1/N sum_i sum_{j != i} t_ij log(t_ij / m_ij),   t_ij = softmax over j of s cos(t_i, t_j)
+
+    and m_ij likewise from the model's vectors: the divergence between whom the teacher and whom the model take for a
+    text's neighbours (Fang et al. 2021, arXiv:2101.04731, with the batch for a queue). It compares similarities and
+    not vectors, so that the teacher may have another width.
+
+    Attributes:
+        teacher: Its vectors are made once, before the training.
+        scale: s, the inverse of a temperature.
+    """
+
+    teacher: Teacher
+    scale: float = 20.0
+
+    name: ClassVar[str] = "distillation"
+    kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (PlainTexts,)
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for a setting out of range."""
+        _check_positive("scale", self.scale)
+
+    def value(self, batch: VectorBatch) -> Tensor:
+        """The loss of a batch; 0 of a single text, which has no neighbours."""
+        (vectors_NH,) = batch.vectors
+        if len(vectors_NH) < 2:
+            return vectors_NH.sum() * 0.0
+        ours_NM, theirs_NM = self._neighbours(vectors_NH), self._neighbours(_truth(batch))
+        return F.kl_div(ours_NM, theirs_NM, reduction="batchmean", log_target=True)
+
+    def _neighbours(self, vectors_NH: Tensor) -> Tensor:
+        """Log probabilities of the other texts, for each text (N, N - 1)."""
+        unit_NH = unit(vectors_NH)
+        cosines_NN = unit_NH @ unit_NH.T
+        others_NN = ~torch.eye(len(cosines_NN), dtype=torch.bool, device=cosines_NN.device)
+        return (self.scale * cosines_NN[others_NN].view(len(cosines_NN), -1)).log_softmax(1)
+
+
+PlainLoss = MultipleNegativesRanking | CoSENT | Triplet | Distillation
+
+
+@dataclass(frozen=True, slots=True)
+class Matryoshka:
+    """A loss that also counts for the leading dimensions alone (Kusupati et al. 2022, arXiv:2205.13147).
+
+        L = sum_d w_d loss(vectors cut to their first d dimensions)
+
+    Attributes:
+        loss: Any other.
+        dimensions: d. The whole width counts only where it is among them.
+        weights: w_d; 1 for each when left out.
+    """
+
+    loss: PlainLoss
+    dimensions: tuple[int, ...]
+    weights: tuple[float, ...] | None = None
+
+    def check(self, width: int) -> None:
+        """Raise `InvalidInput` for a setting out of range, given the length of a vector."""
+        self.loss.check()
+        if not self.dimensions or len(set(self.dimensions)) < len(self.dimensions):
+            raise InvalidInput(f"the Matryoshka dimensions must be different numbers, but got {self.dimensions}.")
+        for dimensions in self.dimensions:
+            if not 1 <= dimensions <= width:
+                raise InvalidInput(f"Matryoshka dimensions must lie between 1 and {width}, but one is {dimensions}.")
+        if self.weights is not None and len(self.weights) != len(self.dimensions):
+            raise InvalidInput(
+                f"Matryoshka wants a weight for each of {len(self.dimensions)} dimensions, but got {self.weights}."
+            )
+        for weight in self.weights or ():
+            _check_positive("a Matryoshka weight", weight)
+
+    def value(self, batch: VectorBatch) -> Tensor:
+        """The loss of a batch."""
+        weights = self.weights or (1.0,) * len(self.dimensions)
+        losses = [self.loss.value(batch.cut(dimensions)) for dimensions in self.dimensions]
+        return torch.stack([weight * loss for weight, loss in zip(weights, losses, strict=True)]).sum()
+
+
+EmbeddingLoss = PlainLoss | Matryoshka
+
+
+def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
+    """The loss that suits a kind of data.
+
+    Raises:
+        InvalidInput: Texts alone, which need a teacher.
+    """
+    match columns:
+        case ScoredPairs():
+            return CoSENT()
+        case Pairs() | Triplets() | LabelledTexts():
+            return MultipleNegativesRanking()
+        case PlainTexts():
+            raise InvalidInput("texts alone teach nothing: give a teacher, loss=Distillation(teacher), or labels.")
+
+
+def plain(loss: EmbeddingLoss) -> PlainLoss:
+    """The loss itself, without what is put around it."""
+    return loss.loss if isinstance(loss, Matryoshka) else loss
+
+
+def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> None:
+    """Refuse a loss that cannot learn from such data, or into vectors of this width.
+
+    Raises:
+        InvalidInput: It cannot, or one of its settings is out of range.
+    """
+    inner = plain(loss)
+    if not isinstance(columns, inner.kinds):
+        wanted = " or ".join(kind.kind for kind in inner.kinds)
+        raise InvalidInput(f"the {inner.name} loss learns from {wanted}, but the columns are of {columns.kind}.")
+    if isinstance(loss, Matryoshka):
+        loss.check(width)
+    else:
+        loss.check()
+
+
+def loss_settings(loss: EmbeddingLoss) -> dict[str, Any]:
+    """A loss as flat JSON values; of a teacher its name, where it has one."""
+    inner = plain(loss)
+    settings: dict[str, Any] = {"loss": inner.name}
+    for each in fields(inner):
+        value = getattr(inner, each.name)
+        settings[each.name] = (
+            value if isinstance(value, int | float | str) else str(getattr(value, "name", "another model"))
+        )
+    if isinstance(loss, Matryoshka):
+        settings["matryoshka"] = list(loss.dimensions)
+        settings["matryoshka_weights"] = None if loss.weights is None else list(loss.weights)
+    return settings
+
+
+def unit(vectors_NH: Tensor) -> Tensor:
+    """The vectors at length 1."""
+    return F.normalize(vectors_NH, dim=-1)
+
+
+def _truth(batch: VectorBatch) -> Tensor:
+    if batch.truth is None:
+        raise InvalidInput("this loss needs scores, or a teacher's vectors, but the batch has none.")
+    return batch.truth
+
+
+def _check_positive(name: str, value: float) -> None:
+    if isinstance(value, bool) or not (isinstance(value, int | float) and math.isfinite(value) and value > 0.0):
+        raise InvalidInput(f"{name} must be a finite number above 0, but it is {value!r}.")

@@ -1,0 +1,281 @@
+"""Training of sentence embedders as the training loop sees it, with gradient caching.
+
+The losses look at all vectors of a batch at once, but a batch need not go through the model at once. Where it is more
+than one micro-batch, it is read twice (Gao et al. 2021, arXiv:2101.06983):
+
+1. without a graph, only for the vectors; the loss of all of them, and its gradient with respect to each;
+2. micro-batch by micro-batch with a graph, where the sum of vector times cached gradient has the gradient that the
+   loss would have had.
+
+Each micro-batch draws the same dropout in both, because the random generators are put back to where they stood. Memory
+then grows with the micro-batch, and with the vectors of the batch, which are small.
+
+Shapes: N rows, K texts of a row, P texts of a batch (N times K), W windows of a batch, B windows of a micro-batch,
+H hidden.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bothways.checkpoints import PretrainedEncoder
+from bothways.data.windows import WindowStore
+from bothways.encoder import Encoder
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
+from bothways.errors import InvalidInput
+from bothways.inference.batching import by_token_budget
+from bothways.packing import Packed
+from bothways.tasks.embedding.batches import Rows as TextRows
+from bothways.tasks.embedding.batches import RowSource
+from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
+from bothways.tasks.embedding.pooling import Pooling, merge_windows, pool
+from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
+from bothways.training.objective import MicroBatch, Update, Validation
+from bothways.training.seeding import RandomState
+
+
+class VectorModel(nn.Module):
+    """An encoder and its pooling: one vector for each window, not yet cut or scaled.
+
+    Args:
+        encoder: The encoder.
+        pooling: From token states to a vector.
+        cls_rows: Where ``cls`` pooling finds its token.
+    """
+
+    def __init__(self, encoder: Encoder, pooling: Pooling, cls_rows: Rows = FIRST_TOKENS) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.pooling = pooling
+        self.cls_rows = cls_rows
+
+    @classmethod
+    def of(cls, model: PretrainedEncoder, pooling: Pooling) -> "VectorModel":
+        """That of an opened encoder."""
+        return cls(model.encoder, pooling, LAST_TOKENS if model.tokenizer.cls_is_last else FIRST_TOKENS)
+
+    def forward(self, packed: Packed) -> Tensor:
+        """Vectors of the windows (B, H); of the last layer no more is computed than is read."""
+        one_only = self.pooling == "cls"
+        hidden_TH: Tensor = self.encoder(packed, rows=self.cls_rows if one_only else ALL_ROWS)
+        return hidden_TH if one_only else pool(hidden_TH, packed, self.pooling)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.encoder.embedding.tokens.weight.device
+
+
+def finished(vectors_PH: Tensor, settings: EmbeddingSettings) -> Tensor:
+    """Vectors of texts as an embedder gives them: cut to its dimensions, and at length 1 if it wants that."""
+    cut_PH = vectors_PH[:, : settings.dimensions]
+    return unit(cut_PH) if settings.unit_length else cut_PH
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A batch of rows and the windows that their texts are read in.
+
+    Attributes:
+        rows: The rows.
+        windows: Numbers of the windows in the store, those of the first text first.
+        text_W: Place of the text, in the batch, that each window belongs to.
+        lengths_W: Tokens of each window.
+    """
+
+    rows: TextRows
+    windows: list[int]
+    text_W: NDArray[np.int64]
+    lengths_W: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A micro-batch before the loss of its batch is known; if it is the whole batch, it has its own.
+
+    Attributes:
+        packed: The windows.
+        places: Which windows of the plan they are.
+        plan: The batch.
+    """
+
+    packed: Packed
+    places: list[int]
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """A micro-batch of a batch whose loss is known.
+
+    Attributes:
+        packed: The windows.
+        gradient_BH: Of the loss times the weight of the batch, with respect to their vectors.
+        value: This micro-batch's part of that product.
+        random: Where the random generators stood when the vectors were made.
+    """
+
+    packed: Packed
+    gradient_BH: Tensor
+    value: Tensor
+    random: RandomState
+
+
+Payload = Alone | Cached
+
+
+class EmbeddingObjective:
+    """Trains an encoder so that the vectors of its texts have a small loss.
+
+    Args:
+        model: What to train.
+        settings: How windows become the vector of a text.
+        source: The rows to learn from.
+        loss: Of a batch of them.
+        validate: Metrics on held-out data, computed after each epoch.
+        batch_size: Rows in one update, which the loss sees together; rows are spread evenly over the updates.
+        tokens: Token budget of a micro-batch.
+        seed: Orders the rows, together with the epoch.
+        identity: What else decides the course of the run.
+
+    Raises:
+        InvalidInput: The batch size is below 2, or there are fewer than two rows.
+    """
+
+    def __init__(
+        self,
+        model: VectorModel,
+        settings: EmbeddingSettings,
+        source: RowSource,
+        loss: EmbeddingLoss,
+        validate: Callable[[], Validation | None],
+        *,
+        batch_size: int,
+        tokens: int,
+        seed: int,
+        identity: Mapping[str, str | int | float | bool | None],
+    ) -> None:
+        if batch_size < 2:
+            raise InvalidInput(f"rows are compared with each other, so batch_size must be 2 or more, not {batch_size}.")
+        if source.count < 2:
+            raise InvalidInput("rows are compared with each other, so at least two are needed to train on.")
+        self.model = model
+        self.settings = settings
+        self.source = source
+        self.loss_of_batch = loss
+        self.validate = validate
+        self.batch_size = batch_size
+        self.tokens = tokens
+        self.seed = seed
+        self._identity = identity
+
+    @property
+    def module(self) -> nn.Module:
+        """Encoder and pooling."""
+        return self.model
+
+    @property
+    def identity(self) -> Mapping[str, str | int | float | bool | None]:
+        """What decides the course of the run besides the settings."""
+        return {
+            "training data": self.source.data.digest,
+            "batch size": self.batch_size,
+            "token budget": self.tokens,
+            **self._identity,
+        }
+
+    def updates_per_epoch(self) -> int:
+        """Number of batches of at most ``batch_size`` rows."""
+        return -(-self.source.count // self.batch_size)
+
+    def updates(self, epoch: int, start: int) -> Iterator[Update[Payload]]:
+        """The epoch's rows in an order of its own, in batches that differ by one row at most."""
+        rows = self.source.epoch(epoch)
+        order = np.random.default_rng([self.seed, epoch]).permutation(self.source.count)
+        for chosen in np.array_split(order, self.updates_per_epoch())[start:]:
+            plan = self._plan(rows.batch(chosen))
+            yield Update(tuple(self._micro_batches(plan)))
+
+    def joined(self, update: Update[Payload]) -> Update[Payload]:
+        """The same micro-batches, each with its cached gradient; a batch that is one micro-batch stays as it is."""
+        parts = [each.payload for each in update.micro_batches if isinstance(each.payload, Alone)]
+        if len(parts) < 2:
+            return update
+        randoms, vectors = [], []
+        with torch.no_grad():
+            for part in parts:
+                randoms.append(RandomState.capture())
+                vectors.append(self.model(part.packed).float())
+        plan = parts[0].plan
+        ordered_WH = _in_order(torch.cat(vectors), [place for part in parts for place in part.places])
+        leaf_WH = ordered_WH.requires_grad_()
+        with torch.enable_grad():
+            loss = self.batch_loss(leaf_WH, plan) * update.weight
+        (gradient_WH,) = torch.autograd.grad(loss, leaf_WH)
+        cached = [
+            Cached(part.packed, gradient_WH[part.places], loss.detach() * (each.weight / update.weight), random)
+            for each, part, random in zip(update.micro_batches, parts, randoms, strict=True)
+        ]
+        return Update(
+            tuple(replace(each, payload=payload) for each, payload in zip(update.micro_batches, cached, strict=True))
+        )
+
+    def loss(self, payload: Payload) -> Tensor:
+        """The loss of a batch times its rows; of a cached micro-batch, its part."""
+        match payload:
+            case Alone(packed, places, plan):
+                vectors_WH = _in_order(self.model(packed).float(), places)
+                return self.batch_loss(vectors_WH, plan) * len(plan.rows.texts_RK)
+            case Cached(packed, gradient_BH, value, random):
+                random.restore()
+                # Its value is beside the point, its gradient is not.
+                carrier: Tensor = (self.model(packed).float() * gradient_BH).sum()
+                return carrier - carrier.detach() + value
+
+    def batch_loss(self, vectors_WH: Tensor, plan: Plan) -> Tensor:
+        """The loss of a batch, given the vectors of all its windows in the order of the plan; in float32."""
+        device, rows = vectors_WH.device, plan.rows
+        with torch.autocast(device.type, enabled=False):
+            merged_PH = merge_windows(vectors_WH, plan.text_W, plan.lengths_W, self.settings.pooling)
+            vectors_NKH = finished(merged_PH, self.settings).view(*rows.texts_RK.shape, -1)
+            identity_NK = torch.from_numpy(self.source.data.identity_N[rows.texts_RK]).to(device)
+            truth = None if rows.truth_R is None else torch.from_numpy(rows.truth_R).to(device)
+            batch = VectorBatch(vectors_NKH.unbind(1), identity_NK, truth, self.settings.unit_length)
+            return self.loss_of_batch.value(batch)
+
+    def _plan(self, rows: TextRows) -> Plan:
+        store, texts = self.source.data.store, rows.texts_RK.reshape(-1)
+        windows, counts = store.windows_of(texts), np.bincount(store.text_of_window)[texts]
+        return Plan(rows, windows, np.repeat(np.arange(len(texts)), counts), store.lengths[windows])
+
+    def _micro_batches(self, plan: Plan) -> Iterator[MicroBatch[Payload]]:
+        """Windows of all texts of all columns, sorted by length; each batch weighs as much as its tokens."""
+        total, rows = int(plan.lengths_W.sum()), len(plan.rows.texts_RK)
+        for places in by_token_budget(plan.lengths_W.tolist(), self.tokens):
+            tokens = int(plan.lengths_W[places].sum())
+            packed = self.source.data.store.pack([plan.windows[place] for place in places]).to(self.model.device)
+            yield MicroBatch(Alone(packed, places, plan), rows * tokens / total, tokens)
+
+
+@torch.inference_mode()
+def stored_vectors(
+    model: VectorModel, store: WindowStore, tokens: int, settings: EmbeddingSettings
+) -> NDArray[np.float32]:
+    """Vectors of stored texts (P, H), as an embedder with these settings gives them."""
+    parts, order = [], []
+    for batch in by_token_budget(store.lengths.tolist(), tokens):
+        parts.append(model(store.pack(batch).to(model.device)).float())
+        order += batch
+    vectors_WH = _in_order(torch.cat(parts), order)
+    merged_PH = merge_windows(vectors_WH, store.text_of_window, store.lengths, settings.pooling)
+    vectors_PH: NDArray[np.float32] = finished(merged_PH, settings).cpu().numpy()
+    return vectors_PH
+
+
+def _in_order(vectors_WH: Tensor, places: Sequence[int]) -> Tensor:
+    """Vectors that stand in the order of ``places``, back in that of the windows."""
+    return vectors_WH[torch.from_numpy(np.argsort(places)).to(vectors_WH.device)]

@@ -1,0 +1,169 @@
+"""Fine-tuning a sentence embedder, from rows to a trained encoder."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bothways.checkpoints import PretrainedEncoder
+from bothways.data import Source
+from bothways.errors import InvalidInput, TextsTruncated
+from bothways.inference import Reading
+from bothways.tasks.card import DataUsed, written_card
+from bothways.tasks.embedding.batches import DrawnRows, GivenRows, RowSource
+from bothways.tasks.embedding.data import (
+    EmbeddingColumns,
+    EmbeddingRow,
+    LabelledTexts,
+    PlainTexts,
+    StoredRows,
+    read_embedding_rows,
+)
+from bothways.tasks.embedding.evaluation import Measured, validation_of
+from bothways.tasks.embedding.losses import (
+    Distillation,
+    EmbeddingLoss,
+    Triplet,
+    check_loss,
+    loss_settings,
+    plain,
+)
+from bothways.tasks.embedding.objective import EmbeddingObjective, VectorModel, stored_vectors
+from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
+from bothways.tasks.fitting import FitPlan
+from bothways.tasks.splits import hold_out
+from bothways.training.objective import Validation
+from bothways.training.record import TrainingRecord
+
+# More held-out rows than this make validation slow and not much surer.
+MOST_HELD_OUT = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingExamples:
+    """What an embedder is trained on.
+
+    Attributes:
+        columns: What the rows are.
+        training: Rows to learn from.
+        held_out: Rows to choose the best epoch by; without any, the last epoch stays.
+        split: Whether those were drawn from the training data.
+    """
+
+    columns: EmbeddingColumns
+    training: list[EmbeddingRow]
+    held_out: list[EmbeddingRow]
+    split: bool
+
+    @classmethod
+    def read(
+        cls, train_data: Source, validation: Source | None, columns: EmbeddingColumns, seed: int
+    ) -> "EmbeddingExamples":
+        """Read both; without validation data, a tenth of the training rows is held out, and at most 2,000.
+
+        Raises:
+            InvalidInput: The data are not usable; the message names the row.
+        """
+        rows = read_embedding_rows(train_data, columns)
+        if validation is not None:
+            return cls(columns, rows, read_embedding_rows(validation, columns), split=False)
+        fraction = min(0.1, MOST_HELD_OUT / len(rows))
+        training, held_out = hold_out(rows, fraction, seed, _names(columns))
+        return cls(columns, training, held_out, split=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingTraining:
+    """An encoder to train as an embedder.
+
+    Attributes:
+        model: The encoder and its tokenizer.
+        settings: How texts become vectors.
+        loss: What makes vectors good.
+        pairs_per_text: With how many others of its label each labelled text is put together in an epoch.
+    """
+
+    model: PretrainedEncoder
+    settings: EmbeddingSettings
+    loss: EmbeddingLoss
+    pairs_per_text: int
+
+    def objective(self, examples: EmbeddingExamples, plan: FitPlan) -> EmbeddingObjective:
+        """What to train.
+
+        Raises:
+            InvalidInput: The data or a setting is not usable.
+        """
+        columns = examples.columns
+        check_loss(self.loss, columns, self.settings.dimensions or self.model.config.hidden)
+        training = self._stored(examples.training, columns, plan)
+        held = self._stored(examples.held_out, columns, plan) if examples.held_out else None
+        module = VectorModel.of(self.model, self.settings.pooling)
+
+        def validate() -> Validation | None:
+            if held is None:
+                return None
+            vectors_PH = stored_vectors(module, held.store, plan.settings.tokens, self.settings)
+            return validation_of(columns, Measured(vectors_PH, held.texts_RK, held.identity_N, held.truth_R))
+
+        return EmbeddingObjective(
+            module,
+            self.settings,
+            self._source(training, columns, plan.seed),
+            self.loss,
+            validate,
+            batch_size=plan.batch_size,
+            tokens=plan.settings.tokens,
+            seed=plan.seed,
+            identity={
+                "validation data": None if held is None else held.digest,
+                "loss": str(loss_settings(self.loss)),
+                "pooling": self.settings.pooling,
+                "unit length": self.settings.unit_length,
+                "dimensions": self.settings.dimensions,
+                "pairs per text": self.pairs_per_text,
+            },
+        )
+
+    def card(self, record: TrainingRecord, examples: EmbeddingExamples) -> dict[str, Any]:
+        """What the trained embedder says of its making."""
+        used = DataUsed(examples.columns, len(examples.training), len(examples.held_out), split=examples.split)
+        return {**written_card(self.model, record, used), **loss_settings(self.loss)}
+
+    def _stored(self, rows: Sequence[EmbeddingRow], columns: EmbeddingColumns, plan: FitPlan) -> StoredRows:
+        settings = self.settings
+        reading = Reading(settings.max_length, settings.on_overflow, settings.stride)
+        stored = StoredRows.of(rows, columns, self.model.tokenizer, reading)
+        _warn_of_cut(stored)
+        inner = plain(self.loss)
+        if not (isinstance(columns, PlainTexts) and isinstance(inner, Distillation)):
+            return stored
+        # Each text is a row of its own, and its truth is what the teacher makes of it.
+        vectors_ND = inner.teacher.encode(
+            [text for row in rows for text in row.texts], show_progress=plan.show_progress
+        )
+        return replace(stored, texts_RK=stored.texts_RK.reshape(-1, 1), truth_R=np.asarray(vectors_ND, np.float32))
+
+    def _source(self, stored: StoredRows, columns: EmbeddingColumns, seed: int) -> RowSource:
+        if not isinstance(columns, LabelledTexts):
+            if self.pairs_per_text != 1:
+                raise InvalidInput(f"pairs_per_text is for labelled texts, but the columns are of {columns.kind}.")
+            return GivenRows(stored)
+        negatives = isinstance(plain(self.loss), Triplet)
+        return DrawnRows(stored, pairs=self.pairs_per_text, negatives=negatives, seed=seed)
+
+
+def _names(columns: EmbeddingColumns) -> Any:  # noqa: ANN401 (a function of a label, whose type the columns know)
+    """The labels that must not all be held out: those of labelled texts."""
+    return (lambda label: (label,)) if isinstance(columns, LabelledTexts) else (lambda _: ())
+
+
+def _warn_of_cut(stored: StoredRows) -> None:
+    dropped = stored.store.dropped_tokens
+    if dropped.any():
+        warnings.warn(
+            TextsTruncated(f"{(dropped > 0).sum():,} texts were cut: {dropped.sum():,} tokens are not learnt from."),
+            stacklevel=2,
+        )

@@ -1,0 +1,214 @@
+"""How several models' answers to the same texts become one, and how far the models disagree.
+
+Members speak in logits that their own calibration is already in, so that softmax (or sigmoid, for several labels) gives
+their calibrated probabilities; what comes out is logits again, so that targets predict, calibrate and report on them as
+on those of one model.
+
+Shapes: M members, N texts, C outputs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import (
+    Calibration,
+    Temperature,
+    fit_adaptive_temperature,
+    fit_sigmoid_temperature,
+    sigmoid,
+    softmax,
+)
+from bothways.tasks.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
+
+Method = Literal["mean", "vote", "stacked"]
+
+# Far below any probability that matters, and far above what a float64 can hold.
+LEAST = 1e-12
+
+Members = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of the members' probabilities, or of their numbers."""
+
+    kind: ClassVar[Method] = "mean"
+
+    def combine(self, target: Target, logits_MNC: Members) -> Logits:
+        """Logits (N, C)."""
+        return logits_of(target, probabilities_of(target, logits_MNC).mean(axis=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """The share of the members that decide for an answer; the mean of their probabilities is one vote more.
+
+    That vote is split among the answers, so it decides between those with as many votes, outvotes no majority, and
+    leaves no probability at 0.
+    """
+
+    kind: ClassVar[Method] = "vote"
+
+    def combine(self, target: Target, logits_MNC: Members) -> Logits:
+        """Logits (N, C)."""
+        probabilities_MNC = probabilities_of(target, logits_MNC)
+        votes_NC = decisions(target, probabilities_MNC).sum(axis=0)
+        return logits_of(target, (votes_NC + probabilities_MNC.mean(axis=0)) / (len(logits_MNC) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """A logistic regression on the members' log-probabilities (`bothways.tasks.ensembles.stacking`).
+
+    Attributes:
+        weights: Of each member.
+        biases: Of each output.
+    """
+
+    weights: tuple[float, ...]
+    biases: tuple[float, ...]
+
+    kind: ClassVar[Method] = "stacked"
+
+    def combine(self, target: Target, logits_MNC: Members) -> Logits:
+        """Logits (N, C)."""
+        features_MNC = logits_of(target, probabilities_of(target, logits_MNC))
+        combined_NC: Logits = np.tensordot(np.array(self.weights), features_MNC, axes=1) + np.array(self.biases)
+        return combined_NC
+
+
+Combination = Mean | Vote | Stacked
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """How far members are apart on one text.
+
+    Attributes:
+        differing: Share of the members that decide otherwise than the ensemble.
+        information: Mutual information of answer and member in nats: the entropy of the mean of the members'
+            probabilities less the mean of their entropies (Houlsby et al. 2011, "Bayesian active learning for
+            classification and preference learning", arXiv:1112.5745); 0 where all say the same, the mean over the
+            labels where there are several.
+    """
+
+    differing: float
+    information: float
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values."""
+        return {"disagreement": self.differing, "mutual_information": self.information}
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far the numbers of members are apart on one text.
+
+    Attributes:
+        deviation: Their standard deviation, in the units of the labels.
+    """
+
+    deviation: float
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values."""
+        return {"deviation": self.deviation}
+
+
+def check_method(method: str, target: Target) -> None:
+    """Refuse a way to combine that a target does not have.
+
+    Raises:
+        InvalidInput: There is no such way, or numbers are to be voted on or stacked.
+    """
+    if method not in ("mean", "vote", "stacked"):
+        raise InvalidInput(f"the method must be 'mean', 'vote' or 'stacked', but it is {method!r}.")
+    if isinstance(target, Regression) and method != "mean":
+        raise InvalidInput(f"models that predict a number are combined by 'mean', not by {method!r}.")
+
+
+def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
+    """A member's logits with its calibration in them: their softmax, or sigmoid, is calibrated."""
+    if isinstance(target, Regression):
+        return logits_NC
+    return logits_of(target, target.probabilities(logits_NC, calibration))
+
+
+def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Temperature | None:
+    """The temperature that calibrates held-out logits; None for numbers, which have no probabilities."""
+    match target:
+        case SingleLabel():
+            return fit_adaptive_temperature(logits_NC, truth)
+        case MultiLabel():
+            return Temperature(fit_sigmoid_temperature(logits_NC, truth.astype(np.int64)))
+        case Regression():
+            return None
+
+
+def probabilities_of(target: Target, logits: Members) -> NDArray[np.float64]:
+    """Probabilities (..., C) of logits; of numbers, the numbers."""
+    match target:
+        case SingleLabel():
+            return softmax(logits)
+        case MultiLabel():
+            return sigmoid(logits)
+        case Regression():
+            return logits
+
+
+def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
+    """Logits (..., C) whose probabilities these are."""
+    match target:
+        case SingleLabel():
+            logits: Logits = np.log(np.maximum(probabilities, LEAST))
+            return logits
+        case MultiLabel():
+            inside = np.clip(probabilities, LEAST, 1 - LEAST)
+            odds: Logits = np.log(inside) - np.log1p(-inside)
+            return odds
+        case Regression():
+            return probabilities
+
+
+def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """What probabilities (..., C) decide for: the most probable label, or all at or above the threshold."""
+    if isinstance(target, MultiLabel):
+        reached: NDArray[np.bool_] = probabilities >= target.threshold
+        return reached
+    chosen: NDArray[np.bool_] = np.arange(probabilities.shape[-1]) == probabilities.argmax(axis=-1)[..., None]
+    return chosen
+
+
+def disagreements(target: Target, logits_MNC: Members, combined_NC: Logits) -> Sequence[Disagreement | Spread]:
+    """How far the members are apart on each text (N)."""
+    probabilities_MNC = probabilities_of(target, logits_MNC)
+    if isinstance(target, Regression):
+        return [Spread(float(value)) for value in probabilities_MNC.std(axis=0)[:, 0]]
+    own_MNC = decisions(target, probabilities_MNC)
+    together_NC = decisions(target, probabilities_of(target, combined_NC))
+    differing_N = (own_MNC != together_NC).any(axis=2).mean(axis=0)
+    between_N = _entropy(target, probabilities_MNC.mean(axis=0)) - _entropy(target, probabilities_MNC).mean(axis=0)
+    # Rounding could take it a hair below 0.
+    return [
+        Disagreement(float(differing), max(0.0, float(between)))
+        for differing, between in zip(differing_N, between_N, strict=True)
+    ]
+
+
+def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """In nats, over the last axis: of the answer, or the mean of those of the labels."""
+
+    def part(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        surprise: NDArray[np.float64] = -values * np.log(np.maximum(values, LEAST))
+        return surprise
+
+    if isinstance(target, MultiLabel):
+        each: NDArray[np.float64] = (part(probabilities) + part(1 - probabilities)).mean(axis=-1)
+        return each
+    total: NDArray[np.float64] = part(probabilities).sum(axis=-1)
+    return total

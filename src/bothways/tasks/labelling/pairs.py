@@ -1,0 +1,193 @@
+"""Pairs of texts: entailment, paraphrase, similarity, relevance; a label, several, or a number for each pair."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Unpack, overload
+
+from bothways.data import Source
+from bothways.errors import InvalidInput
+from bothways.tasks.columns import PairColumns, with_names
+from bothways.tasks.fitting import FitOptions, FitPlan
+from bothways.tasks.labelling.sequence import SequenceTask
+from bothways.tasks.predictions import Prediction
+from bothways.tasks.targets import Logits, Report, TargetKind, Truth
+from bothways.training.record import TrainingRecord
+
+Pair = tuple[str, str]
+
+
+class PairClassifier(SequenceTask[PairColumns]):
+    """Fine-tunes an encoder to say how two texts stand to each other; it reads both at once.
+
+    With numbers as labels it is a cross-encoder: how alike two texts are, or how well a passage answers a query. Of a
+    pair that is too long, the second text is cut into windows and the first is repeated in each.
+
+    >>> pairs = PairClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> pairs.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP
+    >>> pairs.predict(("A man sleeps.", "Nobody is awake.")).label  # doctest: +SKIP
+    'neutral'
+    """
+
+    task: ClassVar[str] = "pairs"
+    usual_columns = PairColumns()
+
+    def fit(
+        self,
+        train_data: Source,
+        *,
+        validation: Source | None = None,
+        text_a: str = "text_a",
+        text_b: str = "text_b",
+        label: str = "label",
+        target: TargetKind = "single",
+        **options: Unpack[FitOptions],
+    ) -> TrainingRecord:
+        """Fine-tune on labelled pairs, keep the best epoch, and calibrate on the validation data.
+
+        Args:
+            train_data: A file, or a list of mappings.
+            validation: Held-out data; a tenth of the training data, drawn with ``seed``, when left out.
+            text_a: Column of the first texts.
+            text_b: Column of the second texts.
+            label: Column of the labels, or of the scores.
+            target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers).
+            options: ``epochs``, ``learning_rate``, ``batch_size``, ``seed`` and more, see
+                `bothways.tasks.fitting.FitPlan`.
+
+        Raises:
+            InvalidInput: The data or a setting is not usable; the message names the row.
+        """
+        columns = PairColumns(text_a, text_b, label)
+        return self._fit(train_data, validation, columns, target, FitPlan(**options))
+
+    @overload
+    def predict(
+        self,
+        pairs: Pair,
+        *,
+        calibrated: bool | None = ...,
+        coverage: float | None = ...,
+        show_progress: bool | None = ...,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        calibrated: bool | None = ...,
+        coverage: float | None = ...,
+        show_progress: bool | None = ...,
+    ) -> list[Prediction]: ...
+
+    def predict(
+        self,
+        pairs: Pair | Sequence[Pair],
+        *,
+        calibrated: bool | None = None,
+        coverage: float | None = None,
+        show_progress: bool | None = None,
+    ) -> Prediction | list[Prediction]:
+        """Predictions for pairs, in order; one prediction for a single pair.
+
+        Args:
+            pairs: A tuple of two texts, or many of them.
+            calibrated: True insists on calibrated probabilities, False wants those of the head as it is; when left
+                out they are calibrated where the model is.
+            coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
+                texts, such as 0.9.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+            NotCalibrated: Calibrated probabilities were insisted on and the model has no calibration, or a coverage was
+                and it can promise none.
+            InvalidInput: A text is empty, or something is no pair.
+            TextTooLong: A pair is too long and the policy is ``"error"``, or its first text leaves no room.
+        """
+        single = _single(pairs)
+        listed = [single] if single is not None else [_checked(index, pair) for index, pair in enumerate(pairs)]
+        stream = self.predict_stream(
+            listed, calibrated=calibrated, coverage=coverage, total=len(listed), show_progress=show_progress
+        )
+        answers = list(stream)
+        return answers if single is None else answers[0]
+
+    def predict_stream(
+        self,
+        pairs: Iterable[Pair],
+        *,
+        calibrated: bool | None = None,
+        coverage: float | None = None,
+        total: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[Prediction]:
+        """Predictions for an iterable of any length, in order and in flat memory."""
+        checked = (_checked(index, pair) for index, pair in enumerate(pairs))
+        return self._predicted(
+            checked, calibrated=calibrated, coverage=coverage, total=total, show_progress=show_progress
+        )
+
+    def evaluate(
+        self,
+        data: Source,
+        *,
+        text_a: str | None = None,
+        text_b: str | None = None,
+        label: str | None = None,
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+    ) -> Report:
+        """Metrics on labelled pairs, with 95 % bootstrap intervals; probabilities are calibrated where the model is.
+
+        Args:
+            data: A file, or a list of mappings.
+            text_a: Column of the first texts; the one that it was trained on when left out, as for the others.
+            text_b: Column of the second texts.
+            label: Column of the labels.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Of the bootstrap.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+            InvalidInput: The data are not usable, or hold a label that was not there in training.
+        """
+        columns = with_names(self.columns, text_a=text_a, text_b=text_b, label=label)
+        return self._evaluated(data, columns, resamples=resamples, seed=seed, show_progress=show_progress)
+
+    def logits(
+        self,
+        data: Source,
+        *,
+        text_a: str | None = None,
+        text_b: str | None = None,
+        label: str | None = None,
+        show_progress: bool | None = None,
+    ) -> tuple[Logits, Truth]:
+        """Uncalibrated logits (N, C) of labelled pairs, and their encoded labels."""
+        columns = with_names(self.columns, text_a=text_a, text_b=text_b, label=label)
+        return self._logits(data, columns, show_progress)
+
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """One row, as it would stand in a file, of two texts.
+
+        Raises:
+            InvalidInput: They are not two.
+        """
+        if len(texts) != 2:
+            raise InvalidInput(f"this model reads pairs, so it wants two texts, but got {len(texts)}.")
+        return [{self.columns.text_a: texts[0], self.columns.text_b: texts[1]}]
+
+
+def _single(pairs: object) -> Pair | None:
+    """The pair, if it is one; None for many."""
+    if isinstance(pairs, tuple) and len(pairs) == 2 and isinstance(pairs[0], str) and isinstance(pairs[1], str):
+        return pairs
+    return None
+
+
+def _checked(index: int, pair: object) -> Pair:
+    if (known := _single(pair)) is not None:
+        return known
+    raise InvalidInput(f"pair {index} must be a tuple of two texts, but it is {type(pair).__name__}: {pair!r:.80}")

@@ -1,0 +1,1 @@
+"""What stands behind masks, and adapting a model to raw texts."""

@@ -1,0 +1,145 @@
+"""Pseudo-log-likelihood: how likely a masked language model finds a text.
+
+Salazar et al. 2020 (arXiv:1910.14659): the sum over all tokens of the log-probability of each, with it alone masked.
+Kauf & Ivanova 2023 (arXiv:2305.10588) mask the rest of its word as well, because the pieces of a rare word give each
+other away and make it look likely; a word is a run of letters and digits here, and each other sign is one by itself.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from bothways.errors import InvalidInput
+from bothways.inference import Reading
+from bothways.inference.masked_lm import Named, Query
+from bothways.tasks.masks.filling import Search
+from bothways.text import EncodedText, TextTokenizer, Window
+
+# Tokens of the queries that one text asks at once.
+MOST_TOKENS = 16_384
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class PseudoLikelihood:
+    """How likely a model finds a text.
+
+    Attributes:
+        log_likelihood: Sum over the tokens, natural logarithm.
+        tokens: Tokens that were summed over, without special ones.
+        perplexity: exp(-log_likelihood / tokens), the pseudo-perplexity.
+        windows: Overlapping windows that the text was read in; a token counts in the one with most text around it.
+        dropped_tokens: Tokens that were not read; above 0 only with ``on_overflow="truncate"``.
+    """
+
+    log_likelihood: float
+    tokens: int
+    perplexity: float
+    windows: int
+    dropped_tokens: int
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values."""
+        return asdict(self)
+
+
+def pseudo_likelihood(
+    text: str, tokenizer: TextTokenizer, reading: Reading, *, index: int = 0, whole_words: bool = False
+) -> Search[PseudoLikelihood]:
+    """The pseudo-log-likelihood of a text, as a search to be run.
+
+    Args:
+        text: The text.
+        tokenizer: The model's.
+        reading: How texts are read.
+        index: Its number, for messages.
+        whole_words: Also mask the pieces of the same word behind each.
+
+    Raises:
+        InvalidInput: It is empty or no string.
+        TextTooLong: It is too long and the policy is ``"error"``.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"text {index} is empty or no string: drop it or fill it in.")
+    (encoded,) = tokenizer.encode(
+        [text],
+        max_length=reading.max_length,
+        on_overflow=reading.on_overflow,
+        stride=reading.stride,
+        offsets=True,
+        first=index,
+    )
+    words = _word_of_character(text) if whole_words else None
+    queries = _queries(encoded, tokenizer, words)
+    logs: list[float] = []
+    # A long text has as many queries as tokens, each of its own length: never all of them at once.
+    at_once = max(1, MOST_TOKENS // max(len(window.ids) for window in encoded.windows))
+    while some := list(itertools.islice(queries, at_once)):
+        answers = yield some
+        logs += [answer.log_probabilities[0] for answer in answers]
+    total = math.fsum(logs)
+    perplexity = math.exp(-total / len(logs)) if logs else 1.0
+    return PseudoLikelihood(total, len(logs), perplexity, len(encoded.windows), encoded.dropped_tokens)
+
+
+def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | None) -> Iterator[Query]:
+    chosen = _window_of_token(encoded)
+    for number, window in enumerate(encoded.windows):
+        places = _places(window)
+        for place in places:
+            token = window.ids[place]
+            here = chosen[window.start + place - places.start] == number
+            # A special token that somebody wrote into the text is nothing that the model was trained to say.
+            if here and token not in tokenizer.special_ids:
+                hidden = [place] if words is None else _rest_of_word(window, place, words)
+                ids = list(window.ids)
+                for one in hidden:
+                    ids[one] = tokenizer.mask_id
+                yield Query(ids, window.types, place, Named((token,)))
+
+
+def _window_of_token(encoded: EncodedText) -> list[int]:
+    """For each token of the text that is read, the window in which it has most text on its scarcer side."""
+    best: dict[int, tuple[int, int]] = {}
+    for number, window in enumerate(encoded.windows):
+        count = len(_places(window))
+        for index in range(count):
+            around = min(index, count - 1 - index)
+            place = window.start + index
+            if place not in best or around > best[place][0]:
+                best[place] = (around, number)
+    return [best[place][1] for place in sorted(best)]
+
+
+def _places(window: Window) -> range:
+    """Where the tokens of the text stand in a window, without the special ones around it."""
+    sequences = window.sequences or []
+    if 0 not in sequences:
+        return range(0)
+    return range(sequences.index(0), len(sequences) - sequences[::-1].index(0))
+
+
+def _rest_of_word(window: Window, place: int, words: list[int]) -> list[int]:
+    spans = window.offsets or []
+
+    def word(index: int) -> int:
+        begin, end = spans[index]
+        # The space before a word may be part of its first piece.
+        return next((words[character] for character in range(begin, end) if words[character] >= 0), -1)
+
+    own, stop = word(place), _places(window).stop
+    rest = [place]
+    if own >= 0:
+        rest += itertools.takewhile(lambda index: word(index) == own, range(place + 1, stop))
+    return rest
+
+
+def _word_of_character(text: str) -> list[int]:
+    """The number of the word that each character belongs to; -1 for white space."""
+    words = [-1] * len(text)
+    for number, match in enumerate(_WORD.finditer(text)):
+        words[match.start() : match.end()] = [number] * (match.end() - match.start())
+    return words

@@ -1,0 +1,1 @@
+"""Several tasks above one encoder."""

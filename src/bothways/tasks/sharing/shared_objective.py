@@ -1,0 +1,156 @@
+"""Training several heads and the one encoder below them, as the training loop sees it.
+
+Each task has an objective of its own, with its data, head, loss and validation; an update belongs to one of them.
+
+Shapes: B windows of a batch, T tokens of a batch, H hidden, K numbers of all heads together.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bothways.encoder import Encoder, ScoreHead
+from bothways.encoder.heads import read_from, read_rows
+from bothways.packing import Packed
+from bothways.tasks.objective import Batch, WindowObjective
+from bothways.tasks.sharing.sampling import Sampling, order, shares
+from bothways.training.objective import MicroBatch, Update, Validation
+
+
+class SharedHeads(nn.Module):
+    """An encoder and several heads, all of which read the same run of it.
+
+    Args:
+        encoder: The encoder.
+        heads: Heads that give scores for whole texts.
+        features: For each head whether to give the hidden states that it reads behind its scores; by default for none.
+    """
+
+    def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead], features: Sequence[bool] = ()) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.heads = nn.ModuleList(heads)
+        self.features = tuple(features) or (False,) * len(heads)
+
+    @property
+    def widths(self) -> list[int]:
+        """How many numbers each head gives for a text, its features with them."""
+        hidden = self.encoder.config.hidden
+        return [
+            head.output.out_features + hidden * featured
+            for head, featured in zip(self._heads(), self.features, strict=True)
+        ]
+
+    def forward(self, packed: Packed) -> Tensor:
+        """The scores (and features) of all heads side by side (B, K), from one pass of the encoder."""
+        heads = self._heads()
+        reads = {head.kind.read for head in heads}
+        if len(reads) == 1:
+            # Of the last layer, no more than what they all read.
+            rows_BH = [read_rows(reads.pop(), self.encoder, packed)] * len(heads)
+        else:
+            hidden_TH = self.encoder(packed)
+            rows_BH = [read_from(head.kind.read, hidden_TH, packed) for head in heads]
+        parts = [
+            part
+            for head, hidden_BH, featured in zip(heads, rows_BH, self.features, strict=True)
+            for part in (head(hidden_BH), hidden_BH)[: 1 + featured]
+        ]
+        return torch.cat(parts, dim=1)
+
+    def _heads(self) -> list[ScoreHead]:
+        return [head for head in self.heads if isinstance(head, ScoreHead)]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPayload:
+    """A micro-batch of one of the tasks."""
+
+    task: str
+    batch: Batch
+
+
+class SharedObjective:
+    """Trains an encoder on several tasks.
+
+    Args:
+        module: The encoder and all heads.
+        objectives: The training of each task by itself.
+        sampling: How the updates are shared among them.
+        seed: Orders the tasks, together with the epoch.
+        units: What a task's score is divided by, so that the mean of the scores is one of like things.
+    """
+
+    def __init__(
+        self,
+        module: SharedHeads,
+        objectives: Mapping[str, WindowObjective],
+        sampling: Sampling,
+        *,
+        seed: int,
+        units: Mapping[str, float],
+    ) -> None:
+        self._module = module
+        self.objectives = dict(objectives)
+        self.sampling = sampling
+        self.seed = seed
+        self.units = units
+        self.names = list(objectives)
+        self.shares = shares([each.updates_per_epoch() for each in objectives.values()], sampling)
+
+    @property
+    def module(self) -> nn.Module:
+        """Encoder and heads."""
+        return self._module
+
+    @property
+    def identity(self) -> Mapping[str, str | int | float | bool | None]:
+        """What decides the course of the run besides the settings."""
+        own = {
+            f"{name}: {key}": value for name, each in self.objectives.items() for key, value in each.identity.items()
+        }
+        return {"tasks": ", ".join(self.names), "sampling": repr(self.sampling), **own}
+
+    def updates_per_epoch(self) -> int:
+        """As many as the tasks have together."""
+        return sum(self.shares)
+
+    def updates(self, epoch: int, start: int) -> Iterator[Update[SharedPayload]]:
+        """The tasks in an order of the epoch's own; each goes on in its data where the last epoch left it."""
+        tasks_U = order(self.shares, self.seed, epoch)
+        streams = [
+            self._endless(name, epoch * self.shares[task] + int((tasks_U[:start] == task).sum()))
+            for task, name in enumerate(self.names)
+        ]
+        for task in tasks_U[start:]:
+            yield next(streams[task])
+
+    def loss(self, payload: SharedPayload) -> Tensor:
+        """Sum of the losses of the micro-batch's units."""
+        return self.objectives[payload.task].loss(payload.batch)
+
+    def validate(self) -> Validation | None:
+        """The metrics of all tasks, and the mean of their scores."""
+        metrics: dict[str, float] = {}
+        scores = []
+        for name, each in self.objectives.items():
+            found = each.validate()
+            if found is not None:
+                metrics |= {f"{name}.{key}": value for key, value in found.metrics.items()}
+                scores.append(found.score / self.units[name])
+        return Validation(metrics, sum(scores) / len(scores)) if scores else None
+
+    def _endless(self, name: str, done: int) -> Iterator[Update[SharedPayload]]:
+        """A task's updates from number ``done`` on, its data again and again."""
+        objective = self.objectives[name]
+        round_, start = divmod(done, objective.updates_per_epoch())
+        while True:
+            for update in objective.updates(round_, start):
+                yield Update(tuple(_named(name, part) for part in update.micro_batches))
+            round_, start = round_ + 1, 0
+
+
+def _named(task: str, part: MicroBatch[Batch]) -> MicroBatch[SharedPayload]:
+    return MicroBatch(SharedPayload(task, part.payload), part.weight, part.tokens)
