@@ -197,7 +197,8 @@ def measured_as(latencies, memory=400e6):
 
 def test_measured_speed_decides_and_is_told(monkeypatch):
     monkeypatch.setattr(
-        "bothways.advice.advising.measure", measured_as({"google-bert/bert-base-cased": 2.0, "roberta-base": 1.0})
+        "bothways.advice.advising.measure",
+        measured_as({"google-bert/bert-base-cased": 2.0, "FacebookAI/roberta-base": 1.0}),
     )
     advised = recommend("ner", "latency", measured=True, most=2, max_latency_ms=10, show_progress=False)
     # RoBERTa is the faster here, and the more accurate, so it comes first although its arithmetic is the same.

@@ -167,7 +167,7 @@ def test_a_reranker_decides_the_order_of_the_first_hits(built_once, judge, mode)
 
 
 def test_a_label_that_the_reranker_does_not_have_is_wrong_usage(built_once, judge):
-    for words in (["--reranker", judge, "--relevant", "maybe"], ["--reranker", judge], ["--relevant", "yes"]):
+    for words in (["--reranker", judge, "--relevant", "maybe"], ["--relevant", "yes"]):
         outcome = call("search", "query", built_once, "w6", *words)
         assert outcome.code == 2
         assert "relevant" in outcome.err

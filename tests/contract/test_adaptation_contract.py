@@ -77,7 +77,7 @@ def adapted(tmp_path_factory):
             folder = tmp_path_factory.mktemp(model_type)
             write_checkpoint(folder / "base", model_type)
             model = FillMask.from_pretrained(folder / "base", device="cpu")
-            model.fit(TEXTS, validation=TEXTS, epochs=8, learning_rate=0.01, batch_size=8, seed=2)
+            model.fit(TEXTS, validation=TEXTS, epochs=16, learning_rate=0.01, batch_size=8, seed=2)
             model.save(folder / "saved")
             made[model_type] = (model, folder / "saved")
         return made[model_type]

@@ -47,9 +47,10 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, ki
 
     ids = [text.windows[0].ids for text in encoded]
     ids_BS, mask_BS = padded(ids, padding_side(model_type), TINY[model_type]["pad_token_id"])
-    # Given, because XLNet leaves segments out of the sum where they are not.
+    # Given, because XLNet leaves segments out of the sum where they are not; its [CLS] is a segment of its own.
     takes_types = "token_type_ids" in inspect.signature(theirs.forward).parameters
-    types = {"token_type_ids": torch.zeros_like(ids_BS)} if takes_types else {}
+    types_BS, _ = padded([text.windows[0].types for text in encoded], padding_side(model_type), 0)
+    types = {"token_type_ids": types_BS} if takes_types else {}
     expected = theirs(ids_BS, attention_mask=mask_BS, labels=torch.from_numpy(truth), **types).loss
     expected.backward()
 

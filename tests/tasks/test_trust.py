@@ -166,7 +166,7 @@ def test_rows_from_elsewhere_move_the_border_between_both(base):
     classifier = fitted(base, validation=rows(40))
     before = classifier.trust.border
     classifier.tell_from(ELSEWHERE)
-    evidence, _ = classifier.evidence(rows(40))
+    evidence, *_ = classifier.evidence(rows(40))
     report = classifier.out_of_domain(evidence, ELSEWHERE, resamples=50)
     assert report.n_outside == len(ELSEWHERE)
     assert report.threshold == classifier.trust.border.threshold != before.threshold

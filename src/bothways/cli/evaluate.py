@@ -1,5 +1,6 @@
 """``bothways evaluate``: metrics of a trained model on labelled data."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,9 +125,12 @@ def _in_full(
     labelling = labelling_task(task, "--report" if others is None else "--out-of-domain")
     if page is not None and isinstance(labelling.fitted_target, Regression):
         raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
-    evidence, truth = labelling.evidence(data, show_progress=show)
+    evidence, truth, read = labelling.evidence(data, show_progress=show)
     before, after = (
-        labelling.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed)
+        replace(
+            labelling.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed),
+            reading=read,
+        )
         for calibrated in (False, None)
     )
     outside = None

@@ -210,15 +210,15 @@ class SequenceTask(Generic[ColumnsT]):
         """A prediction for each row, in order and in flat memory; columns as in `columns`, coverage as in `predict`."""
         return self._predicted(map(self.columns.inputs.read, rows), coverage=coverage, show_progress=show_progress)
 
-    def evidence(self, data: Source, *, show_progress: bool | None = None) -> tuple[Evidence, Truth]:
-        """Uncalibrated logits of labelled rows, what the model's detector reads beside them, and the encoded labels.
+    def evidence(self, data: Source, *, show_progress: bool | None = None) -> tuple[Evidence, Truth, TextsRead]:
+        """Of labelled rows: uncalibrated logits and what the detector reads, the encoded labels, how texts were read.
 
         Raises:
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        rows_NK, truth, _ = self._rows(self._judging(), data, self.columns, show_progress)
-        return evidence_of(rows_NK, self._target().outputs), truth
+        rows_NK, truth, read = self._rows(self._judging(), data, self.columns, show_progress)
+        return evidence_of(rows_NK, self._target().outputs), truth, read
 
     def stated(self, data: Source, *, show_progress: bool | None = None) -> tuple[Logits, Truth]:
         """Calibrated probabilities (N, C) of labelled rows, or numbers (N, 1), and the encoded labels."""
