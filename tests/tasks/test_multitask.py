@@ -119,7 +119,7 @@ def test_heads_that_read_other_rows_share_the_pass(monkeypatch):
 
 def test_the_encoder_is_shared_and_every_task_moves_it(base):
     model, _ = fitted(base)
-    first, second = (part.module for part in model.parts.values())
+    first, second = (part.labeller.module for part in model.parts.values())
     assert first.encoder is second.encoder is model.model.encoder
     assert first.head is not second.head
 
@@ -171,7 +171,7 @@ def test_a_saved_model_comes_back_whole(three):
         assert again.part(name).target == part.target
         assert again.part(name).calibration == part.calibration
         assert again.part(name).columns == part.columns
-    encoders = {id(part.module.encoder) for part in again.parts.values()}
+    encoders = {id(part.labeller.module.encoder) for part in again.parts.values()}
     assert len(encoders) == 1
 
 

@@ -228,9 +228,9 @@ def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_la
     data = noisy_rows(30)
     first, second = (each.evaluate(data, resamples=50) for each in (classifier, other))
     order = [2, 0, 1]
-    output = other._module.head.output
+    output = other.labeller.module.head.output
     output.weight.data, output.bias.data = output.weight.data[order], output.bias.data[order]
-    other.target = type(other.target)(tuple(other.target.labels[index] for index in order))
+    other.labeller.target = type(other.target)(tuple(other.target.labels[index] for index in order))
     report = compare_tasks(classifier, other, data, resamples=50, show_progress=False)
     assert report.metrics["accuracy"].first.value == first.accuracy.value
     assert report.metrics["accuracy"].second.value == second.accuracy.value

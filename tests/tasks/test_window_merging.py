@@ -138,7 +138,7 @@ def attentive(tmp_path_factory):
 def test_attention_that_has_learnt_nothing_is_the_mean(base):
     classifier = opened(base, max_length=8)
     classifier.fit(rows(), **QUICK)
-    model = classifier.module
+    model = classifier.labeller.module
     store = classifier._opened.stored([row["text"] for row in long_rows(4)])
     begun = AttentiveModel(model, WindowAttention(model.encoder.config.hidden))
     np.testing.assert_allclose(

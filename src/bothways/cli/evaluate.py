@@ -123,7 +123,7 @@ def _in_full(
     from bothways.tasks.targets import Regression
 
     labelling = labelling_task(task, "--report" if others is None else "--out-of-domain")
-    if page is not None and isinstance(labelling.fitted_target, Regression):
+    if page is not None and isinstance(labelling.labeller.target, Regression):
         raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
     evidence, truth, read = labelling.evidence(data, show_progress=show)
     before, after = (

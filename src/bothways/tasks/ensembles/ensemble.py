@@ -70,7 +70,7 @@ class Ensemble:
         self.folders = [folder for folder, _ in members]
         self.members = [member for _, member in members]
         first = self.members[0]
-        self.target: Target = first.fitted_target
+        self.target: Target = first.labeller.target
         self._places = [_places(first, folder, member) for folder, member in members]
         self.combination = combination
         self.temperature: Temperature | None = None
@@ -105,7 +105,7 @@ class Ensemble:
         if len(members) < 2:
             raise InvalidInput(f"an ensemble has two members or more, but got {len(members)}.")
         opened = [(Path(folder), _opened(folder, options)) for folder in members]
-        target = opened[0][1].fitted_target
+        target = opened[0][1].labeller.target
         check_method(method, target)
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
@@ -124,7 +124,7 @@ class Ensemble:
         """
         stored, folders = read_ensemble(Path(folder))
         opened = [(member, _opened(member, options)) for member in folders]
-        combination = stored_combination(stored, len(opened), opened[0][1].fitted_target.outputs)
+        combination = stored_combination(stored, len(opened), opened[0][1].labeller.target.outputs)
         made = cls(opened, combination)
         made.temperature = stored_temperature(stored)
         card = stored.get("card")
@@ -205,7 +205,7 @@ class Ensemble:
 
     def _logits(self, data: Source, show_progress: bool | None) -> tuple[Members, Truth, TextsRead]:
         """Calibrated logits of each member (M, N, C) in the order of the first one's labels, and the encoded labels."""
-        texts, truth = self.members[0].labelled(list(read_rows(data)), self.columns)
+        texts, truth = self.members[0].labeller.labelled(list(read_rows(data)), self.columns)
         answers = list(self._run(texts, "evaluating", len(texts), show_progress))
         logits_MNC = np.stack([[logits_C for logits_C, _ in each] for each in answers], axis=1)
         most = [_most([read for _, read in each]) for each in answers]
@@ -217,9 +217,10 @@ class Ensemble:
     ) -> Iterator[list[tuple[Logits, predictions.Reading]]]:
         """For each text the calibrated logits (C) of each member, and how it was read."""
         copies = itertools.tee(texts, len(self.members))
+        labellers = [member.labeller for member in self.members]
         streams = [
-            member.run(copy, f"{description} {number}/{len(self.members)}", total, show_progress)
-            for number, (member, copy) in enumerate(zip(self.members, copies, strict=True), start=1)
+            each.run(each.reader(), copy, f"{description} {number}/{len(labellers)}", total, show_progress)
+            for number, (each, copy) in enumerate(zip(labellers, copies, strict=True), start=1)
         ]
         for answers in zip(*streams, strict=True):
             yield [
@@ -228,7 +229,7 @@ class Ensemble:
             ]
 
     def _said(self, member: Member, places: NDArray[np.int64], answer: TextRows) -> tuple[Logits, predictions.Reading]:
-        logits_1C = calibrated_logits(self.target, member.merged(answer)[None], member.calibration)
+        logits_1C = calibrated_logits(self.target, member.labeller.merged(answer)[None], member.calibration)
         return logits_1C[0, places], predictions.Reading(len(answer.lengths), answer.dropped_tokens)
 
 
@@ -251,7 +252,7 @@ def _places(first: Member, folder: Path, member: Member) -> NDArray[np.int64]:
     Raises:
         InvalidInput: It is of another task, or has other labels.
     """
-    ours, theirs = first.fitted_target, member.fitted_target
+    ours, theirs = first.labeller.target, member.labeller.target
     kinds = (f"{first.task} ({ours.kind})", f"{member.task} ({theirs.kind})")
     if kinds[0] != kinds[1]:
         raise InvalidInput(

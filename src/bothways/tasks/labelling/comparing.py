@@ -72,8 +72,8 @@ def _compare_targets(
     seed: int,
     show_progress: bool | None,
 ) -> ComparisonReport:
-    target = first.fitted_target
-    columns = _columns(target, second.fitted_target)
+    target = first.labeller.target
+    columns = _columns(target, second.labeller.target)
     first_NC, truth = first.stated(data, show_progress=show_progress)
     second_NC, _ = second.stated(data, show_progress=show_progress)
     options: Mapping[str, int] = {"resamples": resamples, "seed": seed}

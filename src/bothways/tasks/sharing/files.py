@@ -17,7 +17,7 @@ from bothways.checkpoints.save import encoder_tensors, write_model, write_tensor
 from bothways.errors import InvalidInput
 from bothways.storage import new_folder
 from bothways.tasks.labelling.classification import TextClassifier
-from bothways.tasks.labelling.sequence import HEAD
+from bothways.tasks.labelling.labeller import HEAD
 from bothways.tasks.labelling.target_settings import stored_target, target_settings
 from bothways.tasks.merging import Merge
 from bothways.tasks.opening import OpenedModel
@@ -64,21 +64,21 @@ def write_parts(
     settings = {
         **model.settings,
         "architectures": [model.family.architecture([HEAD])],
-        **target_settings(first[1].fitted_target),
+        **target_settings(first[1].labeller.target),
     }
     tensors = encoder_tensors(model.family, model.config, ("", model.encoder), prefix=model.family.prefix)
     with new_folder(folder, overwrite=overwrite) as new:
         heads = [_stored(new, name, part) for name, part in parts.items()]
         for name, part in others:
-            write_tensors(new / _file(name), part.head_tensors())
-        write_model(new, settings, tensors | first[1].head_tensors(), {**extras, "heads": heads})
+            write_tensors(new / _file(name), part.labeller.tensors())
+        write_model(new, settings, tensors | first[1].labeller.tensors(), {**extras, "heads": heads})
         model.tokenizer.save(new, types=model.config.reads_types)
 
 
 def _stored(folder: Path, name: str, part: TextClassifier) -> dict[str, object]:
     """What ``bothways.json`` says of a task; arrays that belong to it are written."""
     _folder(folder, name).mkdir(parents=True)
-    stored = {"name": name, "config": target_settings(part.fitted_target), **part.stored_head(_folder(folder, name))}
+    stored = {"name": name, "config": target_settings(part.labeller.target), **part.stored_head(_folder(folder, name))}
     if not any(_folder(folder, name).iterdir()):
         _folder(folder, name).rmdir()
     return stored

@@ -19,7 +19,6 @@ from bothways.tasks.columns import ReadColumns, TextColumns
 from bothways.tasks.fitting import FitOptions, FitPlan, Preparation, undone_on_failure
 from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.labelling.judging import reads_features
-from bothways.tasks.labelling.sequence import STATE
 from bothways.tasks.merging import Merge, check_merge
 from bothways.tasks.objective import WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
@@ -146,10 +145,10 @@ class MultiTask:
         parts = {name: self.parts.get(name) or TextClassifier(self._opened, self.merge) for name in tasks}
         with ExitStack() as stack:
             for part in parts.values():
-                stack.enter_context(undone_on_failure(part, *STATE))
+                stack.enter_context(undone_on_failure(part, "_labeller"))
             ready = {name: _prepared(name, part, tasks[name], plan) for name, part in parts.items()}
             objective = SharedObjective(
-                SharedHeads(self.model.encoder, [part.module.head for part in parts.values()]),
+                SharedHeads(self.model.encoder, [part.labeller.module.head for part in parts.values()]),
                 {name: each.objective for name, each in ready.items()},
                 sampling,
                 seed=plan.seed,
@@ -185,7 +184,7 @@ class MultiTask:
         self, texts: Iterable[str], *, total: int | None = None, show_progress: bool | None = None
     ) -> Iterator[MultiPrediction]:
         """Predictions for an iterable of any length, in order and in flat memory."""
-        judges = {name: part.judge() for name, part in self._trained().items()}
+        judges = {name: part.labeller.judge() for name, part in self._trained().items()}
         for answers in self._run(texts, "predicting", total, show_progress, judging=True):
             yield MultiPrediction({name: judges[name](answer) for name, answer in answers.items()})
 
@@ -228,7 +227,7 @@ class MultiTask:
             )
         rows = list(read_rows(data))
         truth = {
-            name: part.labelled(rows, TextColumns(self.columns.text, part.columns.label))
+            name: part.labeller.labelled(rows, TextColumns(self.columns.text, part.columns.label))
             for name, part in self.parts.items()
         }
         texts = [str(text) for text in next(iter(truth.values()))[0]]
@@ -237,7 +236,7 @@ class MultiTask:
         read = TextsRead.of([len(each.lengths) for each in first], [each.dropped_tokens for each in first])
         reports = {}
         for name, part in self.parts.items():
-            logits_NC = np.stack([part.merged(each[name]) for each in answers])
+            logits_NC = np.stack([part.labeller.merged(each[name]) for each in answers])
             reports[name] = part.report(logits_NC, truth[name][1], resamples=resamples, seed=seed)
         return MultiReport(reports, read)
 
@@ -270,7 +269,7 @@ class MultiTask:
         """What each task's head says of texts; for judging, with the features that its detector reads."""
         parts = self._trained().values()
         features = [judging and reads_features(part.trust) for part in parts]
-        shared = SharedHeads(self.model.encoder, [part.module.head for part in parts], features).eval()
+        shared = SharedHeads(self.model.encoder, [part.labeller.module.head for part in parts], features).eval()
         ends = np.cumsum(shared.widths)[:-1]
         for answer in self._opened.engine(shared).run(
             texts, total=total, description=description, show_progress=show_progress
