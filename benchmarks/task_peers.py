@@ -242,6 +242,8 @@ class EmbeddingPeer:
 
     def fit(self, data: TaskData, seed: int) -> None:
         """Train a fresh model."""
+        from sentence_transformers.losses import CoSENTLoss
+
         self.model = self.package.SentenceTransformer(str(minilm_folder()), device=self.device)
         rows = [{"sentence1": row["text_a"], "sentence2": row["text_b"], "score": row["score"]} for row in data.train]
         with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
@@ -263,7 +265,7 @@ class EmbeddingPeer:
                 model=self.model,
                 args=arguments,
                 train_dataset=self.datasets.Dataset.from_list(rows),
-                loss=self.package.losses.CoSENTLoss(self.model),
+                loss=CoSENTLoss(self.model),
             ).train()
 
     def answers(self, rows: Sequence[Row]) -> list[float]:
