@@ -15,7 +15,7 @@ from bothways.inference import InferenceEngine, Reading
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.packing import Packed
 from bothways.tasks.stored import Extras, stored_length, stored_overflow, stored_whole
-from bothways.text import Overflow, check_overflow
+from bothways.text import Overflow, TextTokenizer, check_overflow
 from bothways.text.texts import Text
 
 # What models read at once that know no limit of their own.
@@ -74,23 +74,30 @@ class OpenedModel:
 
     def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
         """Texts, tokenised and kept compactly; with ``offsets`` also where each token stands."""
-        return WindowStore.of(
-            text
-            for start in range(0, len(texts), BLOCK)
-            for text in self.model.tokenizer.encode(
-                texts[start : start + BLOCK],
-                max_length=self.reading.max_length,
-                on_overflow=self.reading.on_overflow,
-                stride=self.reading.stride,
-                offsets=offsets,
-                first=start,
-            )
-        )
+        return stored_texts(self.model.tokenizer, texts, self.reading, offsets=offsets)
 
     def stored_reading(self) -> dict[str, object]:
         """How texts are read, for ``bothways.json``."""
         reading = self.reading
         return {"max_length": reading.max_length, "on_overflow": reading.on_overflow, "stride": reading.stride}
+
+
+def stored_texts(
+    tokenizer: TextTokenizer, texts: Sequence[Text], reading: Reading, *, offsets: bool = False
+) -> WindowStore:
+    """Texts, tokenised a block at a time and kept compactly; with ``offsets`` also where each token stands."""
+    return WindowStore.of(
+        text
+        for start in range(0, len(texts), BLOCK)
+        for text in tokenizer.encode(
+            texts[start : start + BLOCK],
+            max_length=reading.max_length,
+            on_overflow=reading.on_overflow,
+            stride=reading.stride,
+            offsets=offsets,
+            first=start,
+        )
+    )
 
 
 def open_model(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> OpenedModel:

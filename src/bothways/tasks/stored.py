@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import Temperature
@@ -56,6 +56,12 @@ def stored_choice(extras: Extras, name: str, check: Callable[[object], T]) -> T 
         return None if value is None else check(value)
     except InvalidInput as error:
         raise damaged(name, "one of the names that it can have", value) from error
+
+
+def stored_card(extras: Extras) -> dict[str, Any]:
+    """What the model says of its making; nothing where it says nothing."""
+    card = extras.get("card")
+    return dict(card) if isinstance(card, Mapping) else {}
 
 
 def stored_temperature(extras: Extras) -> Temperature | None:

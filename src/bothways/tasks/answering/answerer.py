@@ -26,7 +26,8 @@ from bothways.tasks.objective import HeadModel, WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Reading
 from bothways.tasks.saving import write_task
-from bothways.tasks.stored import stored_temperature, stored_whole
+from bothways.tasks.stored import stored_card, stored_temperature, stored_whole
+from bothways.tasks.twos import checked_two, single_two
 from bothways.training.objective import Validation
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
@@ -100,8 +101,7 @@ class QuestionAnswerer:
             made._open_head(opened.checkpoint.build_score_head(HEAD))
             made.threshold = stored_threshold(extras)
             made.temperature = stored_temperature(extras)
-            card = extras.get("card")
-            made.card = dict(card) if isinstance(card, Mapping) else {}
+            made.card = stored_card(extras)
             made.columns = stored_columns(made.card, QuestionColumns())
         return made
 
@@ -192,7 +192,7 @@ class QuestionAnswerer:
             InvalidInput: A question or context is empty, or something is not a tuple of both.
             TextTooLong: A context is too long and the policy is ``"error"``, or its question leaves no room for it.
         """
-        single = _single(questions)
+        single = single_two(questions)
         listed = [single] if single else [_checked(index, each) for index, each in enumerate(questions)]
         stream = self.predict_stream(listed, calibrated=calibrated, total=len(listed), show_progress=show_progress)
         found = list(stream)
@@ -354,17 +354,5 @@ class QuestionAnswerer:
         return self._module
 
 
-def _single(question: object) -> QuestionAndContext | None:
-    """The question with its context, if it is one; None for many."""
-    if isinstance(question, tuple) and len(question) == 2 and all(isinstance(part, str) for part in question):
-        return question
-    return None
-
-
 def _checked(index: int, question: object) -> QuestionAndContext:
-    if (known := _single(question)) is not None:
-        return known
-    raise InvalidInput(
-        f"question {index} must be a tuple of a question and its context, but it is {type(question).__name__}: "
-        f"{question!r:.80}"
-    )
+    return checked_two(index, question, "question", "a question and its context")

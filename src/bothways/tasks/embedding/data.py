@@ -18,10 +18,8 @@ from bothways.data.windows import WindowStore, digest_of
 from bothways.errors import InvalidInput
 from bothways.inference import Reading
 from bothways.tasks.columns import stored_columns
+from bothways.tasks.opening import stored_texts
 from bothways.text import TextTokenizer
-
-# Texts tokenised at a time, so that only the compact form of all of them is in memory.
-BLOCK = 1024
 
 T = TypeVar("T")
 
@@ -283,17 +281,7 @@ class StoredRows:
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
         texts = [text for row in rows for text in row.texts]
-        store = WindowStore.of(
-            encoded
-            for start in range(0, len(texts), BLOCK)
-            for encoded in tokenizer.encode(
-                texts[start : start + BLOCK],
-                max_length=reading.max_length,
-                on_overflow=reading.on_overflow,
-                stride=reading.stride,
-                first=start,
-            )
-        )
+        store = stored_texts(tokenizer, texts, reading)
         texts_RK = np.arange(len(texts)).reshape(len(rows), len(columns.texts))
         return cls(store, texts_RK, identities(texts), truth_of(rows, columns))
 

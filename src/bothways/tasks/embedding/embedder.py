@@ -34,6 +34,7 @@ from bothways.tasks.embedding.training import EmbeddingExamples, EmbeddingTraini
 from bothways.tasks.embedding.vectors import AskedSettings, Vectors, settings_of, text_vectors
 from bothways.tasks.fitting import FitOptions, FitPlan
 from bothways.tasks.predictions import Similarity
+from bothways.tasks.stored import stored_card
 from bothways.text import Overflow
 from bothways.training.record import TrainingRecord
 
@@ -111,9 +112,9 @@ class SentenceEmbedder:
         settings = settings_of(model, checkpoint.extras, asked)
         made = cls(model, settings)
         made.extras = checkpoint.extras
-        card = checkpoint.extras.get("card")
-        if checkpoint.extras.get("task") == cls.task and isinstance(card, dict):
-            made.card, made.columns = dict(card), stored_kind(card)
+        if checkpoint.extras.get("task") == cls.task:
+            made.card = stored_card(checkpoint.extras)
+            made.columns = stored_kind(made.card)
         return made
 
     @property

@@ -29,7 +29,7 @@ from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.fitting import FitOptions, FitPlan
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.predictions import Prediction
-from bothways.tasks.stored import damaged, stored_temperature
+from bothways.tasks.stored import damaged, stored_card, stored_temperature
 from bothways.tasks.targets import Logits, Report, SingleLabel, Truth, target_of
 from bothways.training.record import TrainingRecord
 
@@ -102,8 +102,7 @@ class FewShotClassifier:
         made.target = SingleLabel(names if labels is None else tuple(labels))
         made.temperature = stored_temperature(extras)
         made._head = _read_head(made.embedder.model.folder / HEAD_FILE, len(names), made.embedder.dimensions)
-        card = extras.get("card")
-        made.card = dict(card) if isinstance(card, dict) else {}
+        made.card = stored_card(extras)
         made.columns = stored_columns(made.card, LabelledTexts())
         return made
 

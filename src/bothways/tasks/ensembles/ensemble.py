@@ -36,7 +36,7 @@ from bothways.tasks.ensembles.stacking import fit_stacking
 from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.labelling.pairs import PairClassifier
 from bothways.tasks.opening import OpenOptions
-from bothways.tasks.stored import stored_temperature
+from bothways.tasks.stored import stored_card, stored_temperature
 from bothways.tasks.targets import Logits, Regression, Target, Truth
 from bothways.text.texts import Text
 
@@ -127,8 +127,7 @@ class Ensemble:
         combination = stored_combination(stored, len(opened), opened[0][1].labeller.target.outputs)
         made = cls(opened, combination)
         made.temperature = stored_temperature(stored)
-        card = stored.get("card")
-        made.card = dict(card) if isinstance(card, Mapping) else {}
+        made.card = stored_card(stored)
         return made
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[EnsemblePrediction]:

@@ -10,6 +10,7 @@ from bothways.tasks.fitting import FitOptions, FitPlan
 from bothways.tasks.labelling.sequence import SequenceTask
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.targets import Logits, Report, TargetKind, Truth
+from bothways.tasks.twos import checked_two, single_two
 from bothways.training.record import TrainingRecord
 
 Pair = tuple[str, str]
@@ -104,7 +105,7 @@ class PairClassifier(SequenceTask[PairColumns]):
             InvalidInput: A text is empty, or something is no pair.
             TextTooLong: A pair is too long and the policy is ``"error"``, or its first text leaves no room.
         """
-        single = _single(pairs)
+        single = single_two(pairs)
         listed = [single] if single is not None else [_checked(index, pair) for index, pair in enumerate(pairs)]
         stream = self.predict_stream(
             listed, calibrated=calibrated, coverage=coverage, total=len(listed), show_progress=show_progress
@@ -180,14 +181,5 @@ class PairClassifier(SequenceTask[PairColumns]):
         return [{self.columns.text_a: texts[0], self.columns.text_b: texts[1]}]
 
 
-def _single(pairs: object) -> Pair | None:
-    """The pair, if it is one; None for many."""
-    if isinstance(pairs, tuple) and len(pairs) == 2 and isinstance(pairs[0], str) and isinstance(pairs[1], str):
-        return pairs
-    return None
-
-
 def _checked(index: int, pair: object) -> Pair:
-    if (known := _single(pair)) is not None:
-        return known
-    raise InvalidInput(f"pair {index} must be a tuple of two texts, but it is {type(pair).__name__}: {pair!r:.80}")
+    return checked_two(index, pair, "pair", "two texts")

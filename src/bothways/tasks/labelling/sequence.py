@@ -3,7 +3,7 @@
 Shapes: N texts, W windows of one text, C outputs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
@@ -34,7 +34,7 @@ from bothways.tasks.objective import WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.saving import write_task
-from bothways.tasks.stored import Extras, stored_choice
+from bothways.tasks.stored import Extras, stored_card, stored_choice
 from bothways.tasks.targets import Logits, Report, Target, TargetKind, Truth
 from bothways.text import Overflow
 from bothways.text.texts import Text
@@ -120,8 +120,7 @@ class SequenceTask(Generic[ColumnsT]):
         """
         self._labeller = Labeller.of(self._opened, target, head, self.merge)
         self._labeller.trust = stored_trust(stored, folder, target.outputs)
-        card = stored.get("card")
-        self.card = dict(card) if isinstance(card, Mapping) else {}
+        self.card = stored_card(stored)
         self.columns = stored_columns(self.card, self.usual_columns)
 
     @property

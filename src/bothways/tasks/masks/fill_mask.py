@@ -1,7 +1,7 @@
 """Masked language modelling: which words may stand in the place of masks, and how likely a text is."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Unpack, overload
@@ -27,6 +27,7 @@ from bothways.tasks.masks.pseudo_likelihood import PseudoLikelihood, pseudo_like
 from bothways.tasks.masks.raw_texts import Texts, raw_examples
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.splits import hold_out
+from bothways.tasks.stored import stored_card
 from bothways.text import Overflow
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
@@ -86,9 +87,8 @@ class FillMask:
         made = cls(opened)
         if named or HEAD in checkpoint.heads():
             made._head = made._placed(checkpoint.build_masked_lm_head())
-        card = opened.extras.get("card")
-        if opened.extras.get("task") == cls.task and isinstance(card, Mapping):
-            made.card = dict(card)
+        if opened.extras.get("task") == cls.task:
+            made.card = stored_card(opened.extras)
             made.columns = stored_columns(made.card, RawTextColumns())
         return made
 

@@ -3,7 +3,7 @@
 Shapes: W words of one text, M words of several texts, C tags.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
@@ -29,7 +29,7 @@ from bothways.tasks.objective import HeadModel
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.saving import write_task
 from bothways.tasks.splits import hold_out
-from bothways.tasks.stored import stored_choice, stored_temperature
+from bothways.tasks.stored import stored_card, stored_choice, stored_temperature
 from bothways.tasks.tagging.predictions import ScoredWords, Tagging
 from bothways.tasks.tagging.reading import decided, scored_words, words_of
 from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
@@ -113,8 +113,7 @@ class TextTagger:
         chosen = check_scheme(scheme) if scheme else stored_choice(extras, "scheme", check_scheme) if ours else None
         made._open_head(TagSet(names, chosen or scheme_of_names(names)), checkpoint.build_score_head(HEAD))
         made.temperature = stored_temperature(extras)
-        card = extras.get("card")
-        made.card = dict(card) if isinstance(card, Mapping) else {}
+        made.card = stored_card(extras)
         made.columns = stored_columns(made.card, TagColumns()) if ours else TagColumns()
         return made
 
