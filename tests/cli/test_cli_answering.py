@@ -31,10 +31,21 @@ def qa(files, data):
     flat, nested = data
     outcome = call(
         *("train", "answering", "--model", files / "tiny", "--train", flat, "--validation", nested),
-        *("--output", files / "runs" / "qa", "--seed", 1, "--epochs", 3, "--batch-size", 8, "--learning-rate", 0.003),
+        *(
+            "--output",
+            files / "answering" / "qa",
+            "--seed",
+            1,
+            "--epochs",
+            3,
+            "--batch-size",
+            8,
+            "--learning-rate",
+            0.003,
+        ),
         *("--max-answer-tokens", 5, "--device", "cpu"),
     )
-    return outcome, files / "runs" / "qa"
+    return outcome, files / "answering" / "qa"
 
 
 def test_training_says_what_it_chose_and_how_to_go_on(qa):
