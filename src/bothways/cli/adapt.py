@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
 from bothways.cli.options import HERE, TEXT, Columns, File, Format, ModelOptions, bad_usage
-from bothways.cli.reading import labelled_source
+from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.terminal import note
 from bothways.cli.train import RESUMING
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
@@ -69,7 +69,7 @@ def adapt(
             note(f"{model} has no masked language modelling head: a new one is drawn, on its own token table.")
         record = task.fit(
             labelled_source(data, format),
-            validation=None if validation is None else labelled_source(validation, format),
+            validation=optional_source(validation, format),
             text=text,
             **options,
         )

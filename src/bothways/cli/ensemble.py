@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
 from bothways.cli.options import HERE, File, Flag, Format, Method, ModelOptions, bad_usage, usage_error
-from bothways.cli.reading import labelled_source
+from bothways.cli.reading import optional_source
 from bothways.cli.terminal import print_json
 
 EXAMPLE = """\
@@ -54,7 +54,7 @@ def ensemble(
     if overwrite and output.is_dir() and any(path.name != "bothways.json" for path in output.iterdir()):
         # Replacing a folder deletes what is in it, which nobody means for a trained model or other things.
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
-    source = None if calibrate is None else labelled_source(calibrate, format)
+    source = optional_source(calibrate, format)
     options, show = open_options(reading, model), False if quiet else None
     made = Ensemble.of(runs, method=method, calibrate=source, show_progress=show, **options)
     with bad_usage():

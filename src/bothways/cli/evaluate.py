@@ -17,7 +17,7 @@ from bothways.cli.opening import (
     open_task,
 )
 from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
-from bothways.cli.reading import labelled_source
+from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.terminal import note, print_json
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def evaluate(
     else:
         trained = open_task(run, reading, model, task)
         use_columns(trained, columns)
-        others = None if out_of_domain is None else labelled_source(out_of_domain, format)
+        others = optional_source(out_of_domain, format)
         if others is None and report is None:
             found = trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show)
         else:

@@ -18,7 +18,7 @@ from bothways.cli.options import (
     bad_usage,
     usage_error,
 )
-from bothways.cli.reading import labelled_source
+from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.train import RESUMING
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, train_and_save
 
@@ -130,7 +130,7 @@ def _words(name: str, said: str) -> _TaskWords:
 def _data(words: _TaskWords, validation: str | None, format_: Format | None) -> "TaskData":
     from bothways.tasks import TaskData
 
-    held = None if validation is None else labelled_source(validation, format_)
+    held = optional_source(validation, format_)
     return TaskData(labelled_source(words.file, format_), held, words.text, words.label, words.target)
 
 

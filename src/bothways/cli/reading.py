@@ -56,3 +56,8 @@ def labelled_source(data: str, format_: Format | None) -> "Source":
     from bothways.data import read_rows
 
     return data if format_ is None else list(read_rows(data, format=format_))
+
+
+def optional_source(data: str | None, format_: Format | None) -> "Source | None":
+    """The same of rows that may be left out."""
+    return None if data is None else labelled_source(data, format_)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_options
 from bothways.cli.options import HERE, TEXT, Columns, File, Format, Merge, ModelOptions, Target, bad_usage, usage_error
-from bothways.cli.reading import labelled_source
+from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
 from bothways.cli.trusting import AS_USUAL, TrustOptions, draw_border, with_trust
 
@@ -85,7 +85,7 @@ def classification(
             classifier = TextClassifier.from_pretrained(model, labels=reading.labels, merge=merge, **opened)
         record = classifier.fit(
             labelled_source(train, format),
-            validation=None if validation is None else labelled_source(validation, format),
+            validation=optional_source(validation, format),
             text=text,
             label=label,
             target=target,
@@ -148,7 +148,7 @@ def pairs(
             classifier = PairClassifier.from_pretrained(model, labels=reading.labels, merge=merge, **opened)
         record = classifier.fit(
             labelled_source(train, format),
-            validation=None if validation is None else labelled_source(validation, format),
+            validation=optional_source(validation, format),
             text_a=text_a,
             text_b=text_b,
             label=score or label or "label",

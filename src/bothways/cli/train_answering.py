@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
 from bothways.cli.options import HERE, File, Format, ModelOptions, PositiveInt, bad_usage
-from bothways.cli.reading import labelled_source
+from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.train import RESUMING
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
 
@@ -72,7 +72,7 @@ def answering(
             answerer = QuestionAnswerer.from_pretrained(model, max_answer_tokens=max_answer_tokens, **opened)
         record = answerer.fit(
             labelled_source(train, format),
-            validation=None if validation is None else labelled_source(validation, format),
+            validation=optional_source(validation, format),
             question=question,
             context=context,
             answers=answers,

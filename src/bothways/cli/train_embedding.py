@@ -19,7 +19,7 @@ from bothways.cli.options import (
     bad_usage,
     usage_error,
 )
-from bothways.cli.reading import labelled_source
+from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def embedding(
             chosen = _loss_of(loss, kind, embedder.dimensions, opening)
         record = embedder.fit(
             labelled_source(train, format),
-            validation=None if validation is None else labelled_source(validation, format),
+            validation=optional_source(validation, format),
             columns=kind,
             loss=chosen,
             pairs_per_text=loss.pairs_per_text,

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
 from bothways.cli.options import HERE, TEXT, Columns, File, Format, ModelOptions, PositiveInt, bad_usage
-from bothways.cli.reading import labelled_source
+from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def few_shot(
             classifier = FewShotClassifier.from_pretrained(model, **open_options(reading, opening))
         record = classifier.fit(
             labelled_source(train, format),
-            validation=None if validation is None else labelled_source(validation, format),
+            validation=optional_source(validation, format),
             text=text,
             label=label,
             pairs_per_text=pairs_per_text,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_options
 from bothways.cli.options import HERE, File, Format, ModelOptions, Scheme, bad_usage
-from bothways.cli.reading import labelled_source
+from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.train import RESUMING
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
 
@@ -67,7 +67,7 @@ def tagging(
             tagger = TextTagger.from_pretrained(model, labels=reading.labels, **open_options(reading, opening))
         record = tagger.fit(
             labelled_source(train, format),
-            validation=None if validation is None else labelled_source(validation, format),
+            validation=optional_source(validation, format),
             tokens=tokens,
             tags=tags,
             scheme=scheme,
