@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks import trust
 from benchmarks.harness import MODEL, minilm_folder
 from benchmarks.texts import MAX_TOKENS
 from benchmarks.workers import AbsentPeerError
@@ -28,11 +29,12 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Data:
-    """Rows of ``text`` and ``label``."""
+    """Rows of ``text`` and ``label``; ``outside`` are test texts that have none of the labels."""
 
     train: list[Row]
     validation: list[Row]
     test: list[Row] = field(default_factory=list)
+    outside: list[Row] = field(default_factory=list)
 
     def labels(self) -> list[str]:
         """The label names, sorted."""
@@ -56,6 +58,9 @@ class Side(Protocol):
 
     def probabilities(self, texts: Sequence[str]) -> Probabilities:
         """Ask the trained model."""
+
+    def trust(self, data: Data) -> dict[str, float] | None:
+        """What it says of its own answers, judged on the test rows; None where it says nothing."""
 
 
 class Bothways:
@@ -90,6 +95,13 @@ class Bothways:
         raw = self._classifier.predict(list(texts), calibrated=False)
         labels = sorted(calibrated[0].probabilities)
         return Probabilities(labels, _matrix(raw, labels), _matrix(calibrated, labels))
+
+    def trust(self, data: Data) -> dict[str, float]:
+        """Coverage of the label sets, and how foreign texts are told apart, on the test rows."""
+        inside, outside = (
+            trust.stated(self._classifier, [row["text"] for row in rows]) for rows in (data.test, data.outside)
+        )
+        return trust.figures(inside, [row["label"] for row in data.test], outside)
 
 
 class Trainer:
@@ -152,6 +164,9 @@ class Trainer:
                 logits_BC = self._model(**batch.to(self._model.device)).logits
                 found[rows] = logits_BC.double().softmax(-1).cpu().numpy()
         return Probabilities(self._labels, found, None)
+
+    def trust(self, _: Data) -> None:
+        """It says nothing."""
 
 
 def trainer_arguments(folder: str, epochs: int, seed: int, device: str, *, grouped: bool) -> Any:  # noqa: ANN401
@@ -250,6 +265,10 @@ class Subject:
     def probabilities(self, texts: Sequence[str]) -> Probabilities:
         """Ask the model that was trained last."""
         return self._side.probabilities(texts)
+
+    def trust(self, data: Data) -> dict[str, float] | None:
+        """What the model that was trained last says of its own answers."""
+        return self._side.trust(data)
 
 
 def build(name: str, threads: int, device: str) -> Subject:

@@ -21,12 +21,14 @@ from benchmarks.harness import DATA, Options, environment, say, table, write_res
 from benchmarks.task_data import NAMES as TASKS
 from benchmarks.task_quality import PEER, single, tasks_table
 from benchmarks.texts import read_rows
+from benchmarks.trust import trust_table
 from benchmarks.workers import Worker
 from bothways.storage import new_file
 
 EPOCHS = {"sst2": 3, "clinc150": 5, "ag_news": 3}
 AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 1_000
 SIDES = (OURS, GROUPED)
+OUTSIDE = "oos"
 
 
 def run(options: Options) -> Path:
@@ -53,6 +55,7 @@ def run(options: Options) -> Path:
     runs = [entries[key] for key in plan]
     kinds = (
         (_table, [entry for entry in runs if entry["dataset"] not in TASKS]),
+        (_trust_table, [entry for entry in runs if "trust" in entry]),
         (tasks_table, [entry for entry in runs if entry["dataset"] in TASKS]),
     )
     text = "\n\n".join(made(of_kind, options) for made, of_kind in kinds if of_kind)
@@ -80,6 +83,7 @@ def _single(dataset: str, seed: int, side: str, options: Options) -> dict[str, A
         began = time.perf_counter()
         trained = worker.call("train", data, epochs, seed)
         found = worker.call("probabilities", [row["text"] for row in data.test])
+        trusted = worker.call("trust", data)
     entry = {
         "accuracy": accuracy(found, data.test),
         "ece": expected_calibration_error(found.raw, found.labels, data.test),
@@ -90,6 +94,8 @@ def _single(dataset: str, seed: int, side: str, options: Options) -> dict[str, A
     }
     if found.calibrated is not None:
         entry["ece_calibrated"] = expected_calibration_error(found.calibrated, found.labels, data.test)
+    if trusted is not None:
+        entry["trust"] = trusted
     return entry
 
 
@@ -100,6 +106,7 @@ def load(dataset: str, *, quick: bool) -> Data:
         raise SystemExit(f"the quality benchmark needs ../shared/data/{dataset}, which is not there")
     train = _rows(folder / "train.jsonl.gz")
     test = _rows(folder / "test.jsonl.gz")
+    outside = [row for row in read_rows(folder / "test.jsonl.gz") if row["label"] == OUTSIDE]
     if dataset == "ag_news":
         random.Random(2_000).shuffle(train)
         validation = train[AG_NEWS_TRAIN : AG_NEWS_TRAIN + AG_NEWS_VALIDATION]
@@ -109,13 +116,13 @@ def load(dataset: str, *, quick: bool) -> Data:
     if quick:
         names = set(sorted({row["label"] for row in train})[:3])
         train, validation, test = ([row for row in rows if row["label"] in names] for rows in (train, validation, test))
-        return Data(_spread(train, 48), _spread(validation, 24), _spread(test, 24))
-    return Data(train, validation, test)
+        return Data(_spread(train, 48), _spread(validation, 24), _spread(test, 24), outside[:24])
+    return Data(train, validation, test, outside)
 
 
 def _rows(path: Path) -> list[Row]:
     """Text and label of the rows that have an intent (CLINC150 marks the others ``oos``)."""
-    return [{"text": row["text"], "label": row["label"]} for row in read_rows(path) if row["label"] != "oos"]
+    return [{"text": row["text"], "label": row["label"]} for row in read_rows(path) if row["label"] != OUTSIDE]
 
 
 def _spread(rows: list[Row], count: int) -> list[Row]:
@@ -148,9 +155,18 @@ def _table(entries: list[dict[str, Any]], options: Options) -> str:
     header = ("data", "side", "test accuracy, mean", f"seeds {seeds}", "ECE uncalibrated", "ECE calibrated")
     note = (
         f"Batch {BATCH}, learning rate {LEARNING_RATE:g}, linear with 10 % warm-up, device {options.device}. ECE: 15 "
-        "bins of equal mass on the test rows; calibrated: temperature fitted on the validation rows."
+        "bins of equal mass on the test rows; calibrated: by a method that the validation rows choose."
     )
     return f"{note}\n\n{table(header, rows)}"
+
+
+def _trust_table(entries: list[dict[str, Any]], _: Options) -> str:
+    note = (
+        "What ours says beside, on the test rows: sets of labels that promise to hold the truth, and whether a text is "
+        "from elsewhere (detector and border from the training and validation rows alone; softmax: 1 - the highest "
+        "probability)."
+    )
+    return f"{note}\n\n{trust_table(entries)}"
 
 
 def _mean(runs: list[dict[str, Any]], key: str) -> str:

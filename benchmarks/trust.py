@@ -1,0 +1,85 @@
+"""What our classifiers say of their own answers: do label sets keep their promise, are foreign texts told apart.
+
+No peer offers either, so there is one side; the scores are counted here and not by the package's own evaluation.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import table
+
+PROMISES = (0.9, 0.95)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a classifier said of one text.
+
+    Attributes:
+        sets: The label sets, one for each of `PROMISES`.
+        confidence: Probability of the most probable label, uncalibrated.
+        outside_score: Higher for texts from elsewhere.
+        outside: Whether it called the text one from elsewhere.
+    """
+
+    sets: tuple[tuple[str, ...], ...]
+    confidence: float
+    outside_score: float
+    outside: bool
+
+
+def stated(classifier: Any, texts: Sequence[str]) -> list[Stated]:  # noqa: ANN401
+    """Ask a trained classifier."""
+    promised = [classifier.predict(list(texts), coverage=promise) for promise in PROMISES]
+    raw = classifier.predict(list(texts), calibrated=False)
+    return [
+        Stated(
+            tuple(each.label_set for each in found),
+            max(plain.probabilities.values()),
+            found[0].outside_score,
+            found[0].outside,
+        )
+        for *found, plain in zip(*promised, raw, strict=True)
+    ]
+
+
+def figures(inside: Sequence[Stated], labels: Sequence[str], outside: Sequence[Stated]) -> dict[str, float]:
+    """Coverage and size of the label sets; with texts from elsewhere, how well those are told apart."""
+    found: dict[str, float] = {}
+    for number, promise in enumerate(PROMISES):
+        sets = [each.sets[number] for each in inside]
+        kept = [label in kept_labels for label, kept_labels in zip(labels, sets, strict=True)]
+        found[f"coverage of {promise}"] = float(np.mean(kept))
+        found[f"set size at {promise}"] = float(np.mean([len(each) for each in sets]))
+    if outside:
+        here, there = ([each.outside_score for each in texts] for texts in (inside, outside))
+        found["AUROC"] = area(here, there)
+        found["AUROC of softmax"] = area([-each.confidence for each in inside], [-each.confidence for each in outside])
+        found["foreign texts flagged"] = float(np.mean([each.outside for each in outside]))
+        found["own texts flagged"] = float(np.mean([each.outside for each in inside]))
+    return found
+
+
+def area(lower: Sequence[float], higher: Sequence[float]) -> float:
+    """Area under the ROC curve: how often a member of ``higher`` lies above one of ``lower``; ties count half.
+
+    Mann and Whitney 1947.
+    """
+    from scipy.stats import mannwhitneyu
+
+    return float(mannwhitneyu(higher, lower).statistic) / (len(lower) * len(higher))
+
+
+def trust_table(runs: Sequence[dict[str, Any]]) -> str:
+    """Means over the seeds, a line for each data set."""
+    names = list(dict.fromkeys(name for run in runs for name in run["trust"]))
+    rows = []
+    for dataset in dict.fromkeys(run["dataset"] for run in runs):
+        kept = [run["trust"] for run in runs if run["dataset"] == dataset]
+        cells = [f"{statistics.mean(each[name] for each in kept):.4f}" if name in kept[0] else "" for name in names]
+        rows.append([f"{dataset} ({len(kept)} seeds)", *cells])
+    return table(("data", *names), rows)
