@@ -4,6 +4,7 @@ import argparse
 import importlib
 from pathlib import Path
 
+from benchmarks.contrasts import NAMES as CONTRASTS
 from benchmarks.harness import Options, limit_threads, say
 from benchmarks.task_data import NAMES as TASKS
 
@@ -24,7 +25,11 @@ def main() -> None:
     )
     parser.add_argument("--texts", type=int, default=default.texts, help="memory: number of texts")
     parser.add_argument(
-        "--datasets", nargs="+", default=default.datasets, choices=(*default.datasets, *TASKS), help="quality"
+        "--datasets",
+        nargs="+",
+        default=default.datasets,
+        choices=(*default.datasets, *TASKS, *CONTRASTS),
+        help="quality",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=default.seeds, help="quality (default 1 2 3)")
     parser.add_argument("--device", default=default.device, help="quality: cpu (default) or cuda")

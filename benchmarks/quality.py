@@ -17,6 +17,9 @@ from typing import Any
 
 from benchmarks import classifiers
 from benchmarks.classifiers import BATCH, GROUPED, LEARNING_RATE, OURS, Data, Row, accuracy, expected_calibration_error
+from benchmarks.contrasts import NAMES as CONTRASTS
+from benchmarks.contrasts import contrasts_table
+from benchmarks.contrasts import single as contrast
 from benchmarks.harness import DATA, Options, environment, say, table, write_results
 from benchmarks.task_data import NAMES as TASKS
 from benchmarks.task_quality import PEER, single, tasks_table
@@ -40,7 +43,7 @@ def run(options: Options) -> Path:
         _key(dataset, seed, side, versions, options): (dataset, seed, side)
         for dataset in options.datasets
         for seed in options.seeds
-        for side in options.chosen((OURS, PEER) if dataset in TASKS else SIDES)
+        for side in options.chosen(_sides(dataset))
     }
     for number, (key, (dataset, seed, side)) in enumerate(plan.items(), start=1):
         if key in entries:
@@ -54,16 +57,25 @@ def run(options: Options) -> Path:
         say(f"{number} of {len(plan)}: " + ", ".join(f"{name} {value:.4f}" for name, value in figures.items()))
     runs = [entries[key] for key in plan]
     kinds = (
-        (_table, [entry for entry in runs if entry["dataset"] not in TASKS]),
+        (_table, [entry for entry in runs if entry["dataset"] in EPOCHS]),
         (_trust_table, [entry for entry in runs if "trust" in entry]),
         (tasks_table, [entry for entry in runs if entry["dataset"] in TASKS]),
+        (_contrasts_table, [entry for entry in runs if entry["dataset"] in CONTRASTS]),
     )
     text = "\n\n".join(made(of_kind, options) for made, of_kind in kinds if of_kind)
     return write_results("quality", replace(options, rounds=0), {"runs": runs}, text)
 
 
 def _run(dataset: str, seed: int, side: str, options: Options) -> dict[str, Any]:
+    if dataset in CONTRASTS:
+        return contrast(dataset, seed, options)
     return (single if dataset in TASKS else _single)(dataset, seed, side, options)
+
+
+def _sides(dataset: str) -> tuple[str, ...]:
+    if dataset in CONTRASTS:
+        return (OURS,)
+    return (OURS, PEER) if dataset in TASKS else SIDES
 
 
 def _key(dataset: str, seed: int, side: str, versions: dict[str, str], options: Options) -> str:
@@ -158,6 +170,11 @@ def _table(entries: list[dict[str, Any]], options: Options) -> str:
         "bins of equal mass on the test rows; calibrated: by a method that the validation rows choose."
     )
     return f"{note}\n\n{table(header, rows)}"
+
+
+def _contrasts_table(entries: list[dict[str, Any]], _: Options) -> str:
+    note = "With a feature of ours and without it, trained by ourselves on the same rows (`benchmarks/contrasts.py`)."
+    return f"{note}\n\n{contrasts_table(entries)}"
 
 
 def _trust_table(entries: list[dict[str, Any]], _: Options) -> str:

@@ -95,7 +95,7 @@ _LOADERS: dict[str, Callable[[], TaskData]] = {
     "wikiann_en": lambda: _tagging("wikiann_en", 3, _span_f1),
     "ud_ewt_pos": lambda: _tagging("ud_ewt_pos", 3, _token_accuracy),
     "sick": lambda: _pairs("sick", "pairs", _accuracy),
-    "trecqa": lambda: _pairs("trecqa", "pairs", _mean_average_precision),
+    "trecqa": lambda: _pairs("trecqa", "pairs", mean_average_precision),
     "stsb_cross": lambda: _pairs("stsb", "scored_pairs", _correlation),
     "stsb_bi": lambda: _pairs("stsb", "embedding", _correlation),
     "squad_v1": _squad_v1,
@@ -133,7 +133,7 @@ def _correlation(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float
     return {"Spearman": float(spearmanr(truth, answers)[0]), "Pearson": float(pearsonr(truth, answers)[0])}
 
 
-def _mean_average_precision(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
+def mean_average_precision(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
     """Over the questions that have both right and wrong candidates, as is usual for this data set."""
     groups: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for row, answer in zip(rows, answers, strict=True):

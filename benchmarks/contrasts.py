@@ -1,0 +1,204 @@
+"""What a feature gives beside doing without it, in our own package: each contrast trains both and judges them alike.
+
+- ``clinc150_few_shot``: 8 texts of each of the 150 intents; contrastive pairs and a linear head beside fine-tuning, for
+  as many epochs and for many, and beside a linear head on the untouched embedder.
+- ``imdb_windows``: reviews longer than 256 tokens; windows beside truncation, in training and in the test.
+- ``trecqa_bi``: the mean average precision of embedders, untrained and trained, to be set beside the cross-encoder's
+  (``trecqa``).
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.classifiers import BATCH, LEARNING_RATE
+from benchmarks.harness import DATA, MODEL, Options, table
+from benchmarks.task_data import Row, mean_average_precision
+from benchmarks.texts import read_rows
+from benchmarks.workers import Worker
+
+SHOTS, EPOCHS, MANY_EPOCHS = 8, 3, 20
+REVIEW_TOKENS, REVIEWS = 256, {"train": 500, "validation": 200, "test": 1_500}
+
+Figures = dict[str, float]
+
+
+class Subject:
+    """What a worker serves."""
+
+    def __init__(self, threads: int, device: str) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self.device = device
+
+    def run(self, name: str, seed: int, quick: bool) -> Figures:
+        """Train what a contrast compares, and the figures on its test rows."""
+        return _CONTRASTS[name](self.device, seed, quick)
+
+
+def _few_shot(device: str, seed: int, quick: bool) -> Figures:
+    from bothways import FewShotClassifier, SentenceEmbedder, TextClassifier
+    from bothways.tasks.settings import FitSettings
+
+    rows, test = (
+        [row for row in read_rows(DATA / f"clinc150/{part}.jsonl.gz") if row["label"] != "oos"]
+        for part in ("train", "test")
+    )
+    names = sorted({row["label"] for row in rows})[: 3 if quick else None]
+    train = _shots(rows, names, seed)
+    test = [row for row in test if row["label"] in names]
+    texts, truth = [row["text"] for row in test], [row["label"] for row in test]
+    common: dict[str, Any] = {"seed": seed, "show_progress": False, "batch_size": BATCH}
+
+    few = FewShotClassifier.from_pretrained(MODEL, device=device)
+    few.fit(train, epochs=EPOCHS, **common)
+    figures = {"few-shot": _accuracy([each.label for each in few.predict(texts)], truth)}
+    for epochs in (EPOCHS, MANY_EPOCHS):
+        plain = TextClassifier.from_pretrained(MODEL, device=device)
+        # All of the texts teach; held-out rows would take some away, and the last epoch stays on the other side too.
+        plain.fit(
+            train,
+            validation=train,
+            epochs=epochs,
+            learning_rate=LEARNING_RATE,
+            settings=FitSettings(calibration=None, detector=None),
+            **common,
+        )
+        figures[f"fine-tuning, {epochs} epochs"] = _accuracy([each.label for each in plain.predict(texts)], truth)
+    embedder = SentenceEmbedder.from_pretrained(MODEL, device=device)
+    shown, asked = (embedder.encode(each) for each in ([row["text"] for row in train], texts))
+    figures["head alone"] = _accuracy(_nearest_head(shown, [row["label"] for row in train], asked), truth)
+    return figures
+
+
+def _shots(rows: Sequence[Row], names: Sequence[str], seed: int) -> list[Row]:
+    """As many rows of each label as are shown."""
+    draw = random.Random(seed)
+    of_label = {name: [row for row in rows if row["label"] == name] for name in names}
+    return [row for name in names for row in draw.sample(of_label[name], SHOTS)]
+
+
+def _nearest_head(shown: np.ndarray, labels: Sequence[str], asked: np.ndarray) -> list[str]:
+    from sklearn.linear_model import LogisticRegression
+
+    head = LogisticRegression(C=100, max_iter=2_000).fit(shown, list(labels))
+    return [str(label) for label in head.predict(asked)]
+
+
+def _windows(device: str, seed: int, quick: bool) -> Figures:
+    from bothways import TextClassifier
+
+    parts = _long_reviews(quick)
+    texts, truth = [row["text"] for row in parts["test"]], [row["label"] for row in parts["test"]]
+    figures = {}
+    for policy in ("window", "truncate"):
+        classifier = TextClassifier.from_pretrained(
+            MODEL, device=device, max_length=REVIEW_TOKENS, stride=REVIEW_TOKENS // 4, on_overflow=policy
+        )
+        classifier.fit(
+            parts["train"],
+            validation=parts["validation"],
+            epochs=1 if quick else EPOCHS,
+            learning_rate=LEARNING_RATE,
+            batch_size=BATCH,
+            seed=seed,
+            show_progress=False,
+        )
+        found = [each.label for each in classifier.predict(texts, show_progress=False)]
+        figures[{"window": "windows", "truncate": "truncation"}[policy]] = _accuracy(found, truth)
+    return figures
+
+
+def _long_reviews(quick: bool) -> dict[str, list[Row]]:
+    """Reviews that a model of 256 tokens cannot read at once; the same for every seed."""
+    import bothways
+
+    tokenizer = bothways.load(MODEL).tokenizer
+    wanted = dict.fromkeys(REVIEWS, 24) if quick else REVIEWS
+    parts: dict[str, list[Row]] = {}
+    for part, source in (("train", "train"), ("validation", "train"), ("test", "test")):
+        rows = list(read_rows(DATA / f"imdb/{source}.jsonl.gz"))
+        random.Random(7).shuffle(rows)
+        # From the other end, so that no review is both learnt from and held out.
+        rows = rows[::-1] if part == "validation" else rows
+        parts[part] = _first_long(rows, tokenizer, wanted[part])
+    return parts
+
+
+def _first_long(rows: Sequence[Row], tokenizer: Any, count: int) -> list[Row]:  # noqa: ANN401
+    found: list[Row] = []
+    for row in rows:
+        if len(tokenizer.encode([row["text"]], max_length=REVIEW_TOKENS)[0].windows) > 1:
+            found.append({"text": row["text"], "label": str(row["label"])})
+        if len(found) == count:
+            return found
+    raise SystemExit(f"expected {count} reviews above {REVIEW_TOKENS} tokens, found {len(found)}")
+
+
+def _embedders(device: str, seed: int, quick: bool) -> Figures:
+    from bothways import SentenceEmbedder
+    from bothways.tasks.embedding.data import Pairs
+
+    train, validation, test = (
+        list(read_rows(DATA / f"trecqa/{part}.jsonl.gz"))[: 400 if quick else None]
+        for part in ("train", "validation", "test")
+    )
+    embedder = SentenceEmbedder.from_pretrained(MODEL, device=device)
+    figures = {"untrained": _ranked(embedder, test)}
+    right, held = (
+        [{"anchor": row["text_a"], "positive": row["text_b"]} for row in rows if row["label"] == "yes"]
+        for rows in (train, validation)
+    )
+    embedder.fit(
+        right,
+        validation=held,
+        columns=Pairs(),
+        epochs=EPOCHS,
+        learning_rate=LEARNING_RATE,
+        batch_size=BATCH,
+        seed=seed,
+        show_progress=False,
+    )
+    return {**figures, "trained": _ranked(embedder, test)}
+
+
+def _ranked(embedder: Any, rows: Sequence[Row]) -> float:  # noqa: ANN401
+    firsts, seconds = (embedder.encode([row[side] for row in rows]) for side in ("text_a", "text_b"))
+    cosines = (firsts * seconds).sum(1)
+    return mean_average_precision(rows, [{"yes": float(cosine)} for cosine in cosines])["MAP"]
+
+
+def _accuracy(found: Sequence[str], truth: Sequence[str]) -> float:
+    return float(np.mean([one == other for one, other in zip(found, truth, strict=True)]))
+
+
+_CONTRASTS: dict[str, Callable[[str, int, bool], Figures]] = {
+    "clinc150_few_shot": _few_shot,
+    "imdb_windows": _windows,
+    "trecqa_bi": _embedders,
+}
+NAMES = tuple(_CONTRASTS)
+
+
+def single(name: str, seed: int, options: Options) -> dict[str, Any]:
+    """Train and test once, in a process of its own."""
+    began = time.perf_counter()
+    with Worker(Subject, options.threads, options.device) as worker:
+        figures = worker.call("run", name, seed, options.quick)
+    return {"figures": figures, "seconds": time.perf_counter() - began}
+
+
+def contrasts_table(runs: Sequence[dict[str, Any]]) -> str:
+    """Means over the seeds, a line for each side of a contrast."""
+    rows = []
+    for name in dict.fromkeys(run["dataset"] for run in runs):
+        kept = [run["figures"] for run in runs if run["dataset"] == name]
+        for side in kept[0]:
+            values = [figures[side] for figures in kept]
+            rows.append([name, side, f"{statistics.mean(values):.4f}", ", ".join(f"{each:.4f}" for each in values)])
+    return table(("data", "side", "mean", "seeds"), rows)
