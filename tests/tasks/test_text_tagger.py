@@ -152,7 +152,7 @@ def test_windows_vote_with_the_context_that_they_have(tagger):
     expected_WC, weights_W = np.zeros((30, len(tagger.tag_set.labels))), np.zeros(30)
     with torch.no_grad():
         for window in text.windows:
-            logits = tagger._module(pack([window.ids], [window.types])).double()
+            logits = tagger.labeller.module(pack([window.ids], [window.types])).double()
             logs = logits.log_softmax(1).numpy()
             for row in range(1, len(window.ids) - 1):
                 context = min(row + 1, len(window.ids) - row)
@@ -240,11 +240,11 @@ def test_probabilities_are_the_calibrated_scores(tagger):
 
 
 def test_calibration_can_be_left_out_and_insisted_on(tagger):
-    tagger.temperature = Temperature(4.0)
+    tagger.labeller.temperature = Temperature(4.0)
     hot, cold = (tagger.predict("w20 w5", calibrated=calibrated) for calibrated in (None, False))
     assert hot.tags == cold.tags
     assert all(a.probability < b.probability for a, b in zip(hot.words, cold.words, strict=True))
-    tagger.temperature = None
+    tagger.labeller.temperature = None
     with pytest.raises(NotCalibrated):
         tagger.predict("w5", calibrated=True)
 
@@ -257,10 +257,10 @@ def test_the_loss_is_that_of_transformers(base):
     tagger = opened(without_dropout(base))
     data = [TaggedRow(Words.of_list(row["tokens"]), tuple(row["tags"])) for row in rows(6)]
     tag_set = TagSet.of_rows(data, "BIO")
-    tagger._start(tag_set, 3)
+    tagger._started(tag_set, 3)
     texts = TaggedTexts.of(tagger._opened, tag_set, data)
     plan = FitPlan(batch_size=6, settings=FitSettings(tokens=12))
-    objective = tag_objective(tagger._module, tag_set, texts, texts, plan)
+    objective = tag_objective(tagger.labeller.module, tag_set, texts, texts, plan)
     (update,) = objective.updates(0, 0)
     assert len(update.micro_batches) > 1
     assert update.weight == sum(len(row.words) for row in data)
@@ -280,7 +280,7 @@ def test_a_word_in_several_windows_counts_once(base):
     tagger = opened(base)
     long = [TaggedRow(Words.of_list(["w20"] * 50), ("O",) * 49 + ("X",))]
     tag_set = TagSet.of_rows(long, "plain")
-    tagger._start(tag_set, 0)
+    tagger._started(tag_set, 0)
     texts = TaggedTexts.of(tagger._opened, tag_set, long)
     answers = TagAnswers(texts.windows, texts.truth)
     assert len(texts.windows.store.lengths) > 3
@@ -294,7 +294,7 @@ def test_a_resumed_training_ends_with_the_same_weights(base, tmp_path, monkeypat
     def fit(**more):
         tagger = opened(base)
         tagger.fit(rows(24), validation=rows(8), **options, **more)
-        return tagger._module.state_dict()
+        return tagger.labeller.module.state_dict()
 
     whole, loss, calls = fit(), WindowObjective.loss, []
 
@@ -312,11 +312,11 @@ def test_a_resumed_training_ends_with_the_same_weights(base, tmp_path, monkeypat
 
 
 def test_training_goes_on_with_the_head_where_the_tags_are_the_same(tagger):
-    head = tagger._module.head
+    head = tagger.labeller.module.head
     tagger.fit(rows(8), validation=rows(8), epochs=1)
-    assert tagger._module.head is head
+    assert tagger.labeller.module.head is head
     tagger.fit([{"tokens": ["w5", "w6"], "tags": ["A", "B"]}] * 2, epochs=1)
-    assert tagger._module.head is not head
+    assert tagger.labeller.module.head is not head
 
 
 def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):

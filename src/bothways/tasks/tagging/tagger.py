@@ -4,41 +4,34 @@ Shapes: W words of one text, M words of several texts, C tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.labels import label_settings
-from bothways.data import Row, Source, TaggedRow, given_words, read_tagged
+from bothways.data import Row, Source, given_words
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import SpanReport, TagReport, Temperature, fit_temperature, span_report, tag_report
+from bothways.evaluation import SpanReport, TagReport, Temperature
 from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_names
-from bothways.evaluation.tagging import TaggedWords
-from bothways.families import HeadName
 from bothways.storage import new_folder
-from bothways.tasks.calibrated import wants_calibration
-from bothways.tasks.card import DataUsed, measured, written_card
+from bothways.tasks.card import measured, written_card
 from bothways.tasks.columns import TagColumns, stored_columns, with_names
-from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
+from bothways.tasks.fitting import FitOptions, FitPlan, Preparation, undone_on_failure
 from bothways.tasks.labelling.target_settings import stored_names
-from bothways.tasks.objective import HeadModel
+from bothways.tasks.objective import WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.saving import write_task
-from bothways.tasks.splits import hold_out
-from bothways.tasks.stored import stored_card, stored_choice, stored_temperature
-from bothways.tasks.tagging.predictions import ScoredWords, Tagging
-from bothways.tasks.tagging.reading import decided, scored_words, words_of
-from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
-from bothways.tasks.tagging.training import TaggedTexts, tag_objective
+from bothways.tasks.stored import Extras, stored_card, stored_choice, stored_temperature
+from bothways.tasks.tagging.predictions import Tagging
+from bothways.tasks.tagging.reading import words_of
+from bothways.tasks.tagging.tag_set import TagSet
+from bothways.tasks.tagging.training import read_tagged_data, tag_objective
+from bothways.tasks.tagging.word_labeller import HEAD, WordLabeller
 from bothways.text import Overflow, Words
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
-
-HEAD: HeadName = "token"
 
 # A raw text, or its words.
 Given: TypeAlias = str | Sequence[str]
@@ -59,8 +52,6 @@ class TextTagger:
 
     Attributes:
         model: The encoder and its tokenizer.
-        tag_set: The tags and their scheme; None before there is a trained head.
-        temperature: What calibrates the probabilities of words' tags; None without.
         columns: Where words and tags stood in training.
         card: What the model says of its making.
     """
@@ -70,11 +61,9 @@ class TextTagger:
     def __init__(self, opened: OpenedModel) -> None:
         self._opened = opened
         self.model = opened.model
-        self.tag_set: TagSet | None = None
-        self.temperature: Temperature | None = None
         self.card: dict[str, Any] = {}
         self.columns = TagColumns()
-        self._module: HeadModel | None = None
+        self._labeller: WordLabeller | None = None
 
     @classmethod
     def from_pretrained(
@@ -111,11 +100,46 @@ class TextTagger:
         if len(names) != classes or len(set(names)) != classes:
             raise InvalidInput(f"the trained head has {classes} outputs, so it needs as many labels, not {names}.")
         chosen = check_scheme(scheme) if scheme else stored_choice(extras, "scheme", check_scheme) if ours else None
-        made._open_head(TagSet(names, chosen or scheme_of_names(names)), checkpoint.build_score_head(HEAD))
-        made.temperature = stored_temperature(extras)
-        made.card = stored_card(extras)
-        made.columns = stored_columns(made.card, TagColumns()) if ours else TagColumns()
+        tag_set = TagSet(names, chosen or scheme_of_names(names))
+        made.take_head(tag_set, checkpoint.build_score_head(HEAD), extras if ours else {})
         return made
+
+    def take_head(self, tag_set: TagSet, head: ScoreHead, stored: Extras) -> None:
+        """Answer with a trained head.
+
+        Args:
+            tag_set: What it predicts.
+            head: The head.
+            stored: What was saved with it: its calibration, and its card.
+
+        Raises:
+            CorruptCheckpoint: What was saved with it is damaged.
+        """
+        self._labeller = WordLabeller.of(self._opened, tag_set, head)
+        self._labeller.temperature = stored_temperature(stored)
+        self.card = stored_card(stored)
+        self.columns = stored_columns(self.card, TagColumns())
+
+    @property
+    def labeller(self) -> WordLabeller:
+        """The trained head, and everything that was learnt about its answers.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+        """
+        if self._labeller is None:
+            raise NotFitted(f"{self.model.name!r} has no trained head for words yet: call fit first.")
+        return self._labeller
+
+    @property
+    def tag_set(self) -> TagSet | None:
+        """The tags and their scheme; None before there is a trained head."""
+        return None if self._labeller is None else self._labeller.tag_set
+
+    @property
+    def temperature(self) -> Temperature | None:
+        """What calibrates the probabilities of words' tags; None without."""
+        return None if self._labeller is None else self._labeller.temperature
 
     @property
     def max_length(self) -> int:
@@ -153,36 +177,36 @@ class TextTagger:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         columns, plan = TagColumns(tokens, tags, self.columns.text), FitPlan(**options)
-        if plan.settings.calibration not in ("auto", "temperature", None):
-            raise InvalidInput(
-                f"tags of words are calibrated with a temperature or not at all, not by {plan.settings.calibration!r}."
-            )
-        rows = list(read_tagged(train_data, tokens, tags))
-        found = data_scheme(rows, check_scheme(scheme) if scheme else None)
-        wanted: Scheme = "BIO" if found == "IOB1" else found
-        rows = tagged_in(rows, found, wanted)
-        if validation is None:
-            rows, held_rows = hold_out(rows, 0.1, plan.seed, lambda tags: tuple(set(tags)))
-        else:
-            held_rows = self._read(validation, columns, scheme, wanted)
-        tag_set = TagSet.of_rows(rows, wanted)
-        training, held = (TaggedTexts.of(self._opened, tag_set, each) for each in (rows, held_rows))
-        if training.windows.unread:
-            rows = [row for number, row in enumerate(rows) if number not in training.windows.unread]
-            training = TaggedTexts.of(self._opened, tag_set, rows)
-        calibrated = plan.settings.wants_temperature()
-        with undone_on_failure(self, "_module", "tag_set", "temperature"):
-            self._start(tag_set, plan.seed)
-            self.temperature = None
-            record = plan.train(tag_objective(self._fitted(), tag_set, training, held, plan), self.model)
-        scores_MC = held.scores(self._fitted(), tag_set, self._opened.batch_tokens)
-        if calibrated:
-            self.temperature = Temperature(fit_temperature(scores_MC, held.truth_M))
-        self.columns = columns
-        used = DataUsed(columns, len(rows), len(held_rows), split=validation is None)
-        metrics = self._report(scores_MC, held.truth, resamples=1000, seed=plan.seed)
-        self.card = {**written_card(self.model, record, used), "metrics": measured(metrics)}
+        with undone_on_failure(self, "_labeller"):
+            ready = self.prepare(train_data, validation, columns, scheme, plan)
+            record = plan.train(ready.objective, self.model)
+        ready.finish(record)
         return record
+
+    def prepare(
+        self,
+        train_data: Source,
+        validation: Source | None,
+        columns: TagColumns,
+        scheme: Scheme | None,
+        plan: FitPlan,
+    ) -> Preparation[WindowObjective]:
+        """Read the data and begin a head, or go on with the one there is where the tags are the same.
+
+        Raises:
+            InvalidInput: The data or a setting is not usable; the message names the row.
+        """
+        calibrated = plan.settings.wants_temperature()
+        data = read_tagged_data(self._opened, train_data, validation, columns, scheme, plan.seed)
+        labeller = self._started(data.tag_set, plan.seed)
+
+        def finish(record: TrainingRecord) -> None:
+            scores_MC = labeller.learn(data.held, calibrated=calibrated)
+            self.columns = columns
+            metrics = labeller.report(scores_MC, data.held.truth, seed=plan.seed)
+            self.card = {**written_card(self.model, record, data.used), "metrics": measured(metrics)}
+
+        return Preparation(tag_objective(labeller.module, data.tag_set, data.training, data.held, plan), finish)
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
     def predict(  # type: ignore[overload-overlap]
@@ -260,10 +284,10 @@ class TextTagger:
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable, or hold a tag that was not there in training.
         """
-        tag_set = self._known()
-        rows = self._read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme, tag_set.scheme)
-        truth = tag_set.encode(rows)
-        return self._report(self._scores(rows, show_progress), truth, resamples=resamples, seed=seed)
+        labeller = self.labeller
+        rows = labeller.read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme)
+        truth = labeller.tag_set.encode(rows)
+        return labeller.report(labeller.scores(rows, show_progress), truth, resamples=resamples, seed=seed)
 
     def scores(
         self,
@@ -275,18 +299,13 @@ class TextTagger:
         show_progress: bool | None = None,
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Uncalibrated scores (M, C) of the words of all texts, end to end, and the numbers of their true tags."""
-        tag_set = self._known()
-        rows = self._read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme, tag_set.scheme)
-        return self._scores(rows, show_progress), np.concatenate(tag_set.encode(rows))
+        labeller = self.labeller
+        rows = labeller.read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme)
+        return labeller.scores(rows, show_progress), np.concatenate(labeller.tag_set.encode(rows))
 
     def facts(self) -> dict[str, object]:
         """Labels, scheme and calibration, as JSON values."""
-        tag_set = self._known()
-        return {
-            "labels": list(tag_set.labels),
-            "scheme": tag_set.scheme,
-            "temperature": None if self.temperature is None else asdict(self.temperature),
-        }
+        return {"labels": list(self.labeller.tag_set.labels), **self.labeller.stored}
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each raw text, as it would stand in a file."""
@@ -301,16 +320,10 @@ class TextTagger:
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        tag_set = self._known()
-        extras = {
-            "task": self.task,
-            "scheme": tag_set.scheme,
-            "temperature": None if self.temperature is None else asdict(self.temperature),
-            "card": self.card,
-        }
+        labeller = self.labeller
+        extras = {"task": self.task, **labeller.stored, "card": self.card}
         with new_folder(folder, overwrite=overwrite) as new:
-            labels = label_settings(tag_set.labels)
-            write_task(new, self._opened, self._fitted(), HEAD, settings=labels, extras=extras)
+            write_task(new, self._opened, labeller.module, HEAD, settings=labeller.settings, extras=extras)
 
     def _predicted(
         self,
@@ -320,56 +333,13 @@ class TextTagger:
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Tagging]:
-        wanted = wants_calibration(self.temperature is not None, calibrated, self.model.name)
-        scored = self._scored(words, "tagging", total, show_progress)
-        return decided(scored, self._known(), self.temperature if wanted else None)
+        labeller = self.labeller
+        return labeller.decided(labeller.scored(words, "tagging", total, show_progress), calibrated=calibrated)
 
-    def _report(
-        self, scores_MC: NDArray[np.float64], truth: Sequence[NDArray[np.int64]], *, resamples: int, seed: int
-    ) -> SpanReport | TagReport:
-        tag_set, lengths = self._known(), [len(each) for each in truth]
-        predicted_M, probability_M = tag_set.best(scores_MC, lengths, self.temperature)
-        text_M = np.repeat(np.arange(len(lengths)), lengths)
-        words = TaggedWords(np.concatenate(truth), predicted_M, probability_M, text_M)
-        if tag_set.scheme == "plain":
-            return tag_report(words, tag_set.labels, resamples=resamples, seed=seed)
-        there, said = (tag_set.spans_of_texts(tags_M, lengths) for tags_M in (words.truth_W, predicted_M))
-        return span_report(there, said, words, tag_set.span_labels, resamples=resamples, seed=seed)
-
-    def _scores(self, rows: Sequence[TaggedRow], show_progress: bool | None) -> NDArray[np.float64]:
-        scored = self._scored((row.words for row in rows), "evaluating", len(rows), show_progress)
-        return np.concatenate([each.scores_WC for each in scored])
-
-    def _scored(
-        self, words: Iterable[Words], description: str, total: int | None, show_progress: bool | None
-    ) -> Iterator[ScoredWords]:
-        engine, unseen_C = self._opened.engine(self._fitted()), self._known().unseen_C
-        return scored_words(engine, words, unseen_C, total=total, description=description, show_progress=show_progress)
-
-    def _read(self, data: Source, columns: TagColumns, scheme: Scheme | None, wanted: Scheme) -> list[TaggedRow]:
-        """Rows with tags in the scheme that is wanted."""
-        rows = list(read_tagged(data, columns.tokens, columns.tags))
-        return tagged_in(rows, data_scheme(rows, check_scheme(scheme) if scheme else None, wanted), wanted)
-
-    def _start(self, tag_set: TagSet, seed: int) -> None:
-        """Continue with the trained head where the tags are the same, else begin a new one."""
-        if self.tag_set != tag_set or self._module is None:
+    def _started(self, tag_set: TagSet, seed: int) -> WordLabeller:
+        """The trained head where the tags are the same, to go on with it; else a new one."""
+        if self._labeller is None or self._labeller.tag_set != tag_set:
             with seeded(seed):
-                self._open_head(tag_set, self._opened.checkpoint.new_score_head(HEAD, len(tag_set.labels)))
-
-    def _open_head(self, tag_set: TagSet, head: ScoreHead) -> None:
-        head = head.to(self.model.device, self.model.encoder.embedding.tokens.weight.dtype)
-        self._module = HeadModel(self.model.encoder, head).eval()
-        self.tag_set = tag_set
-        self.temperature = None
-
-    def _fitted(self) -> HeadModel:
-        if self._module is None:
-            raise NotFitted(f"{self.model.name!r} has no trained head for words yet: call fit first.")
-        return self._module
-
-    def _known(self) -> TagSet:
-        self._fitted()
-        if self.tag_set is None:
-            raise NotFitted(f"{self.model.name!r} has no tags yet: call fit first.")
-        return self.tag_set
+                head = self._opened.checkpoint.new_score_head(HEAD, len(tag_set.labels))
+            self._labeller = WordLabeller.of(self._opened, tag_set, head)
+        return self._labeller

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data import TaggedRow
+from bothways.data import Source, TaggedRow, read_tagged
 from bothways.evaluation import apply_temperature, negative_log_likelihood, span_counts
+from bothways.evaluation.tag_schemes import Scheme, check_scheme
+from bothways.tasks.card import DataUsed
+from bothways.tasks.columns import TagColumns
 from bothways.tasks.fitting import FitPlan
 from bothways.tasks.objective import HeadModel, WindowObjective, window_scores
 from bothways.tasks.opening import OpenedModel
-from bothways.tasks.tagging.tag_set import TagSet
+from bothways.tasks.splits import hold_out
+from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
 from bothways.tasks.tagging.word_windows import TagAnswers, WordWindows
 from bothways.text import ReadWords
 from bothways.training.objective import Validation
@@ -54,6 +58,61 @@ class TaggedTexts:
     def scores(self, model: HeadModel, tag_set: TagSet, tokens: int) -> NDArray[np.float64]:
         """What a model says of all words, end to end (M, C)."""
         return self.windows.scores(window_scores(model, self.windows.store, tokens), tag_set.unseen_C)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedData:
+    """Data for training, tokenised.
+
+    Attributes:
+        tag_set: The tags and their scheme.
+        training: Texts to learn from.
+        held: Texts to validate and calibrate on.
+        used: What the card says of them.
+    """
+
+    tag_set: TagSet
+    training: TaggedTexts
+    held: TaggedTexts
+    used: DataUsed
+
+
+def read_tagged_data(
+    opened: OpenedModel,
+    train_data: Source,
+    validation: Source | None,
+    columns: TagColumns,
+    scheme: Scheme | None,
+    seed: int,
+) -> TaggedData:
+    """Read and tokenise data; without validation data a tenth is held out, drawn with ``seed``.
+
+    Texts of which the tokenizer leaves nothing are not learnt from.
+
+    Raises:
+        InvalidInput: The data are not usable; the message names the row.
+    """
+    rows = list(read_tagged(train_data, columns.tokens, columns.tags))
+    found = data_scheme(rows, check_scheme(scheme) if scheme else None)
+    wanted: Scheme = "BIO" if found == "IOB1" else found
+    rows = tagged_in(rows, found, wanted)
+    if validation is None:
+        rows, held_rows = hold_out(rows, 0.1, seed, lambda tags: tuple(set(tags)))
+    else:
+        held_rows = read_in(validation, columns, scheme, wanted)
+    tag_set = TagSet.of_rows(rows, wanted)
+    training, held = (TaggedTexts.of(opened, tag_set, each) for each in (rows, held_rows))
+    if training.windows.unread:
+        rows = [row for number, row in enumerate(rows) if number not in training.windows.unread]
+        training = TaggedTexts.of(opened, tag_set, rows)
+    used = DataUsed(columns, len(rows), len(held_rows), split=validation is None)
+    return TaggedData(tag_set, training, held, used)
+
+
+def read_in(data: Source, columns: TagColumns, scheme: Scheme | None, wanted: Scheme) -> list[TaggedRow]:
+    """Rows with tags in the scheme that is wanted, from those of another, or of one that is guessed."""
+    rows = list(read_tagged(data, columns.tokens, columns.tags))
+    return tagged_in(rows, data_scheme(rows, check_scheme(scheme) if scheme else None, wanted), wanted)
 
 
 def tag_objective(
