@@ -103,7 +103,7 @@ def test_sampling_and_merging_can_be_chosen(files, task_files, tmp_path, more):
         (["--task", "=x.jsonl"], "--task must be NAME=FILE"),
         (["--task", "third=x.jsonl:text"], "FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET"),
         (["--task", "third=x.jsonl::label"], "FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET"),
-        (["--task", "third=x.jsonl:text:label:pairs"], "one of single, multi, regression, but it is 'pairs'"),
+        (["--task", "third=x.jsonl:text:label:pairs"], "one of single, multi, regression, tagging, but it is 'pairs'"),
         (["--task", "topic=x.jsonl:text:label"], "a name of its own"),
         (["--task", "a/b=x.jsonl:text:label"], "letters, digits"),
         (["--validation", "mood=x.jsonl"], "'mood', but the tasks are sentiment, topic"),
@@ -132,3 +132,30 @@ def test_unusable_data_are_named_with_their_task(files, task_files, tmp_path):
     assert outcome.code == 1
     assert "task 'third'" in outcome.err
     assert "no column 'kind'" in outcome.err
+
+
+def test_labels_and_tags_are_trained_asked_and_evaluated_together(files, task_files, tmp_path):
+    tagged = [
+        {
+            "tokens": row["text"].split(),
+            "tags": ["B-X" if word in {"w6", "w8"} else "O" for word in row["text"].split()],
+        }
+        for row in rows(30, 5)
+    ]
+    write_jsonl(tmp_path / "n.jsonl.gz", tagged)
+    outcome = call(
+        *("train", "multitask", "--model", files / "tiny", "--output", tmp_path / "run", "--device", "cpu"),
+        *("--task", f"sentiment={task_files / 's.jsonl.gz'}:text:label"),
+        *("--task", f"names={tmp_path / 'n.jsonl.gz'}:tokens:tags:tagging", "--epochs", 1),
+    )
+    assert outcome.code == 0, outcome.err
+    assert "names.span_f1" in outcome.out
+    (answer,) = call("predict", tmp_path / "run", "w6 w8, w9").lines()
+    assert answer["sentiment"]["label"] in {"even", "odd"}
+    assert [word["text"] for word in answer["names"]["words"]] == ["w6", "w8", ",", "w9"]
+    report = call("evaluate", tmp_path / "run", "--data", tmp_path / "n.jsonl.gz", "--task", "names", "--json").json()
+    assert "span_f1" in report
+    both = [{**row, "label": "even"} for row in tagged]
+    write_jsonl(tmp_path / "both.jsonl", both)
+    report = call("evaluate", tmp_path / "run", "--data", tmp_path / "both.jsonl", "--json").json()
+    assert set(report) == {"sentiment", "names", "reading"}

@@ -1,4 +1,4 @@
-"""Several tasks above one encoder, in families whose heads read different tokens."""
+"""Several tasks above one encoder: labels in families whose heads read different tokens, labels and tags in all."""
 
 import inspect
 
@@ -6,8 +6,9 @@ import pytest
 import torch
 from contract_cases import answer, padding_side, rows, write_pretrained
 
-from bothways.tasks import MultiTask, TaskData
+from bothways.tasks import MultiTask, TaggingData, TaskData
 from bothways.tasks.settings import FitSettings
+from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
 
@@ -56,3 +57,23 @@ def test_it_comes_back_with_the_same_predictions(overfitted):
     model, folder, _ = overfitted
     texts = [row["text"] for row in DATA["animal"]] + ["w5 w6 w7 " * 15]
     assert MultiTask.from_pretrained(folder, device="cpu").predict(texts) == model.predict(texts)
+
+
+@every_family
+def test_labels_and_tags_come_from_one_pass_as_they_do_from_two(tmp_path, model_type):
+    write_pretrained(tmp_path / "base", model_type)
+    model = MultiTask.from_pretrained(tmp_path / "base", device="cpu")
+    tagged = [
+        {"tokens": row["text"].split(), "tags": [*"XY" * 20][: len(row["text"].split())]} for row in rows("single")
+    ]
+    model.fit({"animal": TaskData(DATA["animal"]), "marks": TaggingData(tagged)}, epochs=1, batch_size=8)
+    model.save(tmp_path / "saved")
+    texts = [row["text"] for row in DATA["animal"]] + ["w5 w6 w7 " * 15]
+    answers = MultiTask.from_pretrained(tmp_path / "saved", device="cpu").predict(texts)
+    assert answers == model.predict(texts)
+    labels, marks = model.part("animal").predict(texts), model.part("marks").predict(texts)
+    for each, label, mark in zip(answers, labels, marks, strict=True):
+        assert each["animal"].probabilities == pytest.approx(label.probabilities, abs=1e-5)
+        assert [word.probability for word in each["marks"].words] == pytest.approx(
+            [word.probability for word in mark.words], abs=1e-5
+        )

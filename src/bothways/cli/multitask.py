@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import Parameter
 
@@ -23,7 +23,7 @@ from bothways.cli.train import RESUMING
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, train_and_save
 
 if TYPE_CHECKING:
-    from bothways.tasks import TaskData
+    from bothways.tasks import TaggingData, TaskData
     from bothways.tasks.fitting import FitOptions
     from bothways.tasks.sharing.sampling import Sampling as Sampler
     from bothways.tasks.task import Task
@@ -35,11 +35,13 @@ A row of the data of a task:
 
 A task is NAME=FILE, or NAME=FILE:TEXT:LABEL with the columns of texts and
 labels, or NAME=FILE:TEXT:LABEL:TARGET with single (the default), multi or
-regression.
+regression; with tagging TEXT and LABEL are the columns of words and tags.
 
 Example:
   bothways train multitask --model sentence-transformers/all-MiniLM-L6-v2 \\
     --task sentiment=s.jsonl.gz:text:label --task topic=t.jsonl.gz:text:label --output runs/mt
+  bothways train multitask --model sentence-transformers/all-MiniLM-L6-v2 \
+    --task topic=t.jsonl.gz:text:label --task names=n.jsonl.gz:tokens:tags:tagging --output runs/both
 
 {RESUMING}"""
 
@@ -51,7 +53,7 @@ class _TaskWords:
     file: str
     text: str
     label: str
-    target: Target
+    target: Target | Literal["tagging"]
 
 
 def multitask(
@@ -73,7 +75,7 @@ def multitask(
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        task: NAME=FILE[:TEXT:LABEL[:TARGET]]; once for each task, two or more.
+        task: NAME=FILE[:TEXT:LABEL[:TARGET]], or NAME=FILE:TOKENS:TAGS:tagging; once for each task, two or more.
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
         validation: NAME=FILE with held-out rows of a task; a tenth of its rows, drawn with the seed, when left out.
         sampling: How an epoch is shared: every row of every task once, small tasks more often, or all tasks alike.
@@ -119,19 +121,20 @@ def _words(name: str, said: str) -> _TaskWords:
     if len(parts) not in (1, 3, 4) or not all(parts):
         raise usage_error(f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET, but it is {said!r}.")
     file, text, label, target = (*parts, *("", "text", "label", "single")[len(parts) :])
-    for known in get_args(Target):
-        if target == known:
-            return _TaskWords(file, text, label, known)
-    raise usage_error(
-        f"the target of --task {name} must be one of {', '.join(get_args(Target))}, but it is {target!r}."
-    )
+    known: tuple[Target | Literal["tagging"], ...] = (*get_args(Target), "tagging")
+    for each in known:
+        if target == each:
+            return _TaskWords(file, text, label, each)
+    raise usage_error(f"the target of --task {name} must be one of {', '.join(known)}, but it is {target!r}.")
 
 
-def _data(words: _TaskWords, validation: str | None, format_: Format | None) -> "TaskData":
-    from bothways.tasks import TaskData
+def _data(words: _TaskWords, validation: str | None, format_: Format | None) -> "TaskData | TaggingData":
+    from bothways.tasks import TaggingData, TaskData
 
-    held = optional_source(validation, format_)
-    return TaskData(labelled_source(words.file, format_), held, words.text, words.label, words.target)
+    train, held = labelled_source(words.file, format_), optional_source(validation, format_)
+    if words.target == "tagging":
+        return TaggingData(train, held, words.text, words.label)
+    return TaskData(train, held, words.text, words.label, words.target)
 
 
 def _sampler(sampling: Sampling, temperature: float) -> "Sampler":

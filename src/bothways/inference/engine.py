@@ -22,7 +22,7 @@ from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference.batching import by_token_budget, pack_in_blocks
 from bothways.packing import Packed, pack
 from bothways.progress import progress
-from bothways.text import EncodedText, Overflow, Places, TextTokenizer, Window
+from bothways.text import EncodedText, Overflow, Places, TextTokenizer, Window, read_as_words
 from bothways.text.texts import Text, check_text
 
 # On a CPU a batch should stay near the caches; a GPU wants to be filled.
@@ -43,6 +43,7 @@ class Reading:
         tokens: Token budget of a batch; None for what suits the device.
         block_texts: Texts that are read ahead at once.
         block_characters: And characters.
+        as_words: Whether of each text its words are read with single spaces between them, as taggers do.
 
     Raises:
         InvalidInput: The token budget or the size of a block is below 1.
@@ -54,12 +55,17 @@ class Reading:
     tokens: int | None = None
     block_texts: int = 1024
     block_characters: int = 4_000_000
+    as_words: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tokens", "block_texts", "block_characters"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidInput(f"{name} must be at least 1, but it is {value}.")
+
+    def given(self, text: Text) -> Text:
+        """A text, or two, as the tokenizer is to have it."""
+        return read_as_words(text) if self.as_words else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,7 @@ class InferenceEngine:
         block, characters = _Block(0, []), 0
         for index, text in enumerate(texts):
             _check(index, text)
-            block.texts.append(text)
+            block.texts.append(self.reading.given(text))
             characters += sum(map(len, _parts(text)))
             if len(block.texts) == self.reading.block_texts or characters >= self.reading.block_characters:
                 yield block

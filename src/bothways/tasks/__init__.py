@@ -7,7 +7,8 @@ from bothways.tasks.ensembles.ensemble import Ensemble
 from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.labelling.pairs import PairClassifier
 from bothways.tasks.masks.fill_mask import FillMask
-from bothways.tasks.sharing.multitask import MultiTask, TaskData
+from bothways.tasks.sharing.data import TaggingData, TaskData
+from bothways.tasks.sharing.multitask import MultiTask
 from bothways.tasks.tagging.tagger import TextTagger
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "PairClassifier",
     "QuestionAnswerer",
     "SentenceEmbedder",
+    "TaggingData",
     "TaskData",
     "TextClassifier",
     "TextTagger",

@@ -1,7 +1,7 @@
 """How every task opens a checkpoint: the options, and what it holds afterwards."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -14,7 +14,7 @@ from bothways.errors import InvalidInput
 from bothways.inference import InferenceEngine, Reading
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.packing import Packed
-from bothways.tasks.stored import Extras, stored_length, stored_overflow, stored_whole
+from bothways.tasks.stored import Extras, stored_flag, stored_length, stored_overflow, stored_whole
 from bothways.text import Overflow, TextTokenizer, check_overflow
 from bothways.text.texts import Text
 
@@ -79,7 +79,16 @@ class OpenedModel:
     def stored_reading(self) -> dict[str, object]:
         """How texts are read, for ``bothways.json``."""
         reading = self.reading
-        return {"max_length": reading.max_length, "on_overflow": reading.on_overflow, "stride": reading.stride}
+        return {
+            "max_length": reading.max_length,
+            "on_overflow": reading.on_overflow,
+            "stride": reading.stride,
+            "as_words": reading.as_words,
+        }
+
+    def as_words(self) -> "OpenedModel":
+        """The same model, which of each text reads its words with single spaces between them."""
+        return replace(self, reading=replace(self.reading, as_words=True))
 
 
 def stored_texts(
@@ -90,7 +99,7 @@ def stored_texts(
         text
         for start in range(0, len(texts), BLOCK)
         for text in tokenizer.encode(
-            texts[start : start + BLOCK],
+            list(map(reading.given, texts[start : start + BLOCK])),
             max_length=reading.max_length,
             on_overflow=reading.on_overflow,
             stride=reading.stride,
@@ -127,4 +136,5 @@ def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, options: OpenOpti
     extras = checkpoint.extras
     length = asked or stored_length(extras, limit) or limit
     overflow = check_overflow(options.get("on_overflow") or stored_overflow(extras) or "window")
-    return Reading(length, overflow, stored_whole(extras, "stride", length, least=0) if stride is None else stride)
+    kept = stored_whole(extras, "stride", length, least=0) if stride is None else stride
+    return Reading(length, overflow, kept, as_words=stored_flag(extras, "as_words"))

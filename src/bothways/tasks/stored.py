@@ -36,6 +36,18 @@ def stored_whole(extras: Extras, name: str, highest: int, *, least: int = 1) -> 
     return value
 
 
+def stored_flag(extras: Extras, name: str) -> bool:
+    """Whether something is so; false where nothing is said.
+
+    Raises:
+        CorruptCheckpoint: It is neither true nor false.
+    """
+    value = extras.get(name, False)
+    if not isinstance(value, bool):
+        raise damaged(name, "true or false", value)
+    return value
+
+
 def stored_overflow(extras: Extras) -> Overflow | None:
     """What becomes of longer texts.
 

@@ -91,7 +91,8 @@ def open_trained(
         return opened
     if not isinstance(opened, MultiTask):
         raise InvalidInput(f"{str(name_or_path)!r} is a model of one task, {name}: leave out which ({task!r}).")
-    return opened.part(task)
+    part: Task = opened.part(task)
+    return part
 
 
 def task_name(folder: Path, name: str) -> str:

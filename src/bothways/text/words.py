@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
 from bothways.text.places import Places
+from bothways.text.texts import Text
 
 # Read in the place of a word of which nothing can be seen, so that there is something between two spaces.
 _STAND_IN = "\N{REPLACEMENT CHARACTER}"
@@ -138,6 +139,17 @@ class FirstTokens:
     def only(self, keep_M: NDArray[np.bool_]) -> "FirstTokens":
         """Some of them."""
         return FirstTokens(self.words_M[keep_M], self.rows_M[keep_M], self.windows_M[keep_M], self.context_M[keep_M])
+
+
+def read_as_words(text: Text) -> Text:
+    """What a tagger reads of a raw text, or of two: its words with single spaces between them.
+
+    A text without any word is left as it is.
+    """
+    if isinstance(text, str):
+        return ReadWords.of(Words.of_text(text)).text or text
+    first, second = text
+    return str(read_as_words(first)), str(read_as_words(second))
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

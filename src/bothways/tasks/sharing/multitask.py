@@ -5,58 +5,40 @@ Shapes: N texts, W windows of one text, C outputs, K numbers of a head.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack, overload
+from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
 import numpy as np
 
-from bothways.data import Row, Source, read_rows
+from bothways.data import Row, Source, given_words, read_rows, words_at
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
-from bothways.inference import TextRows
-from bothways.tasks.columns import ReadColumns, TextColumns
-from bothways.tasks.fitting import FitOptions, FitPlan, Preparation, undone_on_failure
+from bothways.tasks.columns import ReadColumns
+from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
 from bothways.tasks.labelling.classification import TextClassifier
-from bothways.tasks.labelling.judging import reads_features
 from bothways.tasks.merging import Merge, check_merge
-from bothways.tasks.objective import WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
+from bothways.tasks.sharing.data import TaggingData, TaskData
 from bothways.tasks.sharing.files import check_names, read_parts, write_parts
+from bothways.tasks.sharing.parts import ReadText, Task, part_of, prepared
 from bothways.tasks.sharing.results import MultiPrediction, MultiReport
 from bothways.tasks.sharing.sampling import Proportional, Sampling
 from bothways.tasks.sharing.shared_objective import SharedHeads, SharedObjective
 from bothways.tasks.stored import stored_choice
-from bothways.tasks.targets import TargetKind
+from bothways.tasks.tagging.reading import read_words, words_of
+from bothways.tasks.tagging.tagger import TextTagger
+from bothways.text import Words
 from bothways.training.record import TrainingRecord
 
-
-@dataclass(frozen=True, slots=True)
-class TaskData:
-    """What one of several tasks learns from.
-
-    Attributes:
-        train: A file, or a list of mappings.
-        validation: Held-out data; a tenth of the training data, drawn with the seed, when None.
-        text: Columns of the texts, joined by a space.
-        label: Column of the labels.
-        target: One label, several, or a number.
-    """
-
-    train: Source
-    validation: Source | None = None
-    text: str | tuple[str, ...] = "text"
-    label: str = "label"
-    target: TargetKind = "single"
-
-    @property
-    def columns(self) -> TextColumns:
-        """The columns' names."""
-        return TextColumns((self.text,) if isinstance(self.text, str) else self.text, self.label)
+# A raw text; where some task tags words, also its words.
+Given: TypeAlias = str | Sequence[str]
 
 
 class MultiTask:
     """Fine-tunes one encoder with a head for each of several tasks, and asks all of them at once.
+
+    Tasks label texts or tag words. Where one of them tags words, all of them read a text's words with single spaces
+    between them, in training and in use, so that one pass serves all.
 
     >>> both = MultiTask.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> both.fit({"sentiment": TaskData("s.jsonl"), "topic": TaskData("t.jsonl")})  # doctest: +SKIP
@@ -65,7 +47,7 @@ class MultiTask:
 
     Attributes:
         model: The encoder and its tokenizer.
-        parts: The tasks by name, each a classifier above the shared encoder.
+        parts: The tasks by name, each a classifier or a tagger above the shared encoder.
         columns: Where the texts stand that are asked about.
         card: What each task says of its making.
     """
@@ -76,7 +58,7 @@ class MultiTask:
         self._opened = opened
         self.model = opened.model
         self.merge: Merge = merge
-        self.parts: dict[str, TextClassifier] = {}
+        self.parts: dict[str, Task] = {}
         self.columns = ReadColumns()
         self.card: dict[str, Any] = {}
 
@@ -108,8 +90,8 @@ class MultiTask:
             made._hold(read_parts(opened, chosen))
         return made
 
-    def part(self, name: str) -> TextClassifier:
-        """One of the tasks by itself, which can be asked, evaluated and saved like any classifier.
+    def part(self, name: str) -> Any:  # noqa: ANN401 (a classifier or a tagger, as it was trained)
+        """One of the tasks by itself, which can be asked, evaluated and saved like any classifier or tagger.
 
         Raises:
             NotFitted: Nothing was trained yet.
@@ -121,15 +103,15 @@ class MultiTask:
 
     def fit(
         self,
-        tasks: Mapping[str, TaskData],
+        tasks: Mapping[str, TaskData | TaggingData],
         *,
         sampling: Sampling = Proportional(),  # noqa: B008 (a value that does not change)
         **options: Unpack[FitOptions],
     ) -> TrainingRecord:
         """Fine-tune on all tasks, keep the epoch of the best mean of their scores, and calibrate each.
 
-        A score is accuracy, micro-F1, or for numbers the squared error as a share of their variance. A task that was
-        there before under the same name and with the same labels goes on with its head.
+        A score is accuracy, F1 of labels or of spans, or for numbers the squared error as a share of their variance. A
+        task that was there before under the same name and with the same labels goes on with its head.
 
         Args:
             tasks: What each task learns from, by its name.
@@ -142,13 +124,14 @@ class MultiTask:
         """
         plan = FitPlan(**options)
         check_names(tasks)
-        parts = {name: self.parts.get(name) or TextClassifier(self._opened, self.merge) for name in tasks}
+        tags = any(isinstance(data, TaggingData) for data in tasks.values())
+        parts = {name: self._begun(name, data, tags=tags) for name, data in tasks.items()}
         with ExitStack() as stack:
             for part in parts.values():
                 stack.enter_context(undone_on_failure(part, "_labeller"))
-            ready = {name: _prepared(name, part, tasks[name], plan) for name, part in parts.items()}
+            ready = {name: prepared(name, part, tasks[name], plan) for name, part in parts.items()}
             objective = SharedObjective(
-                SharedHeads(self.model.encoder, [part.labeller.module.head for part in parts.values()]),
+                SharedHeads(self.model.encoder, [part_of(part).head for part in parts.values()]),
                 {name: each.objective for name, each in ready.items()},
                 sampling,
                 seed=plan.seed,
@@ -164,33 +147,38 @@ class MultiTask:
     def predict(self, texts: str, *, show_progress: bool | None = ...) -> MultiPrediction: ...  # type: ignore[overload-overlap]
 
     @overload
-    def predict(self, texts: Sequence[str], *, show_progress: bool | None = ...) -> list[MultiPrediction]: ...
+    def predict(self, texts: Sequence[Given], *, show_progress: bool | None = ...) -> list[MultiPrediction]: ...
 
     def predict(
-        self, texts: str | Sequence[str], *, show_progress: bool | None = None
+        self, texts: str | Sequence[Given], *, show_progress: bool | None = None
     ) -> MultiPrediction | list[MultiPrediction]:
         """What all tasks say of texts, from one pass of the encoder; one prediction for a single string.
+
+        Args:
+            texts: One text or many; where a task tags words, each of many may also be a list of its words.
+            show_progress: Force the progress bar on or off.
 
         Raises:
             NotFitted: Nothing was trained yet.
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        listed = [texts] if isinstance(texts, str) else list(texts)
+        listed: Sequence[Given] = [texts] if isinstance(texts, str) else list(texts)
         answers = list(self.predict_stream(listed, total=len(listed), show_progress=show_progress))
         return answers[0] if isinstance(texts, str) else answers
 
     def predict_stream(
-        self, texts: Iterable[str], *, total: int | None = None, show_progress: bool | None = None
+        self, texts: Iterable[Given], *, total: int | None = None, show_progress: bool | None = None
     ) -> Iterator[MultiPrediction]:
         """Predictions for an iterable of any length, in order and in flat memory."""
-        judges = {name: part.labeller.judge() for name, part in self._trained().items()}
-        for answers in self._run(texts, "predicting", total, show_progress, judging=True):
-            yield MultiPrediction({name: judges[name](answer) for name, answer in answers.items()})
+        given = (words_of(number, text) for number, text in enumerate(texts)) if self._words_column() else texts
+        return self._predicted(given, total, show_progress)
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[MultiPrediction]:
-        """What all tasks say of each row's text, in order and in flat memory."""
-        return self.predict_stream(map(self.columns.inputs.read, rows), show_progress=show_progress)  # type: ignore[arg-type]
+        """What all tasks say of each row's text, in order and in flat memory; where a task tags words, of its words."""
+        tokens, columns = self._words_column(), self.columns
+        given = (given_words(row, tokens, columns.text) if tokens else columns.inputs.read(row) for row in rows)
+        return self._predicted(given, None, show_progress)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""
@@ -219,25 +207,24 @@ class MultiTask:
             NotFitted: Nothing was trained yet.
             InvalidInput: Two tasks have their labels in the same column, or the data are not usable.
         """
-        columns = [part.columns.label for part in self._trained().values()]
+        parts = {name: part_of(task) for name, task in self._trained().items()}
+        columns = [name for part in parts.values() for name in part.truth_columns]
         if len(set(columns)) < len(columns):
             raise InvalidInput(
                 f"the labels of the tasks {', '.join(self.parts)} stand in the columns {', '.join(columns)}, and a row "
                 "has one label in a column. Say which task to evaluate: part(name), or --task on the command line."
             )
         rows = list(read_rows(data))
-        truth = {
-            name: part.labeller.labelled(rows, TextColumns(self.columns.text, part.columns.label))
-            for name, part in self.parts.items()
+        tokens = self._words_column()
+        given = [words_at(row, tokens) if tokens else self.columns.inputs.read(row) for row in rows]
+        texts = [each.text if isinstance(each, Words) else str(each) for each in given]
+        answers = list(self._run(given, "evaluating", len(given), show_progress))
+        reading = [next(iter(each.values())).reading for each in answers]
+        reports = {
+            name: part.report(rows, texts, [each[name] for each in answers], resamples=resamples, seed=seed)
+            for name, part in parts.items()
         }
-        texts = [str(text) for text in next(iter(truth.values()))[0]]
-        answers = list(self._run(texts, "evaluating", len(texts), show_progress))
-        first = [next(iter(each.values())) for each in answers]
-        read = TextsRead.of([len(each.lengths) for each in first], [each.dropped_tokens for each in first])
-        reports = {}
-        for name, part in self.parts.items():
-            logits_NC = np.stack([part.labeller.merged(each[name]) for each in answers])
-            reports[name] = part.report(logits_NC, truth[name][1], resamples=resamples, seed=seed)
+        read = TextsRead.of([each.windows for each in reading], [each.dropped_tokens for each in reading])
         return MultiReport(reports, read)
 
     def facts(self) -> dict[str, object]:
@@ -257,42 +244,80 @@ class MultiTask:
         extras = {"task": self.task, **self._opened.stored_reading(), "merge": self.merge}
         write_parts(folder, self._opened, self._trained(), extras, overwrite=overwrite)
 
+    def _predicted(
+        self, given: Iterable[Any], total: int | None, show_progress: bool | None
+    ) -> Iterator[MultiPrediction]:
+        judges = {name: part_of(task).judge() for name, task in self._trained().items()}
+        for answers in self._run(given, "predicting", total, show_progress, judging=True):
+            yield MultiPrediction({name: judges[name](answer) for name, answer in answers.items()})
+
     def _run(
         self,
-        texts: Iterable[str],
+        given: Iterable[Any],
         description: str,
         total: int | None,
         show_progress: bool | None,
         *,
         judging: bool = False,
-    ) -> Iterator[dict[str, TextRows]]:
-        """What each task's head says of texts; for judging, with the features that its detector reads."""
-        parts = self._trained().values()
-        features = [judging and reads_features(part.trust) for part in parts]
-        shared = SharedHeads(self.model.encoder, [part.labeller.module.head for part in parts], features).eval()
-        ends = np.cumsum(shared.widths)[:-1]
-        for answer in self._opened.engine(shared).run(
-            texts, total=total, description=description, show_progress=show_progress
-        ):
-            rows = np.split(answer.rows_WK, ends, axis=1)
-            yield {
-                name: TextRows(rows_WK, answer.lengths, answer.dropped_tokens)
-                for name, rows_WK in zip(self.parts, rows, strict=True)
-            }
+    ) -> Iterator[dict[str, ReadText]]:
+        """What each task's head says of texts, or of their words; for judging, with what its detector reads."""
+        parts = {name: part_of(task) for name, task in self._trained().items()}
+        features = [judging and part.reads_features for part in parts.values()]
+        shared = SharedHeads(self.model.encoder, [part.head for part in parts.values()], features).eval()
+        ends = np.cumsum(shared.widths).tolist()
+        columns = {name: slice(*each) for name, *each in zip(parts, [0, *ends[:-1]], ends, strict=True)}
+        for text in self._read(shared, given, total=total, description=description, show_progress=show_progress):
+            yield {name: text.of_head(columns[name]) for name in parts}
 
-    def _hold(self, parts: dict[str, TextClassifier]) -> None:
+    def _read(
+        self,
+        shared: SharedHeads,
+        given: Iterable[Any],
+        *,
+        total: int | None,
+        description: str,
+        show_progress: bool | None,
+    ) -> Iterator[ReadText]:
+        engine = self._opened.engine(shared)
+        if not shared.per_token:
+            for rows in engine.run(given, total=total, description=description, show_progress=show_progress):
+                yield ReadText(tuple(rows.rows_WK[:, None]), rows.lengths, rows.dropped_tokens)
+            return
+        found = read_words(engine, given, total=total, description=description, show_progress=show_progress)
+        for words, tokens, answer in found:
+            lengths = tuple(map(len, answer.rows))
+            yield ReadText(answer.rows, lengths, answer.dropped_tokens, (words, tokens))
+
+    def _begun(self, name: str, data: TaskData | TaggingData, *, tags: bool) -> Task:
+        """The task of that name, to go on with, or a new one; ``tags`` says whether some task tags words."""
+        before = self.parts.get(name)
+        if isinstance(data, TaggingData):
+            return before if isinstance(before, TextTagger) else TextTagger(self._opened)
+        task = TextClassifier(self._opened.as_words() if tags else self._opened, self.merge)
+        if isinstance(before, TextClassifier):
+            task.take_head(before.labeller.target, before.labeller.module.head, {}, self.model.folder)
+        return task
+
+    def _words_column(self) -> str | None:
+        """Where the words stand that are tagged; None where no task tags words.
+
+        Raises:
+            InvalidInput: Two tasks tag words of different columns.
+        """
+        names = {task.columns.tokens for task in self._trained().values() if isinstance(task, TextTagger)}
+        if len(names) > 1:
+            raise InvalidInput(
+                f"the tasks {', '.join(self.parts)} tag the words of several columns, {', '.join(sorted(names))}, and "
+                "one pass reads one of them. Ask one task: part(name), or --task on the command line."
+            )
+        return next(iter(names), None)
+
+    def _hold(self, parts: dict[str, Task]) -> None:
         self.parts = parts
         self.columns = ReadColumns(next(iter(parts.values())).columns.text)
         self.card = {name: part.card for name, part in parts.items()}
 
-    def _trained(self) -> dict[str, TextClassifier]:
+    def _trained(self) -> dict[str, Task]:
         if not self.parts:
             raise NotFitted(f"{self.model.name!r} has no trained tasks yet: call fit first.")
         return self.parts
-
-
-def _prepared(name: str, part: TextClassifier, data: TaskData, plan: FitPlan) -> Preparation[WindowObjective]:
-    try:
-        return part.prepare(data.train, data.validation, data.columns, data.target, plan)
-    except InvalidInput as error:
-        raise type(error)(f"task {name!r}: {error}") from error

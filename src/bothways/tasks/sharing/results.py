@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from bothways.evaluation import TextsRead
+from bothways.evaluation import SpanReport, TagReport, TextsRead
 from bothways.tasks.predictions import Prediction
+from bothways.tasks.tagging.predictions import Tagging
 from bothways.tasks.targets import Report
 
 
@@ -16,9 +18,9 @@ class MultiPrediction:
         predictions: By task; each says how much of the text was read.
     """
 
-    predictions: Mapping[str, Prediction]
+    predictions: Mapping[str, Prediction | Tagging]
 
-    def __getitem__(self, task: str) -> Prediction:
+    def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
         """That of one task."""
         return self.predictions[task]
 
@@ -36,10 +38,10 @@ class MultiReport:
         reading: How much of the texts was read.
     """
 
-    reports: Mapping[str, Report]
+    reports: Mapping[str, Report | SpanReport | TagReport]
     reading: TextsRead
 
-    def __getitem__(self, task: str) -> Report:
+    def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
         """That of one task."""
         return self.reports[task]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder, ScoreHead
-from bothways.encoder.heads import read_from, read_rows
+from bothways.encoder.heads import EachToken, read_from, read_rows
 from bothways.packing import Packed
 from bothways.tasks.objective import Batch, WindowObjective
 from bothways.tasks.sharing.sampling import Sampling, order, shares
@@ -24,7 +24,7 @@ class SharedHeads(nn.Module):
 
     Args:
         encoder: The encoder.
-        heads: Heads that give scores for whole texts.
+        heads: Heads that give scores for whole texts, or for each token.
         features: For each head whether to give the hidden states that it reads behind its scores; by default for none.
     """
 
@@ -43,8 +43,18 @@ class SharedHeads(nn.Module):
             for head, featured in zip(self._heads(), self.features, strict=True)
         ]
 
+    @property
+    def per_token(self) -> bool:
+        """Whether some head reads each token."""
+        return any(isinstance(head.kind.read, EachToken) for head in self._heads())
+
     def forward(self, packed: Packed) -> Tensor:
-        """The scores (and features) of all heads side by side (B, K), from one pass of the encoder."""
+        """The scores (and features) of all heads side by side, from one pass of the encoder.
+
+        Returns:
+            (B, K); or (T, K) where some head reads each token: the others have their numbers at each sequence's first
+            token, and zeros at the rest.
+        """
         heads = self._heads()
         reads = {head.kind.read for head in heads}
         if len(reads) == 1:
@@ -54,7 +64,7 @@ class SharedHeads(nn.Module):
             hidden_TH = self.encoder(packed)
             rows_BH = [read_from(head.kind.read, hidden_TH, packed) for head in heads]
         parts = [
-            part
+            part if isinstance(head.kind.read, EachToken) or not self.per_token else _at_first_tokens(part, packed)
             for head, hidden_BH, featured in zip(heads, rows_BH, self.features, strict=True)
             for part in (head(hidden_BH), hidden_BH)[: 1 + featured]
         ]
@@ -150,6 +160,13 @@ class SharedObjective:
             for update in objective.updates(round_, start):
                 yield Update(tuple(_named(name, part) for part in update.micro_batches))
             round_, start = round_ + 1, 0
+
+
+def _at_first_tokens(rows_BK: Tensor, packed: Packed) -> Tensor:
+    """A row of each sequence at its first token (T, K), and zeros at the others."""
+    rows_TK = rows_BK.new_zeros(len(packed.ids_T), rows_BK.shape[1])
+    rows_TK[packed.first_tokens_B] = rows_BK
+    return rows_TK
 
 
 def _named(task: str, part: MicroBatch[Batch]) -> MicroBatch[SharedPayload]:

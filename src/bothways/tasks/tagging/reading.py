@@ -8,12 +8,12 @@ import numpy as np
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import Temperature
-from bothways.inference import InferenceEngine
+from bothways.inference import InferenceEngine, TokenRows
 from bothways.tasks.predictions import Reading
 from bothways.tasks.tagging.predictions import ScoredWords, Tagging, taggings
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.word_windows import Scores, word_scores
-from bothways.text import ReadWords, Words
+from bothways.text import FirstTokens, ReadWords, Words
 
 # Texts whose words are decoded at once.
 CHUNK = 64
@@ -38,6 +38,21 @@ def scored_words(
         description: What it says.
         show_progress: Force it on or off.
     """
+    answers = read_words(engine, words, total=total, description=description, show_progress=show_progress)
+    for given, tokens, answer in answers:
+        scores_WC = word_scores(answer.rows, tokens, len(given), unseen_C)
+        yield ScoredWords(given, scores_WC, Reading(len(answer.rows), answer.dropped_tokens))
+
+
+def read_words(
+    engine: InferenceEngine,
+    words: Iterable[Words],
+    *,
+    total: int | None,
+    description: str,
+    show_progress: bool | None,
+) -> Iterator[tuple[Words, FirstTokens, TokenRows]]:
+    """Texts, the tokens that begin their words, and what the engine says of all tokens; see `scored_words`."""
     waiting: deque[tuple[Words, ReadWords]] = deque()
 
     def texts() -> Iterator[str]:
@@ -49,8 +64,7 @@ def scored_words(
     answers = engine.run_tokens(texts(), total=total, description=description, show_progress=show_progress)
     for answer in answers:
         given, read = waiting.popleft()
-        scores_WC = word_scores(answer.rows, read.first_tokens(answer.places), len(given), unseen_C)
-        yield ScoredWords(given, scores_WC, Reading(len(answer.rows), answer.dropped_tokens))
+        yield given, read.first_tokens(answer.places), answer
 
 
 def decided(scored: Iterator[ScoredWords], tag_set: TagSet, temperature: Temperature | None) -> Iterator[Tagging]:
