@@ -27,7 +27,8 @@ SECTIONS = (
     "Calibration",
     "Most confident mistakes",
     "Unseen headlines",
-    "A harder label: sentiment",
+    "Two labels from one encoder",
+    "A few texts of each category",
     "Reading both ways",
     "Search by meaning",
     "What to run next",
@@ -150,7 +151,7 @@ def test_no_unfinished_folder_stays_beside_it(made):
 
 
 def test_every_stage_is_shown_as_it_begins(made):
-    assert [line[:5] for line in made[1] if line.startswith("[")] == [f"[{at}/6]" for at in range(1, 7)]
+    assert [line[:5] for line in made[1] if line.startswith("[")] == [f"[{at}/7]" for at in range(1, 8)]
 
 
 def test_the_printed_commands_are_those_of_the_report_and_name_real_paths(made, report):

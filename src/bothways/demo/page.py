@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bothways.demo import story
 from bothways.demo.results import Classified, Results
-from bothways.demo.settings import MODEL, SENTENCE
+from bothways.demo.settings import COVERAGE, MODEL, SENTENCE
 from bothways.evaluation import ClassificationReport
 from bothways.report import (
     Bar,
@@ -58,7 +58,8 @@ def report_page(results: Results, output: Path) -> Page:
             _calibration(results),
             _mistakes(results.category),
             _headlines(results),
-            _sentiment(results.sentiment),
+            _together(results),
+            _few(results),
             _attention(results),
             _search(results),
             _next(output),
@@ -68,7 +69,7 @@ def report_page(results: Results, output: Path) -> Page:
 
 
 def _summary(results: Results) -> Section:
-    category, sentiment = results.category.after, results.sentiment.after
+    category, sentiment = results.category.after, results.shared.sentiment.after
     figures = (
         _key("Accuracy, category", category, "accuracy"),
         _key("Macro F1, category", category, "macro_f1"),
@@ -77,8 +78,8 @@ def _summary(results: Results) -> Section:
     )
     words = (
         f"The model {MODEL} was fine-tuned to tell four categories of short news apart, then calibrated on "
-        f"validation texts and held against {category.n} test texts. The same was done for three sentiments, which "
-        "are harder to tell apart. The figures above are those of the test texts."
+        f"validation texts and held against {category.n} test texts. Another was fine-tuned on the category and on "
+        "three sentiments at once, which are harder to tell apart. The figures above are those of the test texts."
     )
     return Section("In short", (KeyFigures(figures), Paragraph(words), _done(results)))
 
@@ -183,23 +184,28 @@ def _headlines(results: Results) -> Section:
         probabilities = each.prediction.probabilities
         first, second = [f"{label} ({probabilities[label]:.2f})" for label in probabilities][:2]
         meant = each.headline.meant or "none of them"
-        items.append(
-            TextItem(each.headline.text, (Fact("meant as", meant), Fact("predicted", first), Fact("second", second)))
+        known = f"{COVERAGE:.0%} set"
+        facts = (
+            Fact("meant as", meant),
+            Fact("predicted", first),
+            Fact("second", second),
+            Fact(known, ", ".join(each.prediction.label_set or ()) or "none"),
+            Fact("like the training texts", "no" if each.prediction.outside else "yes"),
         )
+        items.append(TextItem(each.headline.text, facts))
     caption = "Predictions for unseen headlines, with calibrated probabilities in brackets."
-    return Section("Unseen headlines", (Paragraph(story.headlines(results.told)), TextList(tuple(items), caption)))
+    words = (story.headlines(results.told), story.label_sets(results.told, COVERAGE))
+    return Section("Unseen headlines", (*map(Paragraph, words), TextList(tuple(items), caption)))
 
 
-def _sentiment(classified: Classified) -> Section:
-    words = (
-        "The same texts, the same settings, another label: positive, neutral or negative. Sentiment stands between "
-        "the lines more than a topic does, and the model has only a few hundred texts to learn it from. "
-        f"Accuracy {story.with_interval(classified.after.accuracy)}, macro F1 "
-        f"{story.with_interval(classified.after.macro_f1)}, expected calibration error "
-        f"{story.with_interval(classified.before.ece)} before calibration and "
-        f"{story.with_interval(classified.after.ece)} after. {story.likelihood(classified.nll_change)}"
-    )
-    return Section("A harder label: sentiment", (Paragraph(words), _per_class(classified.after)[0]))
+def _together(results: Results) -> Section:
+    words = story.together(results.shared, results.category)
+    return Section("Two labels from one encoder", (Paragraph(words), _per_class(results.shared.sentiment.after)[0]))
+
+
+def _few(results: Results) -> Section:
+    words = story.few_texts(results.few, results.counts["train"], results.category)
+    return Section("A few texts of each category", (Paragraph(words),))
 
 
 def _attention(results: Results) -> Section:
@@ -233,7 +239,7 @@ def _search(results: Results) -> Section:
 def _next(output: Path) -> Section:
     words = (
         "The demo left its model, its index and its data beside this report. These commands go on from there, typed "
-        "in the folder that the demo was started in. The last one trains the sentiment classifier of this report anew "
+        "in the folder that the demo was started in. The last one trains a classifier of the sentiment alone "
         "and keeps it; with files of your own it is the command to begin with."
     )
     return Section("What to run next", (Paragraph(words), Code(story.commands(output))))

@@ -15,13 +15,13 @@ from bothways.demo import stages, story
 from bothways.demo.folder import DATA, FIGURES, INDEX, MADE_BY, MODEL_FOLDER, REPORT
 from bothways.demo.news import SPLITS, copy_news, news_rows
 from bothways.demo.page import report_page
-from bothways.demo.results import Results, Surroundings
+from bothways.demo.results import Results, Shared, Surroundings
 from bothways.demo.settings import MODEL, DemoSettings
 from bothways.report import write
 from bothways.storage import new_folder
 
 Show = Callable[[str], None]
-STAGES = 6
+STAGES = 7
 
 
 class _Course:
@@ -74,18 +74,25 @@ def _results(folder: Path, settings: DemoSettings, course: _Course) -> Results:
     with course.stage("headlines", "Labelling headlines that are in none of the files"):
         told = stages.tell(trained.classifier)
     for each in told:
-        course.say(f"{each.prediction.label} {each.prediction.probability:.2f}  {each.headline.text}")
-    with course.stage("sentiment", "Fine-tuning it anew on a harder label: the sentiment of the same texts"):
-        sentiment = stages.evaluate(stages.train(data, "sentiment", settings), data, "sentiment", settings)
-    course.say(f"{story.accuracy(sentiment)}; {story.calibration_in_short(sentiment)} ({test})")
+        outside = "  (unlike the training texts)" if each.prediction.outside else ""
+        course.say(f"{each.prediction.label} {each.prediction.probability:.2f}  {each.headline.text}{outside}")
+    both = "Fine-tuning it anew on two labels at once: the category, and the sentiment, which is harder"
+    with course.stage("both labels", both):
+        together = stages.train_together(data, settings)
+        shared = Shared(**{label: stages.evaluate(each, data, label, settings) for label, each in together.items()})
+    for label, found in (("category", shared.category), ("sentiment", shared.sentiment)):
+        course.say(f"{label}: {story.accuracy(found)}; {story.calibration_in_short(found)} ({test})")
+    with course.stage("few texts", f"Showing it {settings.shots} texts of each category, and no more"):
+        few = stages.learn_from_few(data, settings)
+    course.say(f"accuracy {story.with_interval(few.report.accuracy, 2)} (on the test texts)")
     with course.stage("search", f"Indexing all {sum(counts.values())} texts with the model as it comes, and searching"):
         searched = stages.search(data, folder / INDEX)
-    for found in searched.queries:
-        course.say(f"“{found.query}”: {story.beginning(found.hits[0].text)}")
+    for query in searched.queries:
+        course.say(f"“{query.query}”: {story.beginning(query.hits[0].text)}")
     with course.stage("attention", "Looking at one attention head, with and without a causal mask"):
         attended = stages.attend()
     surroundings = _surroundings(trained.classifier.model.device)
-    return Results(settings, surroundings, counts, category, sentiment, told, searched, attended, course.seconds)
+    return Results(settings, surroundings, counts, category, shared, few, told, searched, attended, course.seconds)
 
 
 def _surroundings(device: torch.device) -> Surroundings:
@@ -111,7 +118,12 @@ def _figures(results: Results) -> dict[str, object]:
                 "test_uncalibrated": each.before.to_dict(),
                 "test": each.after.to_dict(),
             }
-            for name, each in (("category", results.category), ("sentiment", results.sentiment))
+            for name, each in (
+                ("category", results.category),
+                ("category_beside_sentiment", results.shared.category),
+                ("sentiment", results.shared.sentiment),
+            )
         },
+        "few_shot": {"texts": results.few.texts, "test": results.few.report.to_dict()},
         "nearest_text_has_the_same_category": results.searched.agreement,
     }

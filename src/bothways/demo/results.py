@@ -49,6 +49,32 @@ class Classified:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """Two tasks above one encoder.
+
+    Attributes:
+        category: The classifier of categories.
+        sentiment: The classifier of sentiments.
+    """
+
+    category: Classified
+    sentiment: Classified
+
+
+@dataclass(frozen=True, slots=True)
+class FewShot:
+    """A classifier that saw few texts.
+
+    Attributes:
+        texts: How many texts it was shown.
+        report: Its results on the test texts.
+    """
+
+    texts: int
+    report: ClassificationReport
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What the classifier said of a headline that it had not seen."""
 
@@ -111,7 +137,8 @@ class Results:
         surroundings: Where it ran.
         counts: Texts in each split.
         category: The classifier of categories, the one that is kept.
-        sentiment: The classifier of sentiments.
+        shared: Both labels learnt by one encoder.
+        few: A classifier of categories that saw few texts.
         told: Unseen headlines.
         searched: The search index.
         attended: The attention example.
@@ -122,7 +149,8 @@ class Results:
     surroundings: Surroundings
     counts: dict[str, int]
     category: Classified
-    sentiment: Classified
+    shared: Shared
+    few: FewShot
     told: tuple[Told, ...]
     searched: Searched
     attended: Attended

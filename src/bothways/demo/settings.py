@@ -33,6 +33,9 @@ HEADLINES = (
     Headline("Stir the lentils into the broth and let them simmer for twenty minutes", None),
 )
 
+# What the label sets of the headlines promise.
+COVERAGE = 0.9
+
 QUERIES = (
     "somebody stole personal data",
     "an athlete comes back after an injury",
@@ -51,6 +54,8 @@ class DemoSettings:
         batch_size: Texts in one update.
         resamples: Of the bootstrap.
         rows: Take only so many rows of each file; None takes all.
+        shots: Texts of each category that the few-shot classifier is shown.
+        pairs_per_text: With how many others of its category each of them is put together in an epoch.
     """
 
     seed: int = 1
@@ -59,3 +64,5 @@ class DemoSettings:
     batch_size: int = 16
     resamples: int = 1000
     rows: int | None = None
+    shots: int = 8
+    pairs_per_text: int = 4

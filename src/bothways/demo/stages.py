@@ -3,6 +3,7 @@
 Shapes: N texts, C classes.
 """
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +14,18 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints import load
 from bothways.demo.news import SPLITS, file_name, news_rows
-from bothways.demo.results import Attended, Classified, Found, Mistake, Searched, Told
-from bothways.demo.settings import HEADLINES, MODEL, QUERIES, SENTENCE, DemoSettings
+from bothways.demo.results import Attended, Classified, FewShot, Found, Mistake, Searched, Told
+from bothways.demo.settings import COVERAGE, HEADLINES, MODEL, QUERIES, SENTENCE, DemoSettings
 from bothways.evaluation import ClassificationReport, Estimate, Temperature, apply_temperature, bootstrap_estimates
 from bothways.explain import attention_of, causal, illustrative_head
 from bothways.retrieval import SearchIndex, SemanticSearch
-from bothways.tasks import SentenceEmbedder, TextClassifier
+from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder, TaskData, TextClassifier
 from bothways.tasks.predictions import Classification
 from bothways.tasks.settings import FitSettings
 from bothways.training.record import TrainingRecord
 
 HITS, NEIGHBOURS = 3, 2
+LABELS = ("category", "sentiment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,48 @@ def train(data: Path, label: str, settings: DemoSettings) -> Trained:
     if record.interrupted:
         raise KeyboardInterrupt  # a half-trained model is no demo
     return Trained(classifier, record)
+
+
+def train_together(data: Path, settings: DemoSettings) -> dict[str, Trained]:
+    """Fine-tune one encoder on both labels of the news texts, and calibrate each head on the validation texts.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C ended the training.
+    """
+    train, validation = data / file_name("train"), data / file_name("validation")
+    both = MultiTask.from_pretrained(MODEL)
+    record = both.fit(
+        {label: TaskData(train, validation, label=label) for label in LABELS},
+        epochs=settings.epochs,
+        learning_rate=settings.learning_rate,
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+        settings=FitSettings(calibration="temperature"),
+    )
+    if record.interrupted:
+        raise KeyboardInterrupt
+    return {label: Trained(both.part(label), record) for label in LABELS}
+
+
+def learn_from_few(data: Path, settings: DemoSettings) -> FewShot:
+    """Show another model a few texts of each category, drawn by the seed, and hold it against the test texts.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C ended the training.
+    """
+    rows, draw = news_rows(data, "train"), random.Random(settings.seed)
+    draw.shuffle(rows)
+    shown = [
+        row
+        for category in sorted({row["category"] for row in rows})
+        for row in [each for each in rows if each["category"] == category][: settings.shots]
+    ]
+    few = FewShotClassifier.from_pretrained(MODEL)
+    record = few.fit(shown, label="category", epochs=2, pairs_per_text=settings.pairs_per_text, seed=settings.seed)
+    if record.interrupted:
+        raise KeyboardInterrupt
+    report = few.evaluate(data / file_name("test"), resamples=settings.resamples)
+    return FewShot(len(shown), cast("ClassificationReport", report))
 
 
 def evaluate(trained: Trained, data: Path, label: str, settings: DemoSettings) -> Classified:
@@ -116,7 +160,8 @@ def mistakes(
 
 def tell(classifier: TextClassifier) -> tuple[Told, ...]:
     """What the classifier says of the demo's own headlines."""
-    predictions = classifier.predict([headline.text for headline in HEADLINES], show_progress=False)
+    texts = [headline.text for headline in HEADLINES]
+    predictions = classifier.predict(texts, coverage=COVERAGE, show_progress=False)
     return tuple(
         Told(headline, cast("Classification", prediction))
         for headline, prediction in zip(HEADLINES, predictions, strict=True)

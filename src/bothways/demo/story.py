@@ -10,7 +10,7 @@ import numpy as np
 
 from bothways.demo.folder import DATA, INDEX, MODEL_FOLDER
 from bothways.demo.news import file_name
-from bothways.demo.results import Attended, Classified, Searched, Told
+from bothways.demo.results import Attended, Classified, FewShot, Searched, Shared, Told
 from bothways.demo.settings import MODEL, PRONOUN
 from bothways.evaluation import ClassificationReport, Estimate, Temperature
 
@@ -162,18 +162,55 @@ def mistakes(classified: Classified, shown: int) -> str:
 def headlines(told: tuple[Told, ...]) -> str:
     """How many headlines got the category that their author meant, and what became of the one that fits none."""
     meant = [each for each in told if each.headline.meant is not None]
+    flagged = sum(bool(each.prediction.outside) for each in meant)
     right = sum(each.prediction.label == each.headline.meant for each in meant)
     sure = [each.prediction.probability for each in meant]
     strange = "".join(
-        f" “{each.headline.text}” fits no category. The model cannot say so, since its probabilities are shared out "
-        f"among the categories it knows: it says {each.prediction.label} with {each.prediction.probability:.2f}, where "
-        f"the headlines that fit get {min(sure):.2f} to {max(sure):.2f}."
+        f" “{each.headline.text}” fits no category. Probabilities cannot say so, since they are shared out among the "
+        f"categories that the model knows: it says {each.prediction.label} with {each.prediction.probability:.2f}, "
+        f"where the headlines that fit get {min(sure):.2f} to {max(sure):.2f}. The distance from the training texts "
+        f"can: by that the model {'calls' if each.prediction.outside else 'does not call'} it unlike them, and "
+        f"{flagged or 'none'} of the {len(meant)} headlines that fit."
         for each in told
         if each.headline.meant is None
     )
     return (
         f"These headlines are in none of the files. {right} of the {len(meant)} that fit a category got the one that "
         f"was meant.{strange}"
+    )
+
+
+def label_sets(told: tuple[Told, ...], coverage: float) -> str:
+    """What the sets of labels promise, and how large they are."""
+    sizes = [len(each.prediction.label_set or ()) for each in told if each.headline.meant is not None]
+    return (
+        f"The sets of labels promise to hold the right one for {coverage:.0%} of texts like those of the training. "
+        f"They are learnt from the validation texts; for the headlines that fit a category they have "
+        f"{min(sizes)} to {max(sizes)} labels, none where no label is likely enough."
+    )
+
+
+def together(shared: Shared, alone: Classified) -> str:
+    """How an encoder that learns two labels does beside one that learns one of them."""
+    return (
+        "One encoder learns the category and the sentiment of the texts, with a head for each; one pass over a text "
+        f"answers both. Accuracy of the category {with_interval(shared.category.after.accuracy)}, where the model "
+        f"above, which learnt nothing else, has {with_interval(alone.after.accuracy)}. Sentiment stands between the "
+        "lines more than a topic does, and there are only a few hundred texts to learn it from: accuracy "
+        f"{with_interval(shared.sentiment.after.accuracy)}, macro F1 "
+        f"{with_interval(shared.sentiment.after.macro_f1)}, expected calibration error "
+        f"{with_interval(shared.sentiment.before.ece)} before calibration and "
+        f"{with_interval(shared.sentiment.after.ece)} after. {likelihood(shared.sentiment.nll_change)}"
+    )
+
+
+def few_texts(few: FewShot, all_texts: int, whole: Classified) -> str:
+    """How far a few texts carry."""
+    return (
+        f"Where labels are dear, a few texts may do: this classifier was shown {few.texts} texts and not all "
+        f"{all_texts}. It first learns which of them belong together, and then a linear head on their vectors. "
+        f"Accuracy {with_interval(few.report.accuracy)}, macro F1 {with_interval(few.report.macro_f1)}, beside "
+        f"{with_interval(whole.after.accuracy)} and {with_interval(whole.after.macro_f1)} with all texts."
     )
 
 
