@@ -294,11 +294,21 @@ def expected_calibration_error(
     Naeini et al. 2015, with the equal-mass bins of Nguyen and O'Connor 2015. Written apart from the package's own, so
     that both sides are judged by something that neither of them ships.
     """
-    confidence = probabilities.max(1)
     right = np.array([labels[best] == row["label"] for best, row in zip(probabilities.argmax(1), rows, strict=True)])
+    return _binned_gap(probabilities.max(1), right, bins)
+
+
+def error_of_chance(probabilities: np.ndarray, bins: int = 15, draws: int = 20) -> float:
+    """The mean calibration error that these confidences would show if each were right exactly as often as it says."""
+    confidence, generator = probabilities.max(1), np.random.default_rng(0)
+    drawn = (generator.random(len(confidence)) < confidence for _ in range(draws))
+    return float(np.mean([_binned_gap(confidence, right, bins) for right in drawn]))
+
+
+def _binned_gap(confidence: np.ndarray, right: np.ndarray, bins: int) -> float:
     order = np.argsort(confidence, kind="stable")
     parts = [part for part in np.array_split(order, bins) if len(part)]
-    return float(sum(len(part) * abs(confidence[part].mean() - right[part].mean()) for part in parts) / len(rows))
+    return float(sum(len(part) * abs(confidence[part].mean() - right[part].mean()) for part in parts) / len(order))
 
 
 def _matrix(predictions: Sequence[Any], labels: Sequence[str]) -> np.ndarray:

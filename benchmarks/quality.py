@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import classifiers
-from benchmarks.classifiers import BATCH, GROUPED, LEARNING_RATE, OURS, Data, Row, accuracy, expected_calibration_error
+from benchmarks.classifiers import (
+    BATCH,
+    GROUPED,
+    LEARNING_RATE,
+    OURS,
+    Data,
+    Row,
+    accuracy,
+    error_of_chance,
+    expected_calibration_error,
+)
 from benchmarks.contrasts import NAMES as CONTRASTS
 from benchmarks.contrasts import contrasts_table
 from benchmarks.contrasts import single as contrast
@@ -29,7 +39,7 @@ from benchmarks.workers import Worker
 from bothways.storage import new_file
 
 EPOCHS = {"sst2": 3, "clinc150": 5, "ag_news": 3}
-AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 1_000
+AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 4_000
 SIDES = (OURS, GROUPED)
 OUTSIDE = "oos"
 
@@ -106,6 +116,7 @@ def _single(dataset: str, seed: int, side: str, options: Options) -> dict[str, A
     }
     if found.calibrated is not None:
         entry["ece_calibrated"] = expected_calibration_error(found.calibrated, found.labels, data.test)
+        entry["ece_of_chance"] = error_of_chance(found.calibrated)
     if trusted is not None:
         entry["trust"] = trusted
     return entry
@@ -161,13 +172,24 @@ def _table(entries: list[dict[str, Any]], options: Options) -> str:
                     ", ".join(f"{entry['accuracy']:.4f}" for entry in runs),
                     _mean(runs, "ece"),
                     _mean(runs, "ece_calibrated") if "ece_calibrated" in runs[0] else "not offered",
+                    _mean(runs, "ece_of_chance") if all("ece_of_chance" in run for run in runs) else "",
                 ]
             )
     seeds = ", ".join(map(str, options.seeds))
-    header = ("data", "side", "test accuracy, mean", f"seeds {seeds}", "ECE uncalibrated", "ECE calibrated")
+    header = (
+        "data",
+        "side",
+        "test accuracy, mean",
+        f"seeds {seeds}",
+        "ECE uncalibrated",
+        "ECE calibrated",
+        "by chance",
+    )
     note = (
         f"Batch {BATCH}, learning rate {LEARNING_RATE:g}, linear with 10 % warm-up, device {options.device}. ECE: 15 "
-        "bins of equal mass on the test rows; calibrated: by a method that the validation rows choose."
+        "bins of equal mass on the test rows; calibrated: by a method that the validation rows choose; by chance: what a "
+        "model that is right exactly as often as it says would show with as many rows. The Trainer looks at no "
+        "validation rows."
     )
     return f"{note}\n\n{table(header, rows)}"
 

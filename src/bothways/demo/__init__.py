@@ -30,7 +30,7 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
     check_packages()
     check_replaceable(Path(output))
     show(
-        f"The demo trains two small classifiers, which takes a minute or two, and writes {output}. Nothing leaves here."
+        f"The demo trains a few small models, which takes about two minutes, and writes {output}. Nothing leaves here."
     )
     from bothways.demo.pipeline import produce
 
