@@ -187,8 +187,8 @@ def _table(entries: list[dict[str, Any]], options: Options) -> str:
     )
     note = (
         f"Batch {BATCH}, learning rate {LEARNING_RATE:g}, linear with 10 % warm-up, device {options.device}. ECE: 15 "
-        "bins of equal mass on the test rows; calibrated: by a method that the validation rows choose; by chance: what a "
-        "model that is right exactly as often as it says would show with as many rows. The Trainer looks at no "
+        "bins of equal mass on the test rows; calibrated: by a method that the validation rows choose; by chance: what "
+        "a model that is right exactly as often as it says would show with as many rows. The Trainer looks at no "
         "validation rows."
     )
     return f"{note}\n\n{table(header, rows)}"
