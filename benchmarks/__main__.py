@@ -8,7 +8,7 @@ from benchmarks.contrasts import NAMES as CONTRASTS
 from benchmarks.harness import Options, limit_threads, say
 from benchmarks.task_data import NAMES as TASKS
 
-NAMES = ("embedding", "finetuning", "relative", "startup", "memory", "quality", "retrieval")
+NAMES = ("embedding", "finetuning", "relative", "startup", "memory", "quality", "retrieval", "predicting")
 
 
 def main() -> None:
