@@ -82,13 +82,16 @@ class MaskedLMScorer:
         head: Its head.
         tokenizer: Says which tokens are special, and which begin a word.
         tokens: Token budget of a batch; what suits the device when None.
+
+    Attributes:
+        head: The head.
     """
 
     def __init__(
         self, encoder: Encoder, head: MaskedLMHead, tokenizer: TextTokenizer, *, tokens: int | None = None
     ) -> None:
         self._encoder = encoder
-        self._head = head
+        self.head = head
         self._device = encoder.embedding.tokens.weight.device
         self._on_cpu = self._device.type == "cpu"
         self._tokens = tokens or (CPU_TOKENS if self._on_cpu else GPU_TOKENS)
@@ -113,7 +116,7 @@ class MaskedLMScorer:
         size = max(1, MOST_LOGITS // self._encoder.config.vocabulary)
         for start in range(0, len(batch), size):
             part = batch[start : start + size]
-            logits_MV = self._head(hidden_MH[start : start + size], self._encoder.embedding.tokens.weight)
+            logits_MV = self.head(hidden_MH[start : start + size], self._encoder.embedding.tokens.weight)
             wanted = [queries[index].wanted for index in part]
             yield from zip(part, self._read(logits_MV.float().log_softmax(-1), wanted), strict=True)
 

@@ -61,6 +61,7 @@ class FillMask:
         self.columns = RawTextColumns()
         self.card: dict[str, Any] = {}
         self._head = head
+        self._scorer: MaskedLMScorer | None = None
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[OpenOptions]) -> "FillMask":
@@ -320,11 +321,18 @@ class FillMask:
     def _run(
         self, searches: Iterator[Search[_T]], description: str, total: int | None, show_progress: bool | None
     ) -> Iterator[_T]:
-        scorer = MaskedLMScorer(self.model.encoder, self._fitted(), self.model.tokenizer)
+        scorer = self._asked()
         with progress(description, total, show=show_progress) as bar:
             while block := list(itertools.islice(searches, BLOCK)):
                 yield from run(together(block), scorer)
                 bar.advance(len(block))
+
+    def _asked(self) -> MaskedLMScorer:
+        """The head with what it may answer, which is worked out from the whole vocabulary once."""
+        head = self._fitted()
+        if self._scorer is None or self._scorer.head is not head:
+            self._scorer = MaskedLMScorer(self.model.encoder, head, self.model.tokenizer)
+        return self._scorer
 
     def _stored(self, examples: Sequence[Example[None]]) -> WindowStore:
         # Windows that overlap would have some tokens learnt twice.
