@@ -185,8 +185,8 @@ def label_sets(told: tuple[Told, ...], coverage: float) -> str:
     sizes = [len(each.prediction.label_set or ()) for each in told if each.headline.meant is not None]
     return (
         f"The sets of labels promise to hold the right one for {coverage:.0%} of texts like those of the training. "
-        f"They are learnt from the validation texts; for the headlines that fit a category they have "
-        f"{min(sizes)} to {max(sizes)} labels, none where no label is likely enough."
+        f"They are learnt from the validation texts, and the most probable label is always one of them. For the "
+        f"headlines that fit a category they have {min(sizes)} to {max(sizes)} labels."
     )
 
 
