@@ -101,9 +101,9 @@ def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(
 
 def test_the_temperature_is_that_of_the_combined_logits(animals):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
-    logits_MNC, truth_N, _ = ensemble._logits(HELD, None)
-    combined_NC = ensemble.combination.combine(ensemble.target, logits_MNC)
-    expected = fitted_temperature(ensemble.target, combined_NC, truth_N)
+    said, truth_N = ensemble._labelled(HELD, None)
+    combined_NC = np.stack([ensemble.committee.combined(each).logits_C for each in said])
+    expected = fitted_temperature(ensemble.committee.target, combined_NC, truth_N)
     assert ensemble.temperature == expected
     found = probabilities(ensemble.predict_rows(asked([row["text"] for row in HELD])))
     np.testing.assert_allclose(found, apply_temperature(combined_NC, expected), rtol=0, atol=1e-6)

@@ -30,7 +30,7 @@ Method = Literal["mean", "vote", "stacked"]
 # Far below any probability that matters, and far above what a float64 can hold.
 LEAST = 1e-12
 
-Members = NDArray[np.float64]
+MemberLogits = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Mean:
 
     kind: ClassVar[Method] = "mean"
 
-    def combine(self, target: Target, logits_MNC: Members) -> Logits:
+    def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
         """Logits (N, C)."""
         return logits_of(target, probabilities_of(target, logits_MNC).mean(axis=0))
 
@@ -54,7 +54,7 @@ class Vote:
 
     kind: ClassVar[Method] = "vote"
 
-    def combine(self, target: Target, logits_MNC: Members) -> Logits:
+    def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
         """Logits (N, C)."""
         probabilities_MNC = probabilities_of(target, logits_MNC)
         votes_NC = decisions(target, probabilities_MNC).sum(axis=0)
@@ -75,7 +75,7 @@ class Stacked:
 
     kind: ClassVar[Method] = "stacked"
 
-    def combine(self, target: Target, logits_MNC: Members) -> Logits:
+    def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
         """Logits (N, C)."""
         features_MNC = logits_of(target, probabilities_of(target, logits_MNC))
         combined_NC: Logits = np.tensordot(np.array(self.weights), features_MNC, axes=1) + np.array(self.biases)
@@ -100,7 +100,7 @@ class Disagreement:
     differing: float
     information: float
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, float]:
         """As JSON values."""
         return {"disagreement": self.differing, "mutual_information": self.information}
 
@@ -115,7 +115,7 @@ class Spread:
 
     deviation: float
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, float]:
         """As JSON values."""
         return {"deviation": self.deviation}
 
@@ -150,7 +150,7 @@ def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Tempe
             return None
 
 
-def probabilities_of(target: Target, logits: Members) -> NDArray[np.float64]:
+def probabilities_of(target: Target, logits: MemberLogits) -> NDArray[np.float64]:
     """Probabilities (..., C) of logits; of numbers, the numbers."""
     match target:
         case SingleLabel():
@@ -184,7 +184,7 @@ def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.
     return chosen
 
 
-def disagreements(target: Target, logits_MNC: Members, combined_NC: Logits) -> Sequence[Disagreement | Spread]:
+def disagreements(target: Target, logits_MNC: MemberLogits, combined_NC: Logits) -> Sequence[Disagreement | Spread]:
     """How far the members are apart on each text (N)."""
     probabilities_MNC = probabilities_of(target, logits_MNC)
     if isinstance(target, Regression):

@@ -9,12 +9,14 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from bothways.checkpoints.checkpoint import FORMAT_VERSION, OURS
 from bothways.checkpoints.files import read_json, sha256_of
 from bothways.checkpoints.save import write_json
 from bothways.errors import CorruptCheckpoint, UnknownModel, UnsupportedConfig
+from bothways.evaluation import Temperature
 from bothways.storage import new_folder
 from bothways.tasks.ensembles.combining import Combination, Mean, Stacked, Vote
 from bothways.tasks.stored import damaged
@@ -73,6 +75,15 @@ def read_ensemble(folder: Path) -> tuple[dict[str, object], list[Path]]:
     if not isinstance(listed, list) or len(listed) < 2:
         raise damaged("members", "a list of two or more", listed)
     return stored, [_member(folder, entry) for entry in listed]
+
+
+def combination_settings(combination: Combination, temperature: Temperature | None) -> dict[str, object]:
+    """What ``bothways.json`` is to say of how members are combined and the result is calibrated."""
+    return {
+        "method": combination.kind,
+        **{name: list(values) for name, values in asdict(combination).items()},
+        "temperature": None if temperature is None else asdict(temperature),
+    }
 
 
 def stored_combination(extras: Mapping[str, object], members: int, outputs: int) -> Combination:

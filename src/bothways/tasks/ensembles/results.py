@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from bothways.tasks import targets
 from bothways.tasks.ensembles.combining import Disagreement, Spread
 from bothways.tasks.predictions import Prediction
-from bothways.tasks.targets import Report
+
+Together: TypeAlias = Prediction
+Report: TypeAlias = targets.Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,7 @@ class EnsemblePrediction:
         disagreement: How far the members are apart.
     """
 
-    together: Prediction
+    together: Together
     disagreement: Disagreement | Spread
 
     def to_dict(self) -> dict[str, object]:

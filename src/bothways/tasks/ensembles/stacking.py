@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InvalidInput
-from bothways.tasks.ensembles.combining import Members, Stacked, logits_of, probabilities_of
+from bothways.tasks.ensembles.combining import Combination, MemberLogits, Method, Stacked, logits_of, probabilities_of
 from bothways.tasks.targets import Logits, Target, Truth
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -40,7 +40,33 @@ class StackedFit:
     unseen_NC: Logits
 
 
-def fit_stacking(target: Target, logits_MNC: Members, truth: Truth, *, seed: int = 0) -> StackedFit:
+@dataclass(frozen=True, slots=True)
+class CombinationFit:
+    """How members are combined, and what that says of each held-out row as if it had not been fitted on.
+
+    Attributes:
+        combination: As it was, or fitted on all rows.
+        unseen_NC: Logits to calibrate by.
+        card: What is to be said of the fit.
+    """
+
+    combination: Combination
+    unseen_NC: Logits
+    card: dict[str, object]
+
+
+def fit_combination(
+    target: Target, method: Method, combination: Combination, logits_MNC: MemberLogits, truth: Truth
+) -> CombinationFit:
+    """Fit what there is to fit of a way to combine: only the stacking has something."""
+    if method != "stacked":
+        return CombinationFit(combination, combination.combine(target, logits_MNC), {})
+    fit = fit_stacking(target, logits_MNC, truth)
+    # What the fit says of its own rows would look better than it is.
+    return CombinationFit(fit.combination, fit.unseen_NC, {"penalty": fit.penalty})
+
+
+def fit_stacking(target: Target, logits_MNC: MemberLogits, truth: Truth, *, seed: int = 0) -> StackedFit:
     """Fit on held-out rows; the penalty is that of least loss in five-fold cross-validation.
 
     Args:

@@ -1,0 +1,153 @@
+"""Members that label texts, or pairs of texts, or give them numbers.
+
+Shapes: M members, N texts, C outputs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data import Row, Source, read_rows
+from bothways.evaluation import Temperature
+from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.ensembles.combining import (
+    Combination,
+    Disagreement,
+    Method,
+    Spread,
+    calibrated_logits,
+    check_method,
+    disagreements,
+    fitted_temperature,
+)
+from bothways.tasks.ensembles.committee import most, places_of, texts_read
+from bothways.tasks.ensembles.files import combination_settings, stored_combination
+from bothways.tasks.ensembles.stacking import fit_combination
+from bothways.tasks.labelling.classification import TextClassifier
+from bothways.tasks.labelling.pairs import PairClassifier
+from bothways.tasks.predictions import Prediction, Reading
+from bothways.tasks.stored import Extras, stored_temperature
+from bothways.tasks.targets import Logits, Report, Target, Truth
+from bothways.text.texts import Text
+
+LabelModel: TypeAlias = TextClassifier | PairClassifier
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredText:
+    """What is said of a text before it is decided.
+
+    Attributes:
+        logits_C: Logits, with the calibration of whoever says it in them.
+        reading: How much of the text was read.
+    """
+
+    logits_C: Logits
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCommittee:
+    """Models that label texts or pairs, see `bothways.tasks.ensembles.committee.Committee`.
+
+    Attributes:
+        models: The members.
+        places: Where each of them has the labels of the first one.
+        combination: How their answers become one.
+        temperature: What calibrates the result; None without.
+    """
+
+    models: tuple[LabelModel, ...]
+    places: tuple[NDArray[np.int64], ...]
+    combination: Combination
+    temperature: Temperature | None = None
+
+    @classmethod
+    def of(cls, members: Sequence[tuple[Path, LabelModel]], combination: Combination) -> Self:
+        """Gather models of one task and kind.
+
+        Raises:
+            InvalidInput: They have different labels.
+        """
+        first = members[0][1]
+        labels, name = first.labeller.target.labels, first.model.name
+        places = tuple(places_of(labels, name, model.labeller.target.labels, folder) for folder, model in members)
+        return cls(tuple(model for _, model in members), places, combination)
+
+    @property
+    def target(self) -> Target:
+        """What they predict, with the labels in the order of the first member."""
+        return self.models[0].labeller.target
+
+    def check_method(self, method: str) -> None:
+        """Refuse a way to combine that the target does not have."""
+        check_method(method, self.target)
+
+    def asked(self, row: Row, columns: TextColumns | PairColumns) -> Text:
+        """The text, or pair, of a row."""
+        return columns.inputs.read(row)
+
+    def labelled(self, data: Source, columns: TextColumns | PairColumns) -> tuple[list[Text], Truth]:
+        """Texts, or pairs, and their encoded labels."""
+        return self.models[0].labeller.labelled(list(read_rows(data)), columns)
+
+    def said(
+        self, member: int, items: Iterable[Text], description: str, total: int | None, show: bool | None
+    ) -> Iterator[ScoredText]:
+        """What one member says of texts."""
+        model, places = self.models[member], self.places[member]
+        labeller = model.labeller
+        for answer in labeller.run(labeller.reader(), items, description, total, show):
+            logits_1C = calibrated_logits(self.target, labeller.merged(answer)[None], model.calibration)
+            yield ScoredText(logits_1C[0, places], Reading(len(answer.lengths), answer.dropped_tokens))
+
+    def combined(self, said: Sequence[ScoredText]) -> ScoredText:
+        """What all say of a text together."""
+        combined_1C = self.combination.combine(self.target, _logits([said]))
+        return ScoredText(combined_1C[0], most([each.reading for each in said]))
+
+    def predicted(self, combined: ScoredText) -> Prediction:
+        """The label, labels or number."""
+        return self.target.predict(combined.logits_C, self.temperature, combined.reading)
+
+    def disagreement(self, said: Sequence[ScoredText], combined: ScoredText) -> Disagreement | Spread:
+        """How far the members are apart on a text."""
+        return disagreements(self.target, _logits([said]), combined.logits_C[None])[0]
+
+    def fitted(self, method: Method, said: Sequence[Sequence[ScoredText]], truth: Truth) -> tuple[Self, dict[str, Any]]:
+        """Combined and calibrated on held-out texts."""
+        fit = fit_combination(self.target, method, self.combination, _logits(said), truth)
+        temperature = fitted_temperature(self.target, fit.unseen_NC, truth)
+        return replace(self, combination=fit.combination, temperature=temperature), fit.card
+
+    def report(self, combined: Sequence[ScoredText], truth: Truth, *, resamples: int, seed: int) -> Report:
+        """Metrics of what the members say together."""
+        logits_NC = np.stack([each.logits_C for each in combined])
+        report = self.target.report(logits_NC, truth, self.temperature, resamples=resamples, seed=seed)
+        return replace(report, reading=texts_read([each.reading for each in combined]))
+
+    def alone(self, said: Sequence[ScoredText], truth: Truth) -> Mapping[str, float]:
+        """Metrics of what one member says."""
+        return self.target.validate(np.stack([each.logits_C for each in said]), truth)[0]
+
+    def facts(self) -> dict[str, object]:
+        """Method, calibration and labels."""
+        return {**self.stored(), "labels": list(self.target.labels)}
+
+    def stored(self) -> dict[str, object]:
+        """Method and calibration."""
+        return combination_settings(self.combination, self.temperature)
+
+    def restored(self, stored: Extras) -> Self:
+        """With the method and the calibration that were stored."""
+        combination = stored_combination(stored, len(self.models), self.target.outputs)
+        return replace(self, combination=combination, temperature=stored_temperature(stored))
+
+
+def _logits(said: Sequence[Sequence[ScoredText]]) -> NDArray[np.float64]:
+    """Of each member (M, N, C), given for each text what each member says."""
+    return np.stack([[each.logits_C for each in text] for text in said], axis=1)
