@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from classifier_cases import LABELS, noisy_rows, rows
+from ensemble_cases import turned
 from pair_cases import pairs, scored
 
 from bothways.data import read_rows
@@ -130,20 +131,7 @@ def test_a_report_has_the_ensemble_its_members_and_their_disagreement(animals):
 
 
 def test_labels_in_another_order_are_put_in_that_of_the_first_member(runs, animals, tmp_path):
-    shutil.copytree(animals[0], tmp_path / "turned")
-    from safetensors.torch import load_file, save_file
-
-    path = tmp_path / "turned" / "model.safetensors"
-    tensors = load_file(path)
-    turned = {name: value[[2, 0, 1]].contiguous() for name, value in tensors.items() if name.startswith("classifier.")}
-    save_file(tensors | turned, path, metadata={"format": "pt"})
-    config = json.loads((tmp_path / "turned" / "config.json").read_text())
-    names = [LABELS[2], LABELS[0], LABELS[1]]
-    config |= {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
-    (tmp_path / "turned" / "config.json").write_text(json.dumps(config))
-    described = json.loads((tmp_path / "turned" / "bothways.json").read_text())
-    del described["checksums"]
-    (tmp_path / "turned" / "bothways.json").write_text(json.dumps(described))
+    turned(animals[0], tmp_path / "turned", [2, 0, 1])
     data = asked([row["text"] for row in rows(8)])
     both = Ensemble.of([animals[0], tmp_path / "turned"], device="cpu")
     other_first = Ensemble.of([tmp_path / "turned", animals[0]], device="cpu")

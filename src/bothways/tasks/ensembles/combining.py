@@ -186,18 +186,23 @@ def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.
 
 def disagreements(target: Target, logits_MNC: MemberLogits, combined_NC: Logits) -> Sequence[Disagreement | Spread]:
     """How far the members are apart on each text (N)."""
-    probabilities_MNC = probabilities_of(target, logits_MNC)
     if isinstance(target, Regression):
-        return [Spread(float(value)) for value in probabilities_MNC.std(axis=0)[:, 0]]
+        return [Spread(float(value)) for value in probabilities_of(target, logits_MNC).std(axis=0)[:, 0]]
+    differing_N, information_N = apart(target, logits_MNC, combined_NC)
+    return [Disagreement(*each) for each in zip(differing_N.tolist(), information_N.tolist(), strict=True)]
+
+
+def apart(
+    target: Target, logits_MNC: MemberLogits, combined_NC: Logits
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The numbers of a `Disagreement` on each text: the share that differs (N), and the mutual information (N)."""
+    probabilities_MNC = probabilities_of(target, logits_MNC)
     own_MNC = decisions(target, probabilities_MNC)
     together_NC = decisions(target, probabilities_of(target, combined_NC))
-    differing_N = (own_MNC != together_NC).any(axis=2).mean(axis=0)
+    differing_N: NDArray[np.float64] = (own_MNC != together_NC).any(axis=2).mean(axis=0)
     between_N = _entropy(target, probabilities_MNC.mean(axis=0)) - _entropy(target, probabilities_MNC).mean(axis=0)
     # Rounding could take it a hair below 0.
-    return [
-        Disagreement(float(differing), max(0.0, float(between)))
-        for differing, between in zip(differing_N, between_N, strict=True)
-    ]
+    return differing_N, np.maximum(between_N, 0.0)
 
 
 def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,24 +2,29 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from bothways.checkpoints.checkpoint import OURS
 from bothways.checkpoints.files import read_json
 from bothways.errors import InvalidInput
 from bothways.tasks.ensembles.combining import Combination
 from bothways.tasks.ensembles.committee import Committee
-from bothways.tasks.ensembles.labelling import LabelCommittee
+from bothways.tasks.ensembles.labelling import LabelCommittee, LabelModel
+from bothways.tasks.ensembles.tagging import TagCommittee
 from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.labelling.pairs import PairClassifier
 from bothways.tasks.opening import OpenOptions
+from bothways.tasks.tagging.tagger import TextTagger
 
-Model = TextClassifier | PairClassifier
+T = TypeVar("T")
+
+Model: TypeAlias = LabelModel | TextTagger
 
 # By the name that ``bothways.json`` gives a task.
 MEMBERS: Mapping[str, Callable[..., Model]] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
+    TextTagger.task: TextTagger.from_pretrained,
 }
 
 
@@ -36,7 +41,8 @@ def open_member(folder: str | Path, options: OpenOptions) -> tuple[Path, Model]:
     task = read_json(path / OURS).get("task") if (path / OURS).is_file() else TextClassifier.task
     if task not in MEMBERS:
         raise InvalidInput(
-            f"ensembles are made of models that label texts or pairs of texts, but {str(folder)!r} is one for {task}."
+            "ensembles are made of models that label texts or pairs of texts, or tag words, but "
+            f"{str(folder)!r} is one for {task}."
         )
     return path, MEMBERS[str(task)](path, **options)
 
@@ -45,7 +51,7 @@ def committee_of(members: Sequence[tuple[Path, Model]], combination: Combination
     """Gather models that belong together.
 
     Raises:
-        InvalidInput: They are of different tasks, or have different labels.
+        InvalidInput: They are of different tasks, or have different labels or tags.
         NotFitted: One is no trained model.
     """
     first = members[0][1]
@@ -55,8 +61,21 @@ def committee_of(members: Sequence[tuple[Path, Model]], combination: Combination
                 f"members of an ensemble are models of one task, but {first.model.name!r} is one for {_kind(first)} "
                 f"and {str(folder)!r} one for {_kind(model)}."
             )
-    return LabelCommittee.of(members, combination)
+    match first:
+        case TextClassifier() | PairClassifier():
+            return LabelCommittee.of(_all(members, (TextClassifier, PairClassifier)), combination)
+        case TextTagger():
+            return TagCommittee.of(_all(members, (TextTagger,)), combination)
 
 
 def _kind(model: Model) -> str:
-    return f"{model.task} ({model.labeller.target.kind})"
+    match model:
+        case TextClassifier() | PairClassifier():
+            return f"{model.task} ({model.labeller.target.kind})"
+        case TextTagger():
+            return model.task
+
+
+def _all(members: Sequence[tuple[Path, Model]], kinds: tuple[type[T], ...]) -> list[tuple[Path, T]]:
+    """The members as what they are known to be."""
+    return [(folder, model) for folder, model in members if isinstance(model, kinds)]

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from bothways.evaluation import SpanReport, TagReport
 from bothways.tasks import targets
 from bothways.tasks.ensembles.combining import Disagreement, Spread
 from bothways.tasks.predictions import Prediction
+from bothways.tasks.tagging.predictions import Tagging
 
-Together: TypeAlias = Prediction
-Report: TypeAlias = targets.Report
+Together: TypeAlias = Prediction | Tagging
+Report: TypeAlias = targets.Report | SpanReport | TagReport
 
 
 @dataclass(frozen=True, slots=True)

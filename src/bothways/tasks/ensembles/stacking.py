@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.errors import InvalidInput
@@ -56,34 +57,49 @@ class CombinationFit:
 
 
 def fit_combination(
-    target: Target, method: Method, combination: Combination, logits_MNC: MemberLogits, truth: Truth
+    target: Target,
+    method: Method,
+    combination: Combination,
+    logits_MNC: MemberLogits,
+    truth: Truth,
+    text_N: NDArray[np.int64] | None = None,
 ) -> CombinationFit:
-    """Fit what there is to fit of a way to combine: only the stacking has something."""
+    """Fit what there is to fit of a way to combine: only the stacking has something, see `fit_stacking`."""
     if method != "stacked":
         return CombinationFit(combination, combination.combine(target, logits_MNC), {})
-    fit = fit_stacking(target, logits_MNC, truth)
+    fit = fit_stacking(target, logits_MNC, truth, text_N)
     # What the fit says of its own rows would look better than it is.
     return CombinationFit(fit.combination, fit.unseen_NC, {"penalty": fit.penalty})
 
 
-def fit_stacking(target: Target, logits_MNC: MemberLogits, truth: Truth, *, seed: int = 0) -> StackedFit:
+def fit_stacking(
+    target: Target,
+    logits_MNC: MemberLogits,
+    truth: Truth,
+    text_N: NDArray[np.int64] | None = None,
+    *,
+    seed: int = 0,
+) -> StackedFit:
     """Fit on held-out rows; the penalty is that of least loss in five-fold cross-validation.
 
     Args:
         target: What the members predict.
         logits_MNC: Their calibrated logits.
         truth: The rows' encoded labels.
+        text_N: Number of the text that each row is of, from 0 on, where rows are the words of texts: those of one text
+            stay in one fold, and ten texts are the least. Each row by itself when left out.
         seed: Draws the folds.
 
     Raises:
         InvalidInput: There are fewer than ten rows.
     """
-    rows = logits_MNC.shape[1]
-    if rows < LEAST_ROWS:
-        raise InvalidInput(f"stacking is fitted on at least {LEAST_ROWS} held-out rows, but got {rows}.")
+    text_N = np.arange(logits_MNC.shape[1]) if text_N is None else text_N
+    texts = int(text_N.max(initial=-1)) + 1
+    if texts < LEAST_ROWS:
+        raise InvalidInput(f"stacking is fitted on at least {LEAST_ROWS} held-out rows, but got {texts}.")
     features_MNC = torch.from_numpy(logits_of(target, probabilities_of(target, logits_MNC)))
     known = torch.from_numpy(truth.astype(np.float64) if truth.dtype.kind == "f" else truth)
-    fold_N = np.random.default_rng(seed).permutation(rows) % FOLDS
+    fold_N = (np.random.default_rng(seed).permutation(texts) % FOLDS)[text_N]
     unseen = {penalty: np.empty(features_MNC.shape[1:]) for penalty in PENALTIES}
     for penalty, logits_NC in unseen.items():
         for fold in range(FOLDS):

@@ -122,7 +122,7 @@ def tag_objective(
     answers, held_answers = TagAnswers(training.windows, training.truth), TagAnswers(held.windows, held.truth)
 
     def validate() -> Validation:
-        return validated(tag_set, held, held.scores(model, tag_set, plan.settings.tokens))
+        return validated(tag_set, held.scores(model, tag_set, plan.settings.tokens), held.truth)
 
     return WindowObjective(
         model,
@@ -140,9 +140,15 @@ def tag_objective(
     )
 
 
-def validated(tag_set: TagSet, held: TaggedTexts, scores_MC: NDArray[np.float64]) -> Validation:
-    """Metrics on held-out texts; the best epoch is that of the best span F1, or accuracy, of equals the lower NLL."""
-    truth_M, lengths = held.truth_M, held.windows.lengths
+def validated(tag_set: TagSet, scores_MC: NDArray[np.float64], truths: Sequence[NDArray[np.int64]]) -> Validation:
+    """Metrics on held-out texts; the best epoch is that of the best span F1, or accuracy, of equals the lower NLL.
+
+    Args:
+        tag_set: The tags.
+        scores_MC: Of the words of all texts, end to end.
+        truths: For each text the numbers of its words' tags.
+    """
+    truth_M, lengths = np.concatenate(truths), [len(each) for each in truths]
     predicted_M = tag_set.decode(scores_MC, lengths)
     nll = negative_log_likelihood(truth_M, apply_temperature(scores_MC, 1.0))
     metrics = {"accuracy": float((predicted_M == truth_M).mean()), "nll": nll}

@@ -109,17 +109,39 @@ class WordLabeller:
         self, scores_MC: NDArray[np.float64], truth: Sequence[NDArray[np.int64]], *, resamples: int = 1000, seed: int
     ) -> SpanReport | TagReport:
         """Metrics of words' scores, given for each text the numbers of its words' tags."""
-        tag_set, lengths = self.tag_set, [len(each) for each in truth]
-        predicted_M, probability_M = tag_set.best(scores_MC, lengths, self.temperature)
-        text_M = np.repeat(np.arange(len(lengths)), lengths)
-        words = TaggedWords(np.concatenate(truth), predicted_M, probability_M, text_M)
-        if tag_set.scheme == "plain":
-            return tag_report(words, tag_set.labels, resamples=resamples, seed=seed)
-        there, said = (tag_set.spans_of_texts(tags_M, lengths) for tags_M in (words.truth_W, predicted_M))
-        return span_report(there, said, words, tag_set.span_labels, resamples=resamples, seed=seed)
+        return words_report(self.tag_set, scores_MC, truth, self.temperature, resamples=resamples, seed=seed)
 
     def learn(self, held: TaggedTexts, *, calibrated: bool) -> NDArray[np.float64]:
         """Learn from held-out texts how far to trust the head, if wanted; the scores of their words (M, C)."""
         scores_MC = held.scores(self.module, self.tag_set, self.opened.batch_tokens)
         self.temperature = Temperature(fit_temperature(scores_MC, held.truth_M)) if calibrated else None
         return scores_MC
+
+
+def words_report(
+    tag_set: TagSet,
+    scores_MC: NDArray[np.float64],
+    truth: Sequence[NDArray[np.int64]],
+    temperature: Temperature | None,
+    *,
+    resamples: int,
+    seed: int,
+) -> SpanReport | TagReport:
+    """Metrics of the tags that words' scores say.
+
+    Args:
+        tag_set: The tags.
+        scores_MC: Logits, or logarithms of probabilities, of the words of all texts, end to end.
+        truth: For each text the numbers of its words' tags.
+        temperature: What calibrates the probabilities.
+        resamples: Bootstrap resamples of texts.
+        seed: Of the resamples.
+    """
+    lengths = [len(each) for each in truth]
+    predicted_M, probability_M = tag_set.best(scores_MC, lengths, temperature)
+    text_M = np.repeat(np.arange(len(lengths)), lengths)
+    words = TaggedWords(np.concatenate(truth), predicted_M, probability_M, text_M)
+    if tag_set.scheme == "plain":
+        return tag_report(words, tag_set.labels, resamples=resamples, seed=seed)
+    there, said = (tag_set.spans_of_texts(tags_M, lengths) for tags_M in (words.truth_W, predicted_M))
+    return span_report(there, said, words, tag_set.span_labels, resamples=resamples, seed=seed)

@@ -1,0 +1,23 @@
+"""Members of ensembles, changed on disk."""
+
+import json
+import shutil
+
+from safetensors.torch import load_file, save_file
+
+
+def turned(folder, target, order):
+    """A copy of a trained model whose outputs, with their labels, stand in another order."""
+    shutil.copytree(folder, target)
+    path = target / "model.safetensors"
+    tensors = load_file(path)
+    heads = {name: value[order].contiguous() for name, value in tensors.items() if name.startswith("classifier.")}
+    save_file(tensors | heads, path, metadata={"format": "pt"})
+    config = json.loads((target / "config.json").read_text())
+    names = [config["id2label"][str(number)] for number in order]
+    config |= {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+    (target / "config.json").write_text(json.dumps(config))
+    described = json.loads((target / "bothways.json").read_text())
+    del described["checksums"]
+    (target / "bothways.json").write_text(json.dumps(described))
+    return target
