@@ -1,6 +1,8 @@
 """``train answering``, and what one does with a trained answerer on the command line."""
 
 import json
+import re
+import shutil
 
 import pytest
 from command_line import call, write_jsonl
@@ -98,6 +100,34 @@ def test_columns_may_have_other_names(qa, tmp_path):
     assert call("evaluate", run, "--data", file, *names).code == 0
     assert len(call("predict", run, "--data", file, *names).lines()) == 8
     assert "no column 'question'" in call("evaluate", run, "--data", file).err
+
+
+@pytest.mark.parametrize("method", ["mean", "vote"])
+def test_answerers_are_combined_evaluated_and_asked(qa, data, tmp_path, method):
+    (_, first), second, output = qa, tmp_path / "second", tmp_path / "ens"
+    shutil.copytree(first, second)
+    outcome = call("ensemble", first, second, "--method", method, "--calibrate", data[0], "--output", output)
+    assert outcome.code == 0, outcome.err
+    assert re.search(r"^threshold    -?\d+\.\d{3}$", outcome.out, re.MULTILINE)
+    report = call("evaluate", output, "--data", data[1], "--json").json()
+    assert report["f1_low"] <= report["f1"] <= report["f1_high"]
+    assert [each["member"] for each in report["members"]] == [str(first), str(second)]
+    context = "w30 w5 w10 w11 w40"
+    (given,) = call("predict", output, "w5", context, "--top", 3, "--max-answer-tokens", 1).lines()
+    assert [len(each["text"].split()) for each in given["answers"]] == [1, 1, 1]
+    assert all(context[each["start"] : each["end"]] == each["text"] for each in given["answers"])
+    assert given.keys() >= {"answer", "disagreement", "mutual_information", "no_answer_probability"}
+    lines = call("predict", output, "--data", data[0]).lines()
+    assert [line["id"] for line in lines] == [row["id"] for row in questions(24)]
+
+
+def test_answers_are_not_stacked(qa, data, tmp_path):
+    _, run = qa
+    words = ("--method", "stacked", "--calibrate", data[0], "--output", tmp_path / "ens")
+    outcome = call("ensemble", run, run, *words)
+    assert outcome.code == 1
+    assert "by 'mean' or 'vote', not by 'stacked'" in outcome.err
+    assert not (tmp_path / "ens").exists()
 
 
 def test_other_models_answer_no_questions(qa, run):

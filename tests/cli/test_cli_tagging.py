@@ -132,3 +132,21 @@ def test_an_unknown_scheme_is_bad_usage(files, data, tmp_path):
 def test_help_shows_a_row_of_the_data():
     out = call("train", "tagging", "--help").out
     assert '"tags": ["B-PER", "I-PER", "O"]' in out
+
+
+def test_taggers_are_combined_evaluated_and_asked(data, run, tmp_path):
+    second = tmp_path / "second"
+    words = ("train", "tagging", "--model", data / "tiny", "--train", data / "v.jsonl.gz", "--output", second)
+    assert call(*words, "--epochs", 2, "--seed", 2, "--device", "cpu").code == 0
+    made = call("ensemble", run, second, "--calibrate", data / "v.jsonl.gz", "--output", tmp_path / "ens", "--json")
+    assert made.json()["labels"] == ["O", "B-PER", "I-PER"]
+    assert made.json()["scheme"] == "BIO"
+    report = call("evaluate", tmp_path / "ens", "--data", data / "v.jsonl.gz", "--json").json()
+    assert report["span_f1_low"] <= report["span_f1"] <= report["span_f1_high"]
+    assert [each["member"] for each in report["members"]] == [str(run), str(second)]
+    assert report["members"][0]["span_f1"] > 0.9
+    [answer] = call("predict", tmp_path / "ens", "w20 w5 w6, w30").lines()
+    assert answer.keys() >= {"spans", "words", "disagreement", "mutual_information", "windows"}
+    output = tmp_path / "out.jsonl"
+    assert call("predict", tmp_path / "ens", "--data", data / "v.jsonl.gz", "--output", output).code == 0
+    assert len(output.read_text().splitlines()) == 12

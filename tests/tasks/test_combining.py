@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import Temperature, apply_temperature, negative_log_likelihood, sigmoid, softmax
+from bothways.tasks.ensembles import stacking
 from bothways.tasks.ensembles.combining import (
     Disagreement,
     Mean,
@@ -200,3 +201,14 @@ def test_stacking_with_few_rows_is_refused():
 def test_a_method_that_a_target_does_not_have_is_refused(method, target, said):
     with pytest.raises(InvalidInput, match=said):
         check_method(method, target)
+
+
+def test_words_of_one_text_are_not_fitted_on_to_judge_each_other(monkeypatch):
+    monkeypatch.setattr(stacking, "PENALTIES", (1e-2,))
+    logits_MNC, truth_N = members_of_different_worth(120, 4)
+    text_N = np.repeat(np.arange(30), 4)
+    changed_N = np.where(text_N == 7, (truth_N + 1) % 3, truth_N)
+    fit, other = (fit_stacking(SINGLE, logits_MNC, each, text_N) for each in (truth_N, changed_N))
+    of_text = text_N == 7
+    np.testing.assert_array_equal(fit.unseen_NC[of_text], other.unseen_NC[of_text])
+    assert not np.array_equal(fit.unseen_NC[~of_text], other.unseen_NC[~of_text])

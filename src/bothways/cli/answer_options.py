@@ -31,11 +31,13 @@ def use_answers(task: "Task", options: AnswerOptions) -> None:
     Raises:
         CycloptsError: It answers no questions.
     """
-    from bothways.tasks import QuestionAnswerer
+    from bothways.tasks import Ensemble, QuestionAnswerer
 
     given = {name: value for name, value in asdict(options).items() if value is not None}
-    if isinstance(task, QuestionAnswerer):
-        task.answering = replace(task.answering, **given)
-    elif given:
+    models = task.members if isinstance(task, Ensemble) else [task]
+    answerers = [model for model in models if isinstance(model, QuestionAnswerer)]
+    for answerer in answerers:
+        answerer.answering = replace(answerer.answering, **given)
+    if given and not answerers:
         named = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         raise usage_error(f"{named} can be given for models that answer questions, but this one does not.")

@@ -9,9 +9,11 @@ from bothways.cli.reading import optional_source
 from bothways.cli.terminal import print_json
 
 EXAMPLE = """\
-Example:
+Examples:
   bothways ensemble runs/a runs/b runs/c --method mean --calibrate validation.jsonl.gz --output runs/ens
-  bothways evaluate runs/ens --data test.jsonl.gz"""
+  bothways evaluate runs/ens --data test.jsonl.gz
+  bothways ensemble runs/qa-a runs/qa-b --method vote --calibrate validation.jsonl.gz --output runs/qa
+  bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3"""
 
 
 def ensemble(
@@ -31,10 +33,13 @@ def ensemble(
     The result points to the models and does not copy them: keep them where they are.
 
     Args:
-        runs: Folders of two or more models that label texts, or pairs of texts, with the same labels.
+        runs: Folders of two or more models that label texts, or pairs of texts, with the same labels; that tag words
+            with the same tags; or that answer questions.
         output: Folder for the ensemble.
-        method: The mean of their probabilities, a vote, or a small regression over their log-probabilities.
-        calibrate: Labelled rows that no model was trained on: to calibrate the result, and to fit 'stacked' on.
+        method: The mean of their probabilities, a vote, or a small regression over their log-probabilities, which
+            models that answer questions do not have.
+        calibrate: Labelled rows that no model was trained on: to calibrate the result (of answers, also to choose when
+            to give none), and to fit 'stacked' on.
         format: Of those rows, where the name does not say it.
         overwrite: Replace an ensemble at the output.
         json: Print the summary as one JSON object.
@@ -63,5 +68,9 @@ def ensemble(
         print_json({"output": str(output), **made.facts()})
         return
     temperature = "none" if made.temperature is None else f"{made.temperature.value:.3f}"
-    print(f"members      {len(runs)}\nmethod       {method}\ntemperature  {temperature}\nsaved in     {output}")
+    threshold = made.facts().get("no_answer_threshold")
+    print(f"members      {len(runs)}\nmethod       {method}\ntemperature  {temperature}")
+    if isinstance(threshold, float):
+        print(f"threshold    {threshold:.3f}")
+    print(f"saved in     {output}")
     print(f"next         bothways evaluate {shlex.quote(str(output))} --data test.jsonl")

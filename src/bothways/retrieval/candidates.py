@@ -16,7 +16,7 @@ from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, R
 from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.columns import PairColumns
 from bothways.tasks.opening import OpenOptions
-from bothways.tasks.trained import stored_task
+from bothways.tasks.task_names import stored_task
 
 
 @dataclass(frozen=True, slots=True)

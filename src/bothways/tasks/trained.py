@@ -1,13 +1,11 @@
 """Which task a trained model is for, and the model as that task."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from bothways.checkpoints.files import read_json
 from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput, NotFitted
-from bothways.families import family_of
 from bothways.tasks.answering.answerer import QuestionAnswerer
 from bothways.tasks.embedding.data import ScoredPairs
 from bothways.tasks.embedding.embedder import SentenceEmbedder
@@ -20,8 +18,7 @@ from bothways.tasks.opening import OpenOptions
 from bothways.tasks.sharing.multitask import MultiTask
 from bothways.tasks.tagging.tagger import TextTagger
 from bothways.tasks.task import Task
-
-OURS = "bothways.json"
+from bothways.tasks.task_names import stored_task, task_of_heads
 
 Opener = Callable[..., Task]
 
@@ -44,14 +41,6 @@ SIMILARITY = "similarity"
 
 # Those whose answers have no names that a caller could give.
 WITHOUT_LABELS = (FillMask.task, QuestionAnswerer.task, MultiTask.task, Ensemble.task, SentenceEmbedder.task)
-
-# By the head of a checkpoint that was trained elsewhere.
-TASK_OF_HEAD = {
-    "sequence": TextClassifier.task,
-    "token": TextTagger.task,
-    "span": QuestionAnswerer.task,
-    "masked_lm": FillMask.task,
-}
 
 
 def open_trained(
@@ -105,22 +94,8 @@ def task_name(folder: Path, name: str) -> str:
     if stored in TASKS:
         return stored
     if stored is None:
-        for head in _heads(read_json(folder / "config.json")):
-            if head in TASK_OF_HEAD:
-                return TASK_OF_HEAD[head]
+        of_heads = task_of_heads(folder)
+        if of_heads is not None:
+            return of_heads
     what = f"it is a model for {stored}" if stored else "it is an encoder without the head of a task"
     raise NotFitted(f"{name!r} cannot be asked for predictions: {what}. Known tasks are {', '.join(TASKS)}: train one.")
-
-
-def stored_task(folder: Path) -> str | None:
-    """The task that ``bothways.json`` names, if there is one."""
-    stored = read_json(folder / OURS).get("task") if (folder / OURS).is_file() else None
-    return stored if isinstance(stored, str) else None
-
-
-def _heads(settings: Mapping[str, object]) -> tuple[str, ...]:
-    """The heads that ``config.json`` says are there."""
-    family = family_of(settings.get("model_type"))
-    stored = settings.get("architectures")
-    names = stored if isinstance(stored, list) else []
-    return tuple(head for name in names for head in family.architectures.get(str(name), ()))

@@ -1,7 +1,7 @@
 """Extractive question answering: the part of a context that answers a question, or that there is none."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import tee
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack, overload
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from bothways.data import Row, Source
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
-from bothways.evaluation import AnsweringReport, AnswerScores, Temperature, TextsRead, answering_report, score_answers
+from bothways.evaluation import AnsweringReport, Temperature
 from bothways.families import HeadName
 from bothways.storage import new_folder
-from bothways.tasks.answering.answers import Answering, QuestionAnswer, answered
+from bothways.tasks.answering.answers import Answering, FoundSpans, QuestionAnswer, answered, report_of, scores_of
 from bothways.tasks.answering.fitting import StoredQuestions, answer_card, no_answer_index, stored_threshold
-from bothways.tasks.answering.questions import Question, hold_out_contexts, read_questions
+from bothways.tasks.answering.questions import Question, annotated_questions, hold_out_contexts, read_questions
 from bothways.tasks.answering.spans import SpanScores
 from bothways.tasks.card import DataUsed, written_card
 from bothways.tasks.columns import QuestionColumns, stored_columns, with_names
@@ -241,15 +241,28 @@ class QuestionAnswerer:
             InvalidInput: The data are not usable.
         """
         columns = with_names(self.columns, question=question, context=context, answers=answers)
-        found, scores = self._scored(data, columns, show_progress)
-        report = answering_report(scores, [each.probability for each in found], resamples=resamples, seed=seed)
-        windows, dropped = zip(*((each.reading.windows, each.reading.dropped_tokens) for each in found), strict=True)
-        return replace(report, reading=TextsRead.of(windows, dropped))
+        return report_of(*self._answered(data, columns, show_progress), resamples=resamples, seed=seed)
 
     def row_scores(self, data: Source, *, show_progress: bool | None = None) -> tuple[str, NDArray[np.float64]]:
         """The metric that two models are compared by, F1, and that of each question (N)."""
-        _, scores = self._scored(data, self.columns, show_progress)
-        return "f1", scores.f1_N
+        return "f1", scores_of(*self._answered(data, self.columns, show_progress)).f1_N
+
+    def spans(
+        self, texts: Iterable[QuestionAndContext], description: str, total: int | None, show_progress: bool | None
+    ) -> Iterator[FoundSpans]:
+        """The best spans of contexts, before it is decided whether one is an answer, in order and in flat memory.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+        """
+        read, kept = tee(texts)
+        engine, answering = self._opened.engine(self._fitted()), self.answering
+        found = engine.run_tokens(read, total=total, description=description, show_progress=show_progress)
+        for tokens, (_, context) in zip(found, kept, strict=True):
+            scores = SpanScores(
+                context, tokens.rows, tokens.places, no_answer=self._no_answer, longest=answering.max_answer_tokens
+            )
+            yield FoundSpans.of(context, scores, answering.top, Reading(len(tokens.rows), tokens.dropped_tokens))
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """One row, as it would stand in a file, of a question and its context.
@@ -283,15 +296,14 @@ class QuestionAnswerer:
         with new_folder(folder, overwrite=overwrite) as new:
             write_task(new, self._opened, module, HEAD, settings=OF_OTHER_HEADS, extras=extras)
 
-    def _scored(
+    def _answered(
         self, data: Source, columns: QuestionColumns, show_progress: bool | None
-    ) -> tuple[list[QuestionAnswer], AnswerScores]:
+    ) -> tuple[list[QuestionAnswer], list[list[str]]]:
+        """Answers to annotated questions, and the texts of the annotated ones."""
         self._fitted()
-        questions = read_questions(data, columns)
-        texts, total = (each.text for each in questions), len(questions)
-        found = list(self._predicted(texts, total=total, description="evaluating", show_progress=show_progress))
-        annotated = [[answer.text for answer in each.answers] for each in questions]
-        return found, score_answers([each.answer or "" for each in found], annotated)
+        texts, annotated = annotated_questions(data, columns)
+        found = self._predicted(texts, total=len(texts), description="evaluating", show_progress=show_progress)
+        return list(found), annotated
 
     def _predicted(
         self,
@@ -302,16 +314,9 @@ class QuestionAnswerer:
         description: str = "answering",
         show_progress: bool | None = None,
     ) -> Iterator[QuestionAnswer]:
-        temperature, answering, threshold = self._temperature(calibrated), self.answering, self.threshold
-        read, kept = tee(texts)
-        engine = self._opened.engine(self._fitted())
-        found = engine.run_tokens(read, total=total, description=description, show_progress=show_progress)
-        for tokens, (_, context) in zip(found, kept, strict=True):
-            scores = SpanScores(
-                context, tokens.rows, tokens.places, no_answer=self._no_answer, longest=answering.max_answer_tokens
-            )
-            reading = Reading(len(tokens.rows), tokens.dropped_tokens)
-            yield answered(context, scores, answering.top, threshold, temperature, reading)
+        temperature, threshold = self._temperature(calibrated), self.threshold
+        for found in self.spans(texts, description, total, show_progress):
+            yield answered(found, threshold, temperature)
 
     def _objective(self, training: StoredQuestions, held: StoredQuestions, plan: FitPlan) -> WindowObjective:
         module, tokens, longest = self._fitted(), plan.settings.tokens, self.answering.max_answer_tokens

@@ -1,12 +1,23 @@
-"""What a question answerer says of a question."""
+"""What a question answerer says of a question.
+
+Shapes: N questions, K candidates.
+"""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import answer_probabilities
+from bothways.evaluation import (
+    AnsweringReport,
+    AnswerScores,
+    TextsRead,
+    answer_probabilities,
+    answering_report,
+    score_answers,
+)
 from bothways.tasks.answering.spans import Span, SpanScores
 from bothways.tasks.predictions import Reading
 
@@ -85,25 +96,42 @@ class QuestionAnswer:
         return {**values, "answers": list(values["answers"]), **reading}
 
 
-def answered(
-    context: str, scores: SpanScores, top: int, threshold: float | None, temperature: float, reading: Reading
-) -> QuestionAnswer:
-    """The answer to a question, given the scores of all spans of its context.
+@dataclass(frozen=True, slots=True)
+class FoundSpans:
+    """What is said of a question before it is decided.
+
+    Attributes:
+        context: The text.
+        candidates: The best spans, best first; they may overlap.
+        apart: The best of which no two overlap, best first: as many as answers are asked for, if there are.
+        reading: How much of question and context was read.
+    """
+
+    context: str
+    candidates: tuple[Span, ...]
+    apart: tuple[Span, ...]
+    reading: Reading
+
+    @classmethod
+    def of(cls, context: str, scores: SpanScores, top: int, reading: Reading) -> "FoundSpans":
+        """The best of all spans, and the ``top`` that do not overlap."""
+        best = tuple(scores.best(CANDIDATES))
+        return cls(context, best, best[:1] if top == 1 else tuple(scores.apart(top)), reading)
+
+
+def answered(found: FoundSpans, threshold: float | None, temperature: float) -> QuestionAnswer:
+    """The answer to a question, given the best spans of its context.
 
     Args:
-        context: The text.
-        scores: Of its spans.
-        top: How many answers to give.
+        found: The spans.
         threshold: Score from which an answer is given; None always gives one.
         temperature: Divides the scores.
-        reading: How much was read.
     """
-    best = scores.best(CANDIDATES)
+    context, best = found.context, found.candidates
     probabilities = answer_probabilities(candidate_scores([best]), threshold, temperature)[0]
     nothing = float(probabilities[-1])
     # One of the candidates, or one that is less likely than they are and so hardly adds to what they share.
     each = float(probabilities[0]) if best else 0.0
-    spans = best[:1] if top == 1 else scores.apart(top)
     answers = tuple(
         Answer(
             context[span.start : span.end],
@@ -112,17 +140,32 @@ def answered(
             each * float(np.exp((span.score - best[0].score) / temperature)),
             span.score,
         )
-        for span in spans
+        for span in found.apart
     )
     if not answers or nothing >= each:
-        return QuestionAnswer(None, None, None, nothing, nothing, answers, reading)
+        return QuestionAnswer(None, None, None, nothing, nothing, answers, found.reading)
     first = answers[0]
-    return QuestionAnswer(first.text, first.start, first.end, first.probability, nothing, answers, reading)
+    return QuestionAnswer(first.text, first.start, first.end, first.probability, nothing, answers, found.reading)
 
 
-def candidate_scores(candidates: Sequence[Sequence[Span]]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """The scores of each question's candidates (N, K), minus infinity where there are fewer."""
-    scores_NK = np.full((len(candidates), CANDIDATES), -np.inf)
+def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64]:
+    """The scores of each question's candidates (N, K), minus infinity where there are fewer; `CANDIDATES` or more."""
+    scores_NK = np.full((len(candidates), max([CANDIDATES, *map(len, candidates)])), -np.inf)
     for row, spans in enumerate(candidates):
         scores_NK[row, : len(spans)] = [span.score for span in spans]
     return scores_NK
+
+
+def scores_of(found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]]) -> AnswerScores:
+    """How good answers are, given the annotated ones of each question."""
+    return score_answers([each.answer or "" for each in found], annotated)
+
+
+def report_of(
+    found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]], *, resamples: int, seed: int
+) -> AnsweringReport:
+    """The metrics of answers, and how much was read for them."""
+    stated_N = [each.probability for each in found]
+    report = answering_report(scores_of(found, annotated), stated_N, resamples=resamples, seed=seed)
+    windows, dropped = zip(*((each.reading.windows, each.reading.dropped_tokens) for each in found), strict=True)
+    return replace(report, reading=TextsRead.of(windows, dropped))

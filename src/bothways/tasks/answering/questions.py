@@ -73,6 +73,12 @@ def read_questions(source: Source, columns: QuestionColumns) -> list[Question]:
     return questions
 
 
+def annotated_questions(source: Source, columns: QuestionColumns) -> tuple[list[tuple[str, str]], list[list[str]]]:
+    """What `read_questions` reads: questions with their contexts, and the texts of the annotated answers of each."""
+    questions = read_questions(source, columns)
+    return [each.text for each in questions], [[answer.text for answer in each.answers] for each in questions]
+
+
 def hold_out_contexts(
     questions: Sequence[Question], fraction: float, seed: int
 ) -> tuple[list[Question], list[Question]]:

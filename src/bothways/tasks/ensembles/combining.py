@@ -188,21 +188,25 @@ def disagreements(target: Target, logits_MNC: MemberLogits, combined_NC: Logits)
     """How far the members are apart on each text (N)."""
     if isinstance(target, Regression):
         return [Spread(float(value)) for value in probabilities_of(target, logits_MNC).std(axis=0)[:, 0]]
-    differing_N, information_N = apart(target, logits_MNC, combined_NC)
-    return [Disagreement(*each) for each in zip(differing_N.tolist(), information_N.tolist(), strict=True)]
+    numbers = differing(target, logits_MNC, combined_NC).tolist(), mutual_information(target, logits_MNC).tolist()
+    return [Disagreement(*each) for each in zip(*numbers, strict=True)]
 
 
-def apart(
-    target: Target, logits_MNC: MemberLogits, combined_NC: Logits
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The numbers of a `Disagreement` on each text: the share that differs (N), and the mutual information (N)."""
-    probabilities_MNC = probabilities_of(target, logits_MNC)
-    own_MNC = decisions(target, probabilities_MNC)
+def differing(target: Target, logits_MNC: MemberLogits, combined_NC: Logits) -> NDArray[np.float64]:
+    """The share of the members that decide otherwise than the ensemble, on each text (N)."""
+    own_MNC = decisions(target, probabilities_of(target, logits_MNC))
     together_NC = decisions(target, probabilities_of(target, combined_NC))
-    differing_N: NDArray[np.float64] = (own_MNC != together_NC).any(axis=2).mean(axis=0)
+    share_N: NDArray[np.float64] = (own_MNC != together_NC).any(axis=2).mean(axis=0)
+    return share_N
+
+
+def mutual_information(target: Target, logits_MNC: MemberLogits) -> NDArray[np.float64]:
+    """That of answer and member in nats, on each text (N); see `Disagreement`."""
+    probabilities_MNC = probabilities_of(target, logits_MNC)
     between_N = _entropy(target, probabilities_MNC.mean(axis=0)) - _entropy(target, probabilities_MNC).mean(axis=0)
     # Rounding could take it a hair below 0.
-    return differing_N, np.maximum(between_N, 0.0)
+    information_N: NDArray[np.float64] = np.maximum(between_N, 0.0)
+    return information_N
 
 
 def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:

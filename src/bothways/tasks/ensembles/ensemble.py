@@ -54,9 +54,10 @@ class Ensemble:
         """Combine saved models.
 
         Args:
-            members: Folders of two or more models of one task: `TextClassifier` or `PairClassifier`.
+            members: Folders of two or more models of one task: `TextClassifier`, `PairClassifier`, `TextTagger` or
+                `QuestionAnswerer`.
             method: ``"mean"`` of the probabilities (or numbers), ``"vote"``, or ``"stacked"``, which is fitted on the
-                calibration data.
+                calibration data; numbers have the mean only, and answers to questions no stacking.
             calibrate: Held-out labelled rows that none of the members was trained on; a file, or a list of mappings.
             show_progress: Force the progress bar on or off.
             options: Where the members run, and how they read texts, where that is not to be their own way; see

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from bothways.checkpoints.checkpoint import OURS
-from bothways.checkpoints.files import read_json
 from bothways.errors import InvalidInput
+from bothways.tasks.answering.answerer import QuestionAnswerer
+from bothways.tasks.ensembles.answering import AnswerCommittee
 from bothways.tasks.ensembles.combining import Combination
 from bothways.tasks.ensembles.committee import Committee
 from bothways.tasks.ensembles.labelling import LabelCommittee, LabelModel
@@ -15,16 +15,18 @@ from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.labelling.pairs import PairClassifier
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.tagging.tagger import TextTagger
+from bothways.tasks.task_names import stored_task, task_of_heads
 
 T = TypeVar("T")
 
-Model: TypeAlias = LabelModel | TextTagger
+Model: TypeAlias = LabelModel | TextTagger | QuestionAnswerer
 
 # By the name that ``bothways.json`` gives a task.
 MEMBERS: Mapping[str, Callable[..., Model]] = {
     TextClassifier.task: TextClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
     TextTagger.task: TextTagger.from_pretrained,
+    QuestionAnswerer.task: QuestionAnswerer.from_pretrained,
 }
 
 
@@ -37,14 +39,14 @@ def open_member(folder: str | Path, options: OpenOptions) -> tuple[Path, Model]:
     path = Path(folder)
     if not path.is_dir():
         raise InvalidInput(f"a member of an ensemble is the folder of a trained model, but {str(folder)!r} is none.")
-    # A model that was trained elsewhere has no such file, and can only be a classifier.
-    task = read_json(path / OURS).get("task") if (path / OURS).is_file() else TextClassifier.task
+    # Of a folder that says nothing of itself a classifier can tell best what is not there.
+    task = stored_task(path) or task_of_heads(path) or TextClassifier.task
     if task not in MEMBERS:
         raise InvalidInput(
-            "ensembles are made of models that label texts or pairs of texts, or tag words, but "
+            "ensembles are made of models that label texts or pairs of texts, tag words, or answer questions, but "
             f"{str(folder)!r} is one for {task}."
         )
-    return path, MEMBERS[str(task)](path, **options)
+    return path, MEMBERS[task](path, **options)
 
 
 def committee_of(members: Sequence[tuple[Path, Model]], combination: Combination) -> Committee[Any, Any, Any]:
@@ -66,13 +68,15 @@ def committee_of(members: Sequence[tuple[Path, Model]], combination: Combination
             return LabelCommittee.of(_all(members, (TextClassifier, PairClassifier)), combination)
         case TextTagger():
             return TagCommittee.of(_all(members, (TextTagger,)), combination)
+        case QuestionAnswerer():
+            return AnswerCommittee.of(_all(members, (QuestionAnswerer,)), combination)
 
 
 def _kind(model: Model) -> str:
     match model:
         case TextClassifier() | PairClassifier():
             return f"{model.task} ({model.labeller.target.kind})"
-        case TextTagger():
+        case TextTagger() | QuestionAnswerer():
             return model.task
 
 

@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bothways.evaluation import SpanReport, TagReport
+from bothways.evaluation import AnsweringReport, SpanReport, TagReport
 from bothways.tasks import targets
+from bothways.tasks.answering.answers import QuestionAnswer
 from bothways.tasks.ensembles.combining import Disagreement, Spread
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.tagging.predictions import Tagging
 
-Together: TypeAlias = Prediction | Tagging
-Report: TypeAlias = targets.Report | SpanReport | TagReport
+Together: TypeAlias = Prediction | Tagging | QuestionAnswer
+Report: TypeAlias = targets.Report | SpanReport | TagReport | AnsweringReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from bothways.tasks.ensembles.combining import (
     Combination,
     Disagreement,
     Method,
-    apart,
     calibrated_logits,
     check_method,
+    differing,
+    mutual_information,
 )
 from bothways.tasks.ensembles.committee import most, places_of
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
@@ -121,8 +122,9 @@ class TagCommittee:
 
     def disagreement(self, said: Sequence[ScoredWords], combined: ScoredWords) -> Disagreement:
         """How far the members are apart on a word of the text, in the mean over its words, each by itself."""
-        differing_W, information_W = apart(self.target, _scores([said]), combined.scores_WC)
-        return Disagreement(float(differing_W.mean()), float(information_W.mean()))
+        scores_mWC = _scores([said])
+        differing_W = differing(self.target, scores_mWC, combined.scores_WC)
+        return Disagreement(float(differing_W.mean()), float(mutual_information(self.target, scores_mWC).mean()))
 
     def fitted(
         self, method: Method, said: Sequence[Sequence[ScoredWords]], truth: TrueTags
