@@ -7,7 +7,8 @@ import torch
 from contract_cases import tiny_settings, write_pretrained
 
 from answering_cases import long_question, questions, stored, write_pair_tokenizer
-from bothways.tasks import QuestionAnswerer
+from bothways.data import read_rows
+from bothways.tasks import Ensemble, QuestionAnswerer
 from bothways.tasks.answering.answers import Answering
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.trained import open_trained
@@ -62,6 +63,18 @@ def test_a_saved_answerer_predicts_the_same_to_the_bit(overfitted, model_type):
     assert again.card == answerer.card
     assert again.predict(PAIRS) == answerer.predict(PAIRS)
     assert stored(folder)["no_answer_threshold"] == answerer.threshold
+
+
+@every_family
+def test_an_ensemble_of_equal_answerers_answers_as_one(overfitted, model_type):
+    answerer, folder = overfitted(model_type)
+    found = list(Ensemble.of([folder, folder], device="cpu").predict_rows(read_rows(ROWS)))
+    for each, alone in zip(found, answerer.predict(PAIRS), strict=True):
+        together = each.together
+        assert (together.answer, together.start, together.end) == (alone.answer, alone.start, alone.end)
+        assert together.probability == pytest.approx(alone.probability, abs=1e-5)
+        assert together.reading == alone.reading
+        assert each.disagreement.differing == 0
 
 
 @every_family

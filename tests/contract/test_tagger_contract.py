@@ -6,8 +6,8 @@ import pytest
 import torch
 from contract_cases import padding_side, write_pretrained
 
-from bothways.data import TaggedRow
-from bothways.tasks import TextTagger
+from bothways.data import TaggedRow, read_rows
+from bothways.tasks import Ensemble, TextTagger
 from bothways.tasks.settings import FitSettings
 from bothways.text import Words
 from tiny_models import every_family, padded
@@ -101,6 +101,21 @@ def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(overfitted, mo
         assert alone.tags == answer.tags
         expected = pytest.approx([word.probability for word in alone.words], abs=1e-5)
         assert [word.probability for word in answer.words] == expected
+
+
+@every_family
+@every_kind
+def test_an_ensemble_of_equal_taggers_answers_as_one(overfitted, model_type, kind):
+    tagger, folder = overfitted(model_type, kind)
+    texts = [*(row["tokens"] for row in rows(kind)), LONG]
+    found = list(
+        Ensemble.of([folder, folder], device="cpu").predict_rows(read_rows([{"tokens": each} for each in texts]))
+    )
+    for each, alone in zip(found, tagger.predict(texts), strict=True):
+        assert each.together.tags == alone.tags
+        expected = pytest.approx([word.probability for word in alone.words], abs=1e-5)
+        assert [word.probability for word in each.together.words] == expected
+        assert each.disagreement.differing == 0
 
 
 @every_family

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -212,6 +213,13 @@ def test_a_member_that_finds_no_span_is_sure_that_there_is_no_answer(members):
     assert found.answer is None
     assert found.no_answer_probability == pytest.approx((1 + 1 / (1 + np.e)) / 2)
     assert found.answers[0].probability == pytest.approx(1 - found.no_answer_probability)
+
+
+def test_an_answerer_of_another_program_is_known_by_its_head(members, tmp_path):
+    shutil.copytree(members[0], tmp_path / "theirs")
+    (tmp_path / "theirs" / "bothways.json").unlink()
+    ensemble = Ensemble.of([tmp_path / "theirs", members[1]], device="cpu")
+    assert ensemble.evaluate(questions(8), resamples=5).report.n == 8
 
 
 def test_rows_are_read_as_they_come(members):

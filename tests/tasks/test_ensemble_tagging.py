@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -189,6 +190,14 @@ def test_tags_in_another_order_are_put_in_that_of_the_first_member(members, tmp_
             probabilities = [word.probability for word in found.together.words]
             assert probabilities == pytest.approx([word.probability for word in expected.together.words], abs=1e-6)
             assert found.disagreement.differing == 0
+
+
+def test_a_tagger_of_another_program_is_known_by_its_head(members, tmp_path):
+    shutil.copytree(members[0], tmp_path / "theirs")
+    (tmp_path / "theirs" / "bothways.json").unlink()
+    ensemble = Ensemble.of([tmp_path / "theirs", members[1]], device="cpu")
+    assert [type(member) for member in ensemble.members] == [TextTagger, TextTagger]
+    assert ensemble.evaluate(rows(8), resamples=5).report.n == 8
 
 
 def test_rows_are_read_as_they_come(members):
