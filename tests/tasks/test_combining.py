@@ -18,6 +18,7 @@ from bothways.tasks.ensembles.combining import (
     calibrated_logits,
     check_method,
     disagreements,
+    features_of,
     probabilities_of,
 )
 from bothways.tasks.ensembles.stacking import PENALTIES, fit_stacking
@@ -35,6 +36,15 @@ def test_the_mean_is_that_of_the_probabilities(target, logits_MNC):
     squash = softmax if target is SINGLE else sigmoid
     found = probabilities_of(target, Mean().combine(target, logits_MNC))
     np.testing.assert_allclose(found, squash(logits_MNC).mean(0), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("combination", [Mean(), Vote()])
+def test_answers_that_nobody_believes_keep_their_order(combination):
+    logits_MNC = np.array([[[0.0, -40.0, -60.0]], [[0.0, -42.0, -61.0]]])
+    found_C = combination.combine(SINGLE, logits_MNC)[0]
+    assert found_C[1] - found_C[2] > 18
+    # What a stacking learns its weights from is never that far apart.
+    assert features_of(SINGLE, logits_MNC).min() == pytest.approx(np.log(1e-12))
 
 
 def test_the_mean_of_numbers_is_their_mean():

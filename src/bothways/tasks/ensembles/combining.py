@@ -27,8 +27,10 @@ from bothways.tasks.targets import Logits, MultiLabel, Regression, SingleLabel, 
 
 Method = Literal["mean", "vote", "stacked"]
 
-# Far below any probability that matters, and far above what a float64 can hold.
+# Far below any probability that matters. What a stacking weighs goes no lower, nor what excludes nothing.
 LEAST = 1e-12
+# That of one answer among several goes as low as a float64 can: a text's tags are chosen by sums of such logarithms.
+TINY = float(np.finfo(np.float64).tiny)
 
 MemberLogits = NDArray[np.float64]
 
@@ -77,7 +79,7 @@ class Stacked:
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
         """Logits (N, C)."""
-        features_MNC = logits_of(target, probabilities_of(target, logits_MNC))
+        features_MNC = features_of(target, logits_MNC)
         combined_NC: Logits = np.tensordot(np.array(self.weights), features_MNC, axes=1) + np.array(self.biases)
         return combined_NC
 
@@ -165,7 +167,7 @@ def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
     """Logits (..., C) whose probabilities these are."""
     match target:
         case SingleLabel():
-            logits: Logits = np.log(np.maximum(probabilities, LEAST))
+            logits: Logits = np.log(np.maximum(probabilities, TINY))
             return logits
         case MultiLabel():
             inside = np.clip(probabilities, LEAST, 1 - LEAST)
@@ -173,6 +175,11 @@ def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
             return odds
         case Regression():
             return probabilities
+
+
+def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
+    """What a stacking weighs: logits of the same probabilities, none of them extreme."""
+    return logits_of(target, np.maximum(probabilities_of(target, logits), LEAST))
 
 
 def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:

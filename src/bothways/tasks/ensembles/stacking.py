@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.errors import InvalidInput
-from bothways.tasks.ensembles.combining import Combination, MemberLogits, Method, Stacked, logits_of, probabilities_of
+from bothways.tasks.ensembles.combining import Combination, MemberLogits, Method, Stacked, features_of
 from bothways.tasks.targets import Logits, Target, Truth
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -97,7 +97,7 @@ def fit_stacking(
     texts = int(text_N.max(initial=-1)) + 1
     if texts < LEAST_ROWS:
         raise InvalidInput(f"stacking is fitted on at least {LEAST_ROWS} held-out rows, but got {texts}.")
-    features_MNC = torch.from_numpy(logits_of(target, probabilities_of(target, logits_MNC)))
+    features_MNC = torch.from_numpy(features_of(target, logits_MNC))
     known = torch.from_numpy(truth.astype(np.float64) if truth.dtype.kind == "f" else truth)
     fold_N = (np.random.default_rng(seed).permutation(texts) % FOLDS)[text_N]
     unseen = {penalty: np.empty(features_MNC.shape[1:]) for penalty in PENALTIES}
