@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 EXAMPLE = f"""\
 A row of the data of a task:
   {{"text": "Lakers win in overtime", "label": "sports"}}
+or, of one that tags words:
+  {{"tokens": ["EU", "rejects", "it"], "tags": ["B-ORG", "O", "O"]}}
 
 A task is NAME=FILE, or NAME=FILE:TEXT:LABEL with the columns of texts and
 labels, or NAME=FILE:TEXT:LABEL:TARGET with single (the default), multi or
