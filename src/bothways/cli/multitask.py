@@ -41,9 +41,8 @@ regression; with tagging TEXT and LABEL are the columns of words and tags.
 
 Example:
   bothways train multitask --model sentence-transformers/all-MiniLM-L6-v2 \\
-    --task sentiment=s.jsonl.gz:text:label --task topic=t.jsonl.gz:text:label --output runs/mt
-  bothways train multitask --model sentence-transformers/all-MiniLM-L6-v2 \
-    --task topic=t.jsonl.gz:text:label --task names=n.jsonl.gz:tokens:tags:tagging --output runs/both
+    --task sentiment=s.jsonl.gz:text:label \\
+    --task names=n.jsonl.gz:tokens:tags:tagging --output runs/mt
 
 {RESUMING}"""
 
