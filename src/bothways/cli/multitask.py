@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 EXAMPLE = f"""\
 A row of the data of a task:
   {{"text": "Lakers win in overtime", "label": "sports"}}
+or, of one that tags words:
+  {{"tokens": ["EU", "rejects", "it"], "tags": ["B-ORG", "O", "O"]}}
 
 A task is NAME=FILE, or NAME=FILE:TEXT:LABEL with the columns of texts and
 labels, or NAME=FILE:TEXT:LABEL:TARGET with single (the default), multi or
@@ -39,9 +41,8 @@ regression; with tagging TEXT and LABEL are the columns of words and tags.
 
 Example:
   bothways train multitask --model sentence-transformers/all-MiniLM-L6-v2 \\
-    --task sentiment=s.jsonl.gz:text:label --task topic=t.jsonl.gz:text:label --output runs/mt
-  bothways train multitask --model sentence-transformers/all-MiniLM-L6-v2 \
-    --task topic=t.jsonl.gz:text:label --task names=n.jsonl.gz:tokens:tags:tagging --output runs/both
+    --task sentiment=s.jsonl.gz:text:label \\
+    --task names=n.jsonl.gz:tokens:tags:tagging --output runs/mt
 
 {RESUMING}"""
 

@@ -78,8 +78,11 @@ def _show(advised: "Recommendation") -> None:
                 print(f"   {reason}")
     if advised.left_out:
         print("\nLeft out:")
+        named: dict[str, list[str]] = {}
         for each in advised.left_out:
-            print(f"  {each.name}: {each.reason}")
+            named.setdefault(each.reason, []).append(each.name)
+        for reason, names in named.items():
+            print(f"  {', '.join(names)}: {reason}")
     for remark in advised.notes:
         print(f"\n{remark[0].upper()}{remark[1:]}")
 
