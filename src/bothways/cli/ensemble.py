@@ -10,9 +10,10 @@ from bothways.cli.terminal import print_json
 
 EXAMPLE = """\
 Examples:
-  bothways ensemble runs/a runs/b runs/c --method mean --calibrate validation.jsonl.gz --output runs/ens
+  bothways ensemble runs/a runs/b runs/c --method mean \\
+    --calibrate validation.jsonl.gz --output runs/ens
   bothways evaluate runs/ens --data test.jsonl.gz
-  bothways ensemble runs/qa-a runs/qa-b --method vote --calibrate validation.jsonl.gz --output runs/qa
+  bothways ensemble runs/qa-a runs/qa-b --calibrate dev.jsonl --output runs/qa
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3"""
 
 
@@ -33,13 +34,12 @@ def ensemble(
     The result points to the models and does not copy them: keep them where they are.
 
     Args:
-        runs: Folders of two or more models that label texts, or pairs of texts, with the same labels; that tag words
-            with the same tags; or that answer questions.
+        runs: Folders of two or more models that label texts, or pairs, alike; or tag words alike; or answer questions.
         output: Folder for the ensemble.
-        method: The mean of their probabilities, a vote, or a small regression over their log-probabilities, which
-            models that answer questions do not have.
-        calibrate: Labelled rows that no model was trained on: to calibrate the result (of answers, also to choose when
-            to give none), and to fit 'stacked' on.
+        method: The mean of their probabilities, a vote, or a small regression over their log-probabilities (not of
+            answers to questions).
+        calibrate: Labelled rows that no model was trained on: to calibrate the result, to choose when to give no
+            answer, and to fit 'stacked' on.
         format: Of those rows, where the name does not say it.
         overwrite: Replace an ensemble at the output.
         json: Print the summary as one JSON object.

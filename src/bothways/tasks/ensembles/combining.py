@@ -92,7 +92,8 @@ class Disagreement:
     """How far members are apart on one text.
 
     Attributes:
-        differing: Share of the members that decide otherwise than the ensemble.
+        differing: Share of the members that decide otherwise than the ensemble; of taggers the mean over the words, of
+            answerers whose answer reads otherwise.
         information: Mutual information of answer and member in nats: the entropy of the mean of the members'
             probabilities less the mean of their entropies (Houlsby et al. 2011, "Bayesian active learning for
             classification and preference learning", arXiv:1112.5745); 0 where all say the same, the mean over the
