@@ -57,6 +57,13 @@ def test_answers_are_parts_of_the_context_at_their_places(answerer):
     assert [each.score for each in found.answers] == sorted((each.score for each in found.answers), reverse=True)
 
 
+def test_controls_in_front_of_a_context_move_no_answer(answerer):
+    context = "w30 w5 w10 w11 w40"
+    plain, behind = (answerer.predict(("w5", front + context)) for front in ("", "\x01\x02"))
+    assert [each.text for each in behind.answers] == [each.text for each in plain.answers]
+    assert [each.start for each in behind.answers] == [each.start + 2 for each in plain.answers]
+
+
 def test_probabilities_go_with_the_scores_and_the_threshold_decides(answerer):
     answerer.answering = Answering(top=3)
     low, high = (-1000.0, 1000.0)

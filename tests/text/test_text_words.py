@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text_samples import ADVERSARIAL, random_texts
 
 from bothways.errors import InvalidInput
-from bothways.text import Places, ReadWords, TextTokenizer, Words, recipes, word_spans
+from bothways.text import Places, ReadWords, TextTokenizer, Words, blanked_in_front, recipes, word_spans
 
 KINDS = ("minilm", "byte_level", "albert", "xlnet", "xlm-roberta", "camembert", "deberta-v2")
 
@@ -148,3 +148,32 @@ def test_words_that_the_tokenizer_drops_have_no_token(minilm):
     text, found = first_rows(minilm, Words.of_list(["w", "\x01", " ", "\u200b", "x"]))
     assert text.tokens == 2
     assert found.words_M.tolist() == [0, 4]
+
+
+# --- texts that begin with controls ---
+
+
+def ends_of_tokens(tokenizer, context):
+    """Where the tokens of the second text of a pair end, white space left out."""
+    [text] = tokenizer.encode([("Who lived there?", context)], max_length=200, offsets=True)
+    places = Places.of(text.windows[0])
+    ends = [end for end, part in zip(places.ends_n.tolist(), places.sequences_n.tolist(), strict=True) if part == 1]
+    return [end for end in dict.fromkeys(ends) if context[:end].strip()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_controls_in_front_of_a_text_put_no_offset_out(tokenizer_of, kind):
+    plain = "Ada Lovelace lived in London."
+    text = "\x01\x02\n" + plain
+    read = blanked_in_front(text)
+    assert read == "   " + plain
+    assert ends_of_tokens(tokenizer_of(kind), read) == [end + 3 for end in ends_of_tokens(tokenizer_of(kind), plain)]
+
+
+@pytest.mark.parametrize("text", ["", "a", " a", "\u200ba", "\ufeff\x01", "é\x01"])
+def test_other_texts_are_read_as_they_are(text):
+    assert blanked_in_front(text) == text
+
+
+def test_a_text_of_controls_alone_is_blank():
+    assert blanked_in_front("\x01\n") == "  "

@@ -7,7 +7,7 @@ from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, Tokenizer
 from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
 from bothways.text.windows import EncodedText, Window
-from bothways.text.words import FirstTokens, ReadWords, Words, read_as_words, word_spans
+from bothways.text.words import FirstTokens, ReadWords, Words, blanked_in_front, read_as_words, word_spans
 
 __all__ = [
     "ByteLevelBPE",
@@ -26,6 +26,7 @@ __all__ = [
     "Window",
     "WordPiece",
     "Words",
+    "blanked_in_front",
     "check_overflow",
     "compare_tokenizers",
     "read_as_words",

@@ -28,6 +28,7 @@ from bothways.tasks.predictions import Reading
 from bothways.tasks.saving import write_task
 from bothways.tasks.stored import stored_card, stored_temperature, stored_whole
 from bothways.tasks.twos import checked_two, single_two
+from bothways.text import Text, blanked_in_front
 from bothways.training.objective import Validation
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
@@ -255,7 +256,8 @@ class QuestionAnswerer:
         Raises:
             NotFitted: There is no trained head yet.
         """
-        read, kept = tee(texts)
+        given, kept = tee(texts)
+        read = ((question, blanked_in_front(context)) for question, context in given)
         engine, answering = self._opened.engine(self._fitted()), self.answering
         found = engine.run_tokens(read, total=total, description=description, show_progress=show_progress)
         for tokens, (_, context) in zip(found, kept, strict=True):
@@ -337,7 +339,8 @@ class QuestionAnswerer:
         )
 
     def _stored(self, questions: Sequence[Question]) -> StoredQuestions:
-        store = self._opened.stored([question.text for question in questions], offsets=True)
+        texts: list[Text] = [(asked, blanked_in_front(context)) for asked, context in (each.text for each in questions)]
+        store = self._opened.stored(texts, offsets=True)
         return StoredQuestions(questions, store, self._no_answer)
 
     def _open_head(self, head: ScoreHead) -> None:
