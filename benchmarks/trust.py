@@ -93,6 +93,11 @@ def trust_table(runs: Sequence[dict[str, Any]]) -> str:
     rows = []
     for dataset in dict.fromkeys(run["dataset"] for run in runs):
         kept = [run["trust"] for run in runs if run["dataset"] == dataset]
-        cells = [f"{statistics.mean(each[name] for each in kept):.4f}" if name in kept[0] else "" for name in names]
-        rows.append([f"{dataset} ({len(kept)} seeds)", *cells])
+        rows.append([f"{dataset} ({len(kept)} seeds)", *(_mean_of(kept, name) for name in names)])
     return table(("data", *names), rows)
+
+
+def _mean_of(runs: Sequence[dict[str, float]], name: str) -> str:
+    """Over the runs that have it."""
+    found = [run[name] for run in runs if name in run]
+    return f"{statistics.mean(found):.4f}" if found else ""
