@@ -36,26 +36,35 @@ class Stated:
 
 def stated(classifier: Any, texts: Sequence[str]) -> list[Stated]:  # noqa: ANN401
     """Ask a trained classifier."""
-    promised = [classifier.predict(list(texts), coverage=promise) for promise in PROMISES]
+    if not texts:
+        return []
+    calibrated = classifier.predict(list(texts))
     raw = classifier.predict(list(texts), calibrated=False)
-    bare = [_bare_sets(classifier, promised[0], promise) for promise in PROMISES]
+    labels = list(calibrated[0].probabilities)
+    probabilities_NC = np.array([[each.probabilities[label] for label in labels] for each in calibrated])
+    sets, bare = (_sets(classifier, labels, probabilities_NC, never_empty=never) for never in (True, False))
     return [
-        Stated(
-            tuple(each.label_set for each in found),
-            bare_sets,
-            max(plain.probabilities.values()),
-            found[0].outside_score,
-            found[0].outside,
-        )
-        for *found, plain, bare_sets in zip(*promised, raw, zip(*bare, strict=True), strict=True)
+        Stated(kept, kept_bare, max(plain.probabilities.values()), each.outside_score, each.outside)
+        for kept, kept_bare, plain, each in zip(sets, bare, raw, calibrated, strict=True)
     ]
 
 
-def _bare_sets(classifier: Any, predictions: Sequence[Any], promise: float) -> list[tuple[str, ...]]:  # noqa: ANN401
-    labels = list(predictions[0].probabilities)
-    probabilities_NC = [[each.probabilities[label] for label in labels] for each in predictions]
-    included_NC = classifier.trust.conformal.at(promise).includes(probabilities_NC, never_empty=False)
-    return [tuple(label for label, kept in zip(labels, row, strict=True) if kept) for row in included_NC]
+def _sets(
+    classifier: Any,  # noqa: ANN401
+    labels: Sequence[str],
+    probabilities_NC: np.ndarray,
+    *,
+    never_empty: bool,
+) -> list[tuple[tuple[str, ...], ...]]:
+    """For each text the label set of each promise, as ``predict`` makes it, or without its rule that none is empty."""
+    included = [
+        classifier.trust.conformal.at(promise).includes(probabilities_NC, never_empty=never_empty)
+        for promise in PROMISES
+    ]
+    return [
+        tuple(tuple(label for label, kept in zip(labels, row, strict=True) if kept) for row in rows)
+        for rows in zip(*included, strict=True)
+    ]
 
 
 def figures(inside: Sequence[Stated], labels: Sequence[str], outside: Sequence[Stated]) -> dict[str, float]:
