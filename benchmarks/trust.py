@@ -22,7 +22,7 @@ class Stated:
     Attributes:
         sets: The label sets, one for each of `PROMISES`; the most probable label is always in them.
         bare_sets: The same without that rule: some are empty.
-        confidence: Probability of the most probable label, uncalibrated.
+        confidence: Probability of the most probable label.
         outside_score: Higher for texts from elsewhere.
         outside: Whether it called the text one from elsewhere.
     """
@@ -39,13 +39,12 @@ def stated(classifier: Any, texts: Sequence[str]) -> list[Stated]:  # noqa: ANN4
     if not texts:
         return []
     calibrated = classifier.predict(list(texts))
-    raw = classifier.predict(list(texts), calibrated=False)
     labels = list(calibrated[0].probabilities)
     probabilities_NC = np.array([[each.probabilities[label] for label in labels] for each in calibrated])
     sets, bare = (_sets(classifier, labels, probabilities_NC, never_empty=never) for never in (True, False))
     return [
-        Stated(kept, kept_bare, max(plain.probabilities.values()), each.outside_score, each.outside)
-        for kept, kept_bare, plain, each in zip(sets, bare, raw, calibrated, strict=True)
+        Stated(kept, kept_bare, each.probability, each.outside_score, each.outside)
+        for kept, kept_bare, each in zip(sets, bare, calibrated, strict=True)
     ]
 
 
