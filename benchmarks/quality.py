@@ -39,7 +39,7 @@ from benchmarks.workers import Worker
 from bothways.storage import new_file
 
 EPOCHS = {"sst2": 3, "clinc150": 5, "ag_news": 3}
-AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 4_000
+AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 1_000
 SIDES = (OURS, GROUPED)
 OUTSIDE = "oos"
 
