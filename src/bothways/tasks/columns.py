@@ -4,7 +4,7 @@ Each task has a frozen dataclass of column names; ``bothways.json`` keeps it in 
 it reads from the same columns unless told otherwise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -101,28 +101,18 @@ class QuestionColumns:
         return Paired(self.question, self.context)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadColumns:
-    """A text that several tasks read, each of which has a label of its own.
-
-    Attributes:
-        text: Columns of the text, joined by a space.
-    """
-
-    text: tuple[str, ...] = ("text",)
-
-    @property
-    def inputs(self) -> Inputs:
-        """What a row is read as."""
-        return Joined(self.text)
-
-
 C = TypeVar("C")
 
 
 def with_names(columns: C, **given: object) -> C:
     """Columns with the names that were given, and those that are None as they are."""
     return replace(columns, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
+
+
+def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, object]]:
+    """A row for each text that was typed in, as it would stand in a file whose text columns these are."""
+    first, *others = columns
+    return [{first: text, **dict.fromkeys(others, "")} for text in texts]
 
 
 def column_settings(columns: Any) -> dict[str, object]:  # noqa: ANN401 (any dataclass of column names)

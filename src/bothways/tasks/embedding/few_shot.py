@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from bothways.data import Example, Row, Source, text_at
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.evaluation import Temperature, fit_adaptive_temperature
-from bothways.tasks.columns import stored_columns
+from bothways.tasks.columns import stored_columns, typed_texts
 from bothways.tasks.embedding.data import EmbeddingRow, LabelledTexts, read_embedding_rows
 from bothways.tasks.embedding.embedder import SentenceEmbedder
 from bothways.tasks.embedding.losses import EmbeddingLoss
@@ -209,8 +209,7 @@ class FewShotClassifier:
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""
-        first, *others = self.columns.text
-        return [{first: text, **dict.fromkeys(others, "")} for text in texts]
+        return typed_texts(self.columns.text, texts)
 
     def facts(self) -> dict[str, object]:
         """Labels and calibration, as JSON values."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Unpack, overload
 
 from bothways.data import Source
-from bothways.tasks.columns import TextColumns, with_names
+from bothways.tasks.columns import TextColumns, typed_texts, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan
 from bothways.tasks.labelling.sequence import SequenceTask
 from bothways.tasks.predictions import Prediction
@@ -157,8 +157,7 @@ class TextClassifier(SequenceTask[TextColumns]):
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""
-        first, *others = self.columns.text
-        return [{first: text, **dict.fromkeys(others, "")} for text in texts]
+        return typed_texts(self.columns.text, texts)
 
 
 def _names(columns: str | tuple[str, ...] | None) -> tuple[str, ...] | None:

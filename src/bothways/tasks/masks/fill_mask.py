@@ -17,7 +17,7 @@ from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking, ma
 from bothways.progress import progress
 from bothways.storage import new_folder
 from bothways.tasks.card import DataUsed, written_card
-from bothways.tasks.columns import RawTextColumns, stored_columns
+from bothways.tasks.columns import RawTextColumns, stored_columns, typed_texts
 from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
 from bothways.tasks.masks.filled import FilledText
 from bothways.tasks.masks.filling import Search, run, together
@@ -293,8 +293,7 @@ class FillMask:
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""
-        first, *others = self.columns.text
-        return [{first: text, **dict.fromkeys(others, "")} for text in texts]
+        return typed_texts(self.columns.text, texts)
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[FilledText]:
         """The five best fillings of each row's masks, in order and in flat memory; columns as in `columns`."""

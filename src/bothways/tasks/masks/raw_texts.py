@@ -5,6 +5,7 @@ from typing import cast
 
 from bothways.data import Example, Joined, Source, read_rows
 from bothways.errors import InvalidInput
+from bothways.tasks.columns import typed_texts
 
 Texts = Source | Sequence[str]
 
@@ -33,6 +34,5 @@ def _is_blank(value: object) -> bool:
 
 def _as_rows(source: Texts, inputs: Joined) -> Source:
     if isinstance(source, Sequence) and not isinstance(source, str) and all(isinstance(one, str) for one in source):
-        first, *others = inputs.columns
-        return [{first: text, **dict.fromkeys(others, "")} for text in source]
+        return typed_texts(inputs.columns, cast("Sequence[str]", source))
     return cast("Source", source)

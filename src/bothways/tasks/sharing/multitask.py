@@ -13,7 +13,7 @@ import numpy as np
 from bothways.data import Row, Source, given_words, read_rows, words_at
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
-from bothways.tasks.columns import ReadColumns
+from bothways.tasks.columns import RawTextColumns, typed_texts
 from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
 from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.merging import Merge, check_merge
@@ -59,7 +59,7 @@ class MultiTask:
         self.model = opened.model
         self.merge: Merge = merge
         self.parts: dict[str, Task] = {}
-        self.columns = ReadColumns()
+        self.columns = RawTextColumns()
         self.card: dict[str, Any] = {}
 
     @classmethod
@@ -182,8 +182,7 @@ class MultiTask:
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""
-        first, *others = self.columns.text
-        return [{first: text, **dict.fromkeys(others, "")} for text in texts]
+        return typed_texts(self.columns.text, texts)
 
     def evaluate(
         self,
@@ -314,7 +313,7 @@ class MultiTask:
 
     def _hold(self, parts: dict[str, Task]) -> None:
         self.parts = parts
-        self.columns = ReadColumns(next(iter(parts.values())).columns.text)
+        self.columns = RawTextColumns(next(iter(parts.values())).columns.text)
         self.card = {name: part.card for name, part in parts.items()}
 
     def _trained(self) -> dict[str, Task]:

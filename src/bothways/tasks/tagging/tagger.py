@@ -17,7 +17,7 @@ from bothways.evaluation import SpanReport, TagReport, Temperature
 from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_names
 from bothways.storage import new_folder
 from bothways.tasks.card import measured, written_card
-from bothways.tasks.columns import TagColumns, stored_columns, with_names
+from bothways.tasks.columns import TagColumns, stored_columns, typed_texts, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan, Preparation, undone_on_failure
 from bothways.tasks.labelling.target_settings import stored_names
 from bothways.tasks.objective import WindowObjective
@@ -309,8 +309,7 @@ class TextTagger:
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each raw text, as it would stand in a file."""
-        first, *others = self.columns.text
-        return [{first: text, **dict.fromkeys(others, "")} for text in texts]
+        return typed_texts(self.columns.text, texts)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model in the ecosystem's layout, whole or not at all.
