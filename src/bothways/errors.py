@@ -15,7 +15,7 @@ Each message says what was expected, what came, and what to do about it::
     ├── ExportMismatch          an exported file does not compute what its model does; nothing was written
     ├── MissingOutput           an output that was not computed was asked for
     ├── NotFitted               a task was used before it was trained
-    ├── TrainingDiverged        a loss, gradient or score was not finite; the best weights so far were put back
+    ├── TrainingDiverged        a loss, gradient or score was not finite; the weights kept so far were put back
     ├── NotCalibrated           calibrated probabilities asked of an uncalibrated model
     ├── OutOfMemory             the smallest possible batch does not fit, or a training batch; says what to reduce
     ├── OutOfDisk               the output could not be written; nothing partial was left
@@ -78,13 +78,13 @@ class NotFitted(BothwaysError):
 
 
 class TrainingDiverged(BothwaysError):
-    """A loss, gradient or validation score was not finite; the model has its best weights so far.
+    """A loss, gradient or validation score was not finite; the model has the weights kept so far.
 
     Attributes:
-        best_epoch: The epoch (from 1) that those are of; None where no epoch was finished and they are the first ones.
+        kept_epoch: The epoch (from 1) that those are of; None where no epoch was finished and they are the first ones.
     """
 
-    best_epoch: int | None = None
+    kept_epoch: int | None = None
 
 
 class NotCalibrated(BothwaysError):

@@ -110,7 +110,7 @@ def test_a_few_examples_make_a_classifier(files, tmp_path):
     words = ("--model", files / "tiny", "--train", train_data, "--output", run, "--device", "cpu")
     trained = call("train", "few-shot", *words, "--epochs", 10, "--learning-rate", 0.003)
     assert trained.code == 0, trained.err
-    assert "best epoch" not in trained.out
+    assert "kept epoch" not in trained.out
     report = call("evaluate", run, "--data", files / "test.jsonl.gz", "--json").json()
     assert report["accuracy"] > 0.8
     assert {each["label"] for each in call("predict", run, "w6 w8", "w5 w7").lines()} <= {"even", "odd"}

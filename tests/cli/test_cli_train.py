@@ -23,7 +23,7 @@ def words_of(files, output, *more):
 
 def test_training_says_how_it_went_and_what_to_do_next(trained, run):
     assert trained.code == 0
-    assert "best epoch" in trained.out
+    assert "kept epoch" in trained.out
     assert "accuracy" in trained.out
     assert "temperature" in trained.out
     assert f"next         bothways evaluate {run}" in trained.out
@@ -51,7 +51,7 @@ def test_the_summary_as_json_agrees_with_the_saved_model(files, tmp_path):
     assert summary["output"] == str(tmp_path / "run")
     assert summary["labels"] == ["even", "odd"]
     assert summary["calibration"] == saved["calibration"]
-    assert summary["best_epoch"] == saved["card"]["training"]["best_epoch"] == 1
+    assert summary["kept_epoch"] == saved["card"]["training"]["kept_epoch"] == 1
     assert summary["validation"]["accuracy"] == saved["card"]["training"]["validations"][0]["metrics"]["accuracy"]
     assert not summary["interrupted"]
 
@@ -184,7 +184,7 @@ def test_ctrl_c_saves_the_best_so_far_and_resume_continues(files, tmp_path):
     words[words.index("--epochs") + 1] = 20
     code, out, err = start_and_interrupt(words, unfinished)
     assert code == 130, err
-    assert "best epoch so far" in err
+    assert "epoch kept so far" in err
     assert "--resume" in err
     assert "saved in" in out
     assert list(unfinished.glob("checkpoint-*"))

@@ -360,7 +360,7 @@ def test_a_trained_embedder_comes_back_with_its_card(base, tmp_path):
     assert again.columns == Triplets()
     assert again.card == json.loads(json.dumps(embedder.card))
     assert again.card["loss"] == "ranking"
-    assert again.card["training"]["best_epoch"] == record.best_epoch
+    assert again.card["training"]["kept_epoch"] == record.kept_epoch
     assert again.facts() == embedder.facts()
 
 

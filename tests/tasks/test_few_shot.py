@@ -69,7 +69,7 @@ def test_a_few_examples_are_learnt_and_carry_over(base):
 def test_validation_data_choose_the_epoch_and_calibrate(base):
     classifier = fitted(base, validation=rows(9, first=60))
     assert classifier.temperature is not None
-    assert classifier.card["training"]["best_epoch"] is not None
+    assert classifier.card["training"]["kept_epoch"] is not None
     assert classifier.card["validation_rows"] == 9
 
 

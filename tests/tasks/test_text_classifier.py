@@ -308,14 +308,14 @@ class Interruption:
         monkeypatch.setattr(SingleLabel, "validate", validate)
 
 
-def test_after_ctrl_c_the_classifier_has_its_best_epoch_and_is_usable(base, monkeypatch, tmp_path):
+def test_after_ctrl_c_the_classifier_has_its_kept_epoch_and_is_usable(base, monkeypatch, tmp_path):
     interruption = Interruption(monkeypatch, at=3)
     classifier = opened(base)
     record = classifier.fit(rows(), **{**QUICK, "epochs": 50})
     assert record.interrupted
     assert len(interruption.logits) == 2
     found, _ = classifier.logits(QUICK["validation"])
-    np.testing.assert_allclose(found, interruption.logits[record.best_epoch - 1], atol=1e-5)
+    np.testing.assert_allclose(found, interruption.logits[record.kept_epoch - 1], atol=1e-5)
     classifier.save(tmp_path / "saved")
     assert opened(tmp_path / "saved").predict("w5 w20") == classifier.predict("w5 w20")
 

@@ -28,10 +28,10 @@ def test_the_first_sigint_lets_the_update_finish_and_the_best_weights_are_restor
     record = train(toy, settings(), log=tmp_path / "log.jsonl")
     assert record.interrupted
     assert record.updates == len(record.losses) == 12
-    assert record.best_epoch == 1
+    assert record.kept_epoch == 1
     assert equal(weights_of(toy), toy.seen[0])
     last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
-    assert (last["event"], last["update"], last["best_epoch"]) == ("interrupted", 12, 1)
+    assert (last["event"], last["update"], last["kept_epoch"]) == ("interrupted", 12, 1)
     assert signal.getsignal(signal.SIGINT) is handler
 
 
@@ -61,7 +61,7 @@ def test_interrupted_before_any_validation_the_last_weights_stay():
     toy, reference = Toy(on_loss=sigint_at(3)), Toy()
     start = weights_of(toy)
     record = train(toy, settings())
-    assert (record.interrupted, record.best_epoch, record.updates) == (True, None, 3)
+    assert (record.interrupted, record.kept_epoch, record.updates) == (True, None, 3)
     assert not equal(weights_of(toy), start)
     reference.on_loss = sigint_at(3)
     train(reference, settings())

@@ -6,11 +6,14 @@ import random
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from training_toys import Toy, Unvalidated, mlp, settings
 
 from bothways.errors import InvalidInput, OutOfMemory, TrainingDiverged
 from bothways.training.loop import train
+from bothways.training.record import EpochValidation, kept_of
 from bothways.training.schedules import CosineDecay
 
 
@@ -91,18 +94,41 @@ def test_equals_a_loop_written_by_hand_with_torch_and_transformers():
             optimizer.zero_grad()
             losses.append(loss.item())
     assert record.losses == pytest.approx(losses, abs=1e-6)
-    assert record.best_epoch == 3
+    assert record.kept_epoch == 3
     for name, value in weights_of(hand).items():
         torch.testing.assert_close(toy.module.state_dict()[name], value, atol=1e-6, rtol=0)
 
 
-def test_the_best_weights_are_restored_and_the_earliest_of_equals_wins():
+def test_the_weights_of_the_highest_score_are_restored_and_the_latest_of_equals_wins():
     toy = Toy(scores=[0.1, 0.6, 0.6, 0.2])
     record = train(toy, settings(epochs=4))
-    assert record.best_epoch == 2
+    assert record.kept_epoch == 3
     assert not record.stopped_early
-    assert equal(weights_of(toy), toy.seen[1])
-    assert not equal(toy.seen[1], toy.seen[3])
+    assert equal(weights_of(toy), toy.seen[2])
+    assert not equal(toy.seen[2], toy.seen[3])
+
+
+@pytest.mark.parametrize(("standard_error", "kept"), [(0.0, 2), (0.04, 2), (0.06, 3), (0.15, 4), (0.5, 5)])
+def test_the_latest_epoch_within_a_standard_error_of_the_highest_score_is_kept(standard_error, kept):
+    toy = Toy(scores=[0.1, 0.6, 0.55, 0.5, 0.3], standard_error=standard_error)
+    record = train(toy, settings(epochs=5))
+    assert record.kept_epoch == kept
+    assert {each.standard_error for each in record.validations} == {standard_error}
+    assert equal(weights_of(toy), toy.seen[kept - 1])
+
+
+def test_patience_goes_by_the_highest_score_and_not_by_what_is_kept():
+    toy = Toy(scores=[0.1, 0.6, 0.58, 0.57, 0.9], standard_error=0.05)
+    record = train(toy, settings(epochs=5, patience=2))
+    assert (record.stopped_early, len(record.validations), record.kept_epoch) == (True, 4, 4)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.3, 0.4]), st.sampled_from([0.0, 0.1, 0.2])), min_size=1))
+def test_what_is_kept_at_the_end_was_kept_when_it_was_validated(scores):
+    validations = [EpochValidation(epoch, 0, score, {}, error) for epoch, (score, error) in enumerate(scores, start=1)]
+    epochs = [kept_of(validations[:count]).epoch for count in range(1, len(validations) + 1)]
+    assert epochs == sorted(epochs)
+    assert epochs[epochs[-1] - 1] == epochs[-1]
 
 
 def test_patience_ends_the_run():
@@ -118,7 +144,7 @@ def test_without_validation_the_last_weights_stay():
     toy, reference = Unvalidated(), Toy(scores=[1.0, 2.0, 3.0])
     record = train(toy, settings(patience=1))
     train(reference, settings())
-    assert record.best_epoch is None
+    assert record.kept_epoch is None
     assert record.validations == ()
     assert record.updates == 15
     assert equal(weights_of(toy), reference.seen[2])

@@ -75,7 +75,7 @@ def test_killed_by_sigkill_and_resumed_it_gives_the_same_bits(point, killed, uni
     assert resumed.resumed_from == KILL_POINTS[point]
     assert resumed.losses == record.losses
     assert resumed.validations == record.validations
-    assert (resumed.updates, resumed.tokens, resumed.best_epoch) == (record.updates, record.tokens, record.best_epoch)
+    assert (resumed.updates, resumed.tokens, resumed.kept_epoch) == (record.updates, record.tokens, record.kept_epoch)
     assert equal(weights_of(toy), weights)
     assert comparable(killed[point] / "log.jsonl") == events
     assert len(list(checkpoints.iterdir())) == 1  # no leftovers of the killed process either
@@ -187,7 +187,7 @@ def test_a_full_disk_under_the_log_is_reported():
         train(Toy(), settings(), log=Path("/dev/full"))
 
 
-@pytest.mark.parametrize("name", ["state.json", "weights.safetensors", "optimizer.safetensors", "best.safetensors"])
+@pytest.mark.parametrize("name", ["state.json", "weights.safetensors", "optimizer.safetensors", "kept.safetensors"])
 @pytest.mark.parametrize("damage", ["missing", "truncated"])
 def test_a_damaged_checkpoint_is_reported(tmp_path, name, damage):
     train(Toy(), settings(epochs=1), checkpoints=tmp_path)
@@ -224,4 +224,4 @@ def test_only_json_and_safetensors_are_written(tmp_path):
     train(Toy(), settings(epochs=2), checkpoints=tmp_path)
     (folder,) = tmp_path.iterdir()
     names = {path.name for path in folder.iterdir()}
-    assert names == {"state.json", "weights.safetensors", "optimizer.safetensors", "best.safetensors"}
+    assert names == {"state.json", "weights.safetensors", "optimizer.safetensors", "kept.safetensors"}

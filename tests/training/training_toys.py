@@ -39,6 +39,7 @@ class Toy:
     module: nn.Module = field(default_factory=mlp)
     splits: Sequence[int] = (8,)
     scores: Sequence[float] | None = None
+    standard_error: float = 0.0
     order_seed: int = 3
     on_loss: Callable[[int], None] = lambda _: None
     on_validate: Callable[[int], None] = lambda _: None
@@ -77,7 +78,9 @@ class Toy:
         if self.scores is None:
             loss = float(nn.functional.cross_entropy(self.module(self.points), self.labels))
             return Validation({"loss": loss}, score=-loss)
-        return Validation({"scripted": 1.0}, score=self.scores[self.validations - 1])
+        return Validation(
+            {"scripted": 1.0}, score=self.scores[self.validations - 1], standard_error=self.standard_error
+        )
 
 
 class Unvalidated(Toy):
@@ -129,7 +132,7 @@ def arm(kill_at: str, toy: Toy) -> None:
 def run_until_interrupted(folder: Path) -> None:
     toy = Toy(mlp(dropout=0.3), on_loss=lambda _: time.sleep(0.02))
     record = train(toy, settings(epochs=1000), log=folder / "log.jsonl", checkpoints=folder / "checkpoints")
-    kept = toy.seen[record.best_epoch - 1]
+    kept = toy.seen[record.kept_epoch - 1]
     restored = all(torch.equal(kept[name], value) for name, value in toy.module.state_dict().items())
     print(f"interrupted={record.interrupted} restored={restored} updates={record.updates}")
 

@@ -41,7 +41,7 @@ class TrainingMemory:
 
     Attributes:
         weights: All parameters.
-        best_weights: The copy of the best ones so far.
+        kept_weights: The copy of those kept so far.
         optimizer: AdamW's two moments.
         gradients: All gradients.
         activations: What the forward pass keeps for the backward pass.
@@ -50,7 +50,7 @@ class TrainingMemory:
     """
 
     weights: int
-    best_weights: int
+    kept_weights: int
     optimizer: int
     gradients: int
     activations: int
@@ -114,7 +114,7 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128) -> Cost:
         inference=InferenceMemory(weights, inference_bytes(config, batch, length)),
         training=TrainingMemory(
             weights=weights,
-            best_weights=weights,
+            kept_weights=weights,
             optimizer=2 * weights,
             gradients=weights,
             activations=working.activations,

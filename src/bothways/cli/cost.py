@@ -69,7 +69,7 @@ def _show_cost(name: str, found: "Cost") -> None:
     table.add_row("  activations", _megabytes(inference.activations), "the most at any moment")
     table.add_row("to train", _megabytes(training.peak), "the most at any moment; less than the sum of what follows")
     table.add_row("  weights", _megabytes(training.weights), "")
-    table.add_row("  best weights", _megabytes(training.best_weights), "kept from the best epoch so far")
+    table.add_row("  kept weights", _megabytes(training.kept_weights), "of the epoch kept so far")
     table.add_row("  optimizer", _megabytes(training.optimizer), "AdamW's two moments")
     table.add_row("  gradients", _megabytes(training.gradients), "")
     table.add_row("  activations", _megabytes(training.activations), "kept for the backward pass")

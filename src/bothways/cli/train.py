@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bothways.training.record import TrainingRecord
 
 RESUMING = """\
-Ctrl-C ends the training after the update at hand: the best epoch so far is
+Ctrl-C ends the training after the update at hand: the epoch kept so far is
 saved, and the same command with --resume continues."""
 
 CLASSIFICATION_EXAMPLE = f"""\

@@ -50,7 +50,7 @@ Examples:
     --anchor question --positive answer --batch-size 4096 \\
     --matryoshka 384 128 64 --output runs/emb
 
-Ctrl-C ends the training after the update at hand: the best epoch so far is
+Ctrl-C ends the training after the update at hand: the epoch kept so far is
 saved, and the same command with --resume continues."""
 
 

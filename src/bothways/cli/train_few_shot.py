@@ -48,7 +48,7 @@ def few_shot(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2; best a sentence embedder.
         train: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
-        validation: Held-out rows, to choose the best epoch and to calibrate; none are held out when left out.
+        validation: Held-out rows, to choose the epoch to keep and to calibrate; none are held out when left out.
         text: Column of the texts; give it again to join several.
         label: Column of the labels.
         pairs_per_text: With how many others of its label each text is put together in an epoch.

@@ -27,7 +27,7 @@ class TrainingOptions:
     """How long and how fast."""
 
     epochs: PositiveInt = 3
-    """Passes over the training data; the best one is kept."""
+    """Passes over the training data; kept is the latest whose score is within a standard error of the best."""
     learning_rate: PositiveFloat | None = None
     """Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones."""
     batch_size: PositiveInt = 32
@@ -123,7 +123,7 @@ def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders
 
 def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, json: bool) -> int:
     """Save what was trained and say how it went; the exit code."""
-    if record.interrupted and record.best_epoch is None:
+    if record.interrupted and record.kept_epoch is None:
         note(f"Interrupted before there was a model worth saving.{_how_to_resume(folders)}")
         if not folders.resumable:
             folders.forget()
@@ -131,8 +131,8 @@ def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, js
     # What is in the way was checked, and allowed, before the training.
     task.save(folders.output, overwrite=True)
     if record.interrupted:
-        best = f"{folders.output} has the best epoch so far, {record.best_epoch}"
-        note(f"Interrupted: {best}.{_how_to_resume(folders)}")
+        kept = f"{folders.output} has the epoch kept so far, {record.kept_epoch}"
+        note(f"Interrupted: {kept}.{_how_to_resume(folders)}")
     if not (record.interrupted and folders.resumable):
         folders.finish()
     if json:
@@ -150,8 +150,8 @@ def _summary(task: "Task", record: "TrainingRecord", output: Path) -> dict[str, 
     return {
         "output": str(output),
         **task.facts(),
-        "best_epoch": record.best_epoch,
-        "validation": _best_metrics(record),
+        "kept_epoch": record.kept_epoch,
+        "validation": _kept_metrics(record),
         "updates": record.updates,
         "tokens": record.tokens,
         "seconds": record.seconds,
@@ -161,19 +161,19 @@ def _summary(task: "Task", record: "TrainingRecord", output: Path) -> dict[str, 
 
 
 def _in_words(task: "Task", record: "TrainingRecord", output: Path) -> str:
-    metrics = ", ".join(f"{name} {value:.4f}" for name, value in _best_metrics(record).items())
+    metrics = ", ".join(f"{name} {value:.4f}" for name, value in _kept_metrics(record).items())
     how = ", stopped early" if record.stopped_early else ""
     lines = [f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}"]
     if record.validations:
-        lines += [f"best epoch   {record.best_epoch} of {len(record.validations)}", f"validation   {metrics}"]
+        lines += [f"kept epoch   {record.kept_epoch} of {len(record.validations)}", f"validation   {metrics}"]
     lines += [f"{name:<12} {value}" for name, value in _spoken(task.facts())]
     lines += [f"saved in     {output}", f"next         bothways evaluate {shlex.quote(str(output))} --data test.jsonl"]
     return "\n".join(lines)
 
 
-def _best_metrics(record: "TrainingRecord") -> dict[str, float]:
+def _kept_metrics(record: "TrainingRecord") -> dict[str, float]:
     """The validation metrics of the epoch that was kept."""
-    return next((dict(each.metrics) for each in record.validations if each.epoch == record.best_epoch), {})
+    return next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), {})
 
 
 def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:

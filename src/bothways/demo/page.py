@@ -98,7 +98,7 @@ def _done(results: Results) -> Table:
         (
             "Training",
             f"{settings.epochs} epochs, {settings.batch_size} texts in an update, learning rate up to "
-            f"{settings.learning_rate:g}, AdamW, best epoch by validation accuracy",
+            f"{settings.learning_rate:g}, AdamW, latest epoch within a standard error of the best validation accuracy",
         ),
         ("Intervals", f"95\u00a0%, bootstrap over the test texts with {settings.resamples} resamples"),
         ("Seed", str(settings.seed)),
@@ -120,7 +120,7 @@ def _training(classified: Classified) -> Section:
         f"The training loss goes from {losses[0].loss:.2f} to {losses[-1].loss:.2f} in {len(losses)} updates; the "
         f"validation accuracy is {', '.join(f'{each.score:.2f}' for each in scores)} after the epochs.",
     )
-    return Section("Training", (Paragraph(story.best_epoch(classified)), figure))
+    return Section("Training", (Paragraph(story.kept_epoch(classified)), figure))
 
 
 def _evaluation(classified: Classified) -> Section:

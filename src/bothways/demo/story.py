@@ -69,17 +69,22 @@ def right_and_wrong(classified: Classified) -> str:
     )
 
 
-def best_epoch(classified: Classified) -> str:
+def kept_epoch(classified: Classified) -> str:
     """Which epoch's weights were kept, and why."""
     record = classified.record
-    if record.best_epoch is None:
+    if record.kept_epoch is None:
         return f"The weights of the last of {record.settings.epochs} epochs were kept."
-    best = next(each for each in record.validations if each.epoch == record.best_epoch)
-    ties = sum(each.metrics["accuracy"] == best.metrics["accuracy"] for each in record.validations) - 1
-    tied = " (of several with that accuracy, the one with the best likelihood)" if ties else ""
+    kept = next(each for each in record.validations if each.epoch == record.kept_epoch)
+    highest = max(record.validations, key=lambda each: each.score)
+    beside = ""
+    if highest.score > kept.score:
+        beside = (
+            f" Epoch {highest.epoch} had {highest.metrics['accuracy']:.3f}, which so few texts do not tell apart "
+            f"(standard error {highest.standard_error:.3f}), and of epochs alike the latest is kept."
+        )
     return (
-        f"After each epoch the model was tried on the validation texts; the weights of epoch {best.epoch}, with an "
-        f"accuracy of {best.metrics['accuracy']:.3f} there{tied}, were kept."
+        f"After each epoch the model was tried on the validation texts; the weights of epoch {kept.epoch}, with an "
+        f"accuracy of {kept.metrics['accuracy']:.3f} there, were kept.{beside}"
     )
 
 

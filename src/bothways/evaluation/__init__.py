@@ -122,6 +122,7 @@ from bothways.evaluation.report import (
     MultiLabelReport,
     RegressionReport,
 )
+from bothways.evaluation.standard_errors import correlation_error, mean_error, share_error
 from bothways.evaluation.tagging import SpanReport, TagReport, span_counts, span_report, tag_report
 from bothways.evaluation.vector_scaling import (
     VectorScaling,
@@ -195,6 +196,7 @@ __all__ = [
     "compare_regressions",
     "compare_row_scores",
     "confusion_matrix",
+    "correlation_error",
     "coverage_of",
     "expected_calibration_error",
     "f1",
@@ -216,6 +218,7 @@ __all__ = [
     "mcc",
     "mcnemar",
     "mean_absolute_error",
+    "mean_error",
     "mean_squared_error",
     "method_of",
     "micro_f1",
@@ -240,6 +243,7 @@ __all__ = [
     "resampled_counts",
     "score_answer",
     "score_answers",
+    "share_error",
     "sigmoid",
     "softmax",
     "span_counts",

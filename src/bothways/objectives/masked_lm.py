@@ -57,7 +57,7 @@ class MaskedLMObjective:
     Args:
         model: What to train.
         training: Windows to learn from.
-        validation: Windows to choose the best epoch by; their masks stay the same.
+        validation: Windows to choose the epoch to keep by; their masks stay the same.
         masker: Draws the masks, and the order of the windows by its seed.
         batch_size: Windows in one update.
         tokens: Token budget of a micro-batch; what an update has beyond that is accumulated.

@@ -82,8 +82,8 @@ def trust_card(
 def _limits(trust: Trust) -> list[str]:
     """What a reader of the numbers has to know."""
     limits = [
-        "The metrics are of the rows that also chose the best epoch and the calibration, so they flatter the model a "
-        "little. Rows that it has never met say more.",
+        "The metrics are of the rows that also chose the epoch to keep and the calibration, so they flatter the "
+        "model a little. Rows that it has never met say more.",
         "Metrics, probabilities and coverage hold for texts like the validation rows.",
     ]
     if trust.border is None:

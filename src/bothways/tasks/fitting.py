@@ -103,7 +103,7 @@ def undone_on_failure(task: object, *names: str) -> Iterator[None]:
     try:
         yield
     except BothwaysError as error:
-        if not (isinstance(error, TrainingDiverged) and error.best_epoch):
+        if not (isinstance(error, TrainingDiverged) and error.kept_epoch):
             for name, value in before.items():
                 setattr(task, name, value)
         raise

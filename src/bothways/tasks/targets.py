@@ -26,23 +26,23 @@ from bothways.evaluation import (
     apply_sigmoid_temperature,
     apply_temperature,
     classification_report,
+    mean_error,
     mean_squared_error,
     multi_label_nll,
     multi_label_report,
     negative_log_likelihood,
     regression_report,
+    share_error,
     spearman,
 )
 from bothways.tasks.predictions import Classification, Labelling, Prediction, Reading, Score
+from bothways.training.objective import Validation
 
 Logits = NDArray[np.float64]
 # Encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N); which, the target knows.
 Truth = NDArray[Any]
 Report = ClassificationReport | MultiLabelReport | RegressionReport
 TargetKind = Literal["single", "multi", "regression"]
-
-# Small enough that one more text right among 100,000 outweighs any usual difference in likelihood.
-_BREAKS_TIES = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ class SingleLabel:
         """Class probabilities (N, C)."""
         return (calibration or Temperature(1.0)).apply(logits_NC)
 
-    def validate(self, logits_NC: Logits, truth_N: Truth) -> tuple[dict[str, float], float]:
-        """Metrics on held-out texts, and the score to choose the best epoch by: accuracy, of equals the lower NLL."""
+    def validate(self, logits_NC: Logits, truth_N: Truth) -> Validation:
+        """Metrics on held-out texts; the score is accuracy."""
         probabilities_NC = apply_temperature(logits_NC, 1.0)
         right = float((probabilities_NC.argmax(1) == truth_N).mean())
         nll = negative_log_likelihood(truth_N, probabilities_NC)
-        return {"accuracy": right, "nll": nll}, right - _BREAKS_TIES * nll
+        return Validation({"accuracy": right, "nll": nll}, right, share_error(right, len(truth_N)))
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
         """The most probable label."""
@@ -157,15 +157,16 @@ class MultiLabel:
             raise InvalidInput(f"several labels are calibrated by a temperature, not by {type(calibration).__name__}.")
         return apply_sigmoid_temperature(logits_NC, calibration or 1.0)
 
-    def validate(self, logits_NC: Logits, truth_NC: Truth) -> tuple[dict[str, float], float]:
-        """Metrics on held-out texts, and the score to choose the best epoch by: micro-F1, of equals the lower NLL."""
+    def validate(self, logits_NC: Logits, truth_NC: Truth) -> Validation:
+        """Metrics on held-out texts; the score is micro-F1."""
         truth = truth_NC.astype(np.int64)
         probabilities_NC = apply_sigmoid_temperature(logits_NC, 1.0)
         predicted = probabilities_NC >= self.threshold
         # F1 = 2 TP / (positives in truth + positives predicted)
-        f1 = float(2 * (predicted * truth).sum() / max(1, predicted.sum() + truth.sum()))
+        labels = float(predicted.sum() + truth.sum())
+        f1 = 2 * float((predicted * truth).sum()) / max(1.0, labels)
         nll = multi_label_nll(truth, probabilities_NC)
-        return {"micro_f1": f1, "nll": nll}, f1 - _BREAKS_TIES * nll
+        return Validation({"micro_f1": f1, "nll": nll}, f1, share_error(f1, labels / 2))
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
         """The labels at or above the threshold."""
@@ -212,10 +213,11 @@ class Regression:
         del calibration
         return logits_N1
 
-    def validate(self, logits_N1: Logits, truth_N: Truth) -> tuple[dict[str, float], float]:
-        """Metrics on held-out texts, and the score to choose the best epoch by: the negative squared error."""
+    def validate(self, logits_N1: Logits, truth_N: Truth) -> Validation:
+        """Metrics on held-out texts; the score is the negative squared error."""
         error = mean_squared_error(truth_N, logits_N1[:, 0])
-        return {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}, -error
+        metrics = {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}
+        return Validation(metrics, -error, mean_error((logits_N1[:, 0] - truth_N) ** 2))
 
     def predict(self, logits_1: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
         """The number."""

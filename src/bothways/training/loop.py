@@ -1,7 +1,8 @@
 """The training loop.
 
 Plain AdamW training of whatever an `Objective` holds: warm-up and schedule, gradient accumulation, clipping, optional
-bfloat16 autocast, early stopping, best weights, Ctrl-C, JSON Lines log, exact resume. One process, one device.
+bfloat16 autocast, early stopping, choice of the epoch to keep, Ctrl-C, JSON Lines log, exact resume. One process, one
+device.
 """
 
 import math
@@ -17,9 +18,9 @@ from bothways.progress import Progress, progress
 from bothways.training.interrupts import Interrupts
 from bothways.training.log import TrainingLog
 from bothways.training.meter import Meter
-from bothways.training.objective import Objective, Payload, Update
+from bothways.training.objective import Objective, Payload, Update, Validation
 from bothways.training.optimizers import NamedAdamW
-from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
+from bothways.training.record import EpochValidation, TrainingRecord
 from bothways.training.rows import sparse_tables
 from bothways.training.seeding import RandomState, seeded
 from bothways.training.settings import TrainingSettings
@@ -37,10 +38,11 @@ def train(
     resume: bool = False,
     show_progress: bool | None = None,
 ) -> TrainingRecord:
-    """Train ``objective.module`` in place and leave it in ``eval()`` mode with its best weights.
+    """Train ``objective.module`` in place and leave it in ``eval()`` mode with the weights to keep.
 
-    Best is by validation score; without validation the last weights stay. Ctrl-C ends the run after the current update
-    (at once during validation), with a checkpoint if there is a folder for it, and likewise leaves the best weights,
+    Those are of the latest epoch whose validation score is within a standard error of the highest (`kept_of`); without
+    validation the last weights stay. Ctrl-C ends the run after the current update
+    (at once during validation), with a checkpoint if there is a folder for it, and likewise leaves the kept weights,
     or the last if nothing was validated yet; a second Ctrl-C does not wait for the update. The global random generators
     are seeded for the run and put back afterwards.
 
@@ -54,7 +56,7 @@ def train(
 
     Raises:
         InvalidInput: The objective or settings are unusable, or the checkpoint is of another run.
-        TrainingDiverged: A loss, gradient or score is not finite; the model then has its best weights.
+        TrainingDiverged: A loss, gradient or score is not finite; the model then has the weights kept so far.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
         OutOfDisk: A checkpoint could not be written; the one before is intact.
         CorruptCheckpoint: The checkpoint to resume from is damaged.
@@ -102,7 +104,7 @@ class _Run(Generic[Payload]):
         self.log = TrainingLog(None)
         self.bar: Progress | None = None
         self.between_updates = True
-        # What a diverged run falls back to: the start, then the best (without validation the latest) epoch.
+        # What a diverged run falls back to: the start, then the epoch kept so far (without validation the latest).
         self.kept = copy_weights(self.module)
         self.started = time.perf_counter()
 
@@ -121,7 +123,7 @@ class _Run(Generic[Payload]):
         self.optimizer.load(checkpoint.optimizer)
         checkpoint.random.restore()
         self.state = checkpoint.state
-        self.kept = copy_weights(self.module) if checkpoint.best is None else checkpoint.best
+        self.kept = copy_weights(self.module) if checkpoint.kept is None else checkpoint.kept
         self.started = time.perf_counter() - self.state.seconds
         return self.state.updates
 
@@ -145,14 +147,14 @@ class _Run(Generic[Payload]):
             self._settle_interruption()
         finally:
             self.optimizer.forget_gradients()
-            if self.state.best_epoch is not None:
+            if self.state.kept_epoch is not None:
                 restore_weights(self.module, self.kept)
             self.module.eval()
         ending = "stopped_early" if self.state.out_of_patience(self.settings) else "finished"
         self.log.write(
             "interrupted" if interrupted else ending,
             update=self.state.updates,
-            best_epoch=self.state.best_epoch,
+            kept_epoch=self.state.kept_epoch,
             seconds=self._seconds(),
         )
         return interrupted
@@ -162,7 +164,7 @@ class _Run(Generic[Payload]):
         return TrainingRecord(
             losses=tuple(self.state.losses),
             validations=tuple(self.state.validations),
-            best_epoch=self.state.best_epoch,
+            kept_epoch=self.state.kept_epoch,
             updates=self.state.updates,
             tokens=self.state.tokens,
             seconds=self._seconds(),
@@ -214,7 +216,7 @@ class _Run(Generic[Payload]):
 
     def _put_back(self, error: TrainingDiverged) -> None:
         restore_weights(self.module, self.kept)
-        error.best_epoch = self.state.best_epoch
+        error.kept_epoch = self.state.kept_epoch
 
     def _report(self) -> None:
         """Write what happened since the last report to the log and behind the bar."""
@@ -225,7 +227,7 @@ class _Run(Generic[Payload]):
             self._advance_bar(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
 
     def _validate(self) -> None:
-        """End the epoch: validate, and keep the weights if they are the best."""
+        """End the epoch: validate, and keep the weights if they are to be kept."""
         self.meter.pause()
         random = RandomState.capture()
         self.module.eval()
@@ -235,25 +237,30 @@ class _Run(Generic[Payload]):
         except KeyboardInterrupt:
             random.restore()  # so that a checkpoint made now is one between two updates
             raise
-        state = self.state
-        epoch = state.epoch + 1
         if validation is not None:
-            if not math.isfinite(validation.score):
-                error = TrainingDiverged(
-                    f"the validation score of epoch {epoch} is {validation.score}: it must be a finite number, for "
-                    "the best epoch is chosen by it. Look at the metrics and the validation data."
-                )
-                self._put_back(error)
-                raise error
-            state.validations.append(
-                EpochValidation(epoch, state.updates, float(validation.score), dict(validation.metrics))
-            )
-            metrics = finite_or_none(validation.metrics)
-            self.log.write("epoch", epoch=epoch, update=state.updates, score=validation.score, metrics=metrics)
-        if validation is None or state.best_epoch == epoch:
+            self._judge(validation)
+        state = self.state
+        state.epoch, state.update_in_epoch = state.epoch + 1, 0
+        if validation is None or state.kept_epoch == state.epoch:
             self.kept = copy_weights(self.module)
-        state.epoch, state.update_in_epoch = epoch, 0
         self.meter.go_on()
+
+    def _judge(self, validation: Validation) -> None:
+        """Put a validation on record."""
+        state = self.state
+        if not math.isfinite(validation.score):
+            error = TrainingDiverged(
+                f"the validation score of epoch {state.epoch + 1} is {validation.score}: it must be a finite number, "
+                "for the epoch to keep is chosen by it. Look at the metrics and the validation data."
+            )
+            self._put_back(error)
+            raise error
+        score, standard_error = float(validation.score), float(validation.standard_error)
+        judged = EpochValidation(
+            state.epoch + 1, state.updates, score, dict(validation.metrics), standard_error=standard_error
+        )
+        state.validations.append(judged)
+        self.log.write("epoch", **judged.to_dict())
 
     def _checkpoint(self) -> None:
         if self.folder is None:
@@ -263,7 +270,7 @@ class _Run(Generic[Payload]):
         self.state.seconds, self.state.log_lines = self._seconds(), self.log.lines
         checkpoint = Checkpoint(
             weights=live_weights(self.module),
-            best=None if self.state.best_epoch is None else self.kept,
+            kept=None if self.state.kept_epoch is None else self.kept,
             optimizer=self.optimizer.state(),
             random=RandomState.capture(),
             state=self.state,

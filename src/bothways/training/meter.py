@@ -89,6 +89,6 @@ def _check_finite(one: Measured) -> None:
         if not math.isfinite(value):
             raise TrainingDiverged(
                 f"the {name} of update {one.update} is {value} (learning rate {one.learning_rate:g}): training "
-                "diverged, and the model was set back to its best weights. Lower the learning rate, lengthen the "
-                "warm-up or clip harder (max_gradient_norm); if it is update 1, look for bad values in the data."
+                "diverged, and the model was set back to the weights kept so far. Lower the learning rate, lengthen "
+                "the warm-up or clip harder (max_gradient_norm); if it is update 1, look for bad values in the data."
             )

@@ -51,11 +51,13 @@ class Validation:
 
     Attributes:
         metrics: By name, for the log and the record.
-        score: What early stopping and the choice of the best weights go by; higher is better.
+        score: What early stopping and the choice of the weights to keep go by; higher is better.
+        standard_error: By how much the score could differ on as many other held-out rows; 0 where it is not known.
     """
 
     metrics: Mapping[str, float]
     score: float
+    standard_error: float = 0.0
 
 
 class Objective(Protocol[Payload]):

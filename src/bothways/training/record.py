@@ -18,12 +18,18 @@ class EpochValidation:
         update: Updates done by then.
         score: Higher is better.
         metrics: By name.
+        standard_error: Of the score, as an estimate from the held-out data; 0 where it is not known.
     """
 
     epoch: int
     update: int
     score: float
     metrics: Mapping[str, float]
+    standard_error: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The validation as JSON values; a metric that is not finite becomes None."""
+        return {**dataclasses.asdict(self), "metrics": finite_or_none(self.metrics)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +39,8 @@ class TrainingRecord:
     Attributes:
         losses: Mean loss per unit (example or target token) of each update.
         validations: One for each epoch that was validated.
-        best_epoch: Epoch, from 1, whose weights the model has now; None if nothing was validated, and then it has the
-            last weights.
+        kept_epoch: Epoch, from 1, whose weights the model has now (see `kept_of`); None if nothing was validated, and
+            then it has the last weights.
         updates: Optimizer steps done.
         tokens: Tokens read in training.
         seconds: Wall time of training, validation and checkpoints, without what lay between an interruption and the
@@ -47,7 +53,7 @@ class TrainingRecord:
 
     losses: tuple[float, ...]
     validations: tuple[EpochValidation, ...]
-    best_epoch: int | None
+    kept_epoch: int | None
     updates: int
     tokens: int
     seconds: float
@@ -63,22 +69,29 @@ class TrainingRecord:
         return {
             **values,
             "losses": list(self.losses),
-            "validations": [
-                {
-                    "epoch": validation.epoch,
-                    "update": validation.update,
-                    "score": validation.score,
-                    "metrics": finite_or_none(validation.metrics),
-                }
-                for validation in self.validations
-            ],
+            "validations": [validation.to_dict() for validation in self.validations],
             "settings": self.settings.to_dict(),
         }
 
 
-def best_of(validations: list[EpochValidation]) -> EpochValidation | None:
+def highest_of(validations: list[EpochValidation]) -> EpochValidation | None:
     """The validation with the highest score, the earliest of equals."""
     return max(validations, key=lambda validation: validation.score, default=None)
+
+
+def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
+    """The latest validation whose score is at most one standard error below the highest.
+
+    The rule of one standard error (Breiman et al. 1984, section 3.4.3): what is likelier to be good beforehand is
+    preferred unless the data clearly speak against it. Here that is the longer training, whose last steps the schedule
+    makes small; the highest of several scores from few rows is often that of a lucky early epoch. One more validation
+    never makes an epoch before the kept one the kept one.
+    """
+    highest = highest_of(validations)
+    if highest is None:
+        return None
+    least = highest.score - highest.standard_error
+    return next(each for each in reversed(validations) if each.score >= least)
 
 
 def finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:

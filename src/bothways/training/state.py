@@ -5,7 +5,7 @@ newest such folder is complete. The one before is removed only then::
 
     checkpoint-00000007/
         weights.safetensors       the model now
-        best.safetensors          the model at its best validation, if there was one
+        kept.safetensors          the model at the epoch that is kept so far, if there is one
         optimizer.safetensors     "<kind>/<parameter>": the moments and step counters of AdamW
         state.json                position, losses, validations, random generators, settings, identity
 """
@@ -26,12 +26,12 @@ from torch import Tensor
 
 from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists
 from bothways.storage import new_folder
-from bothways.training.record import EpochValidation, best_of
+from bothways.training.record import EpochValidation, highest_of, kept_of
 from bothways.training.seeding import RandomState
 from bothways.training.settings import TrainingSettings
 from bothways.training.weights import Weights
 
-_FORMAT = 1
+_FORMAT = 2
 _PREFIX = "checkpoint-"
 
 
@@ -60,16 +60,17 @@ class RunState:
     validations: list[EpochValidation] = field(default_factory=list)
 
     @property
-    def best_epoch(self) -> int | None:
-        """The epoch, from 1, with the best validation score so far."""
-        best = best_of(self.validations)
-        return None if best is None else best.epoch
+    def kept_epoch(self) -> int | None:
+        """The epoch, from 1, whose weights would be kept now."""
+        kept = kept_of(self.validations)
+        return None if kept is None else kept.epoch
 
     def out_of_patience(self, settings: TrainingSettings) -> bool:
         """Whether the last ``patience`` epochs brought no better score."""
-        if settings.patience is None or self.best_epoch is None:
+        highest = highest_of(self.validations)
+        if settings.patience is None or highest is None:
             return False
-        return self.validations[-1].epoch - self.best_epoch >= settings.patience
+        return self.validations[-1].epoch - highest.epoch >= settings.patience
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RunState":
@@ -84,7 +85,7 @@ class Checkpoint:
 
     Attributes:
         weights: The model's.
-        best: The model's at its best validation; None before the first.
+        kept: The model's at the epoch that is kept so far; None before the first validation.
         optimizer: Its state, flat, by name.
         random: The global generators.
         state: Where the run stands.
@@ -92,7 +93,7 @@ class Checkpoint:
     """
 
     weights: Weights
-    best: Weights | None
+    kept: Weights | None
     optimizer: dict[str, Tensor]
     random: RandomState
     state: RunState
@@ -155,7 +156,7 @@ class CheckpointFolder:
             state = RunState.from_dict(values["state"])
             return Checkpoint(
                 weights=load_file(folder / "weights.safetensors"),
-                best=None if state.best_epoch is None else load_file(folder / "best.safetensors"),
+                kept=None if state.kept_epoch is None else load_file(folder / "kept.safetensors"),
                 optimizer=load_file(folder / "optimizer.safetensors"),
                 random=RandomState.from_dict(values["random"]),
                 state=state,
@@ -209,8 +210,8 @@ def _files(checkpoint: Checkpoint) -> Iterator[tuple[str, bytes]]:
     yield "state.json", json.dumps(values).encode()
     yield "weights.safetensors", _tensors(checkpoint.weights)
     yield "optimizer.safetensors", _tensors(checkpoint.optimizer)
-    if checkpoint.best is not None:
-        yield "best.safetensors", _tensors(checkpoint.best)
+    if checkpoint.kept is not None:
+        yield "kept.safetensors", _tensors(checkpoint.kept)
 
 
 def _tensors(tensors: Mapping[str, Tensor]) -> bytes:

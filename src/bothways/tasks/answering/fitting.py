@@ -21,6 +21,7 @@ from bothways.evaluation import (
     best_threshold,
     fit_answer_temperature,
     score_answers,
+    share_error,
 )
 from bothways.tasks.answering.answers import CANDIDATES, candidate_scores
 from bothways.tasks.answering.questions import Question
@@ -30,9 +31,6 @@ from bothways.tasks.objective import HeadModel, window_scores
 from bothways.tasks.stored import Extras, damaged
 from bothways.text import TextTokenizer
 from bothways.training.objective import Validation
-
-# Small enough that an answer more among 100,000 that is exact outweighs no difference in F1.
-_BREAKS_TIES = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +126,10 @@ class Candidates:
         return answering_report(self.scores(threshold), stated_N)
 
     def validation(self) -> Validation:
-        """Metrics with the best threshold, and the score to choose the best epoch by: F1, of equals the more exact."""
+        """Metrics with the best threshold; the score is F1."""
         scores = self.scores(self.threshold())
         exact, f1 = float(scores.exact_N.mean()), float(scores.f1_N.mean())
-        return Validation({"exact_match": exact, "f1": f1}, f1 + _BREAKS_TIES * exact)
+        return Validation({"exact_match": exact, "f1": f1}, f1, share_error(f1, len(scores.f1_N)))
 
 
 def answer_card(training: StoredQuestions, held: StoredQuestions, metrics: AnsweringReport) -> dict[str, object]:
@@ -144,8 +142,8 @@ def answer_card(training: StoredQuestions, held: StoredQuestions, metrics: Answe
     """
     numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
     limits = [
-        "The metrics are of the questions that also chose the best epoch, the threshold and the temperature, so they "
-        "flatter the model a little. Questions that it has never met say more."
+        "The metrics are of the questions that also chose the epoch to keep, the threshold and the temperature, so "
+        "they flatter the model a little. Questions that it has never met say more."
     ]
     if not metrics.no_answer:
         limits.append("No held-out question was without an answer, so the model always gives one.")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import spearman
+from bothways.evaluation import correlation_error, share_error, spearman
 from bothways.evaluation.embedding import RankingReport, SimilarityReport, ranking_report, similarity_report
 from bothways.tasks.embedding.data import (
     EmbeddingColumns,
@@ -32,9 +32,6 @@ EmbeddingReport = SimilarityReport | RankingReport
 
 # Texts that are compared with all others at once, and texts whose neighbours a teacher is asked for.
 BLOCK, COMPARED = 512, 512
-
-# Small enough that one more text found first among 100,000 outweighs any difference in cosine.
-_BREAKS_TIES = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +59,25 @@ class Measured:
 
 
 def validation_of(columns: EmbeddingColumns, measured: Measured) -> Validation:
-    """Metrics on held-out rows, and the score to choose the best epoch by.
+    """Metrics on held-out rows.
 
-    That is Spearman's correlation of cosines with scores (or with the teacher's cosines), or the mean reciprocal rank;
-    of equals the one where what belongs to a text leads by more.
+    The score is Spearman's correlation of cosines with scores (or with the teacher's cosines), or the mean reciprocal
+    rank.
     """
     match columns:
         case ScoredPairs():
             value = spearman(_truth(measured), cosines_of(measured))
-            return Validation({"spearman": value}, value)
+            return Validation({"spearman": value}, value, correlation_error(value, len(measured.texts_RK)))
         case PlainTexts():
             value = spearman(_all_cosines(_truth(measured)), _all_cosines(measured.vectors_PH))
-            return Validation({"spearman_with_teacher": value}, value)
+            # Of all pairs, which are not independent: there is no more news in them than in the texts.
+            error = correlation_error(value, len(measured.vectors_PH))
+            return Validation({"spearman_with_teacher": value}, value, error)
         case Pairs() | Triplets() | LabelledTexts():
-            ranks_N, leads_N = found_at(columns, measured)
+            ranks_N = found_at(columns, measured)
             mrr = float(ranks_N.mean())
-            score = mrr + _BREAKS_TIES * float(leads_N.mean())
-            return Validation({"accuracy": float((ranks_N == 1).mean()), "mrr": mrr}, score)
+            metrics = {"accuracy": float((ranks_N == 1).mean()), "mrr": mrr}
+            return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
 
 
 def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, seed: int) -> EmbeddingReport:
@@ -95,7 +94,7 @@ def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, 
                 "texts alone cannot be evaluated: name columns of pairs or labels, or the task similarity."
             )
         case Pairs() | Triplets() | LabelledTexts():
-            return ranking_report(found_at(columns, measured)[0], resamples=resamples, seed=seed)
+            return ranking_report(found_at(columns, measured), resamples=resamples, seed=seed)
 
 
 def cosines_of(measured: Measured) -> Floats:
@@ -105,8 +104,8 @@ def cosines_of(measured: Measured) -> Floats:
     return cosines_R
 
 
-def found_at(columns: EmbeddingColumns, measured: Measured) -> tuple[Floats, Floats]:
-    """1 / rank of the first text that belongs to each text that looks (N), and its lead in cosine over the others (N).
+def found_at(columns: EmbeddingColumns, measured: Measured) -> Floats:
+    """1 / rank of the first text that belongs to each text that looks (N).
 
     Anchors look among all positives and negatives of the rows, each different text once, for one of their positives;
     labelled texts look among all others for one of their label. Of equal cosines, the wrong text comes first.
@@ -120,7 +119,6 @@ def found_at(columns: EmbeddingColumns, measured: Measured) -> tuple[Floats, Flo
     unit_PH = _unit(measured.vectors_PH)
     candidates_HC = unit_PH[search.candidates_C].T
     ranks: list[float] = []
-    leads: list[float] = []
     for start in range(0, len(search.looking), BLOCK):
         block = search.looking[start : start + BLOCK]
         for text, cosines_C in zip(block, unit_PH[block] @ candidates_HC, strict=True):
@@ -128,8 +126,7 @@ def found_at(columns: EmbeddingColumns, measured: Measured) -> tuple[Floats, Flo
             best = cosines_C[belongs_C].max()
             others_C = ~belongs_C & (search.candidates_C != text)
             ranks.append(1.0 / (1 + int((cosines_C[others_C] >= best).sum())))
-            leads.append(float(best - cosines_C[others_C].max(initial=-1.0)))
-    return np.array(ranks), np.array(leads)
+    return np.array(ranks)
 
 
 @dataclass(frozen=True, slots=True)

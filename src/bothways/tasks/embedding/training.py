@@ -48,7 +48,7 @@ class EmbeddingExamples:
     Attributes:
         columns: What the rows are.
         training: Rows to learn from.
-        held_out: Rows to choose the best epoch by; without any, the last epoch stays.
+        held_out: Rows to choose the epoch to keep by; without any, the last epoch stays.
         split: Whether those were drawn from the training data.
     """
 

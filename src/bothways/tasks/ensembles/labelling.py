@@ -132,7 +132,7 @@ class LabelCommittee:
 
     def alone(self, said: Sequence[ScoredText], truth: Truth) -> Mapping[str, float]:
         """Metrics of what one member says."""
-        return self.target.validate(np.stack([each.logits_C for each in said]), truth)[0]
+        return self.target.validate(np.stack([each.logits_C for each in said]), truth).metrics
 
     def facts(self) -> dict[str, object]:
         """Method, calibration and labels."""

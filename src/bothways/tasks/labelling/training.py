@@ -79,7 +79,7 @@ def text_objective(model: HeadModel, data: LabelledData, merge: Merge, plan: Fit
     merging: Merge = "mean" if merge == "attention" else merge
 
     def validate() -> Validation:
-        return Validation(*target.validate(predict_logits(model, held.store, tokens, merging), held.truth))
+        return target.validate(predict_logits(model, held.store, tokens, merging), held.truth)
 
     return WindowObjective(
         model,

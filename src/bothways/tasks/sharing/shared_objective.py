@@ -5,6 +5,7 @@ Each task has an objective of its own, with its data, head, loss and validation;
 Shapes: B windows of a batch, T tokens of a batch, H hidden, K numbers of all heads together.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -144,13 +145,16 @@ class SharedObjective:
     def validate(self) -> Validation | None:
         """The metrics of all tasks, and the mean of their scores."""
         metrics: dict[str, float] = {}
-        scores = []
+        scores, errors = [], []
         for name, each in self.objectives.items():
             found = each.validate()
             if found is not None:
                 metrics |= {f"{name}.{key}": value for key, value in found.metrics.items()}
                 scores.append(found.score / self.units[name])
-        return Validation(metrics, sum(scores) / len(scores)) if scores else None
+                errors.append(found.standard_error / self.units[name])
+        if not scores:
+            return None
+        return Validation(metrics, sum(scores) / len(scores), math.hypot(*errors) / len(scores))
 
     def _endless(self, name: str, done: int) -> Iterator[Update[SharedPayload]]:
         """A task's updates from number ``done`` on, its data again and again."""
