@@ -153,6 +153,19 @@ def test_data_with_the_labels_of_all_tasks_are_evaluated_at_once(three):
     assert "1 of 10 texts were read in several windows" in report.summary()
 
 
+def test_a_column_of_labels_may_have_any_name_even_text(base):
+    learnt = [{"sentence": row["text"], "text": row["label"]} for row in rows(12)]
+    odd = [{"sentence": row["text"], "parity": row["parity"]} for row in parities(12)]
+    tasks = {
+        "animal": TaskData(learnt, learnt, text="sentence", label="text"),
+        "parity": TaskData(odd, odd, text="sentence", label="parity"),
+    }
+    model, _ = fitted(base, tasks, epochs=1)
+    data = [{**row, "parity": ("even", "odd")[number % 2]} for number, row in enumerate(learnt)]
+    together, alone = model.evaluate(data, resamples=5), model.part("animal").evaluate(learnt, resamples=5)
+    assert together["animal"].estimates()["accuracy"].value == alone.estimates()["accuracy"].value
+
+
 def test_tasks_with_their_labels_in_one_column_are_evaluated_one_by_one(base):
     other = [{**row, "label": row["label"].upper()} for row in rows(12)]
     model, _ = fitted(base, {"small": TaskData(rows(12)), "great": TaskData(other)}, epochs=1)

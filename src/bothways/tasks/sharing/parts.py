@@ -99,9 +99,10 @@ class LabelPart:
         Raises:
             InvalidInput: A row has no label, or one that was not there in training.
         """
-        labeller, columns = self.task.labeller, TextColumns(("text",), self.task.columns.label)
-        given = [replace(row, values={**row.values, "text": text}) for row, text in zip(rows, texts, strict=True)]
-        _, truth = labeller.labelled(given, columns)
+        labeller, label = self.task.labeller, self.task.columns.label
+        read = f"text of {label}"  # any name but the label's own
+        given = [replace(row, values={**row.values, read: text}) for row, text in zip(rows, texts, strict=True)]
+        _, truth = labeller.labelled(given, TextColumns((read,), label))
         logits_NC = np.stack([labeller.merged(_text_rows(answer)) for answer in answers])
         return labeller.report(logits_NC, truth, resamples=resamples, seed=seed)
 
