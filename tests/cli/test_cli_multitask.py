@@ -159,3 +159,23 @@ def test_labels_and_tags_are_trained_asked_and_evaluated_together(files, task_fi
     write_jsonl(tmp_path / "both.jsonl", both)
     report = call("evaluate", tmp_path / "run", "--data", tmp_path / "both.jsonl", "--json").json()
     assert set(report) == {"sentiment", "names", "reading"}
+
+
+def test_one_task_is_compared_with_a_model_of_that_task(files, multi, task_files, run, tmp_path):
+    several, _ = multi
+    data = task_files / "s.jsonl.gz"
+    given = call("compare", several, run, "--task", "sentiment", "--data", data, "--json", "--quiet", "--resamples", 20)
+    alone = call("evaluate", several, "--task", "sentiment", "--data", data, "--json", "--quiet", "--resamples", 20)
+    assert given.json()["accuracy_a"] == pytest.approx(alone.json()["accuracy"])
+    undecided = call("compare", several, run, "--data", data, "--quiet")
+    assert undecided.code == 1
+    assert "choose sentiment, topic" in undecided.err
+    single = call("compare", run, run, "--task", "sentiment", "--data", data, "--quiet")
+    assert single.code == 2
+    assert "each of these models has one" in single.err
+    scored = tmp_path / "scored.csv"
+    scored.write_text("text_a,text_b,score\n" + "".join(f"w5 w6,w{number},{number}\n" for number in range(6, 12)))
+    similar = call(
+        *("compare", files / "tiny", files / "tiny", "--task", "similarity", "--data", scored, "--json", "--quiet")
+    )
+    assert similar.json()["spearman_difference"] == 0

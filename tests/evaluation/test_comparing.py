@@ -8,11 +8,15 @@ from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
+    TaggingCounts,
     classification_report,
     compare_classifications,
     compare_labellings,
     compare_regressions,
     compare_row_scores,
+    compare_similarities,
+    compare_spans,
+    compare_tags,
     mcnemar,
     multi_label_report,
     permutation_test,
@@ -20,6 +24,7 @@ from bothways.evaluation import (
     softmax,
 )
 from bothways.evaluation.paired import binomial_two_sided
+from bothways.evaluation.regression import spearman_shares
 
 
 @given(st.integers(0, 400), st.integers(0, 400))
@@ -107,9 +112,47 @@ def test_p_values_of_models_that_do_not_differ_are_small_as_rarely_as_they_say()
 
 
 def test_any_mean_of_row_scores_can_be_compared():
-    report = compare_row_scores("exact_match", [1, 0, 1, 0], [1, 1, 1, 1], resamples=50)
+    first, second = {"exact_match": [1, 0, 1, 0], "f1": [1, 0.5, 1, 0]}, {"exact_match": [1] * 4, "f1": [1] * 4}
+    report = compare_row_scores(first, second, resamples=50)
     assert report.metrics["exact_match"].difference.value == 0.5
-    assert report.tests[0].of == "exact_match"
+    assert report.metrics["f1"].difference.value == 0.375
+    assert [test.of for test in report.tests] == ["exact_match"]
+    with pytest.raises(InvalidInput, match=r"exact_match, f1, got f1"):
+        compare_row_scores(first, {"f1": [1] * 4})
+
+
+def test_similarities_are_compared_by_their_correlations_whatever_their_units():
+    random = np.random.default_rng(4)
+    truth = random.normal(size=80)
+    close, far = truth + random.normal(size=80) / 4, truth + random.normal(size=80) * 2
+    report = compare_similarities(truth, far, 5 + 100 * close, resamples=200)
+    assert report.metrics["spearman"].first.value == pytest.approx(scipy.stats.spearmanr(truth, far)[0])
+    assert report.metrics["pearson"].second.value == pytest.approx(scipy.stats.pearsonr(truth, close)[0])
+    assert report.metrics["spearman"].difference.low > 0
+    assert report.tests[0].p_value < 0.01
+    assert spearman_shares(truth, far).mean() == pytest.approx(scipy.stats.spearmanr(truth, far)[0])
+    assert not spearman_shares(truth, np.ones(80)).any()
+
+
+def test_a_model_that_finds_more_spans_is_told_from_one_that_does_not():
+    random = np.random.default_rng(5)
+    there_N1L = random.integers(1, 4, size=(60, 1, 2))
+    right_N1L = random.binomial(there_N1L, 0.4)
+    words_N2 = np.full((60, 2), 10.0)
+    poor = TaggingCounts(np.concatenate([right_N1L, there_N1L, there_N1L], axis=1), words_N2 - [3, 0])
+    perfect = TaggingCounts(np.concatenate([there_N1L] * 3, axis=1), words_N2)
+    report = compare_spans(poor, perfect, resamples=200)
+    f1 = report.metrics["span_f1"]
+    assert f1.first.value == pytest.approx(right_N1L.sum() / there_N1L.sum())
+    assert f1.second.value == 1
+    assert f1.difference.low > 0
+    assert report.tests[0].p_value < 0.001
+    assert compare_spans(poor, poor, resamples=20).tests[0].p_value == 1
+    tags = compare_tags(poor, perfect, resamples=50)
+    assert tags.metrics["accuracy"].difference.value == pytest.approx(0.3)
+    assert tags.tests[0].of == "wrong words of a text"
+    with pytest.raises(InvalidInput, match="shape"):
+        compare_tags(poor, TaggingCounts(perfect.counts_N3L[:5], words_N2[:5]))
 
 
 def test_models_of_different_shapes_or_rows_are_refused():

@@ -127,7 +127,7 @@ def test_answers_are_parts_of_the_context_that_do_not_overlap(members):
     context = "  w30\n\tw5  w10 w11   w40 w12 w13 "
     [found] = ensemble.predict_rows(asked([{"question": "w5", "context": context}]))
     answers = found.together.answers
-    assert len(answers) == 3
+    assert 2 <= len(answers) <= 3  # as many as were asked for, where the members know of so many apart
     for answer in answers:
         assert answer.text == context[answer.start : answer.end] == answer.text.strip() != ""
     borders = sorted((answer.start, answer.end) for answer in answers)

@@ -12,7 +12,7 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotF
 from bothways.tasks import QuestionAnswerer, TextClassifier
 from bothways.tasks.answering.answers import Answering
 from bothways.tasks.answering.fitting import no_answer_index
-from bothways.tasks.labelling.comparing import compare_tasks
+from bothways.tasks.comparing import compare_tasks
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.trained import open_trained
 from tiny_models import edit_config, write_checkpoint
@@ -208,10 +208,11 @@ def test_evaluation_agrees_with_the_predictions(answerer):
 
 def test_two_models_are_compared_by_f1(answerer, saved):
     data = questions(20)
-    name, scores_N = answerer.row_scores(data)
-    assert name == "f1"
-    assert scores_N.mean() == pytest.approx(answerer.evaluate(data, resamples=10).f1.value)
-    assert compare_tasks(answerer, opened(saved), data, resamples=10).n == 20
+    report, alone = compare_tasks(answerer, opened(saved), data, resamples=10), answerer.evaluate(data, resamples=10)
+    assert report.n == 20
+    assert report.metrics["f1"].first.value == pytest.approx(alone.f1.value)
+    assert report.metrics["exact_match"].second.value == pytest.approx(alone.exact_match.value)
+    assert report.tests[0].of == "f1"
 
 
 def test_the_card_says_what_was_learnt_from_and_how_well(base):

@@ -9,7 +9,7 @@ from classifier_cases import LABELS, noisy_rows, rows
 from bothways import PairClassifier, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
 from bothways.evaluation import Platt, Temperature, VectorScaling, coverage_of
-from bothways.tasks.labelling.comparing import compare_tasks
+from bothways.tasks.comparing import compare_tasks
 from bothways.tasks.settings import FitSettings
 from tiny_models import write_checkpoint
 
@@ -246,12 +246,12 @@ def test_numbers_are_compared_too(numbers):
 
 
 def test_models_that_cannot_be_compared_are_refused(classifier, numbers, base):
-    with pytest.raises(InvalidInput, match="different things"):
+    with pytest.raises(InvalidInput, match="only one of them knows 'ant'"):
         compare_tasks(classifier, numbers, rows())
     two = [row for row in rows(36) if row["label"] != "cow"]
     with pytest.raises(InvalidInput, match="'cow'"):
         compare_tasks(classifier, fitted(base, data=two, validation=two), rows())
-    with pytest.raises(InvalidInput, match="same task"):
+    with pytest.raises(InvalidInput, match="got a object"):
         compare_tasks(classifier, object(), rows())
 
 

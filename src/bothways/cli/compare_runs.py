@@ -7,15 +7,17 @@ from cyclopts.validators import Number
 
 from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task
-from bothways.cli.options import HERE, File, Flag, Format, ModelOptions
+from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.terminal import plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from bothways.evaluation import ComparisonReport
+    from bothways.tasks.task import Task
 
 EXAMPLE = """\
 Example:
   bothways compare runs/a runs/b --data test.jsonl.gz
+  bothways compare runs/topic runs/both --task topic --data test.jsonl.gz
 
 A difference whose interval holds 0, or with a p-value above 0.05, may be chance."""
 
@@ -26,6 +28,7 @@ def compare(
     /,
     *,
     data: File,
+    task: str | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
     resamples: Annotated[int, Parameter(validator=Number(gte=1))] = 1000,
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
@@ -39,8 +42,10 @@ def compare(
 
     Args:
         first: Folder of a trained model.
-        second: Folder of another one, of the same task and labels; differences are second minus first.
+        second: Folder of another one, or of an ensemble, of the same task and labels; differences are second minus
+            first.
         data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        task: One of the tasks of a model that has several; or "similarity", for any encoders as embedders.
         format: Of the data, where the name does not say it.
         resamples: Bootstrap resamples for the paired intervals.
         seed: Of resamples and permutations.
@@ -51,11 +56,11 @@ def compare(
         model: How the models are found and where they run.
     """
     from bothways.data import read_rows
-    from bothways.tasks.labelling.comparing import compare_tasks
+    from bothways.tasks.comparing import compare_tasks
 
-    one, other = (open_task(name, reading, model) for name in (first, second))
-    for task in (one, other):
-        use_columns(task, columns)
+    one, other = _opened((first, second), task, reading, model)
+    for each in (one, other):
+        use_columns(each, columns)
     # Read once: standard input cannot be read for each of the two.
     rows = list(read_rows(data, format=format))
     report = compare_tasks(one, other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
@@ -63,6 +68,31 @@ def compare(
         print_json({"first": first, "second": second, **report.to_dict()})
     else:
         _show(report)
+
+
+def _opened(
+    names: tuple[str, str], task: str | None, reading: ClassifierOptions, model: ModelOptions
+) -> "tuple[Task, Task]":
+    """Both models; where one has several tasks, as the one that is named.
+
+    Raises:
+        CycloptsError: A task is named, but neither has several.
+    """
+    from bothways.tasks import MultiTask
+    from bothways.tasks.trained import SIMILARITY
+
+    if task == SIMILARITY:
+        one, other = (open_task(name, reading, model, SIMILARITY) for name in names)
+        return one, other
+    one, other = (open_task(name, reading, model) for name in names)
+    if task is None:
+        return one, other
+    if not (isinstance(one, MultiTask) or isinstance(other, MultiTask)):
+        raise usage_error(
+            f"--task {task} chooses one of several tasks, but each of these models has one: leave it out."
+        )
+    first, second = (each.part(task) if isinstance(each, MultiTask) else each for each in (one, other))
+    return first, second
 
 
 def _show(report: "ComparisonReport") -> None:

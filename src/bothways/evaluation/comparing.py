@@ -7,10 +7,12 @@ both models' predictions of each (Efron and Tibshirani 1993, chapter 13); the te
 Shape letters: N rows, R resamples, K statistics.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import metrics, regression
@@ -25,6 +27,7 @@ from bothways.evaluation.inputs import (
 )
 from bothways.evaluation.metrics import ClassCounts
 from bothways.evaluation.paired import PairedTest, mcnemar, permutation_test
+from bothways.evaluation.tagging import TaggingCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,28 +192,109 @@ def compare_regressions(
     return ComparisonReport(len(truth), found, tests)
 
 
-def compare_row_scores(
-    name: str, first_N: ArrayLike, second_N: ArrayLike, *, resamples: int = 1000, seed: int = 0
+def compare_similarities(
+    truth_N: ArrayLike, first_N: ArrayLike, second_N: ArrayLike, *, resamples: int = 1000, seed: int = 0
 ) -> ComparisonReport:
-    """Two models' scores of the same rows, for any metric that is the mean of its rows' scores.
+    """How two models' similarities of the same pairs go with the pairs' scores, whatever the units of either.
 
-    Args:
-        name: of the metric.
-        first_N: the first model's score of each row.
-        second_N: the second model's.
-        resamples: bootstrap resamples.
-        seed: seed of resamples and permutations.
+    The test exchanges each pair's share of Spearman's correlation, the product of its standardised ranks.
 
     Raises:
         InvalidInput: empty, not finite, or of different lengths.
     """
-    first, second = paired_vectors(first_N, second_N)
+    truth, first = paired_vectors(truth_N, first_N)
+    _, second = paired_vectors(truth_N, second_N)
 
-    def mean_of(values_N: FloatArray) -> Statistic:
-        return lambda counts_RN: (counts_RN @ values_N / len(values_N))[:, None]
+    def correlations_of(values_N: FloatArray) -> Statistic:
+        def statistic(counts_RN: FloatArray) -> FloatArray:
+            both = regression.weighted_pearson, regression.weighted_spearman
+            return np.column_stack([each(truth, values_N, counts_RN) for each in both])
 
-    found = _differences((name,), mean_of(first), mean_of(second), len(first), resamples, seed)
-    return ComparisonReport(len(first), found, (permutation_test(first, second, of=name, seed=seed),))
+        return statistic
+
+    sides = correlations_of(first), correlations_of(second)
+    found = _differences(("pearson", "spearman"), *sides, len(truth), resamples, seed)
+    shares = [regression.spearman_shares(truth, each_N) for each_N in (first, second)]
+    return ComparisonReport(len(truth), found, (permutation_test(*shares, of="spearman", seed=seed),))
+
+
+def compare_row_scores(
+    first: Mapping[str, ArrayLike], second: Mapping[str, ArrayLike], *, resamples: int = 1000, seed: int = 0
+) -> ComparisonReport:
+    """Two models' scores of the same rows, for metrics that are the mean of their rows' scores.
+
+    Args:
+        first: the first model's scores of each row (N), by the name of the metric; the first metric is tested.
+        second: the second model's.
+        resamples: bootstrap resamples.
+        seed: seed of resamples and permutations.
+
+    Raises:
+        InvalidInput: empty, not finite, of different lengths, or of different metrics.
+    """
+    if not first or list(first) != list(second):
+        raise InvalidInput(f"second: expected scores of {', '.join(first)}, got {', '.join(second) or 'none'}")
+    pairs = [paired_vectors(first[name], second[name]) for name in first]
+    sides_NK = [np.column_stack([pair[side] for pair in pairs]) for side in (0, 1)]
+    rows = len(sides_NK[0])
+
+    def means_of(values_NK: FloatArray) -> Statistic:
+        return lambda counts_RN: counts_RN @ values_NK / rows
+
+    found = _differences(tuple(first), means_of(sides_NK[0]), means_of(sides_NK[1]), rows, resamples, seed)
+    return ComparisonReport(rows, found, (permutation_test(*pairs[0], of=next(iter(first)), seed=seed),))
+
+
+def compare_spans(
+    first: TaggingCounts, second: TaggingCounts, *, resamples: int = 1000, seed: int = 0
+) -> ComparisonReport:
+    """Two models' spans in the same texts.
+
+    The test exchanges each text's mistakes, spans that are missed and spans that are not there.
+
+    Args:
+        first: what the first model has right and wrong in each text.
+        second: what the second model has.
+        resamples: bootstrap resamples of texts.
+        seed: seed of resamples and permutations.
+
+    Raises:
+        InvalidInput: of different texts.
+    """
+    _check_shapes(first.counts_N3L, second.counts_N3L)
+    names = ("span_f1", "span_precision", "span_recall", "macro_span_f1", "accuracy")
+    found = _differences(names, first.headline, second.headline, len(first.words_N2), resamples, seed)
+    mistakes = [each.counts_N3L.sum(axis=2) @ np.array([-2, 1, 1]) for each in (first, second)]
+    test = permutation_test(*mistakes, of="span mistakes of a text", seed=seed)
+    return ComparisonReport(len(first.words_N2), found, (test,))
+
+
+def compare_tags(
+    first: TaggingCounts, second: TaggingCounts, *, resamples: int = 1000, seed: int = 0
+) -> ComparisonReport:
+    """Two models' tags, which are no spans, of the words of the same texts.
+
+    The test exchanges each text's wrong words.
+
+    Args:
+        first: what the first model has right and wrong in each text.
+        second: what the second model has.
+        resamples: bootstrap resamples of texts.
+        seed: seed of resamples and permutations.
+
+    Raises:
+        InvalidInput: of different texts.
+    """
+    _check_shapes(first.counts_N3L, second.counts_N3L)
+
+    def statistic_of(counts: TaggingCounts) -> Statistic:
+        return lambda counts_RN: counts.headline(counts_RN)[:, [4, 3]]
+
+    sides = statistic_of(first), statistic_of(second)
+    found = _differences(("accuracy", "macro_f1"), *sides, len(first.words_N2), resamples, seed)
+    wrong = [each.words_N2 @ np.array([-1, 1]) for each in (first, second)]
+    test = permutation_test(*wrong, of="wrong words of a text", seed=seed)
+    return ComparisonReport(len(first.words_N2), found, (test,))
 
 
 def _differences(
@@ -229,6 +313,6 @@ def _differences(
     }
 
 
-def _check_shapes(first_NC: FloatArray, second_NC: FloatArray) -> None:
+def _check_shapes(first_NC: NDArray[Any], second_NC: NDArray[Any]) -> None:
     if first_NC.shape != second_NC.shape:
         raise InvalidInput(f"second: expected the shape {first_NC.shape} of the first model's, got {second_NC.shape}")

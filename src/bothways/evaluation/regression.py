@@ -80,6 +80,16 @@ def weighted_spearman(x_N: FloatArray, y_N: FloatArray, counts_RN: FloatArray) -
     return weighted_pearson(_average_ranks(x_N, counts_RN), _average_ranks(y_N, counts_RN), counts_RN)
 
 
+def spearman_shares(x_N: FloatArray, y_N: FloatArray) -> FloatArray:
+    """The products of standardised ranks (N), whose mean is Spearman's correlation; 0 where either is constant."""
+    once_1N = np.ones((1, len(x_N)))
+    standard: list[FloatArray] = []
+    for values_N in (x_N, y_N):
+        deviations_1N, deviation_1 = _centred(_average_ranks(values_N, once_1N), once_1N)
+        standard.append(deviations_1N[0] / deviation_1[0] if deviation_1[0] else np.zeros(len(values_N)))
+    return standard[0] * standard[1]
+
+
 def weighted_r2(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
     """R2 (R,) in every resample, against the mean of the resample."""
     _, deviation_R = _centred(truth_N, counts_RN)

@@ -15,7 +15,7 @@ import numpy as np
 from bothways.errors import InvalidInput
 from bothways.evaluation import metrics
 from bothways.evaluation.bootstrap import Estimate, bootstrap_values, percentile_estimates
-from bothways.evaluation.inputs import FloatArray, IntArray
+from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray
 from bothways.evaluation.metrics import ClassCounts
 from bothways.evaluation.reliability import BINS, calibration_error_interval, equal_mass_bins
 from bothways.evaluation.report import ClassRow, estimate_table, flat_estimates
@@ -133,6 +133,57 @@ class TaggedWords:
     probability_W: FloatArray
     text_W: IntArray
 
+    @property
+    def texts(self) -> int:
+        """N."""
+        return int(self.text_W.max(initial=-1)) + 1
+
+    @property
+    def right_W(self) -> BoolArray:
+        """Whether each word has the right tag."""
+        right_W: BoolArray = self.truth_W == self.predicted_W
+        return right_W
+
+    @property
+    def right_N2(self) -> FloatArray:
+        """Of each text the words that are right, and all of them."""
+        found_N2 = np.zeros((self.texts, 2))
+        np.add.at(found_N2, self.text_W, np.column_stack([self.right_W, np.ones(len(self.truth_W))]))
+        return found_N2
+
+
+@dataclass(frozen=True, slots=True)
+class TaggingCounts:
+    """What of N texts is right, there and predicted; all that the metrics of tags are made of.
+
+    Attributes:
+        counts_N3L: Of each text and label, spans (or words, of tags that are no spans) right, there, predicted.
+        words_N2: Of each text the words that are right, and all of them.
+    """
+
+    counts_N3L: IntArray
+    words_N2: FloatArray
+
+    def headline(self, counts_RN: FloatArray) -> FloatArray:
+        """Micro F1, precision, recall, macro F1 and the words' accuracy (R, 5) of resampled texts."""
+        total, words_R2 = self.resampled(counts_RN, joined=True), counts_RN @ self.words_N2
+        return np.column_stack(
+            [
+                *(metric(total)[:, 0] for metric in (metrics.f1, metrics.precision, metrics.recall)),
+                metrics.macro_f1(self.resampled(counts_RN)),
+                words_R2[:, 0] / words_R2[:, 1],
+            ]
+        )
+
+    def resampled(self, counts_RN: FloatArray, *, joined: bool = False) -> ClassCounts:
+        """Counts (R, L) of resampled texts, or (R, 1) of all labels joined."""
+        texts, _, labels = self.counts_N3L.shape
+        flat_NK = self.counts_N3L.reshape(texts, -1).astype(np.float64)
+        sums_R3L = (counts_RN @ flat_NK).reshape(-1, 3, labels)
+        if joined:
+            sums_R3L = sums_R3L.sum(2, keepdims=True)
+        return ClassCounts(sums_R3L[:, 0], sums_R3L[:, 1], sums_R3L[:, 2])
+
 
 def span_counts(
     truth: Sequence[Sequence[TagSpan]], predicted: Sequence[Sequence[TagSpan]], labels: Sequence[str]
@@ -152,6 +203,19 @@ def span_counts(
                 if span.label not in numbers:
                     raise InvalidInput(f"text {text} has a span of {span.label!r}, which is none of {list(labels)}.")
                 counts_N3L[text, kind, numbers[span.label]] += 1
+    return counts_N3L
+
+
+def tag_counts(words: TaggedWords, tags: int) -> IntArray:
+    """Words of each text and tag: (N, 3, L), those right, those there, those predicted."""
+    counts_N3L = np.zeros((words.texts, 3, tags), dtype=np.int64)
+    everywhere_W = np.ones_like(words.right_W)
+    for kind, tags_W, counted_W in (
+        (0, words.truth_W, words.right_W),
+        (1, words.truth_W, everywhere_W),
+        (2, words.predicted_W, everywhere_W),
+    ):
+        np.add.at(counts_N3L[:, kind], (words.text_W[counted_W], tags_W[counted_W]), 1)
     return counts_N3L
 
 
@@ -177,13 +241,13 @@ def span_report(
     Raises:
         InvalidInput: No texts, or inputs that do not fit each other.
     """
-    counts_N3L = span_counts(truth, predicted, labels)
-    headline, ece, rows = _estimated(counts_N3L, words, labels, resamples=resamples, seed=seed)
+    counts = TaggingCounts(span_counts(truth, predicted, labels), words.right_N2)
+    headline, ece, rows = _estimated(counts, words, labels, resamples=resamples, seed=seed)
     micro_f1, precision, recall, macro_f1, accuracy = headline
     return SpanReport(
         n=len(truth),
         words=len(words.truth_W),
-        spans=int(counts_N3L[:, 1].sum()),
+        spans=int(counts.counts_N3L[:, 1].sum()),
         span_f1=micro_f1,
         span_precision=precision,
         span_recall=recall,
@@ -200,42 +264,28 @@ def tag_report(words: TaggedWords, tags: Sequence[str], *, resamples: int = 1000
     Raises:
         InvalidInput: No texts.
     """
-    texts, right_W = int(words.text_W.max(initial=-1)) + 1, words.truth_W == words.predicted_W
-    counts_N3L = np.zeros((texts, 3, len(tags)), dtype=np.int64)
-    for kind, tags_W, counted_W in (
-        (0, words.truth_W, right_W),
-        (1, words.truth_W, np.ones_like(right_W)),
-        (2, words.predicted_W, np.ones_like(right_W)),
-    ):
-        np.add.at(counts_N3L[:, kind], (words.text_W[counted_W], tags_W[counted_W]), 1)
-    headline, ece, rows = _estimated(counts_N3L, words, tags, resamples=resamples, seed=seed)
-    return TagReport(texts, len(right_W), accuracy=headline[4], macro_f1=headline[3], ece=ece, per_class=rows)
+    counts = TaggingCounts(tag_counts(words, len(tags)), words.right_N2)
+    headline, ece, rows = _estimated(counts, words, tags, resamples=resamples, seed=seed)
+    return TagReport(
+        words.texts, len(words.truth_W), accuracy=headline[4], macro_f1=headline[3], ece=ece, per_class=rows
+    )
 
 
 def _estimated(
-    counts_N3L: IntArray, words: TaggedWords, labels: Sequence[str], *, resamples: int, seed: int
+    counts: TaggingCounts, words: TaggedWords, labels: Sequence[str], *, resamples: int, seed: int
 ) -> tuple[tuple[Estimate, ...], Estimate, tuple[ClassRow, ...]]:
     """Micro F1, precision, recall, macro F1 and accuracy; the calibration error; a row for each label."""
-    texts, count = len(counts_N3L), len(labels)
-    flat_NK = counts_N3L.reshape(texts, -1).astype(np.float64)
-    right_W = (words.truth_W == words.predicted_W).astype(np.float64)
-    words_N2 = np.zeros((texts, 2))
-    np.add.at(words_N2, words.text_W, np.column_stack([right_W, np.ones(len(right_W))]))
+    texts, count = len(counts.counts_N3L), len(labels)
     bin_W = equal_mass_bins(words.probability_W, BINS)
     gaps_NB = np.zeros((texts, int(bin_W.max()) + 1))
-    np.add.at(gaps_NB, (words.text_W, bin_W), (right_W - words.probability_W) / len(right_W))
+    np.add.at(gaps_NB, (words.text_W, bin_W), (words.right_W - words.probability_W) / len(words.right_W))
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
-        sums = (counts_RN @ flat_NK).reshape(-1, 3, count)
-        counts = ClassCounts(sums[:, 0], sums[:, 1], sums[:, 2])
-        total = ClassCounts(*(sums[:, kind].sum(1, keepdims=True) for kind in range(3)))
-        words_R2 = counts_RN @ words_N2
+        per_label = counts.resampled(counts_RN)
         return np.column_stack(
             [
-                *(metric(total)[:, 0] for metric in (metrics.f1, metrics.precision, metrics.recall)),
-                metrics.macro_f1(counts),
-                words_R2[:, 0] / words_R2[:, 1],
-                *(metric(counts) for metric in (metrics.precision, metrics.recall, metrics.f1)),
+                counts.headline(counts_RN),
+                *(metric(per_label) for metric in (metrics.precision, metrics.recall, metrics.f1)),
                 counts_RN @ gaps_NB,
             ]
         )
@@ -245,7 +295,7 @@ def _estimated(
     end = 5 + 3 * count
     estimates = percentile_estimates(value_K[:end], values_RK[:, :end])
     interval = calibration_error_interval(value_K[end:], values_RK[:, end:])
-    totals_3L = counts_N3L.sum(axis=0)
+    totals_3L = counts.counts_N3L.sum(axis=0)
     rows = tuple(
         ClassRow(
             label=label,

@@ -20,7 +20,10 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
     ClassificationReport,
+    ClassJudgement,
+    LabelJudgement,
     MultiLabelReport,
+    NumberJudgement,
     RegressionReport,
     Temperature,
     apply_sigmoid_temperature,
@@ -91,6 +94,10 @@ class SingleLabel:
         right = float((probabilities_NC.argmax(1) == truth_N).mean())
         nll = negative_log_likelihood(truth_N, probabilities_NC)
         return Validation({"accuracy": right, "nll": nll}, right, share_error(right, len(truth_N)))
+
+    def judgement(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> ClassJudgement:
+        """What two models are compared by."""
+        return ClassJudgement(self.labels, truth_N, self.probabilities(logits_NC, calibration))
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
         """The most probable label."""
@@ -168,6 +175,11 @@ class MultiLabel:
         nll = multi_label_nll(truth, probabilities_NC)
         return Validation({"micro_f1": f1, "nll": nll}, f1, share_error(f1, labels / 2))
 
+    def judgement(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> LabelJudgement:
+        """What two models are compared by."""
+        stated_NC = self.probabilities(logits_NC, calibration)
+        return LabelJudgement(self.labels, truth_NC.astype(np.int64), stated_NC, self.threshold)
+
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
         """The labels at or above the threshold."""
         by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
@@ -218,6 +230,11 @@ class Regression:
         error = mean_squared_error(truth_N, logits_N1[:, 0])
         metrics = {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}
         return Validation(metrics, -error, mean_error((logits_N1[:, 0] - truth_N) ** 2))
+
+    def judgement(self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None) -> NumberJudgement:
+        """What two models are compared by."""
+        del calibration
+        return NumberJudgement(truth_N, logits_N1[:, 0])
 
     def predict(self, logits_1: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
         """The number."""

@@ -6,16 +6,21 @@ from itertools import tee
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bothways.data import Row, Source
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted
-from bothways.evaluation import AnsweringReport, Temperature
+from bothways.evaluation import AnsweringReport, RowScores, Temperature
 from bothways.families import HeadName
 from bothways.storage import new_folder
-from bothways.tasks.answering.answers import Answering, FoundSpans, QuestionAnswer, answered, report_of, scores_of
+from bothways.tasks.answering.answers import (
+    Answering,
+    FoundSpans,
+    QuestionAnswer,
+    answered,
+    report_of,
+    row_scores,
+    scores_of,
+)
 from bothways.tasks.answering.fitting import StoredQuestions, answer_card, no_answer_index, stored_threshold
 from bothways.tasks.answering.questions import Question, annotated_questions, hold_out_contexts, read_questions
 from bothways.tasks.answering.spans import SpanScores
@@ -244,9 +249,9 @@ class QuestionAnswerer:
         columns = with_names(self.columns, question=question, context=context, answers=answers)
         return report_of(*self._answered(data, columns, show_progress), resamples=resamples, seed=seed)
 
-    def row_scores(self, data: Source, *, show_progress: bool | None = None) -> tuple[str, NDArray[np.float64]]:
-        """The metric that two models are compared by, F1, and that of each question (N)."""
-        return "f1", scores_of(*self._answered(data, self.columns, show_progress)).f1_N
+    def judgement(self, data: Source, *, show_progress: bool | None = None) -> RowScores:
+        """F1 and exact match of each question, to compare with another model's."""
+        return row_scores(scores_of(*self._answered(data, self.columns, show_progress)))
 
     def spans(
         self, texts: Iterable[QuestionAndContext], description: str, total: int | None, show_progress: bool | None

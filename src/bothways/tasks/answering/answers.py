@@ -13,6 +13,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import (
     AnsweringReport,
     AnswerScores,
+    RowScores,
     TextsRead,
     answer_probabilities,
     answering_report,
@@ -154,6 +155,11 @@ def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64
     for row, spans in enumerate(candidates):
         scores_NK[row, : len(spans)] = [span.score for span in spans]
     return scores_NK
+
+
+def row_scores(scores: AnswerScores) -> RowScores:
+    """What two models' answers are compared by."""
+    return RowScores({"f1": scores.f1_N, "exact_match": scores.exact_N})
 
 
 def scores_of(found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]]) -> AnswerScores:

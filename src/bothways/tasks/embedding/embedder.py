@@ -17,6 +17,7 @@ from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint
 from bothways.checkpoints.save import write_tensors
 from bothways.data import Row, Source, text_at
 from bothways.errors import InvalidInput, TextsTruncated
+from bothways.evaluation import RowScores, SimilarityJudgement
 from bothways.storage import new_folder
 from bothways.tasks import predictions
 from bothways.tasks.embedding.data import (
@@ -26,7 +27,7 @@ from bothways.tasks.embedding.data import (
     read_embedding_rows,
     stored_kind,
 )
-from bothways.tasks.embedding.evaluation import EmbeddingReport, Measured, pairs_of, report_of
+from bothways.tasks.embedding.evaluation import EmbeddingReport, Measured, judgement_of, pairs_of, report_of
 from bothways.tasks.embedding.losses import EmbeddingLoss, usual_loss
 from bothways.tasks.embedding.pooling import Pooling, check_pooling
 from bothways.tasks.embedding.sentence_layout import TASK, EmbeddingSettings, settings_to_store, write_sentence_layout
@@ -265,9 +266,11 @@ class SentenceEmbedder:
             InvalidInput: The data are not usable, or are texts alone.
         """
         kind = columns or self.columns
-        rows = read_embedding_rows(data, kind)
-        vectors_PH = self.encode([text for row in rows for text in row.texts], show_progress=show_progress)
-        return report_of(kind, Measured.of(rows, kind, vectors_PH), resamples=resamples, seed=seed)
+        return report_of(kind, self._measured(data, kind, show_progress), resamples=resamples, seed=seed)
+
+    def judgement(self, data: Source, *, show_progress: bool | None = None) -> SimilarityJudgement | RowScores:
+        """Cosines and scores of pairs, or the rank of what belongs to each text, to compare with another model's."""
+        return judgement_of(self.columns, self._measured(data, self.columns, show_progress))
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Similarity]:
         """The cosine of the first two texts of each row, in order and in flat memory.
@@ -338,6 +341,11 @@ class SentenceEmbedder:
         if self._unsaved:
             model.name, model.folder, model.revision = str(folder), Path(folder), None
             self._unsaved = False
+
+    def _measured(self, data: Source, columns: EmbeddingColumns, show_progress: bool | None) -> Measured:
+        rows = read_embedding_rows(data, columns)
+        vectors_PH = self.encode([text for row in rows for text in row.texts], show_progress=show_progress)
+        return Measured.of(rows, columns, vectors_PH)
 
     def _two_columns(self) -> tuple[str, str]:
         if isinstance(self.columns, LabelledTexts) or len(self.columns.texts) < 2:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import correlation_error, share_error, spearman
+from bothways.evaluation import RowScores, SimilarityJudgement, correlation_error, share_error, spearman
 from bothways.evaluation.embedding import RankingReport, SimilarityReport, ranking_report, similarity_report
 from bothways.tasks.embedding.data import (
     EmbeddingColumns,
@@ -80,6 +80,22 @@ def validation_of(columns: EmbeddingColumns, measured: Measured) -> Validation:
             return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
 
 
+def judgement_of(columns: EmbeddingColumns, measured: Measured) -> SimilarityJudgement | RowScores:
+    """What two embedders are compared by.
+
+    Raises:
+        InvalidInput: The columns are of texts alone.
+    """
+    match columns:
+        case ScoredPairs():
+            return SimilarityJudgement(_truth(measured), cosines_of(measured))
+        case PlainTexts():
+            raise _texts_alone()
+        case Pairs() | Triplets() | LabelledTexts():
+            found_N = found_at(columns, measured)
+            return RowScores({"mrr": found_N, "accuracy": (found_N == 1).astype(np.float64)})
+
+
 def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, seed: int) -> EmbeddingReport:
     """Metrics with intervals.
 
@@ -90,9 +106,7 @@ def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, 
         case ScoredPairs():
             return similarity_report(_truth(measured), cosines_of(measured), resamples=resamples, seed=seed)
         case PlainTexts():
-            raise InvalidInput(
-                "texts alone cannot be evaluated: name columns of pairs or labels, or the task similarity."
-            )
+            raise _texts_alone()
         case Pairs() | Triplets() | LabelledTexts():
             return ranking_report(found_at(columns, measured), resamples=resamples, seed=seed)
 
@@ -173,6 +187,10 @@ def _unit(vectors_PH: NDArray[Any]) -> Floats:
     vectors = vectors_PH.astype(np.float64)
     unit_PH: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return unit_PH
+
+
+def _texts_alone() -> InvalidInput:
+    return InvalidInput("texts alone cannot be evaluated: name columns of pairs or labels, or the task similarity.")
 
 
 def _truth(measured: Measured) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from bothways.data import Example, Row, Source, text_at
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
-from bothways.evaluation import Temperature, fit_adaptive_temperature
+from bothways.evaluation import ClassJudgement, Temperature, fit_adaptive_temperature
 from bothways.tasks.columns import stored_columns, typed_texts
 from bothways.tasks.embedding.data import EmbeddingRow, LabelledTexts, read_embedding_rows
 from bothways.tasks.embedding.embedder import SentenceEmbedder
@@ -199,6 +199,11 @@ class FewShotClassifier:
         target, _ = self._fitted()
         logits_NC, truth_N = self.logits(data, show_progress=show_progress)
         return target.report(logits_NC, truth_N, self.temperature, resamples=resamples, seed=seed)
+
+    def judgement(self, data: Source, *, show_progress: bool | None = None) -> ClassJudgement:
+        """Calibrated probabilities of labelled texts and what is right, to compare with another model's."""
+        target, _ = self._fitted()
+        return target.judgement(*self.logits(data, show_progress=show_progress), self.temperature)
 
     def logits(self, data: Source, *, show_progress: bool | None = None) -> tuple[Logits, Truth]:
         """Uncalibrated logits (N, C) of labelled texts, and their class numbers (N)."""

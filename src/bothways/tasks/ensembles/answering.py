@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Row, Source
 from bothways.errors import InvalidInput
-from bothways.evaluation import AnsweringReport, Temperature
+from bothways.evaluation import AnsweringReport, Judgement, Temperature
 from bothways.tasks.answering.answerer import QuestionAndContext, QuestionAnswerer
 from bothways.tasks.answering.answers import (
     FoundSpans,
@@ -24,6 +24,7 @@ from bothways.tasks.answering.answers import (
     answered,
     candidate_scores,
     report_of,
+    row_scores,
     scores_of,
 )
 from bothways.tasks.answering.fitting import Candidates, stored_threshold
@@ -138,6 +139,10 @@ class AnswerCommittee:
     def report(self, combined: Sequence[FoundSpans], truth: Annotated, *, resamples: int, seed: int) -> AnsweringReport:
         """Metrics of what the members say together."""
         return report_of([self.predicted(each) for each in combined], truth, resamples=resamples, seed=seed)
+
+    def judgement(self, combined: Sequence[FoundSpans], truth: Annotated) -> Judgement:
+        """What the members say together, to compare with another model's."""
+        return row_scores(scores_of([self.predicted(each) for each in combined], truth))
 
     def alone(self, said: Sequence[FoundSpans], truth: Annotated) -> Mapping[str, float]:
         """Metrics of what one member says."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Row, Source
 from bothways.errors import InvalidInput
-from bothways.evaluation import Temperature, TextsRead
+from bothways.evaluation import Judgement, Temperature, TextsRead
 from bothways.tasks.ensembles.combining import Combination, Disagreement, Method, Spread
 from bothways.tasks.ensembles.results import Report, Together
 from bothways.tasks.predictions import Reading
@@ -90,6 +90,9 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
 
     def report(self, combined: Sequence[SaidT], truth: TruthT, *, resamples: int, seed: int) -> Report:
         """Metrics of what the members say together."""
+
+    def judgement(self, combined: Sequence[SaidT], truth: TruthT) -> Judgement:
+        """What the members say together, to compare with another model's."""
 
     def alone(self, said: Sequence[SaidT], truth: TruthT) -> Mapping[str, float]:
         """Metrics of what one member says."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from bothways.data import Row, Source
 from bothways.errors import InvalidInput
-from bothways.evaluation import Temperature
+from bothways.evaluation import Judgement, Temperature
 from bothways.tasks.ensembles.combining import Combination, Mean, Method, Vote
 from bothways.tasks.ensembles.committee import Committee
 from bothways.tasks.ensembles.files import member_fingerprint, read_ensemble, write_ensemble
@@ -137,6 +137,11 @@ class Ensemble:
         alone = [committee.alone(member, truth) for member in zip(*said, strict=True)]
         names = [str(folder) for folder in self.folders]
         return EnsembleReport(report, means, list(zip(names, alone, strict=True)))
+
+    def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
+        """What the members say together of labelled rows, and what is right, to compare with another model's."""
+        said, truth = self._labelled(data, show_progress)
+        return self.committee.judgement([self.committee.combined(each) for each in said], truth)
 
     def facts(self) -> dict[str, object]:
         """Members, method, calibration, and names of what can be answered, as JSON values."""

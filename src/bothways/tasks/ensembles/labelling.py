@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Row, Source, read_rows
-from bothways.evaluation import Temperature
+from bothways.evaluation import Judgement, Temperature
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.ensembles.combining import (
     Combination,
@@ -129,6 +129,10 @@ class LabelCommittee:
         logits_NC = np.stack([each.logits_C for each in combined])
         report = self.target.report(logits_NC, truth, self.temperature, resamples=resamples, seed=seed)
         return replace(report, reading=texts_read([each.reading for each in combined]))
+
+    def judgement(self, combined: Sequence[ScoredText], truth: Truth) -> Judgement:
+        """What the members say together, to compare with another model's."""
+        return self.target.judgement(np.stack([each.logits_C for each in combined]), truth, self.temperature)
 
     def alone(self, said: Sequence[ScoredText], truth: Truth) -> Mapping[str, float]:
         """Metrics of what one member says."""

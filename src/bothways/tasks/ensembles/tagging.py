@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Row, Source, given_words
 from bothways.errors import InvalidInput
-from bothways.evaluation import SpanReport, TagReport, Temperature, fit_temperature
+from bothways.evaluation import Judgement, SpanReport, TagReport, Temperature, fit_temperature
 from bothways.tasks.columns import TagColumns
 from bothways.tasks.ensembles.combining import (
     Combination,
@@ -33,7 +33,7 @@ from bothways.tasks.tagging.reading import decided
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.tagger import TextTagger
 from bothways.tasks.tagging.training import validated
-from bothways.tasks.tagging.word_labeller import words_report
+from bothways.tasks.tagging.word_labeller import words_judgement, words_report
 from bothways.tasks.targets import SingleLabel
 from bothways.text import Words
 
@@ -141,6 +141,10 @@ class TagCommittee:
         """Metrics of what the members say together."""
         scores_MC = np.concatenate([each.scores_WC for each in combined])
         return words_report(self.tag_set, scores_MC, truth, self.temperature, resamples=resamples, seed=seed)
+
+    def judgement(self, combined: Sequence[ScoredWords], truth: TrueTags) -> Judgement:
+        """What the members say together, to compare with another model's."""
+        return words_judgement(self.tag_set, np.concatenate([each.scores_WC for each in combined]), truth)
 
     def alone(self, said: Sequence[ScoredWords], truth: TrueTags) -> Mapping[str, float]:
         """Metrics of what one member says."""

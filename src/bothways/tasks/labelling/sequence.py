@@ -14,6 +14,7 @@ from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import (
     Calibration,
     Evidence,
+    Judgement,
     OutOfDomainReport,
     Temperature,
     TextsRead,
@@ -188,10 +189,9 @@ class SequenceTask(Generic[ColumnsT]):
         rows_NK, truth, read = labeller.rows(labeller.judging(), data, self.columns, show_progress)
         return labeller.evidence(rows_NK), truth, read
 
-    def stated(self, data: Source, *, show_progress: bool | None = None) -> tuple[Logits, Truth]:
-        """Calibrated probabilities (N, C) of labelled rows, or numbers (N, 1), and the encoded labels."""
-        logits_NC, truth = self._logits(data, self.columns, show_progress)
-        return self.labeller.target.probabilities(logits_NC, self.calibration), truth
+    def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
+        """Calibrated probabilities of labelled rows, or numbers, and what is right, to compare with another model's."""
+        return self.labeller.target.judgement(*self._logits(data, self.columns, show_progress), self.calibration)
 
     def tell_from(self, others: Source, *, show_progress: bool | None = None) -> None:
         """Move the border of the domain to where it tells held-out texts of it best from these others.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bothways.data import Row, Source, given_words
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import SpanReport, TagReport, Temperature
+from bothways.evaluation import SpanJudgement, SpanReport, TagJudgement, TagReport, Temperature
 from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_names
 from bothways.storage import new_folder
 from bothways.tasks.card import measured, written_card
@@ -28,7 +28,7 @@ from bothways.tasks.tagging.predictions import Tagging
 from bothways.tasks.tagging.reading import words_of
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.training import read_tagged_data, tag_objective
-from bothways.tasks.tagging.word_labeller import HEAD, WordLabeller
+from bothways.tasks.tagging.word_labeller import HEAD, WordLabeller, words_judgement
 from bothways.text import Overflow, Words
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
@@ -288,6 +288,12 @@ class TextTagger:
         rows = labeller.read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme)
         truth = labeller.tag_set.encode(rows)
         return labeller.report(labeller.scores(rows, show_progress), truth, resamples=resamples, seed=seed)
+
+    def judgement(self, data: Source, *, show_progress: bool | None = None) -> SpanJudgement | TagJudgement:
+        """The spans, or tags, of labelled rows that are right and wrong, to compare with another model's."""
+        labeller = self.labeller
+        rows = labeller.read(data, self.columns, None)
+        return words_judgement(labeller.tag_set, labeller.scores(rows, show_progress), labeller.tag_set.encode(rows))
 
     def scores(
         self,

@@ -14,8 +14,20 @@ from bothways.checkpoints.labels import label_settings
 from bothways.checkpoints.save import head_tensors
 from bothways.data import Source, TaggedRow
 from bothways.encoder import ScoreHead
-from bothways.evaluation import SpanReport, TagReport, Temperature, fit_temperature, span_report, tag_report
-from bothways.evaluation.tag_schemes import Scheme
+from bothways.evaluation import (
+    SpanJudgement,
+    SpanReport,
+    TaggingCounts,
+    TagJudgement,
+    TagReport,
+    Temperature,
+    fit_temperature,
+    span_counts,
+    span_report,
+    tag_counts,
+    tag_report,
+)
+from bothways.evaluation.tag_schemes import Scheme, TagSpan
 from bothways.evaluation.tagging import TaggedWords
 from bothways.families import HeadName
 from bothways.tasks.calibrated import wants_calibration
@@ -137,11 +149,39 @@ def words_report(
         resamples: Bootstrap resamples of texts.
         seed: Of the resamples.
     """
-    lengths = [len(each) for each in truth]
-    predicted_M, probability_M = tag_set.best(scores_MC, lengths, temperature)
-    text_M = np.repeat(np.arange(len(lengths)), lengths)
-    words = TaggedWords(np.concatenate(truth), predicted_M, probability_M, text_M)
+    words = _tagged(tag_set, scores_MC, truth, temperature)
     if tag_set.scheme == "plain":
         return tag_report(words, tag_set.labels, resamples=resamples, seed=seed)
-    there, said = (tag_set.spans_of_texts(tags_M, lengths) for tags_M in (words.truth_W, predicted_M))
+    there, said = _spans(tag_set, words, truth)
     return span_report(there, said, words, tag_set.span_labels, resamples=resamples, seed=seed)
+
+
+def words_judgement(
+    tag_set: TagSet, scores_MC: NDArray[np.float64], truth: Sequence[NDArray[np.int64]]
+) -> SpanJudgement | TagJudgement:
+    """What two models' tags are compared by; the arguments are those of `words_report`."""
+    words = _tagged(tag_set, scores_MC, truth, None)
+    if tag_set.scheme == "plain":
+        return TagJudgement(tag_set.labels, TaggingCounts(tag_counts(words, len(tag_set.labels)), words.right_N2))
+    counts_N3L = span_counts(*_spans(tag_set, words, truth), tag_set.span_labels)
+    return SpanJudgement(tag_set.span_labels, TaggingCounts(counts_N3L, words.right_N2))
+
+
+def _tagged(
+    tag_set: TagSet,
+    scores_MC: NDArray[np.float64],
+    truth: Sequence[NDArray[np.int64]],
+    temperature: Temperature | None,
+) -> TaggedWords:
+    """The best tags that make no broken span, beside the true ones."""
+    lengths = [len(each) for each in truth]
+    predicted_M, probability_M = tag_set.best(scores_MC, lengths, temperature)
+    return TaggedWords(np.concatenate(truth), predicted_M, probability_M, np.repeat(np.arange(len(lengths)), lengths))
+
+
+def _spans(
+    tag_set: TagSet, words: TaggedWords, truth: Sequence[NDArray[np.int64]]
+) -> tuple[list[list[TagSpan]], list[list[TagSpan]]]:
+    """The true and the predicted spans of each text."""
+    lengths = [len(each) for each in truth]
+    return tag_set.spans_of_texts(words.truth_W, lengths), tag_set.spans_of_texts(words.predicted_W, lengths)

@@ -1,0 +1,166 @@
+"""What a model said of labelled rows and what is right, in the form that two models are compared in.
+
+Shape letters: N rows, C classes or labels.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.comparing import (
+    ComparisonReport,
+    compare_classifications,
+    compare_labellings,
+    compare_regressions,
+    compare_row_scores,
+    compare_similarities,
+    compare_spans,
+    compare_tags,
+)
+from bothways.evaluation.inputs import FloatArray, IntArray
+from bothways.evaluation.tagging import TaggingCounts
+
+
+@dataclass(frozen=True, slots=True)
+class ClassJudgement:
+    """One of C classes for each row: numbers of the true ones (N), and stated probabilities (N, C)."""
+
+    labels: Sequence[str]
+    truth_N: IntArray
+    stated_NC: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class LabelJudgement:
+    """Any of C labels for each row: 0 or 1 (N, C), stated probabilities (N, C), and from where on one is predicted."""
+
+    labels: Sequence[str]
+    truth_NC: IntArray
+    stated_NC: FloatArray
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class NumberJudgement:
+    """A number for each row: what is right (N), and what was predicted (N)."""
+
+    truth_N: FloatArray
+    predicted_N: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityJudgement:
+    """A similarity for each pair (N), and its score (N), in whatever units."""
+
+    truth_N: FloatArray
+    similarity_N: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class RowScores:
+    """Metrics that are the mean of their rows' scores (N), by name; the first is the one to test."""
+
+    scores: Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanJudgement:
+    """Spans of texts: what is right, there and predicted of each label."""
+
+    labels: Sequence[str]
+    counts: TaggingCounts
+
+
+@dataclass(frozen=True, slots=True)
+class TagJudgement:
+    """Tags of words that are no spans: what is right, there and predicted of each."""
+
+    labels: Sequence[str]
+    counts: TaggingCounts
+
+
+Judgement: TypeAlias = (
+    ClassJudgement | LabelJudgement | NumberJudgement | SimilarityJudgement | RowScores | SpanJudgement | TagJudgement
+)
+
+
+def compare_judgements(
+    first: Judgement, second: Judgement, *, resamples: int = 1000, seed: int = 0
+) -> ComparisonReport:
+    """Two models' judgements of the same rows, in the same order.
+
+    Args:
+        first: One model's.
+        second: The other's, with the same labels in whatever order; differences are second minus first.
+        resamples: Bootstrap resamples for the paired intervals.
+        seed: Of resamples and permutations.
+
+    Raises:
+        InvalidInput: They are of different kinds, labels, metrics or rows.
+    """
+    match first, second:
+        case ClassJudgement(), ClassJudgement():
+            places = _places(first.labels, second.labels)
+            return compare_classifications(
+                first.truth_N, first.stated_NC, second.stated_NC[:, places], resamples=resamples, seed=seed
+            )
+        case LabelJudgement(), LabelJudgement():
+            stated_NC = second.stated_NC[:, _places(first.labels, second.labels)]
+            return compare_labellings(
+                first.truth_NC, first.stated_NC, stated_NC, threshold=first.threshold, resamples=resamples, seed=seed
+            )
+        case NumberJudgement(), NumberJudgement():
+            return compare_regressions(
+                first.truth_N, first.predicted_N, second.predicted_N, resamples=resamples, seed=seed
+            )
+        case SimilarityJudgement(), SimilarityJudgement():
+            return compare_similarities(
+                first.truth_N, first.similarity_N, second.similarity_N, resamples=resamples, seed=seed
+            )
+        case RowScores(), RowScores():
+            return compare_row_scores(first.scores, second.scores, resamples=resamples, seed=seed)
+        case SpanJudgement(), SpanJudgement():
+            return compare_spans(first.counts, _in_order(second, first.labels), resamples=resamples, seed=seed)
+        case TagJudgement(), TagJudgement():
+            return compare_tags(first.counts, _in_order(second, first.labels), resamples=resamples, seed=seed)
+        case _:
+            raise InvalidInput(
+                f"expected two models that say the same sort of thing, got {_SORTS[type(first)]} and "
+                f"{_SORTS[type(second)]}: choose models of the same task."
+            )
+
+
+_SORTS: Mapping[type[Judgement], str] = {
+    ClassJudgement: "one label for a row",
+    LabelJudgement: "several labels for a row",
+    NumberJudgement: "a number for a row",
+    SimilarityJudgement: "the similarity of a pair",
+    RowScores: "answers, or ranks, that are scored",
+    SpanJudgement: "spans of words",
+    TagJudgement: "tags of words",
+}
+
+
+def _in_order(judgement: SpanJudgement | TagJudgement, labels: Sequence[str]) -> TaggingCounts:
+    places = _places(labels, judgement.labels)
+    return TaggingCounts(judgement.counts.counts_N3L[:, :, places], judgement.counts.words_N2)
+
+
+def check_labels(first: Iterable[str], second: Iterable[str]) -> None:
+    """Refuse two models that were trained on different labels.
+
+    Raises:
+        InvalidInput: They were; the message names some.
+    """
+    different = sorted(set(first) ^ set(second))
+    if different:
+        shown = ", ".join(map(repr, different[:5]))
+        raise InvalidInput(f"the models were trained on different labels; only one of them knows {shown}.")
+
+
+def _places(first: Sequence[str], second: Sequence[str]) -> list[int]:
+    """Where the first model's labels stand among those of the second."""
+    check_labels(first, second)
+    places = {label: number for number, label in enumerate(second)}
+    return [places[label] for label in first]

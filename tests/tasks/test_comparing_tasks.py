@@ -1,0 +1,120 @@
+"""Two models of any task on the same rows: what `evaluate` says of each, and the difference."""
+
+import pytest
+from classifier_cases import noisy_rows, rows
+
+from bothways.errors import InvalidInput
+from bothways.tasks import (
+    Ensemble,
+    FewShotClassifier,
+    FillMask,
+    MultiTask,
+    SentenceEmbedder,
+    TaskData,
+    TextClassifier,
+    TextTagger,
+)
+from bothways.tasks.comparing import compare_tasks
+from bothways.tasks.embedding.data import Pairs, PlainTexts, ScoredPairs
+from tiny_models import write_checkpoint
+
+QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
+FEW = {"resamples": 20, "show_progress": False}
+TAGS = {"w5": "B-PER", "w6": "I-PER", "w7": "B-LOC"}
+DATA = noisy_rows(24)
+
+
+def tagged(scheme_tags, count=16):
+    words = [[f"w{20 + number % 9}", "w5", "w6", "w30", "w7"][: 3 + number % 3] for number in range(count)]
+    return [{"tokens": each, "tags": [scheme_tags.get(word, "O") for word in each]} for each in words]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two bases, two classifiers and two taggers of them."""
+    made = tmp_path_factory.mktemp("compared")
+    for number, name in enumerate("ab"):
+        write_checkpoint(made / name, seed=number)
+        classifier = TextClassifier.from_pretrained(made / name, device="cpu")
+        classifier.fit(rows(), validation=rows(9), seed=number, **QUICK)
+        classifier.save(made / f"labels-{name}")
+        tagger = TextTagger.from_pretrained(made / name, device="cpu")
+        tagger.fit(tagged(TAGS), validation=tagged(TAGS), seed=number, **QUICK)
+        tagger.save(made / f"tags-{name}")
+    return made
+
+
+def agrees(first, second, data):
+    """The report, after a check that each side has what it has alone."""
+    report = compare_tasks(first, second, data, **FEW)
+    alone = [task.evaluate(data, resamples=20).to_dict() for task in (first, second)]
+    for name, each in report.metrics.items():
+        sides = each.first.value, each.second.value
+        assert sides == pytest.approx([one[name] for one in alone], abs=1e-6)
+        assert each.difference.value == pytest.approx(sides[1] - sides[0])
+    return report
+
+
+def test_taggers_are_compared_by_their_spans(folder):
+    first, second = (TextTagger.from_pretrained(folder / f"tags-{name}", device="cpu") for name in "ab")
+    report = agrees(first, second, tagged(TAGS))
+    assert list(report.metrics) == ["span_f1", "span_precision", "span_recall", "macro_span_f1", "accuracy"]
+    assert report.tests[0].of == "span mistakes of a text"
+
+
+def test_taggers_of_words_that_are_no_spans_are_compared_by_their_words(folder):
+    plain = [
+        {"tokens": row["tokens"], "tags": ["ODD" if len(word) % 2 else "EVEN" for word in row["tokens"]]}
+        for row in tagged(TAGS)
+    ]
+    taggers = [TextTagger.from_pretrained(folder / name, device="cpu") for name in "ab"]
+    for seed, tagger in enumerate(taggers):
+        tagger.fit(plain, validation=plain, seed=seed, **QUICK)
+    assert list(agrees(*taggers, plain).metrics) == ["accuracy", "macro_f1"]
+
+
+def test_an_ensemble_is_compared_with_a_member(folder):
+    members = [folder / f"labels-{name}" for name in "ab"]
+    together = Ensemble.of(members, calibrate=noisy_rows(36), device="cpu")
+    agrees(TextClassifier.from_pretrained(members[0], device="cpu"), together, DATA)
+    taggers = [folder / f"tags-{name}" for name in "ab"]
+    agrees(Ensemble.of(taggers, device="cpu"), TextTagger.from_pretrained(taggers[1], device="cpu"), tagged(TAGS))
+
+
+def test_few_examples_are_compared_with_fine_tuning(folder):
+    few = FewShotClassifier.from_pretrained(folder / "a", device="cpu")
+    few.fit(rows(18), seed=0, **QUICK)
+    agrees(few, TextClassifier.from_pretrained(folder / "labels-a", device="cpu"), DATA)
+
+
+def test_one_of_several_tasks_is_compared_with_a_model_of_its_own(folder):
+    several = MultiTask.from_pretrained(folder / "a", device="cpu")
+    parity = [{"text": row["text"], "parity": "ab"[number % 2]} for number, row in enumerate(rows())]
+    several.fit({"animal": TaskData(rows(), rows(9)), "parity": TaskData(parity, parity, label="parity")}, **QUICK)
+    alone = TextClassifier.from_pretrained(folder / "labels-b", device="cpu")
+    agrees(several.part("animal"), alone, DATA)
+    with pytest.raises(InvalidInput, match="choose animal, parity"):
+        compare_tasks(several, alone, DATA, **FEW)
+
+
+def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
+    embedders = [SentenceEmbedder.from_pretrained(folder / name, device="cpu") for name in "ab"]
+    scored = [
+        {"text_a": row["text"], "text_b": f"w{number} w9", "score": number % 5} for number, row in enumerate(DATA)
+    ]
+    for embedder in embedders:
+        embedder.columns = ScoredPairs()
+    assert list(agrees(*embedders, scored).metrics) == ["pearson", "spearman"]
+    found = [{"anchor": row["text_a"], "positive": row["text_b"]} for row in scored]
+    for embedder in embedders:
+        embedder.columns = Pairs()
+    assert list(agrees(*embedders, found).metrics) == ["mrr", "accuracy"]
+    embedders[0].columns = PlainTexts()
+    with pytest.raises(InvalidInput, match="texts alone"):
+        compare_tasks(*embedders, rows(), **FEW)
+
+
+def test_what_is_neither_right_nor_wrong_is_not_compared(folder):
+    masks = FillMask.from_pretrained(folder / "a", device="cpu")
+    with pytest.raises(InvalidInput, match="got a FillMask"):
+        compare_tasks(masks, masks, rows(), **FEW)
