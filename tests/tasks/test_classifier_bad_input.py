@@ -142,7 +142,7 @@ def test_an_unknown_label_at_evaluation_is_refused_with_its_row(fitted, tmp_path
 
 @pytest.mark.parametrize(("bad", "words"), [("", "empty"), (" \n", "only white space"), (None, ""), (3, "int")])
 def test_a_text_to_predict_that_is_none_is_refused_by_its_number(fitted, bad, words):
-    with pytest.raises(InvalidInput, match=f"text 2 .*{words}"):
+    with pytest.raises(InvalidInput, match=f"text 3 .*{words}"):
         fitted.predict(["w5", "w6", bad, "w7"])
 
 

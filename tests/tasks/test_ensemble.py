@@ -163,6 +163,36 @@ def test_several_labels_numbers_and_pairs_are_combined_too(runs):
     assert found.together.label in {"other", "same"}
 
 
+@pytest.mark.parametrize(
+    ("names", "row"),
+    [
+        (["bert-animals", "xlnet-animals"], lambda text: {"text": text}),
+        (["pairs-a", "pairs-b"], lambda pair: {"text_a": pair[0], "text_b": pair[1]}),
+    ],
+)
+def test_an_ensemble_is_asked_as_its_members_are(runs, names, row):
+    ensemble = Ensemble.of([runs / name for name in names], device="cpu")
+    given = ["w5 w6", "w7 w8 w9"] if "animals" in names[0] else [("w5 w6", "w5"), ("w7", "w8 w9")]
+    expected = list(ensemble.predict_rows(read_rows([row(each) for each in given])))
+    assert ensemble.predict(given) == expected
+    assert ensemble.predict(given[0]) == ensemble.predict(given[:1])[0]
+    assert ensemble.predict([]) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "said"),
+    [
+        (["bert-animals", "xlnet-animals"], ["w5", " "], "text 2 is empty"),
+        (["bert-animals", "xlnet-animals"], [3], "expected text 1 to be a str"),
+        (["pairs-a", "pairs-b"], "w5", "a tuple of two texts, or a list of such tuples, got str"),
+        (["pairs-a", "pairs-b"], [("w5", "")], "second text of pair 1 is empty"),
+    ],
+)
+def test_what_members_do_not_read_an_ensemble_refuses(runs, names, given, said):
+    with pytest.raises(InvalidInput, match=said):
+        Ensemble.of([runs / name for name in names], device="cpu").predict(given)
+
+
 def test_each_member_reads_texts_in_its_own_way(runs, animals, tmp_path):
     trained(tmp_path / "short", runs / "bert", rows(), open_with={"max_length": 6, "on_overflow": "truncate"})
     ensemble = Ensemble.of([animals[0], tmp_path / "short"], device="cpu")

@@ -202,6 +202,17 @@ def test_a_report_has_the_ensemble_its_members_and_their_disagreement(members):
     json.dumps(content)
 
 
+def test_a_question_is_asked_as_of_one_answerer(members):
+    ensemble = Ensemble.of(members, device="cpu")
+    data = questions(3)
+    given = [(row["question"], row["context"]) for row in data]
+    found = ensemble.predict(given)
+    assert found == list(ensemble.predict_rows(asked(data)))
+    assert ensemble.predict(given[0]) == ensemble.predict(given[:1])[0]
+    with pytest.raises(InvalidInput, match="the context of question 1 is empty"):
+        ensemble.predict(("w5", " "))
+
+
 def test_a_member_that_finds_no_span_is_sure_that_there_is_no_answer(members):
     committee = Ensemble.of(members[:2], device="cpu").committee
     span, reading = Span(0, 2, 1.0), Reading(1, 0)

@@ -207,6 +207,15 @@ def test_rows_are_read_as_they_come(members):
     assert [each.together.text for each in found] == [" ".join(rows(8)[number % 8]["tokens"]) for number in range(10)]
 
 
+def test_a_text_or_its_words_are_asked_as_of_one_tagger(members):
+    ensemble = Ensemble.of(members, device="cpu")
+    from_rows = list(ensemble.predict_rows(asked([{"tokens": ["w5", "w6"]}, {"text": "w7 w20"}])))
+    assert ensemble.predict([["w5", "w6"], "w7 w20"]) == from_rows
+    assert ensemble.predict("w7 w20") == ensemble.predict(["w7 w20"])[0]
+    with pytest.raises(InvalidInput, match="text 2 is empty"):
+        ensemble.predict(["w5", ""])
+
+
 def test_other_columns_are_those_of_the_first_members_training(members):
     ensemble = Ensemble.of(members, device="cpu")
     assert ensemble.rows_of(["w5 w6"]) == [{"text": "w5 w6"}]

@@ -17,11 +17,11 @@ def model(tmp_path_factory):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("the cat sat", r"text 0 has no mask: write \[MASK\] where"),
+        ("the cat sat", r"text 1 has no mask: write \[MASK\] where"),
         ("", "no mask"),
         ("the [mask] sat", "no mask"),
         ("[MASK] " * (MOST_MASKS + 1), f"has {MOST_MASKS + 1} masks, but at most {MOST_MASKS}"),
-        (7, "expected text 0 to be a string with a mask, got int"),
+        (7, "expected text 1 to be a string with a mask, got int"),
         (("the [MASK]", "cat"), "got tuple"),
         ("the [MASK] \ud800", "half of a surrogate pair"),
     ],
@@ -32,7 +32,7 @@ def test_a_text_without_masks_or_with_too_many_is_refused(model, text, words):
 
 
 def test_the_number_of_a_bad_text_is_told(model):
-    with pytest.raises(InvalidInput, match="text 2 has no mask"):
+    with pytest.raises(InvalidInput, match="text 3 has no mask"):
         model.predict(["[MASK]", "the [MASK]", "none", "a [MASK]"])
 
 
@@ -68,7 +68,7 @@ def test_too_many_ways_to_share_out_pieces_are_refused(model):
 
 def test_long_texts_are_refused_on_request(model):
     strict = masked_lm(model.model.folder, on_overflow="error")
-    with pytest.raises(TextTooLong, match=r"text 0 has 23 tokens .* limit of 18.*'window'"):
+    with pytest.raises(TextTooLong, match=r"text 1 has 23 tokens .* limit of 18.*'window'"):
         strict.predict("the " * 20 + "[MASK]")
     with pytest.raises(TextTooLong, match="limit of 18"):
         strict.pseudo_log_likelihood("the " * 20)
@@ -81,13 +81,13 @@ def test_masks_further_apart_than_the_model_reads_are_refused(model):
 
 def test_a_mask_behind_the_cut_is_refused(model):
     cutting = masked_lm(model.model.folder, on_overflow="truncate")
-    with pytest.raises(TextTooLong, match="mask 2 of text 0 lies behind the first 16 tokens"):
+    with pytest.raises(TextTooLong, match="mask 2 of text 1 lies behind the first 16 tokens"):
         cutting.predict("the [MASK]" + " the" * 14 + " [MASK]")
 
 
 @pytest.mark.parametrize("bad", ["", " ", 3])
 def test_a_text_to_score_that_is_none_is_refused(model, bad):
-    with pytest.raises(InvalidInput, match="text 1 is empty or no string"):
+    with pytest.raises(InvalidInput, match="text 2 is empty or no string"):
         model.pseudo_log_likelihood(["the cat", bad])
 
 

@@ -130,18 +130,44 @@ def test_a_label_that_training_did_not_have_is_refused(fitted):
 
 @pytest.mark.parametrize("bad", ["w5 w6", ("w5",), ("w5", "w6", "w7"), ["w5", "w6"], None, ("w5", 3)])
 def test_what_is_no_pair_is_refused_by_its_number(fitted, bad):
-    with pytest.raises(InvalidInput, match="pair 1 must be a tuple of two texts"):
+    with pytest.raises(InvalidInput, match="pair 2 must be a tuple of two texts"):
         fitted.predict([("w5", "w6"), bad])
 
 
-@pytest.mark.parametrize("pair", [("", "w5"), ("w5", " ")])
-def test_a_pair_with_an_empty_side_is_refused(fitted, pair):
-    with pytest.raises(InvalidInput, match="text 0 is empty or only white space"):
+@pytest.mark.parametrize(("side", "pair"), [("first", ("", "w5")), ("second", ("w5", " "))])
+def test_a_pair_with_an_empty_side_is_refused(fitted, side, pair):
+    with pytest.raises(InvalidInput, match=f"the {side} text of pair 1 is empty or only white space"):
         fitted.predict(pair)
+    with pytest.raises(InvalidInput, match=f"the {side} text of pair 2 is empty or only white space"):
+        fitted.predict([("w5", "w6"), pair])
+    with pytest.raises(InvalidInput, match=f"the {side} text of pair 1 is empty"):
+        list(fitted.predict_stream(iter([pair])))
+
+
+@pytest.mark.parametrize("bad", ["w5 w6", None, 3])
+def test_what_is_neither_a_pair_nor_many_is_refused(fitted, bad):
+    with pytest.raises(InvalidInput, match=f"a tuple of two texts, or a list of such tuples, got {type(bad).__name__}"):
+        fitted.predict(bad)
+
+
+def test_a_score_is_a_number_to_predict(base):
+    named, spelt = opened(base), opened(base)
+    options = {**QUICK, "validation": scored(8, first=40)}
+    named.fit(scored(), score="score", **options)
+    spelt.fit(scored(), label="score", target="regression", **options)
+    assert named.target.kind == "regression"
+    assert named.columns == spelt.columns
+    assert named.predict(("w5 w6", "w5")) == spelt.predict(("w5 w6", "w5"))
+
+
+@pytest.mark.parametrize("options", [{"label": "label"}, {"target": "multi"}])
+def test_a_score_beside_labels_is_refused(base, options):
+    with pytest.raises(InvalidInput, match="goes neither with label nor with the target 'multi'"):
+        fit(base, scored(), score="score", **options)
 
 
 def test_a_first_text_that_leaves_no_room_for_the_second_is_refused(fitted):
-    with pytest.raises(TextTooLong, match="first text of pair 1 has 40 tokens"):
+    with pytest.raises(TextTooLong, match="first text of pair 2 has 40 tokens"):
         fitted.predict([("w5", "w6"), (LONG, "w6")])
 
 

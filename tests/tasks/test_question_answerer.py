@@ -314,18 +314,39 @@ def test_an_unfitted_answerer_says_to_fit_it(base, use, tmp_path):
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (("w5",), "question 1 must be a tuple of a question and its context, but it is tuple"),
-        (("w5", "w6", "w7"), "question 1 must be a tuple"),
-        (("w5", None), "question 1 must be a tuple"),
-        ("w5 w6", "question 1 must be a tuple of a question and its context, but it is str"),
-        (("w5", ""), "text 1 is empty"),
-        ((" ", "w5"), "text 1 is empty"),
+        (("w5",), "question 2 must be a tuple of a question and its context, but it is tuple"),
+        (("w5", "w6", "w7"), "question 2 must be a tuple"),
+        (("w5", None), "question 2 must be a tuple"),
+        ("w5 w6", "question 2 must be a tuple of a question and its context, but it is str"),
+        (("w5", ""), "the context of question 2 is empty"),
+        ((" ", "w5"), "question 2 is empty"),
     ],
     ids=str,
 )
 def test_what_is_no_question_is_refused_by_its_number(answerer, bad, said):
     with pytest.raises(InvalidInput, match=said):
         answerer.predict([ASKED, bad])
+
+
+@pytest.mark.parametrize("bad", ["Who won?", None, 3])
+def test_what_is_neither_a_question_with_its_context_nor_many_is_refused(answerer, bad):
+    with pytest.raises(InvalidInput, match=f"a tuple of a question and its context, or a list .* {type(bad).__name__}"):
+        answerer.predict(bad)
+
+
+def test_more_answers_can_be_asked_for_in_a_call(answerer):
+    context = "  w30\n\tw5  w10 w11   w40 "
+    more = answerer.predict(("w5", context), top=3)
+    assert len(more.answers) == 3
+    assert answerer.predict([("w5", context)], top=3) == [more]
+    assert list(answerer.predict_stream([("w5", context)], top=3)) == [more]
+    once = answerer.predict(("w5", context))
+    assert once.answers == more.answers[:1]
+    answerer.answering = Answering(top=3)
+    assert answerer.predict(("w5", context)) == more
+    assert answerer.predict(("w5", context), top=1) == once
+    with pytest.raises(InvalidInput, match="top must be at least 1"):
+        answerer.predict(("w5", context), top=0)
 
 
 def test_a_question_that_leaves_no_room_is_refused(answerer):

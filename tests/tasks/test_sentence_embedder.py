@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from bothways.data import read_rows
 from bothways.errors import (
     CorruptCheckpoint,
     InvalidInput,
@@ -175,6 +176,31 @@ def test_a_single_text_gives_a_vector_and_a_list_of_one_a_matrix(base):
     assert embedder.encode(["w5 w6"]).shape == (1, 24)
     assert embedder.encode([]).shape == (0, 24)
     assert np.array_equal(embedder.encode("w5 w6"), embedder.encode(["w5 w6"])[0])
+
+
+def test_one_pair_gives_the_cosine_of_its_vectors_and_many_give_a_list(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    pairs = [("w5 w6", "w7"), ("w5", "w5")]
+    found = embedder.predict(pairs)
+    first_K, second_K = embedder.encode(["w5 w6", "w7"])
+    assert [each.similarity for each in found] == pytest.approx([first_K @ second_K, 1.0], abs=1e-6)
+    assert embedder.predict(pairs[0]) == embedder.predict(pairs[:1])[0]
+    assert embedder.predict([]) == []
+    rows = read_rows([{"text_a": one, "text_b": other, "score": 1} for one, other in pairs])
+    assert list(embedder.predict_rows(rows)) == found
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ("w5 w6", "a tuple of two texts, or a list"),
+        ([("w5", "w6"), "w7"], "pair 2 must be a tuple of two texts"),
+        ([("w5", "w6"), ("w5", " ")], "second text of pair 2 is empty"),
+    ],
+)
+def test_what_is_no_pair_has_no_similarity(base, pairs, said):
+    with pytest.raises(InvalidInput, match=said):
+        SentenceEmbedder.from_pretrained(base, device="cpu").predict(pairs)
 
 
 def test_kept_dimensions_are_the_leading_ones_at_unit_length(base):

@@ -135,7 +135,7 @@ def test_error_tells_the_text_its_length_the_limit_and_the_choices(minilm):
     assert len(minilm.encode(["word " * 8], max_length=10, on_overflow="error")) == 1
     with pytest.raises(TextTooLong) as error:
         minilm.encode(["short", "word " * 9], max_length=10, on_overflow="error")
-    for part in ("text 1", "9 tokens", "limit of 10", "'window'", "'truncate'", "'error'"):
+    for part in ("text 2", "9 tokens", "limit of 10", "'window'", "'truncate'", "'error'"):
         assert part in str(error.value)
 
 
@@ -158,15 +158,15 @@ def test_an_empty_text_gives_the_special_tokens_alone(tokenizer):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["fine", None], "text 1 .*NoneType"),
-        (["fine", 3.5], "text 1 .*float"),
-        ([b"bytes"], "text 0 .*bytes"),
-        ([("a",)], r"text 0 .*tuple\[str\]"),
-        ([("a", 1)], r"text 0 .*tuple\[str, int\]"),
-        ([["a", "b"]], "text 0 .*list"),
+        (["fine", None], "text 2 .*NoneType"),
+        (["fine", 3.5], "text 2 .*float"),
+        ([b"bytes"], "text 1 .*bytes"),
+        ([("a",)], r"text 1 .*tuple\[str\]"),
+        ([("a", 1)], r"text 1 .*tuple\[str, int\]"),
+        ([["a", "b"]], "text 1 .*list"),
         ("one string", "put it into a list"),
-        (["fine", "ab\ud800c"], r"text 1 .*U\+D800.* character 2"),
-        ([("fine", "\udfff")], r"text 0 .*U\+DFFF.* character 0"),
+        (["fine", "ab\ud800c"], r"text 2 .*U\+D800.* character 2"),
+        ([("fine", "\udfff")], r"text 1 .*U\+DFFF.* character 0"),
     ],
 )
 def test_what_is_not_a_text_is_refused_by_place(minilm, texts, message):
@@ -190,7 +190,7 @@ def test_arguments_out_of_range_are_refused(minilm, arguments, message):
 
 
 def test_a_stride_that_a_pair_has_no_room_for_is_refused_by_place(minilm):
-    with pytest.raises(InvalidInput, match=r"text 1 leaves room for 2 tokens"):
+    with pytest.raises(InvalidInput, match=r"text 2 leaves room for 2 tokens"):
         minilm.encode([("a", "b"), ("a a a a a", "b " * 50)], max_length=10, stride=4)
 
 
@@ -328,7 +328,7 @@ def test_texts_beyond_one_block_keep_their_order(minilm, monkeypatch):
     expected = minilm.encode(texts, max_length=6)
     monkeypatch.setattr("bothways.text.texts._BLOCK_CHARACTERS", 25)
     assert minilm.encode(texts, max_length=6) == expected
-    with pytest.raises(TextTooLong, match="text 41 "):
+    with pytest.raises(TextTooLong, match="text 42 "):
         minilm.encode([*["a"] * 41, "b " * 90], max_length=6, on_overflow="error")
 
 

@@ -151,8 +151,9 @@ def pairs(
             validation=optional_source(validation, format),
             text_a=text_a,
             text_b=text_b,
-            label=score or label or "label",
-            target=target if score is None else "regression",
+            label=label,
+            score=score,
+            target=target,
             **with_trust(options, trust),
         )
         draw_border(classifier, trust, format)

@@ -267,7 +267,7 @@ def _split(answers_TK: NDArray[np.float32], lengths: list[int]) -> list[NDArray[
 def _check(index: int, text: Text) -> None:
     check_text(index, text)
     if not all(part.strip() for part in _parts(text)):
-        raise InvalidInput(f"text {index} is empty or only white space: drop it or fill it in.")
+        raise InvalidInput(f"text {index + 1} is empty or only white space: drop it or fill it in.")
 
 
 def _parts(text: Text) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Generic, TypedDict, TypeVar
 
@@ -76,6 +76,23 @@ class FitPlan:
             resume=self.resume,
             show_progress=self.show_progress,
         )
+
+
+def fit_plan(task: object, options: FitOptions) -> FitPlan:
+    """The options that the ``fit`` of a task was called with.
+
+    Raises:
+        TypeError: One of them is none, in Python's own words for the method that was called.
+        InvalidInput: A setting is out of range.
+    """
+    known = [each.name for each in fields(FitPlan)]
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"{type(task).__name__}.fit() got an unexpected keyword argument {name!r}. Of every training, the "
+                f"options are {', '.join(known)}."
+            )
+    return FitPlan(**options)
 
 
 @dataclass(frozen=True, slots=True)

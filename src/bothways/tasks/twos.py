@@ -1,29 +1,68 @@
 """Two texts that belong together, as tasks on pairs are given them: a tuple of both."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from bothways.errors import InvalidInput
 
 Two = tuple[str, str]
 
 
-def single_two(value: object) -> Two | None:
-    """The two texts, if it is a tuple of two; None for many such tuples."""
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str):
-        return value
-    return None
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What two texts are called in messages.
+
+    Attributes:
+        whole: Both together.
+        form: How they are to be given.
+        parts: Each of them.
+    """
+
+    whole: str
+    form: str
+    parts: tuple[str, str]
 
 
-def checked_two(index: int, value: object, what: str, parts: str) -> Two:
+PAIR = Kind("pair", "a tuple of two texts", ("first text", "second text"))
+QUESTION = Kind("question", "a tuple of a question and its context", ("question", "context"))
+
+
+def given_twos(value: object, kind: Kind) -> tuple[list[Two], bool]:
+    """The tuples that `predict` was given, and whether it was one alone.
+
+    Raises:
+        InvalidInput: It is neither a tuple of two texts nor many of them, or a text is empty.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput(f"expected {kind.form}, or a list of such tuples, got {_shown(value)}.")
+    if isinstance(value, tuple) and len(value) == 2 and not any(isinstance(part, tuple) for part in value):
+        return [checked_two(0, value, kind)], True
+    return [checked_two(index, each, kind) for index, each in enumerate(value)], False
+
+
+def checked_two(index: int, value: object, kind: Kind) -> Two:
     """One of many, checked.
 
     Args:
-        index: Its number, for messages.
+        index: Its place among them, from 0; messages count from 1.
         value: What was given.
-        what: What it is called: a pair, a question.
-        parts: What its two texts are.
+        kind: What it is to be.
 
     Raises:
-        InvalidInput: It is no tuple of two texts.
+        InvalidInput: It is no tuple of two texts, or one of them is empty.
     """
-    if (known := single_two(value)) is not None:
-        return known
-    raise InvalidInput(f"{what} {index} must be a tuple of {parts}, but it is {type(value).__name__}: {value!r:.80}")
+    name = f"{kind.whole} {index + 1}"
+    if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str)):
+        raise InvalidInput(f"{name} must be {kind.form}, but it is {_shown(value)}.")
+    for part, text in zip(kind.parts, value, strict=True):
+        if not text.strip():
+            whose = name if part == kind.whole else f"the {part} of {name}"
+            raise InvalidInput(f"{whose} is empty or only white space: drop the {kind.whole} or fill it in.")
+    return value
+
+
+def _shown(value: object) -> str:
+    what = type(value).__name__
+    if isinstance(value, tuple):
+        what = f"tuple[{', '.join(type(part).__name__ for part in value)}]"
+    return f"{what}: {value!r:.80}"

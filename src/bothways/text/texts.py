@@ -26,7 +26,7 @@ def check_text(index: int, text: object) -> bool:
     found = type(text).__name__
     if isinstance(text, tuple):
         found = f"tuple[{', '.join(type(part).__name__ for part in text)}]"
-    raise InvalidInput(f"expected text {index} to be a str or a tuple of two str, got {found}: {text!r:.80}")
+    raise InvalidInput(f"expected text {index + 1} to be a str or a tuple of two str, got {found}: {text!r:.80}")
 
 
 def _check_unicode(index: int, text: str) -> None:
@@ -36,8 +36,9 @@ def _check_unicode(index: int, text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(
-            f"text {index} has half of a surrogate pair (U+{ord(text[error.start]):04X}) at character {error.start}, "
-            "which no encoding can hold: it was decoded wrongly. Read the source as UTF-8, or drop that character."
+            f"text {index + 1} has half of a surrogate pair (U+{ord(text[error.start]):04X}) at character "
+            f"{error.start}, which no encoding can hold: it was decoded wrongly. Read the source as UTF-8, or drop "
+            "that character."
         ) from error
 
 

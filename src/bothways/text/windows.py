@@ -99,7 +99,7 @@ def encoded_text(raw: tokenizers.Encoding, limits: Limits, *, index: int, pair: 
         return EncodedText((window,), tokens)
     if limits.overflow == "error":
         raise TextTooLong(
-            f"text {index} has {tokens} tokens and {special} special ones, more than the limit of "
+            f"text {index + 1} has {tokens} tokens and {special} special ones, more than the limit of "
             f"{limits.max_length}. Choose on_overflow='window' to read it in overlapping windows, 'truncate' to keep "
             "its start, or keep 'error' and shorten the text."
         )
@@ -107,8 +107,8 @@ def encoded_text(raw: tokenizers.Encoding, limits: Limits, *, index: int, pair: 
     room = limits.max_length - (len(ids) - (end - begin))
     if room < 1:
         raise TextTooLong(
-            f"the first text of pair {index} has {tokens - (end - begin)} tokens, which with {special} special ones "
-            f"leaves no room for the second within {limits.max_length}: only the second text of a pair is cut. "
+            f"the first text of pair {index + 1} has {tokens - (end - begin)} tokens, which with {special} special "
+            f"ones leaves no room for the second within {limits.max_length}: only the second text of a pair is cut. "
             "Shorten the first, or swap the two."
         )
     starts = _starts(end - begin, room, _stride(limits.stride, room, index))
@@ -157,8 +157,8 @@ def _stride(stride: int | None, room: int, index: int) -> int:
     if stride < room:
         return stride
     raise InvalidInput(
-        f"stride is {stride}, but text {index} leaves room for {room} tokens in a window: windows would not advance. "
-        "Choose a smaller stride or a larger max_length."
+        f"stride is {stride}, but text {index + 1} leaves room for {room} tokens in a window: windows would not "
+        "advance. Choose a smaller stride or a larger max_length."
     )
 
 

@@ -1,7 +1,7 @@
 """Extractive question answering: the part of a context that answers a question, or that there is none."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import tee
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack, overload
@@ -26,13 +26,13 @@ from bothways.tasks.answering.questions import Question, annotated_questions, ho
 from bothways.tasks.answering.spans import SpanScores
 from bothways.tasks.card import DataUsed, written_card
 from bothways.tasks.columns import QuestionColumns, stored_columns, with_names
-from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
+from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan, undone_on_failure
 from bothways.tasks.objective import HeadModel, WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Reading
 from bothways.tasks.saving import write_task
 from bothways.tasks.stored import stored_card, stored_temperature, stored_whole
-from bothways.tasks.twos import checked_two, single_two
+from bothways.tasks.twos import QUESTION, checked_two, given_twos
 from bothways.text import Text, blanked_in_front
 from bothways.training.objective import Validation
 from bothways.training.record import TrainingRecord
@@ -140,7 +140,7 @@ class QuestionAnswerer:
             InvalidInput: The data or a setting is not usable; the message names the row.
             TextTooLong: A question leaves no room for its context.
         """
-        columns, plan = QuestionColumns(question, context, answers), FitPlan(**options)
+        columns, plan = QuestionColumns(question, context, answers), fit_plan(self, options)
         questions = read_questions(train_data, columns)
         if validation is None:
             questions, held_out = hold_out_contexts(questions, 0.1, plan.seed)
@@ -165,7 +165,12 @@ class QuestionAnswerer:
 
     @overload
     def predict(
-        self, questions: QuestionAndContext, *, calibrated: bool | None = ..., show_progress: bool | None = ...
+        self,
+        questions: QuestionAndContext,
+        *,
+        top: int | None = ...,
+        calibrated: bool | None = ...,
+        show_progress: bool | None = ...,
     ) -> QuestionAnswer: ...
 
     @overload
@@ -173,6 +178,7 @@ class QuestionAnswerer:
         self,
         questions: Sequence[QuestionAndContext],
         *,
+        top: int | None = ...,
         calibrated: bool | None = ...,
         show_progress: bool | None = ...,
     ) -> list[QuestionAnswer]: ...
@@ -181,6 +187,7 @@ class QuestionAnswerer:
         self,
         questions: QuestionAndContext | Sequence[QuestionAndContext],
         *,
+        top: int | None = None,
         calibrated: bool | None = None,
         show_progress: bool | None = None,
     ) -> QuestionAnswer | list[QuestionAnswer]:
@@ -188,6 +195,7 @@ class QuestionAnswerer:
 
         Args:
             questions: A tuple of a question and its context, or many of them.
+            top: How many answers to give that do not overlap, best first; as `answering` says when left out.
             calibrated: True insists on calibrated probabilities, False wants those of the head as it is; when left
                 out they are calibrated where the model is.
             show_progress: Force the progress bar on or off.
@@ -198,23 +206,29 @@ class QuestionAnswerer:
             InvalidInput: A question or context is empty, or something is not a tuple of both.
             TextTooLong: A context is too long and the policy is ``"error"``, or its question leaves no room for it.
         """
-        single = single_two(questions)
-        listed = [single] if single else [_checked(index, each) for index, each in enumerate(questions)]
-        stream = self.predict_stream(listed, calibrated=calibrated, total=len(listed), show_progress=show_progress)
+        listed, alone = self.given(questions)
+        stream = self.predict_stream(
+            listed, top=top, calibrated=calibrated, total=len(listed), show_progress=show_progress
+        )
         found = list(stream)
-        return found[0] if single else found
+        return found[0] if alone else found
+
+    def given(self, questions: object) -> tuple[list[QuestionAndContext], bool]:
+        """The questions that `predict` was given, checked, and whether it was one alone."""
+        return given_twos(questions, QUESTION)
 
     def predict_stream(
         self,
         questions: Iterable[QuestionAndContext],
         *,
+        top: int | None = None,
         calibrated: bool | None = None,
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[QuestionAnswer]:
         """Answers for an iterable of any length, in order and in flat memory."""
-        checked = (_checked(index, each) for index, each in enumerate(questions))
-        return self._predicted(checked, calibrated, total=total, show_progress=show_progress)
+        checked = (checked_two(index, each, QUESTION) for index, each in enumerate(questions))
+        return self._predicted(checked, calibrated, top=top, total=total, show_progress=show_progress)
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[QuestionAnswer]:
         """An answer for each row, in order and in flat memory; columns as in `columns`."""
@@ -254,16 +268,23 @@ class QuestionAnswerer:
         return row_scores(scores_of(*self._answered(data, self.columns, show_progress)))
 
     def spans(
-        self, texts: Iterable[QuestionAndContext], description: str, total: int | None, show_progress: bool | None
+        self,
+        texts: Iterable[QuestionAndContext],
+        description: str,
+        total: int | None,
+        show_progress: bool | None,
+        top: int | None = None,
     ) -> Iterator[FoundSpans]:
         """The best spans of contexts, before it is decided whether one is an answer, in order and in flat memory.
 
         Raises:
             NotFitted: There is no trained head yet.
+            InvalidInput: ``top`` is below 1.
         """
         given, kept = tee(texts)
         read = ((question, blanked_in_front(context)) for question, context in given)
-        engine, answering = self._opened.engine(self._fitted()), self.answering
+        engine = self._opened.engine(self._fitted())
+        answering = self.answering if top is None else replace(self.answering, top=top)
         found = engine.run_tokens(read, total=total, description=description, show_progress=show_progress)
         for tokens, (_, context) in zip(found, kept, strict=True):
             scores = SpanScores(
@@ -317,12 +338,13 @@ class QuestionAnswerer:
         texts: Iterable[QuestionAndContext],
         calibrated: bool | None = None,
         *,
+        top: int | None = None,
         total: int | None = None,
         description: str = "answering",
         show_progress: bool | None = None,
     ) -> Iterator[QuestionAnswer]:
         temperature, threshold = self._temperature(calibrated), self.threshold
-        for found in self.spans(texts, description, total, show_progress):
+        for found in self.spans(texts, description, total, show_progress, top):
             yield answered(found, threshold, temperature)
 
     def _objective(self, training: StoredQuestions, held: StoredQuestions, plan: FitPlan) -> WindowObjective:
@@ -365,7 +387,3 @@ class QuestionAnswerer:
         if self._module is None:
             raise NotFitted(f"{self.model.name!r} has no trained question answering head yet: call fit first.")
         return self._module
-
-
-def _checked(index: int, question: object) -> QuestionAndContext:
-    return checked_two(index, question, "question", "a question and its context")

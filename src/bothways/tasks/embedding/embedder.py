@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, overload
 
 import numpy as np
 import torch
@@ -33,9 +33,10 @@ from bothways.tasks.embedding.pooling import Pooling, check_pooling
 from bothways.tasks.embedding.sentence_layout import TASK, EmbeddingSettings, settings_to_store, write_sentence_layout
 from bothways.tasks.embedding.training import EmbeddingExamples, EmbeddingTraining
 from bothways.tasks.embedding.vectors import AskedSettings, Vectors, settings_of, text_vectors
-from bothways.tasks.fitting import FitOptions, FitPlan
+from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan
 from bothways.tasks.predictions import Similarity
 from bothways.tasks.stored import stored_card
+from bothways.tasks.twos import PAIR, Two, given_twos
 from bothways.text import Overflow
 from bothways.training.record import TrainingRecord
 
@@ -226,7 +227,7 @@ class SentenceEmbedder:
         Raises:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
-        plan = FitPlan(**options)
+        plan = fit_plan(self, options)
         examples = EmbeddingExamples.read(train_data, validation, columns or ScoredPairs(), plan.seed)
         return self.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
 
@@ -271,6 +272,31 @@ class SentenceEmbedder:
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> SimilarityJudgement | RowScores:
         """Cosines and scores of pairs, or the rank of what belongs to each text, to compare with another model's."""
         return judgement_of(self.columns, self._measured(data, self.columns, show_progress))
+
+    @overload
+    def predict(self, pairs: Two, *, show_progress: bool | None = ...) -> Similarity: ...
+
+    @overload
+    def predict(self, pairs: Sequence[Two], *, show_progress: bool | None = ...) -> list[Similarity]: ...
+
+    def predict(
+        self, pairs: Two | Sequence[Two], *, show_progress: bool | None = None
+    ) -> Similarity | list[Similarity]:
+        """How alike the two texts of pairs are, in order; one similarity for a single pair.
+
+        Args:
+            pairs: A tuple of two texts, or many of them.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: A text is empty, or something is no pair.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        listed, alone = given_twos(pairs, PAIR)
+        texts = (text for pair in listed for text in pair)
+        vectors = self.encode_stream(texts, total=2 * len(listed), show_progress=show_progress)
+        found = [Similarity(cosine) for cosine in pairs_of(vectors)]
+        return found[0] if alone else found
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Similarity]:
         """The cosine of the first two texts of each row, in order and in flat memory.

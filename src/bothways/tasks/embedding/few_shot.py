@@ -26,7 +26,7 @@ from bothways.tasks.embedding.embedder import SentenceEmbedder
 from bothways.tasks.embedding.losses import EmbeddingLoss
 from bothways.tasks.embedding.softmax_regression import LinearHead, fit_softmax_regression
 from bothways.tasks.embedding.training import EmbeddingExamples
-from bothways.tasks.fitting import FitOptions, FitPlan
+from bothways.tasks.fitting import FitOptions, fit_plan
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.stored import damaged, stored_card, stored_temperature
@@ -136,7 +136,7 @@ class FewShotClassifier:
         Raises:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
-        columns, plan = LabelledTexts((text,) if isinstance(text, str) else text, label), FitPlan(**options)
+        columns, plan = LabelledTexts((text,) if isinstance(text, str) else text, label), fit_plan(self, options)
         rows = read_embedding_rows(train_data, columns)
         held_out = [] if validation is None else read_embedding_rows(validation, columns)
         target = target_of("single", _examples(rows))

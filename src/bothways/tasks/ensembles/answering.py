@@ -92,6 +92,10 @@ class AnswerCommittee:
         """The question of a row, and its context."""
         return columns.inputs.read(row)
 
+    def given(self, what: object) -> tuple[list[QuestionAndContext], bool]:
+        """Questions with their contexts, and whether it was one alone."""
+        return self.models[0].given(what)
+
     def labelled(self, data: Source, columns: QuestionColumns) -> tuple[list[QuestionAndContext], Annotated]:
         """Questions with their contexts, and the annotated answers."""
         return annotated_questions(data, columns)

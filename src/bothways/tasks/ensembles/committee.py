@@ -55,6 +55,13 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
             InvalidInput: It lacks something, or that is not usable.
         """
 
+    def given(self, what: Any) -> tuple[Sequence[ItemT], bool]:  # noqa: ANN401 (what `predict` of the members takes)
+        """What ``predict`` was given, and whether it was one alone.
+
+        Raises:
+            InvalidInput: It is not what such models read.
+        """
+
     def labelled(self, data: Source, columns: Any) -> tuple[Sequence[ItemT], TruthT]:  # noqa: ANN401 (as above)
         """What labelled data ask, and what is right.
 

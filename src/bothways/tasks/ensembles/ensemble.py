@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
 import numpy as np
 
@@ -19,12 +19,16 @@ from bothways.tasks.opening import OpenOptions
 from bothways.tasks.stored import stored_card
 from bothways.tasks.task import Task
 
+# A text, its words, or two texts: what models of one task are asked at once.
+Asked: TypeAlias = str | Sequence[str] | tuple[str, str]
+
 
 class Ensemble:
     """Several trained models of one task that answer together.
 
     >>> ensemble = Ensemble.of(["runs/a", "runs/b"], method="mean", calibrate="validation.jsonl")  # doctest: +SKIP
-    >>> ensemble.predict_rows(rows)  # doctest: +SKIP
+    >>> ensemble.predict("Lakers win in overtime").together.label  # doctest: +SKIP
+    'sports'
 
     Attributes:
         folders: Where the members are.
@@ -108,13 +112,36 @@ class Ensemble:
         """What calibrates the result; None without."""
         return self.committee.temperature
 
+    @overload  # two texts are also a sequence of texts, which the first signature takes before the second
+    def predict(  # type: ignore[overload-overlap]
+        self, what: str | tuple[str, str], *, show_progress: bool | None = ...
+    ) -> EnsemblePrediction: ...
+
+    @overload
+    def predict(self, what: Sequence[Asked], *, show_progress: bool | None = ...) -> list[EnsemblePrediction]: ...
+
+    def predict(
+        self, what: Asked | Sequence[Asked], *, show_progress: bool | None = None
+    ) -> EnsemblePrediction | list[EnsemblePrediction]:
+        """What the members say together, in order; one prediction for one alone.
+
+        Args:
+            what: What ``predict`` of the members takes: a text, a pair of texts, a text or its words, or a question
+                with its context; or a list of them.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: It is not what the members read, or something is empty.
+            TextTooLong: A text is too long for a member whose policy is ``"error"``.
+        """
+        items, alone = self.committee.given(what)
+        answers = list(self._predicted(items, len(items), show_progress))
+        return answers[0] if alone else answers
+
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[EnsemblePrediction]:
         """What the members say together of each row, in order and in flat memory."""
-        committee, columns = self.committee, self.columns
-        asked = (committee.asked(row, columns) for row in rows)
-        for said in self._run(asked, "predicting", None, show_progress):
-            combined = committee.combined(said)
-            yield EnsemblePrediction(committee.predicted(combined), committee.disagreement(said, combined))
+        asked = (self.committee.asked(row, self.columns) for row in rows)
+        return self._predicted(asked, None, show_progress)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Rows as they would stand in a file, of texts that were typed in."""
@@ -163,6 +190,14 @@ class Ensemble:
         said, truth = self._labelled(data, show_progress)
         self.committee, learnt = self.committee.fitted(method, said, truth)
         self.card |= {**learnt, "calibration_rows": len(said)}
+
+    def _predicted(
+        self, items: Iterable[Any], total: int | None, show_progress: bool | None
+    ) -> Iterator[EnsemblePrediction]:
+        committee = self.committee
+        for said in self._run(items, "predicting", total, show_progress):
+            combined = committee.combined(said)
+            yield EnsemblePrediction(committee.predicted(combined), committee.disagreement(said, combined))
 
     def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any]:
         """For each labelled item what each member says, and what is right."""

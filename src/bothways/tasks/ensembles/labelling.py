@@ -91,6 +91,10 @@ class LabelCommittee:
         """The text, or pair, of a row."""
         return columns.inputs.read(row)
 
+    def given(self, what: Any) -> tuple[Sequence[Text], bool]:  # noqa: ANN401 (as `TextClassifier` or `PairClassifier`)
+        """Texts, or pairs, and whether it was one alone."""
+        return self.models[0].given(what)
+
     def labelled(self, data: Source, columns: TextColumns | PairColumns) -> tuple[list[Text], Truth]:
         """Texts, or pairs, and their encoded labels."""
         return self.models[0].labeller.labelled(list(read_rows(data)), columns)

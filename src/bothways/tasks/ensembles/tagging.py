@@ -31,7 +31,7 @@ from bothways.tasks.stored import Extras, stored_temperature
 from bothways.tasks.tagging.predictions import ScoredWords, Tagging
 from bothways.tasks.tagging.reading import decided
 from bothways.tasks.tagging.tag_set import TagSet
-from bothways.tasks.tagging.tagger import TextTagger
+from bothways.tasks.tagging.tagger import Given, TextTagger
 from bothways.tasks.tagging.training import validated
 from bothways.tasks.tagging.word_labeller import words_judgement, words_report
 from bothways.tasks.targets import SingleLabel
@@ -96,6 +96,10 @@ class TagCommittee:
     def asked(self, row: Row, columns: TagColumns) -> Words:
         """The words of a row, or of its text."""
         return given_words(row, columns.tokens, columns.text)
+
+    def given(self, what: str | Sequence[Given]) -> tuple[list[Words], bool]:
+        """The words of texts, and whether it was one alone."""
+        return self.models[0].given(what)
 
     def labelled(self, data: Source, columns: TagColumns) -> tuple[list[Words], TrueTags]:
         """The words of texts, and the numbers of their tags."""

@@ -5,7 +5,7 @@ from typing import ClassVar, Unpack, overload
 
 from bothways.data import Source
 from bothways.tasks.columns import TextColumns, typed_texts, with_names
-from bothways.tasks.fitting import FitOptions, FitPlan
+from bothways.tasks.fitting import FitOptions, fit_plan
 from bothways.tasks.labelling.sequence import SequenceTask
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.targets import Logits, Report, TargetKind, Truth
@@ -49,7 +49,7 @@ class TextClassifier(SequenceTask[TextColumns]):
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         columns = TextColumns(_names(text) or TextColumns().text, label)
-        return self._fit(train_data, validation, columns, target, FitPlan(**options))
+        return self._fit(train_data, validation, columns, target, fit_plan(self, options))
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
     def predict(  # type: ignore[overload-overlap]
@@ -96,12 +96,16 @@ class TextClassifier(SequenceTask[TextColumns]):
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        listed = [texts] if isinstance(texts, str) else list(texts)
+        listed, alone = self.given(texts)
         stream = self.predict_stream(
             listed, calibrated=calibrated, coverage=coverage, total=len(listed), show_progress=show_progress
         )
         answers = list(stream)
-        return answers[0] if isinstance(texts, str) else answers
+        return answers[0] if alone else answers
+
+    def given(self, texts: str | Sequence[str]) -> tuple[list[str], bool]:
+        """The texts that `predict` was given, and whether it was one alone."""
+        return ([texts], True) if isinstance(texts, str) else (list(texts), False)
 
     def predict_stream(
         self,

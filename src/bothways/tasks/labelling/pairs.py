@@ -6,11 +6,11 @@ from typing import ClassVar, Unpack, overload
 from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PairColumns, with_names
-from bothways.tasks.fitting import FitOptions, FitPlan
+from bothways.tasks.fitting import FitOptions, fit_plan
 from bothways.tasks.labelling.sequence import SequenceTask
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.targets import Logits, Report, TargetKind, Truth
-from bothways.tasks.twos import checked_two, single_two
+from bothways.tasks.twos import PAIR, checked_two, given_twos
 from bothways.training.record import TrainingRecord
 
 Pair = tuple[str, str]
@@ -38,7 +38,8 @@ class PairClassifier(SequenceTask[PairColumns]):
         validation: Source | None = None,
         text_a: str = "text_a",
         text_b: str = "text_b",
-        label: str = "label",
+        label: str | None = None,
+        score: str | None = None,
         target: TargetKind = "single",
         **options: Unpack[FitOptions],
     ) -> TrainingRecord:
@@ -49,7 +50,8 @@ class PairClassifier(SequenceTask[PairColumns]):
             validation: Held-out data; a tenth of the training data, drawn with ``seed``, when left out.
             text_a: Column of the first texts.
             text_b: Column of the second texts.
-            label: Column of the labels, or of the scores.
+            label: Column of the labels; ``"label"`` unless there is a ``score``.
+            score: Column of numbers to predict, instead of labels: the target is then ``"regression"``.
             target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers).
             options: ``epochs``, ``learning_rate``, ``batch_size``, ``seed`` and more, see
                 `bothways.tasks.fitting.FitPlan`.
@@ -57,8 +59,11 @@ class PairClassifier(SequenceTask[PairColumns]):
         Raises:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
-        columns = PairColumns(text_a, text_b, label)
-        return self._fit(train_data, validation, columns, target, FitPlan(**options))
+        if score is not None and (label is not None or target == "multi"):
+            raise InvalidInput("score predicts a number, so it goes neither with label nor with the target 'multi'.")
+        columns = PairColumns(text_a, text_b, score or label or "label")
+        kind = target if score is None else "regression"
+        return self._fit(train_data, validation, columns, kind, fit_plan(self, options))
 
     @overload
     def predict(
@@ -105,13 +110,16 @@ class PairClassifier(SequenceTask[PairColumns]):
             InvalidInput: A text is empty, or something is no pair.
             TextTooLong: A pair is too long and the policy is ``"error"``, or its first text leaves no room.
         """
-        single = single_two(pairs)
-        listed = [single] if single is not None else [_checked(index, pair) for index, pair in enumerate(pairs)]
+        listed, alone = self.given(pairs)
         stream = self.predict_stream(
             listed, calibrated=calibrated, coverage=coverage, total=len(listed), show_progress=show_progress
         )
         answers = list(stream)
-        return answers if single is None else answers[0]
+        return answers[0] if alone else answers
+
+    def given(self, pairs: object) -> tuple[list[Pair], bool]:
+        """The pairs that `predict` was given, checked, and whether it was one alone."""
+        return given_twos(pairs, PAIR)
 
     def predict_stream(
         self,
@@ -123,7 +131,7 @@ class PairClassifier(SequenceTask[PairColumns]):
         show_progress: bool | None = None,
     ) -> Iterator[Prediction]:
         """Predictions for an iterable of any length, in order and in flat memory."""
-        checked = (_checked(index, pair) for index, pair in enumerate(pairs))
+        checked = (checked_two(index, pair, PAIR) for index, pair in enumerate(pairs))
         return self._predicted(
             checked, calibrated=calibrated, coverage=coverage, total=total, show_progress=show_progress
         )
@@ -179,7 +187,3 @@ class PairClassifier(SequenceTask[PairColumns]):
         if len(texts) != 2:
             raise InvalidInput(f"this model reads pairs, so it wants two texts, but got {len(texts)}.")
         return [{self.columns.text_a: texts[0], self.columns.text_b: texts[1]}]
-
-
-def _checked(index: int, pair: object) -> Pair:
-    return checked_two(index, pair, "pair", "two texts")

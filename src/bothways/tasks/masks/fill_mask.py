@@ -18,7 +18,7 @@ from bothways.progress import progress
 from bothways.storage import new_folder
 from bothways.tasks.card import DataUsed, written_card
 from bothways.tasks.columns import RawTextColumns, stored_columns, typed_texts
-from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
+from bothways.tasks.fitting import FitOptions, fit_plan, undone_on_failure
 from bothways.tasks.masks.filled import FilledText
 from bothways.tasks.masks.filling import Search, run, together
 from bothways.tasks.masks.mask_filler import FillOptions, MaskFiller
@@ -136,7 +136,7 @@ class FillMask:
             InvalidInput: The data or a setting is not usable; the message names the row.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        plan = FitPlan(**options)
+        plan = fit_plan(self, options)
         columns = RawTextColumns((text,) if isinstance(text, str) else text)
         examples = raw_examples(train_data, columns.inputs)
         if validation is None:

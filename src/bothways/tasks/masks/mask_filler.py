@@ -110,8 +110,8 @@ class MaskFiller:
         combinations = math.prod(len(choice.lengths(slot)) for slot in range(masks))
         if masks > 1 and combinations > MOST_COMBINATIONS:
             raise InvalidInput(
-                f"text {index} has {masks} masks, whose words may share out pieces in {combinations} ways, but at most "
-                f"{MOST_COMBINATIONS} are searched. Allow fewer pieces, or fill some of the masks in."
+                f"text {index + 1} has {masks} masks, whose words may share out pieces in {combinations} ways, but at "
+                f"most {MOST_COMBINATIONS} are searched. Allow fewer pieces, or fill some of the masks in."
             )
 
     def _filling(self, read: MaskedText, names: Sequence[dict[Pieces, str]], scored: ScoredFill) -> Filling:

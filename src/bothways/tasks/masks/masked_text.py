@@ -94,7 +94,7 @@ class MaskReader:
             TextTooLong: It is too long and the policy is ``"error"``, or a mask is not in what is read.
         """
         if not isinstance(text, str):
-            raise InvalidInput(f"expected text {index} to be a string with a mask, got {type(text).__name__}.")
+            raise InvalidInput(f"expected text {index + 1} to be a string with a mask, got {type(text).__name__}.")
         check_text(index, text)
         own = self.tokenizer.token(self.tokenizer.mask_id)
         parts = re.split("|".join(map(re.escape, {own, MASK})), text)
@@ -154,16 +154,16 @@ class MaskReader:
     def _check_masks(self, written: int, found: int, own: str, index: int) -> None:
         if not written:
             spelling = f"{own} or {MASK}" if own != MASK else MASK
-            raise InvalidInput(f"text {index} has no mask: write {spelling} where a word is to be filled in.")
+            raise InvalidInput(f"text {index + 1} has no mask: write {spelling} where a word is to be filled in.")
         if written > MOST_MASKS:
             raise InvalidInput(
-                f"text {index} has {written} masks, but at most {MOST_MASKS} are filled together: their fillings grow "
-                "with each other. Fill some of them in, or ask about parts of the text."
+                f"text {index + 1} has {written} masks, but at most {MOST_MASKS} are filled together: their fillings "
+                "grow with each other. Fill some of them in, or ask about parts of the text."
             )
         if found != written:
             raise InvalidInput(
-                f"text {index} has {written} masks, but the tokenizer finds {found}: {own} must stand by itself, with "
-                "no letters right beside it."
+                f"text {index + 1} has {written} masks, but the tokenizer finds {found}: {own} must stand by itself, "
+                "with no letters right beside it."
             )
 
     def _cut(self, window: Window, places: list[int], index: int, extra: int) -> tuple[int, int]:
@@ -174,20 +174,20 @@ class MaskReader:
             return begin, end
         if self.on_overflow == "error":
             raise TextTooLong(
-                f"text {index} has {len(window.ids)} tokens with the special ones, more than the limit of "
+                f"text {index + 1} has {len(window.ids)} tokens with the special ones, more than the limit of "
                 f"{self.max_length}. Choose on_overflow='window' to read what stands around the masks, or shorten it."
             )
         span = places[-1] + 1 - places[0]
         if span > room:
             raise TextTooLong(
-                f"the masks of text {index} lie {span} tokens apart, but the model reads {max(room, 0)} beside the "
+                f"the masks of text {index + 1} lie {span} tokens apart, but the model reads {max(room, 0)} beside the "
                 "special ones. Ask about one mask at a time, each with the text around it."
             )
         if self.on_overflow == "truncate":
             if places[-1] >= begin + room:
                 raise TextTooLong(
-                    f"mask {sum(place < begin + room for place in places) + 1} of text {index} lies behind the first "
-                    f"{room} tokens, and on_overflow='truncate' reads no others. Choose on_overflow='window'."
+                    f"mask {sum(place < begin + room for place in places) + 1} of text {index + 1} lies behind the "
+                    f"first {room} tokens, and on_overflow='truncate' reads no others. Choose on_overflow='window'."
                 )
             return begin, begin + room
         start = (places[0] + places[-1] + 1 - room) // 2

@@ -14,7 +14,7 @@ from bothways.data import Row, Source, given_words, read_rows, words_at
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
 from bothways.tasks.columns import RawTextColumns, typed_texts
-from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
+from bothways.tasks.fitting import FitOptions, fit_plan, undone_on_failure
 from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.merging import Merge, check_merge
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
@@ -122,7 +122,7 @@ class MultiTask:
         Raises:
             InvalidInput: The data or a setting is not usable; the message names task and row.
         """
-        plan = FitPlan(**options)
+        plan = fit_plan(self, options)
         check_names(tasks)
         tags = any(isinstance(data, TaggingData) for data in tasks.values())
         parts = {name: self._begun(name, data, tags=tags) for name, data in tasks.items()}

@@ -89,11 +89,11 @@ def words_of(number: int, text: object) -> Words:
         try:
             words = Words.of_list(text)
         except InvalidInput as error:
-            raise InvalidInput(f"text {number}: {error}") from error
+            raise InvalidInput(f"text {number + 1}: {error}") from error
     else:
         raise InvalidInput(
-            f"expected text {number} to be a str or a list of str, got {type(text).__name__}: {text!r:.80}"
+            f"expected text {number + 1} to be a str or a list of str, got {type(text).__name__}: {text!r:.80}"
         )
     if not words.spans:
-        raise InvalidInput(f"text {number} is empty or only white space: drop it or fill it in.")
+        raise InvalidInput(f"text {number + 1} is empty or only white space: drop it or fill it in.")
     return words

@@ -18,7 +18,7 @@ from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_name
 from bothways.storage import new_folder
 from bothways.tasks.card import measured, written_card
 from bothways.tasks.columns import TagColumns, stored_columns, typed_texts, with_names
-from bothways.tasks.fitting import FitOptions, FitPlan, Preparation, undone_on_failure
+from bothways.tasks.fitting import FitOptions, FitPlan, Preparation, fit_plan, undone_on_failure
 from bothways.tasks.labelling.target_settings import stored_names
 from bothways.tasks.objective import WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
@@ -176,7 +176,7 @@ class TextTagger:
         Raises:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
-        columns, plan = TagColumns(tokens, tags, self.columns.text), FitPlan(**options)
+        columns, plan = TagColumns(tokens, tags, self.columns.text), fit_plan(self, options)
         with undone_on_failure(self, "_labeller"):
             ready = self.prepare(train_data, validation, columns, scheme, plan)
             record = plan.train(ready.objective, self.model)
@@ -236,10 +236,16 @@ class TextTagger:
             InvalidInput: A text is empty or neither a string nor words.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
+        words, alone = self.given(texts)
+        answers = list(
+            self._predicted(iter(words), calibrated=calibrated, total=len(words), show_progress=show_progress)
+        )
+        return answers[0] if alone else answers
+
+    def given(self, texts: str | Sequence[Given]) -> tuple[list[Words], bool]:
+        """The words of the texts that `predict` was given, and whether it was one alone."""
         listed: Sequence[Given] = [texts] if isinstance(texts, str) else list(texts)
-        stream = self.predict_stream(listed, calibrated=calibrated, total=len(listed), show_progress=show_progress)
-        answers = list(stream)
-        return answers[0] if isinstance(texts, str) else answers
+        return [words_of(number, text) for number, text in enumerate(listed)], isinstance(texts, str)
 
     def predict_stream(
         self,
