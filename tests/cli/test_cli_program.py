@@ -1,7 +1,9 @@
 """The program as a whole: help, exit codes, and how light it is."""
 
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from command_line import call, write_jsonl
 from bothways.advice import CONSTRAINTS, facts
 from bothways.checkpoints.devices import DTYPES
 from bothways.cli import options
+from bothways.cli.app import build_app
+from bothways.cli.help import joined
 from bothways.data import FORMATS
 from bothways.evaluation.calibrating import METHODS
 from bothways.evaluation.detectors import DETECTORS
@@ -77,6 +81,37 @@ def test_every_command_explains_itself_with_an_example(command):
     assert outcome.code == 0
     assert f"Usage: bothways {command}" in outcome.out
     assert f"\n  bothways {command} " in outcome.out
+
+
+def leaves(app, path=()):
+    """All commands with the words that call them."""
+    for name in app:
+        if not name.startswith("-"):
+            yield (*path, name), app[name]
+            yield from leaves(app[name], (*path, name))
+
+
+ALL = dict(leaves(build_app()))
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+@pytest.mark.parametrize("width", [80, 120])
+def test_examples_of_help_are_shown_as_they_are_typed(monkeypatch, words, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = call(*words, "--help").out
+    assert (ALL[words].help_epilogue or "") in "\n".join(line.rstrip() for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_paragraphs_of_help_break_where_the_line_is_full(monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "1000")
+    if ALL[words].default_command is None:
+        return
+    shown = call(*words, "--help").out
+    paragraphs = joined(inspect.cleandoc(ALL[words].default_command.__doc__).partition("\n\nArgs:")[0]).split("\n\n")
+    assert all(paragraph in (line.rstrip() for line in shown.splitlines()) for paragraph in paragraphs)
+    # The names of options begin within four columns of the frame; what is further in goes on with a description.
+    assert not re.search(r"^│ {6,}\S", shown, re.MULTILINE)
 
 
 def test_help_lists_every_command():

@@ -35,6 +35,7 @@ from bothways.cli import (
     train_few_shot,
     train_tagging,
 )
+from bothways.cli.help import FilledParagraphs
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
 
@@ -56,6 +57,7 @@ def build_app() -> App:
         help_epilogue="bothways COMMAND --help explains a command; bothways demo shows them at work.",
         version=_version,
         help_format="plaintext",
+        help_formatter=FilledParagraphs(),
         # Flags have no --no-... twin unless a command says so.
         default_parameter=Parameter(negative=()),
         suppress_keyboard_interrupt=False,

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Example:
   bothways compare-models --report models.html
-  bothways compare-models bert-base-uncased distilbert-base-uncased --lengths 64 --lengths 256"""
+  bothways compare-models bert-base-uncased distilbert-base-uncased \\
+    --lengths 64 --lengths 256"""
 
 
 def compare_models(

@@ -19,7 +19,8 @@ Example:
   bothways compare runs/a runs/b --data test.jsonl.gz
   bothways compare runs/topic runs/both --task topic --data test.jsonl.gz
 
-A difference whose interval holds 0, or with a p-value above 0.05, may be chance."""
+A difference whose interval holds 0, or with a p-value above 0.05, may be
+chance."""
 
 
 def compare(

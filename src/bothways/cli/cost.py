@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Example:
   bothways cost roberta-base --batch 32 --length 256
-  bothways cost roberta-base --against-decoder --documents 1000 --decoder-parameters 70e9"""
+  bothways cost roberta-base --against-decoder \\
+    --documents 1000 --decoder-parameters 70e9"""
 
 
 def cost(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Examples:
   bothways evaluate runs/news --data test.jsonl.gz --json
-  bothways evaluate runs/news --data test.jsonl.gz --out-of-domain others.jsonl --report page.html
+  bothways evaluate runs/news --data test.jsonl.gz \\
+    --out-of-domain others.jsonl --report page.html
   bothways evaluate runs/mt --data topics.jsonl.gz --task topic
   bothways evaluate sentence-transformers/all-MiniLM-L6-v2 \\
     --data sts.jsonl.gz --task similarity

@@ -6,7 +6,8 @@ from bothways.cli.terminal import note, print_json
 EXAMPLE = """\
 Examples:
   bothways export runs/news --format onnx --head sequence --output news-onnx
-  bothways export old-model/ --allow-pickle --format safetensors --output new-model"""
+  bothways export old-model/ --allow-pickle \\
+    --format safetensors --output new-model"""
 
 
 def export(

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Example:
   bothways recommend --task sentiment --constraint latency --max-memory-mb 800
-  bothways recommend --task ner --constraint latency --measure --max-latency-ms 50"""
+  bothways recommend --task ner --constraint latency \\
+    --measure --max-latency-ms 50"""
 
 
 def recommend(

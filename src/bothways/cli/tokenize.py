@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Examples:
   bothways tokenize sentence-transformers/all-MiniLM-L6-v2 "unbelievable"
-  bothways tokenize sentence-transformers/all-MiniLM-L6-v2 --data corpus.jsonl.gz
-  bothways tokenize "unbelievable" --compare sentence-transformers/all-MiniLM-L6-v2 models/xlnet"""
+  bothways tokenize sentence-transformers/all-MiniLM-L6-v2 \\
+    --data corpus.jsonl.gz
+  bothways tokenize "unbelievable" \\
+    --compare sentence-transformers/all-MiniLM-L6-v2 models/xlnet"""
 
 _BLOCK = 1024
 

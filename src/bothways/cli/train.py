@@ -30,7 +30,7 @@ Example:
 
 PAIRS_EXAMPLE = f"""\
 A row of the data, with --label or with --score:
-  {{"text_a": "A man sleeps.", "text_b": "Nobody is awake.", "label": "contradiction"}}
+  {{"text_a": "A man sleeps.", "text_b": "It is night.", "label": "neutral"}}
   {{"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6}}
 
 Example:

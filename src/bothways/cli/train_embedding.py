@@ -35,7 +35,7 @@ Rows of the data, and the options that name their columns:
       scored pairs: --text-a --text-b --score (the default)
   {"anchor": "How do I pay?", "positive": "Cards are accepted."}
       pairs that belong together: --anchor --positive
-  {"anchor": "How do I pay?", "positive": "Cards ...", "negative": "Pay rises ..."}
+  {"anchor": "How do I pay?", "positive": "By card.", "negative": "Pay rises."}
       triplets: --anchor --positive --negative
   {"text": "Where is my card?", "label": "card_arrival"}
       texts that belong to those of their label: --text --label
