@@ -1,5 +1,6 @@
 """``train answering``, and what one does with a trained answerer on the command line."""
 
+import csv
 import json
 import re
 import shutil
@@ -90,6 +91,20 @@ def test_every_row_of_a_file_is_answered_under_its_id(qa, data, form, tmp_path):
     assert [line["id"] for line in lines] == [row["id"] for row in questions(24)]
     for line, row in zip(lines, questions(24), strict=True):
         assert line["answer"] is None or line["answer"] == row["context"][line["start"] : line["end"]]
+
+
+def test_one_answer_a_question_is_a_table_and_several_are_refused(qa, data, tmp_path):
+    _, run = qa
+    path = tmp_path / "out.csv"
+    assert call("predict", run, "--data", data[0], "--output", path).code == 0
+    lines = call("predict", run, "--data", data[0]).lines()
+    with path.open(newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert [(row["id"], row["answer"]) for row in table] == [(line["id"], line["answer"] or "") for line in lines]
+    assert "answers" not in table[0]
+    outcome = call("predict", run, "--data", data[0], "--output", path, "--top", 2)
+    assert outcome.code == 2
+    assert "several answers to a question do not fit into the cells of a .csv: write .jsonl" in outcome.err
 
 
 def test_columns_may_have_other_names(qa, tmp_path):

@@ -1,5 +1,8 @@
 """``train multitask``, and what can be asked of its model."""
 
+import csv
+import json
+
 import pytest
 from command_line import call, rows, write_jsonl
 
@@ -59,7 +62,17 @@ def test_a_file_is_answered_in_any_format(multi, task_files, tmp_path):
     for name in ("out.jsonl", "out.csv"):
         outcome = call("predict", run, "--data", task_files / "both.jsonl", "--output", tmp_path / name)
         assert outcome.code == 0, outcome.err
-        assert (tmp_path / name).read_text().count("sentiment") >= 1
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert [row["id"] for row in table] == [line["id"] for line in lines]
+    for row, line in zip(table, lines, strict=True):
+        for task in ("sentiment", "topic"):
+            said = line[task]
+            assert row[f"{task}_label"] == said["label"]
+            assert float(row[f"{task}_probability"]) == said["probability"]
+            assert float(row[f"{task}_probabilities_{said['label']}"]) == said["probability"]
+    assert not any("{" in cell or "[" in cell for row in table for cell in row.values())
 
 
 def test_tasks_are_evaluated_one_by_one_or_together(multi, task_files):
@@ -153,6 +166,16 @@ def test_labels_and_tags_are_trained_asked_and_evaluated_together(files, task_fi
     (answer,) = call("predict", tmp_path / "run", "w6 w8, w9").lines()
     assert answer["sentiment"]["label"] in {"even", "odd"}
     assert [word["text"] for word in answer["names"]["words"]] == ["w6", "w8", ",", "w9"]
+    for words, said in (
+        (["--output", tmp_path / "x.csv"], "the spans of the task 'names' do not fit into the cells of a .csv"),
+        (["--output", tmp_path / "x.conll"], "Name the task that tags: --task names."),
+        (["--scheme", "BIOES"], "Name the task that tags: --task names."),
+    ):
+        refused = call("predict", tmp_path / "run", "w6 w8", *words)
+        assert refused.code == 2
+        assert said in refused.err
+    words = ("--task", "names", "--output", tmp_path / "x.conll")
+    assert call("predict", tmp_path / "run", "w6 w8", *words).code == 0
     report = call("evaluate", tmp_path / "run", "--data", tmp_path / "n.jsonl.gz", "--task", "names", "--json").json()
     assert "span_f1" in report
     both = [{**row, "label": "even"} for row in tagged]

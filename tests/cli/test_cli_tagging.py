@@ -7,6 +7,8 @@ import pytest
 from command_line import call, write_jsonl
 
 import tiny_models
+from bothways.data import read_rows
+from bothways.evaluation.tag_schemes import converted
 
 
 def rows(count, first=0):
@@ -102,6 +104,47 @@ def test_conll_files_and_other_columns_are_read(files, run, data, tmp_path):
     assert saved["card"]["columns"] == {"tokens": "words", "tags": "ner", "text": ["text"]}
 
 
+@pytest.mark.parametrize("scheme", [None, "BIOES", "BILOU", "IOB1"])
+def test_words_and_tags_are_written_as_conll_in_any_scheme(run, data, tmp_path, scheme):
+    path = tmp_path / "out.conll"
+    chosen = [] if scheme is None else ["--scheme", scheme]
+    outcome = call("predict", run, "--data", data / "v.jsonl.gz", "--output", path, *chosen)
+    assert outcome.code == 0, outcome.err
+    again = [row.values for row in read_rows(path)]
+    lines = call("predict", run, "--data", data / "v.jsonl.gz", *chosen).lines()
+    assert [row["tokens"] for row in again] == [[word["text"] for word in line["words"]] for line in lines]
+    assert [row["tags"] for row in again] == [[word["tag"] for word in line["words"]] for line in lines]
+    plain = [row["tags"] for row in rows(12, 240)]
+    assert [row["tags"] for row in again] == [converted(tags, "BIO", scheme or "BIO") for tags in plain]
+    # A word and its tag a line, an empty line between texts.
+    assert path.read_text().split("\n\n")[1].splitlines()[-1].count("\t") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--output", "x.csv"], "words and spans do not fit into the cells of a .csv: write .jsonl, or .conll"),
+        (["--output", "x.tsv.gz"], "words and spans do not fit into the cells of a .tsv"),
+        (["--output", "x.conll", "--keep"], "leave --keep out"),
+        (["--scheme", "plain"], 'Choose from: "BIO"'),
+    ],
+)
+def test_a_form_that_tags_do_not_have_is_refused_before_anything_is_read(run, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    outcome = call("predict", run, "--data", "nothing.jsonl", *words)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_word_that_does_not_fit_on_a_line_is_refused(run, tmp_path):
+    given = write_jsonl(tmp_path / "x.jsonl", [{"tokens": ["w5", "w6\tw7"]}])
+    outcome = call("predict", run, "--data", given, "--output", tmp_path / "x.conll")
+    assert outcome.code == 1
+    assert "row 1 cannot be written" in outcome.err
+    assert not (tmp_path / "x.conll").exists()
+
+
 def test_columns_of_other_tasks_are_refused(run, data):
     outcome = call("evaluate", run, "--data", data / "v.jsonl.gz", "--label", "x")
     assert outcome.code == 2
@@ -150,3 +193,8 @@ def test_taggers_are_combined_evaluated_and_asked(data, run, tmp_path):
     output = tmp_path / "out.jsonl"
     assert call("predict", tmp_path / "ens", "--data", data / "v.jsonl.gz", "--output", output).code == 0
     assert len(output.read_text().splitlines()) == 12
+    tagged = tmp_path / "ens.conll"
+    words = ("predict", tmp_path / "ens", "--data", data / "v.jsonl.gz", "--output", tagged, "--scheme", "BIOES")
+    assert call(*words).code == 0
+    assert "\tS-PER\n" in tagged.read_text()
+    assert "cells of a .csv" in call("predict", tmp_path / "ens", "w5", "--output", tmp_path / "x.csv").err

@@ -174,7 +174,30 @@ def test_predictions_can_be_a_table(run, test_data, tmp_path):
     with (tmp_path / "out.csv").open(newline="") as stream:
         table = list(csv.DictReader(stream))
     assert len(table) == 30
-    assert set(json.loads(table[0]["probabilities"])) == {"even", "odd"}
+    assert table[0]["label"] in ("even", "odd")
+    assert float(table[0]["probabilities_even"]) + float(table[0]["probabilities_odd"]) == pytest.approx(1)
+    assert not any("{" in cell or "[" in cell for row in table for cell in row.values())
+
+
+def test_predict_takes_json_like_other_commands(run):
+    assert call("predict", run, "w6 w8", "--json") == call("predict", run, "w6 w8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--output", "x.conll"], "an output in CoNLL's form (x.conll) is for models that tag words"),
+        (["--scheme", "BIOES"], "--scheme is for models that tag words"),
+        (["--output", "x.parquet"], "cannot be written as 'parquet'"),
+        (["--output", "x"], "does not say what format to write"),
+    ],
+)
+def test_a_form_that_the_answers_do_not_have_is_bad_usage(run, monkeypatch, tmp_path, words, said):
+    monkeypatch.chdir(tmp_path)
+    outcome = call("predict", run, "w6 w8", *words)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_bad_row_leaves_the_old_output_alone(run, tmp_path):

@@ -137,7 +137,7 @@ def test_standard_output_without_bytes_below_it_is_written_as_text(monkeypatch):
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.txt", "a.doc", "a"])
 def test_a_format_that_is_not_written_is_refused(tmp_path, name):
-    with pytest.raises(InvalidInput, match=r"jsonl, csv, tsv(\.$|, with)"):
+    with pytest.raises(InvalidInput, match=r"jsonl, csv, tsv, conll(\.$|, with)"):
         write_rows(tmp_path / name, [{"text": "a"}])
     assert list(tmp_path.iterdir()) == []
 
@@ -166,3 +166,26 @@ def test_a_row_that_cannot_be_written_is_refused_with_its_number_and_nothing_is_
 def test_a_csv_row_without_columns_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="row 1 cannot be written: it has no columns"):
         write_rows(tmp_path / "a.csv", [{}])
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.conll.gz"])
+def test_words_and_tags_are_read_as_they_were_written(tmp_path, name):
+    rows = [{"tokens": ["EU", "a b", "ü"], "tags": ["B-ORG", "O", "O"]}, {"tokens": ["x"], "tags": ["S-PER"]}]
+    assert write_rows(tmp_path / name, rows) == 2
+    assert [row.values for row in read_rows(tmp_path / name)] == rows
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": "w5"},
+        {"tokens": ["w5"], "tags": []},
+        {"tokens": ["w5\tw6"], "tags": ["O"]},
+        {"tokens": ["w5"], "tags": [""]},
+        {"tokens": ["w5\n"], "tags": ["O"]},
+    ],
+)
+def test_a_row_that_is_no_words_and_tags_is_refused(tmp_path, row):
+    with pytest.raises(InvalidInput, match="row 1 cannot be written"):
+        write_rows(tmp_path / "a.conll", [row])
+    assert not list(tmp_path.iterdir())

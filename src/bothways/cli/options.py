@@ -55,6 +55,7 @@ Sampling = Literal["proportional", "temperature", "uniform"]
 Target = Literal["single", "multi", "regression"]
 Loss = Literal["ranking", "cosent", "triplet"]
 Scheme = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
+SpanScheme = Literal["BIO", "IOB1", "BIOES", "BILOU"]
 
 # A lone hyphen is a file name here: standard input or output.
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]

@@ -1,20 +1,25 @@
 """``bothways predict``: what a trained model says of texts."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bothways.cli.answer_options import AS_USUAL, AnswerOptions, use_answers
+from bothways.cli.answers import form_of
 from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, labelling_task, open_task
-from bothways.cli.options import HERE, Coverage, File, Flag, Format, ModelOptions, bad_usage, usage_error
+from bothways.cli.options import (
+    HERE,
+    Coverage,
+    File,
+    Flag,
+    Format,
+    ModelOptions,
+    SpanScheme,
+    bad_usage,
+    usage_error,
+)
 from bothways.cli.reading import check_given, typed_rows
 from bothways.cli.terminal import note
-
-if TYPE_CHECKING:
-    from bothways.data import Row
-    from bothways.tasks.task import Prediction
 
 EXAMPLE = """\
 Examples:
@@ -22,6 +27,7 @@ Examples:
   bothways predict runs/news --data test.jsonl.gz --output out.jsonl
   bothways predict runs/news "Lakers win in overtime" --coverage 0.95
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3
+  bothways predict runs/ner --data test.jsonl --output out.conll --scheme BIOES
 
 Of a model that was trained to give one label, "outside" says whether a text is
 unlike those that it was trained on; its label is then not to be relied on."""
@@ -35,7 +41,9 @@ def predict(
     output: File = "-",
     coverage: Coverage | None = None,
     keep: Flag = False,
+    scheme: SpanScheme | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
+    json: Flag = False,
     quiet: Flag = False,
     task: str | None = None,
     answers: AnswerOptions = AS_USUAL,
@@ -50,11 +58,14 @@ def predict(
         texts: Texts, instead of --data; two for a model that reads pairs, or a question and its
             context.
         data: Rows: .jsonl, .json, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        output: .jsonl, .csv or .tsv (also .gz), replaced if it is there; '-' is standard output.
+        output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz), replaced if it is there; '-' is
+            standard output. Tables have a column for each probability.
         coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
             texts, such as 0.9.
         keep: Copy all columns of the input; those named like a result get 'input_' before their names.
+        scheme: Write the tags of words in this scheme, whatever the model's is.
         format: Of the data, where the name does not say it.
+        json: Print JSON Lines, which is what is printed anyway.
         quiet: Show no progress.
         task: Which of its tasks, for a model of several; all of them when left out.
         answers: How answers to questions are looked for.
@@ -67,10 +78,12 @@ def predict(
     if data is not None and data != "-" and output != "-" and Path(data).resolve() == Path(output).resolve():
         raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
     check_given(texts, data)
+    del json  # there is no other form on standard output
     show = None if not quiet and output != "-" else False
     trained = open_task(run, reading, model, task)
     use_columns(trained, columns)
     use_answers(trained, answers)
+    form = form_of(trained, output, scheme=scheme, keep=keep)
     with bad_usage():
         given = typed_rows(trained.rows_of(texts)) if data is None else read_rows(data, format=format)
     rows, again = itertools.tee(given)
@@ -78,15 +91,6 @@ def predict(
         predictions = trained.predict_rows(again, show_progress=show)
     else:
         predictions = labelling_task(trained, "--coverage").predict_rows(again, coverage=coverage, show_progress=show)
-    count = write_rows(output, _answers(rows, predictions, keep=keep))
+    count = write_rows(output, form.rows(rows, predictions), format=form.format)
     if output != "-" and not quiet:
         note(f"{count:,} predictions in {output}")
-
-
-def _answers(
-    rows: "Iterable[Row]", predictions: "Iterable[Prediction]", *, keep: bool
-) -> Iterator[Mapping[str, object]]:
-    for row, prediction in zip(rows, predictions, strict=True):
-        answer = prediction.to_dict()
-        kept = row.values if keep else {name: row.values[name] for name in ("id",) if name in row.values}
-        yield {(f"input_{name}" if name in answer else name): value for name, value in kept.items()} | answer

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 A row of the data, and what becomes of it:
   {"anchor": "a question", "positive": "its answer"}
-  {"anchor": "a question", "positive": "its answer", "negative": "something alike"}
+  {"anchor": "a question", "positive": "its answer", "negative": "another"}
 
 Examples:
   bothways search mine index/ --data pairs.jsonl.gz --output triplets.jsonl.gz
-  bothways search mine index/ --data pairs.jsonl.gz --rows pairs --output labelled.jsonl.gz"""
+  bothways search mine index/ --data pairs.jsonl.gz --rows pairs \\
+    --output labelled.jsonl.gz"""
 
 
 def mine(
@@ -38,6 +39,7 @@ def mine(
     share: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 0.95,
     format: Format | None = None,  # noqa: A002 (the option's name)
     model: str | None = None,
+    json: Flag = False,
     quiet: Flag = False,
     opening: ModelOptions = HERE,
 ) -> None:
@@ -55,12 +57,14 @@ def mine(
         share: Passages above this share of the answer's cosine are passed over: they may be answers themselves.
         format: Of the data, where the name does not say it.
         model: Where the model of the index lies now, if it was moved.
+        json: Print JSON Lines, which is what is printed anyway.
         quiet: Say nothing.
         opening: How the model is found and where it runs.
     """
     from bothways.data import read_rows, text_at, write_rows
     from bothways.retrieval import Mining, mine_negatives
 
+    del json  # there is no other form on standard output
     with bad_usage():
         mining = Mining(per_query, depth, share)
     pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]

@@ -7,7 +7,7 @@ stand on.
 from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
 from bothways.data.formats import FORMATS, Format
 from bothways.data.judgements import Judgements, read_judgements
-from bothways.data.output import OUTPUT_FORMATS, OutputFormat, write_rows
+from bothways.data.output import OUTPUT_FORMATS, OutputFormat, output_format, write_rows
 from bothways.data.row import Row
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
 from bothways.data.words import TaggedRow, given_words, read_tagged, words_at
@@ -29,6 +29,7 @@ __all__ = [
     "given_words",
     "label_set",
     "number",
+    "output_format",
     "read_examples",
     "read_judgements",
     "read_rows",

@@ -1,4 +1,4 @@
-"""Rows into files and standard output: JSON Lines, CSV and TSV."""
+"""Rows into files and standard output: JSON Lines, CSV, TSV and CoNLL."""
 
 import csv
 import gzip
@@ -13,11 +13,11 @@ from typing import IO, Literal, get_args
 
 import numpy as np
 
-from bothways.data.formats import Format, guess_format, is_gzip_name
+from bothways.data.formats import guess_format, is_gzip_name
 from bothways.errors import InvalidInput
 from bothways.storage import new_file
 
-OutputFormat = Literal["jsonl", "csv", "tsv"]
+OutputFormat = Literal["jsonl", "csv", "tsv", "conll"]
 OUTPUT_FORMATS: tuple[OutputFormat, ...] = get_args(OutputFormat)
 
 _Row = Mapping[str, object]
@@ -34,7 +34,8 @@ def write_rows(
 
     The file appears when all rows are written, or not at all. A name that ends in ``.gz`` is compressed, and the
     same rows always give the same bytes. In csv and tsv the first row names the columns, null is an empty field,
-    lists of strings get ``|`` between them, and other lists and objects are written as JSON.
+    lists of strings get ``|`` between them, and other lists and objects are written as JSON. In CoNLL's form a row is
+    its ``tokens`` and its ``tags``, and nothing else.
 
     Args:
         target: A path, or ``"-"`` for standard output, where each row leaves at once.
@@ -43,13 +44,13 @@ def write_rows(
         overwrite: Whether an existing file may be replaced.
 
     Raises:
-        InvalidInput: The format is not one that is written, or a row cannot be written in it.
+        InvalidInput: The name says no format that is written, or a row cannot be written in it.
         OutputExists: The target exists and ``overwrite`` is false.
         OutOfDisk: The disk is full; nothing was left behind.
     """
-    chosen = format or ("jsonl" if str(target) == "-" else _named_format(Path(target).name))
+    chosen = format or output_format(target)
     if chosen not in _WRITERS:
-        raise InvalidInput(f"rows cannot be written as {chosen!r}: expected one of {', '.join(OUTPUT_FORMATS)}.")
+        raise _not_written(chosen)
     with _output(target, overwrite=overwrite) as stream:
         write = _WRITERS[chosen](stream)
         count = 0
@@ -58,14 +59,30 @@ def write_rows(
     return count
 
 
-def _named_format(name: str) -> Format:
+def output_format(target: str | Path) -> OutputFormat:
+    """The format in which rows are written there: what the name says, and ``jsonl`` for standard output.
+
+    Raises:
+        InvalidInput: It says none, or one that is not written.
+    """
+    if str(target) == "-":
+        return "jsonl"
+    name = Path(target).name
     try:
-        return guess_format(name)
+        chosen = guess_format(name)
     except InvalidInput as error:
         raise InvalidInput(
             f"the name {name!r} does not say what format to write: its ending must be one of "
             f"{', '.join(OUTPUT_FORMATS)}, with or without .gz."
         ) from error
+    for format_ in OUTPUT_FORMATS:
+        if format_ == chosen:
+            return format_
+    raise _not_written(chosen)
+
+
+def _not_written(format_: str) -> InvalidInput:
+    return InvalidInput(f"rows cannot be written as {format_!r}: expected one of {', '.join(OUTPUT_FORMATS)}.")
 
 
 def _write_one(write: Callable[[_Row], None], row: _Row, number: int) -> None:
@@ -133,6 +150,20 @@ def _csv_writer(stream: IO[str], *, delimiter: str) -> Callable[[_Row], None]:
     return write
 
 
+def _conll_writer(stream: IO[str]) -> Callable[[_Row], None]:
+    def write(row: _Row) -> None:
+        tokens, tags = row.get("tokens"), row.get("tags")
+        if not isinstance(tokens, list) or not isinstance(tags, list) or len(tokens) != len(tags):
+            raise InvalidInput("CoNLL's form wants as many tags as tokens, each a list of strings.")
+        for value in (*tokens, *tags):
+            # A tab parts the columns, so a word may hold spaces, but nothing that would end a column or a line.
+            if not isinstance(value, str) or not value or any(each in value for each in "\t\r\n"):
+                raise InvalidInput(f"{value!r:.80} does not fit on a line of CoNLL's form: use jsonl.")
+        stream.write("".join(f"{token}\t{tag}\n" for token, tag in zip(tokens, tags, strict=True)) + "\n")
+
+    return write
+
+
 def _cell(value: object) -> object:
     """What a csv field holds for ``value``."""
     if value is None:
@@ -164,4 +195,5 @@ _WRITERS: Mapping[str, Callable[[IO[str]], Callable[[_Row], None]]] = {
     "jsonl": _jsonl_writer,
     "csv": partial(_csv_writer, delimiter=","),
     "tsv": partial(_csv_writer, delimiter="\t"),
+    "conll": _conll_writer,
 }

@@ -4,7 +4,7 @@ Shapes: W words of a text, C tags.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,15 @@ class Tagging:
             InvalidInput: The scheme is that of plain tags.
         """
         return tags_of((TagSpan(span.label, *span.words) for span in self.spans), len(self.words), scheme)
+
+    def in_scheme(self, scheme: Scheme) -> "Tagging":
+        """The same with the tags of a scheme, whatever scheme the model has.
+
+        Raises:
+            InvalidInput: The scheme is that of plain tags.
+        """
+        tagged = zip(self.words, self.tags_in(scheme), strict=True)
+        return replace(self, words=tuple(replace(word, tag=tag) for word, tag in tagged))
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values."""
