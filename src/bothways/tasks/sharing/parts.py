@@ -200,7 +200,10 @@ def prepared(name: str, task: Task, data: TaskData | TaggingData, plan: FitPlan)
             case TextTagger(), TaggingData():
                 return task.prepare(data.train, data.validation, data.columns, data.scheme, plan)
             case _:
-                raise TypeError(f"{type(task).__name__} does not learn from {type(data).__name__}")
+                raise InvalidInput(
+                    f"its data must be a TaskData or a TaggingData, but they are of type {type(data).__name__}: a file "
+                    "is given as TaskData(file)."
+                )
     except InvalidInput as error:
         raise type(error)(f"task {name!r}: {error}") from error
 
