@@ -268,8 +268,8 @@ class MultiTask:
     ) -> Iterator[dict[str, ReadText]]:
         """What each task's head says of texts, or of their words; for judging, with what its detector reads."""
         parts = {name: part_of(task) for name, task in self._trained().items()}
-        features = [judging and part.reads_features for part in parts.values()]
-        shared = SharedHeads(self.model.encoder, [part.head for part in parts.values()], features).eval()
+        layers = [part.layers_read if judging else 0 for part in parts.values()]
+        shared = SharedHeads(self.model.encoder, [part.head for part in parts.values()], layers).eval()
         ends = np.cumsum(shared.widths).tolist()
         columns = {name: slice(*each) for name, *each in zip(parts, [0, *ends[:-1]], ends, strict=True)}
         for text in self._read(shared, given, total=total, description=description, show_progress=show_progress):
