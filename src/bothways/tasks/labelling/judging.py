@@ -168,6 +168,13 @@ def promise_of(trust: Trust, coverage: float | None) -> Promise | None:
             )
 
 
+def outside_of(border: Border, row_K: Logits, classes: int) -> tuple[float, bool]:
+    """How little a text is like those of the domain, and whether it lies outside of it."""
+    evidence = evidence_of(row_K[None], classes, layers_of(border.detector))
+    score = float(border.detector.score(evidence)[0])
+    return score, score > border.threshold
+
+
 def judged(
     prediction: Prediction, row_K: Logits, classes: int, promise: Promise | None, border: Border | None
 ) -> Prediction:
@@ -183,9 +190,8 @@ def judged(
                 names = zip(prediction.probabilities, included_C, strict=True)
                 changes["label_set"] = tuple(name for name, included in names if included)
             if border is not None:
-                evidence = evidence_of(row_K[None], classes, layers_of(border.detector))
-                score = float(border.detector.score(evidence)[0])
-                changes |= {"outside_score": score, "outside": score > border.threshold}
+                score, outside = outside_of(border, row_K, classes)
+                changes |= {"outside_score": score, "outside": outside}
             return replace(prediction, **changes) if changes else prediction  # type: ignore[arg-type]
         case _:
             return prediction
