@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, Unpack, overload
 
 from bothways.data import Row, Source
 from bothways.encoder import ScoreHead
-from bothways.errors import InvalidInput, NotCalibrated, NotFitted
+from bothways.errors import InvalidInput, NotCalibrated
 from bothways.evaluation import AnsweringReport, RowScores, Temperature
 from bothways.families import HeadName
 from bothways.storage import new_folder
@@ -385,5 +385,5 @@ class QuestionAnswerer:
 
     def _fitted(self) -> HeadModel:
         if self._module is None:
-            raise NotFitted(f"{self.model.name!r} has no trained question answering head yet: call fit first.")
+            raise self._opened.not_fitted(self.task, "question answering head")
         return self._module

@@ -24,7 +24,7 @@ from bothways.tasks.ensembles.combining import (
     differing,
     mutual_information,
 )
-from bothways.tasks.ensembles.committee import most, places_of
+from bothways.tasks.ensembles.committee import most, places_of, texts_read
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
 from bothways.tasks.ensembles.stacking import fit_combination
 from bothways.tasks.stored import Extras, stored_temperature
@@ -144,7 +144,8 @@ class TagCommittee:
     ) -> SpanReport | TagReport:
         """Metrics of what the members say together."""
         scores_MC = np.concatenate([each.scores_WC for each in combined])
-        return words_report(self.tag_set, scores_MC, truth, self.temperature, resamples=resamples, seed=seed)
+        report = words_report(self.tag_set, scores_MC, truth, self.temperature, resamples=resamples, seed=seed)
+        return replace(report, reading=texts_read([each.reading for each in combined]))
 
     def judgement(self, combined: Sequence[ScoredWords], truth: TrueTags) -> Judgement:
         """What the members say together, to compare with another model's."""
