@@ -29,6 +29,7 @@ from bothways.tasks.embedding import pooling
 from bothways.tasks.embedding.losses import CoSENT, MultipleNegativesRanking, Triplet
 from bothways.tasks.ensembles import combining
 from bothways.tasks.merging import MERGES
+from bothways.tasks.settings import ALL_LAYERS
 from bothways.tasks.targets import TargetKind
 from bothways.text.overflow import OVERFLOWS
 
@@ -128,11 +129,12 @@ def test_version_names_the_installed_package():
     [
         (options.Overflow, OVERFLOWS),
         (options.Calibration, ("auto", *METHODS, "none")),
-        (options.Detector, (*DETECTORS, "none")),
+        (options.Detector, (*DETECTORS, ALL_LAYERS, "none")),
         (options.Format, FORMATS),
         (options.Pooling, typing.get_args(pooling.Pooling)),
         (options.Target, typing.get_args(TargetKind)),
         (options.Scheme, SCHEMES),
+        (options.SpanScheme, tuple(scheme for scheme in SCHEMES if scheme != "plain")),
         (options.Merge, MERGES),
         (options.FixedMerge, tuple(merge for merge in MERGES if merge != "attention")),
         (options.Method, typing.get_args(combining.Method)),

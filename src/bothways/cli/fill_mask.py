@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Examples:
   bothways fill-mask my-bert/ "Paris is the [MASK] of France." --top 5 --json
+  bothways fill-mask runs/adapted "The film was [MASK]."
   bothways fill-mask my-bert/ "The film was [MASK]." --words great terrible
   bothways fill-mask my-bert/ "Paris is in France." --pseudo-likelihood"""
 
@@ -62,7 +63,8 @@ def fill_mask(
     too long, what stands around its masks is read.
 
     Args:
-        model: A folder or a name of a model with a masked language modelling head.
+        model: A folder or a name of a model with a masked language modelling head, as published BERTs have one; an
+            encoder without, such as sentence-transformers/all-MiniLM-L6-v2, gets one from bothways adapt.
         texts: Texts with [MASK], or the tokenizer's own mask, instead of --data.
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input. The answers
             are one JSON object a line.
