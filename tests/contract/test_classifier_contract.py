@@ -7,8 +7,9 @@ import pytest
 import torch
 from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained
 
+from bothways.data import read_rows
 from bothways.evaluation import apply_sigmoid_temperature, apply_temperature, stored_form
-from bothways.tasks import PairClassifier, TextClassifier
+from bothways.tasks import Ensemble, PairClassifier, TextClassifier
 from bothways.tasks.settings import FitSettings
 from tiny_models import every_family
 
@@ -123,3 +124,20 @@ def test_probabilities_are_the_calibrated_logits(overfitted, task, model_type, t
     for prediction, expected_C in zip(classifier.predict(texts_of(data)), expected_NC, strict=True):
         found = [prediction.probabilities[label] for label in classifier.target.labels]
         assert found == pytest.approx(expected_C, abs=1e-6)
+
+
+@every_family
+@every_case
+def test_models_of_two_families_answer_together_as_one_does(overfitted, task, model_type, target, tmp_path):
+    folders = [overfitted(task, kind, target)[1] for kind in (model_type, "distilbert")]
+    data = rows_of(task, target)
+    ensemble = Ensemble.of(folders, calibrate=data, device="cpu")
+    texts = [*texts_of(data), LONG if task == "classification" else ("w5", LONG)]
+    found = ensemble.predict(texts)
+    assert ensemble.predict(texts[0]) == ensemble.predict(texts[:1])[0]
+    assert list(ensemble.predict_rows(read_rows(data))) == ensemble.predict(texts[:-1])
+    answers = [answer(each.together) for each in found[:-1]]
+    labels = [row["label"] for row in data]
+    assert answers == (pytest.approx(labels, abs=0.1) if target == "regression" else labels)
+    ensemble.save(tmp_path / "ensemble")
+    assert Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu").predict(texts) == found
