@@ -51,6 +51,13 @@ def test_the_summary_has_before_and_after(adapted):
     assert (card["training_rows"], card["validation_rows"]) == (54, 6)
 
 
+def test_in_words_the_next_step_is_to_fine_tune(files, texts, tmp_path):
+    outcome = call(*words_of(files, texts, tmp_path / "run"))
+    assert outcome.code == 0, outcome.err
+    assert f"next         bothways train classification --model {tmp_path / 'run'} --train" in outcome.out
+    assert "new_head" not in outcome.out
+
+
 def test_a_finished_run_is_one_folder_with_its_log(adapted):
     _, folder = adapted
     assert [path.name for path in folder.parent.iterdir()] == ["run"]
@@ -99,7 +106,7 @@ def test_an_existing_output_is_refused_before_any_work(adapted, files, texts):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("", "is empty"), ("\n\n \n", "no text in the given data"), ("w5 w6\n", "none can be held out of 1 rows")],
+    [("", "is empty"), ("\n\n \n", "no text in the given data"), ("w5 w6\n", "give at least two rows, or")],
 )
 def test_data_without_text_are_refused(files, tmp_path, content, said):
     (tmp_path / "t.txt").write_text(content)

@@ -173,8 +173,10 @@ def _in_words(task: "Task", record: "TrainingRecord", output: Path) -> str:
 
 def _next(task: "Task", output: Path) -> str:
     """What to type after a training."""
-    from bothways.tasks import MultiTask
+    from bothways.tasks import FillMask, MultiTask
 
+    if isinstance(task, FillMask):  # an encoder that was adapted is there to be fine-tuned
+        return f"bothways train classification --model {shlex.quote(str(output))} --train train.jsonl --output runs/new"
     one = f" --task {next(iter(task.parts))}" if isinstance(task, MultiTask) and not task.told_apart else ""
     return f"bothways evaluate {shlex.quote(str(output))}{one} --data test.jsonl"
 
@@ -188,6 +190,8 @@ def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     """The facts that are a number or a few; not lists such as that of the labels."""
     spoken = []
     for name, value in facts.items():
+        if isinstance(value, bool):
+            continue  # for machines
         if isinstance(value, float):
             spoken.append((name, f"{value:.3f}"))
         elif isinstance(value, str | int):
