@@ -107,6 +107,25 @@ def test_an_unknown_language_is_wrong_usage_before_anything_is_read(files, tmp_p
     assert "no stemmer for 'klingon'" in outcome.err
 
 
+def test_an_id_that_comes_twice_is_named_with_file_and_line(files, index, tmp_path):
+    rows = [{"id": "x", "text": "w5"}, {"id": "y", "text": "w6"}, {"id": "x", "text": "w7"}]
+    fields = {"lang": "en", "year": 1}
+    data = write_jsonl(tmp_path / "c.jsonl", [{**row, **fields} for row in rows])
+    for words in (["build", "--model", files / "tiny", "--output", tmp_path / "new"], ["add", index]):
+        outcome = call("search", *words, "--data", data)
+        assert outcome.code == 1
+        assert f"line 3 of '{data}': the id 'x' in 'id' is also that of line 1" in outcome.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_index_without_fields_says_how_to_build_one(files, tmp_path):
+    data = write_jsonl(tmp_path / "c.jsonl", [{"text": "w5"}])
+    assert call("search", "build", "--model", files / "tiny", "--data", data, "--output", tmp_path / "i").code == 0
+    outcome = call("search", "query", tmp_path / "i", "w5", "--filter", "year=2010")
+    assert outcome.code == 1
+    assert "search build --field year" in outcome.err
+
+
 # Updates
 
 
@@ -219,14 +238,16 @@ def test_reranking_is_compared_with_the_mode_that_it_reranks(built_once, judged,
 
 def test_an_evaluation_that_makes_no_sense_is_refused(built_once, judged, tmp_path):
     assert call("search", "evaluate", built_once, *judged, "--against", "dense").code == 2
-    for content, problem in (
-        ("1 0 elsewhere 1\n", "the index has none of the 1 documents"),
-        ("7 0 d1 1\n", "none of the 3 queries has a relevant document"),
+    for content, problem, names in (
+        ("1 0 elsewhere 1\n", "the index has none of the 1 documents", ("d1", "elsewhere")),
+        ("7 0 d1 1\n", "none of the 3 queries has a relevant document", ("1", "7")),
     ):
         (tmp_path / "qrels.tsv").write_text(content)
         outcome = call("search", "evaluate", built_once, *judged)
         assert outcome.code == 1
         assert problem in outcome.err
+        assert str(tmp_path / "qrels.tsv") in outcome.err
+        assert all(repr(name) in outcome.err for name in names)
     twice = write_jsonl(tmp_path / "twice.jsonl", [{"id": "1", "text": "w5"}, {"id": 1, "text": "w6"}])
     outcome = call("search", "evaluate", built_once, "--queries", twice, "--qrels", tmp_path / "qrels.tsv")
     assert outcome.code == 1

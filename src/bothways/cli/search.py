@@ -181,7 +181,7 @@ def _columns(
     for_text, for_id, for_fields = itertools.tee(itertools.chain(first, rows), 3)
     return (
         texts_of(for_text, text),
-        None if id_ is None else _names(for_id, id_),
+        None if id_ is None else _different_names(for_id, id_),
         _kept(for_fields, fields) if fields else None,
     )
 
@@ -190,6 +190,24 @@ def _names(rows: "Iterable[Row]", column: str) -> Iterator[str]:
     from bothways.data import class_label, value_at
 
     return (class_label(value_at(row, column)) for row in rows)
+
+
+def _different_names(rows: "Iterable[Row]", column: str) -> Iterator[str]:
+    """The names of texts, which have to differ."""
+    from bothways.data import class_label, value_at
+    from bothways.errors import InvalidInput
+
+    seen: dict[str, int] = {}
+    for row in rows:
+        name = class_label(value_at(row, column))
+        before = seen.setdefault(name, row.number)
+        if before != row.number:
+            unit = "line" if "line" in row.where else "row"
+            raise InvalidInput(
+                f"{row.where}: the id {name!r} in {column!r} is also that of {unit} {before}. "
+                "Ids must differ: drop one."
+            )
+        yield name
 
 
 def _kept(rows: "Iterable[Row]", columns: Sequence[str]) -> "Iterator[Fields]":

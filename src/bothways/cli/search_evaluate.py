@@ -1,6 +1,7 @@
 """``bothways search evaluate``: how well an index finds what was judged relevant."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,13 +74,15 @@ def evaluate(
     asked = _queries(queries, text, id, format)
     rerank = rerank_of(reranking, opening)
     searcher = Searcher(index, [mode, *against], model, opening)
-    absent = absent_documents(judgements, searcher.index.ids)
+    with _said_of(index, qrels):
+        absent = absent_documents(judgements, searcher.index.ids)
 
     def measured(by: ModeName, second_look: "Rerank | None") -> "RankingReport":
         def search(texts: Sequence[str]) -> "list[list[Hit]]":
             return searcher.search(texts, hits, by, hybrid, rerank=second_look)
 
-        return evaluate_search(search, asked, judgements, resamples=resamples, seed=seed)
+        with _said_of(queries, qrels):
+            return evaluate_search(search, asked, judgements, resamples=resamples, seed=seed)
 
     report = measured(mode, rerank)
     others = {each: measured(each, None) for each in against}
@@ -96,6 +99,17 @@ def evaluate(
     if absent:
         note(f"{absent:,} relevant documents are not in the index")
     _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+
+
+@contextmanager
+def _said_of(*files: str | Path) -> Iterator[None]:
+    """Name the files whose ids are held against each other in an error about them."""
+    from bothways.errors import InvalidInput
+
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{' and '.join(repr(str(file)) for file in files)}: {error}") from error
 
 
 def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | None) -> dict[str, str]:

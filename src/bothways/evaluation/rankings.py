@@ -68,7 +68,7 @@ def ranking_report(
     if not judged:
         raise InvalidInput(
             f"none of the {len(rankings):,} queries has a relevant document in the judgements. Check that both name "
-            "the queries alike."
+            f"the queries alike: one is {next(iter(rankings), None)!r}, a judged one {next(iter(judgements), None)!r}."
         )
     for query in judged:
         if len(set(rankings[query])) < len(rankings[query]):

@@ -75,7 +75,10 @@ def _column(name: str, columns: Mapping[str, Sequence[Scalar]]) -> Sequence[Scal
     if name in columns:
         return columns[name]
     if not columns:
-        raise InvalidInput(f"there is no field {name!r}: the index was built without fields. Build it with them.")
+        raise InvalidInput(
+            f"there is no field {name!r}: the index was built without fields. Build it with "
+            f"fields that each text keeps (on the command line: bothways search build --field {name})."
+        )
     nearest = difflib.get_close_matches(name, columns, n=1)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     raise InvalidInput(f"the index has no field {name!r}. It has: {', '.join(map(repr, columns))}.{hint}")

@@ -137,5 +137,7 @@ def _refuse_duplicates(ids: list[str]) -> None:
         first_row: dict[str, int] = {}
         for row, id_ in enumerate(ids):
             if id_ in first_row:
-                raise InvalidInput(f"the id {id_!r} is that of rows {first_row[id_]} and {row}: ids must differ.")
+                raise InvalidInput(
+                    f"the id {id_!r} is that of rows {first_row[id_]} and {row} (counted from 0): ids must differ."
+                )
             first_row[id_] = row

@@ -44,6 +44,7 @@ def absent_documents(judgements: Mapping[str, Mapping[str, int]], ids: Collectio
     if len(absent) == len(relevant):
         raise InvalidInput(
             f"the index has none of the {len(relevant):,} documents that the judgements call relevant. Check that both "
-            "name the documents alike: the index should be built with --id."
+            f"name the documents alike: one of the index is {next(iter(ids), None)!r}, a judged one {min(absent)!r}. "
+            "The index should be built with --id."
         )
     return len(absent)
