@@ -199,7 +199,7 @@ def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
         ([{"text": "w5"}, {"text": 4}], {}, "row 2 of the given list: 'text' is of type int"),
         ([{"body": "w5"}], {}, "no column 'text'"),
         ([], {}, "is empty"),
-        (["w5"], {}, "none can be held out of 1 rows"),
+        (["w5"], {}, "none can be held out of 1 row: give at least two rows, or"),
         (TEXTS, {"batch_size": 0}, "batch_size must be at least 1"),
         (TEXTS, {"epochs": 0}, "'epochs' must be"),
     ],

@@ -72,7 +72,7 @@ def test_a_squad_file_gives_the_questions_of_the_flat_rows(tmp_path):
         ({"answers": [{"text": "Broncos", "start": "12"}]}, "the start '12'"),
         ({"answers": [{"text": "Broncos", "start": True}]}, "the start True"),
         ({"answers": [{"text": None, "start": 1}]}, "has the text None"),
-        ({"answers": ["Broncos"]}, "'answers' is of type list, but it must be a list of"),
+        ({"answers": ["Broncos"]}, r"a list whose element 1 is of type str \('Broncos'\), but it must be a list"),
         ({"answers": "Broncos"}, "'answers' is of type str, but it must be a list of"),
         ({"answers": None}, "'answers' is null"),
         ({"answers": {"text": ["Broncos"], "answer_start": []}}, "lists 'text' and 'answer_start' of one length"),

@@ -21,7 +21,11 @@ ExampleT = TypeVar("ExampleT", bound=Labelled)
 
 
 def hold_out(
-    examples: Sequence[ExampleT], fraction: float, seed: int, names: Callable[[Any], tuple[str, ...]]
+    examples: Sequence[ExampleT],
+    fraction: float,
+    seed: int,
+    names: Callable[[Any], tuple[str, ...]],
+    what: str = "label",
 ) -> tuple[list[ExampleT], list[ExampleT]]:
     """Split at random into what stays and what is held out, at least one row each.
 
@@ -33,6 +37,7 @@ def hold_out(
         fraction: How much to hold out.
         seed: Draws the rows.
         names: The labels that a row's label stands for; none for a number.
+        what: What such a label is called in messages.
 
     Raises:
         InvalidInput: No row can be held out.
@@ -46,9 +51,11 @@ def hold_out(
             held.add(index)
             left.subtract(labels)
     if not held:
+        count = "1 row" if len(examples) == 1 else f"{len(examples)} rows, as each has a {what} that no other has"
+        wanting = "rows" if len(examples) == 1 else f"rows of a {what}"
         raise InvalidInput(
-            f"no validation data were given, and none can be held out of {len(examples)} rows: "
-            "give at least two rows of a label, or a validation file."
+            f"no validation data were given, and none can be held out of {count}: "
+            f"give at least two {wanting}, or a validation file."
         )
     stays = [example for index, example in enumerate(examples) if index not in held]
     return stays, [examples[index] for index in sorted(held)]

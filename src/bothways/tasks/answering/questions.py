@@ -118,6 +118,9 @@ def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
         return tuple(_answer(text, start, where) for text, start in zip(texts, starts, strict=True))
     if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
         found = "null" if value is None else f"of type {type(value).__name__}"
+        if isinstance(value, list):
+            number, other = next((n, each) for n, each in enumerate(value, 1) if not isinstance(each, Mapping))
+            found = f"a list whose element {number} is of type {type(other).__name__} ({other!r:.{_SHOWN}})"
         raise InvalidInput(f"{where} is {found}, but it must be {_FORM}.")
     return tuple(_answer(each.get("text"), each.get("start", each.get("answer_start")), where) for each in value)
 

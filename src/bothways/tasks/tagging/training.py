@@ -94,7 +94,7 @@ def read_tagged_data(
     wanted: Scheme = "BIO" if found == "IOB1" else found
     rows = tagged_in(rows, found, wanted)
     if validation is None:
-        rows, held_rows = hold_out(rows, 0.1, seed, lambda tags: tuple(set(tags)))
+        rows, held_rows = hold_out(rows, 0.1, seed, lambda tags: tuple(set(tags)), "tag")
     else:
         held_rows = read_in(validation, columns, scheme, wanted)
     tag_set = TagSet.of_rows(rows, wanted)
