@@ -234,6 +234,20 @@ def test_members_are_found_when_the_folder_of_all_is_moved(saved, tmp_path):
     assert Ensemble.from_pretrained(tmp_path / "moved" / "ens", device="cpu").members
 
 
+def test_members_below_the_folder_of_the_user_are_shown_by_their_paths_from_there(animals, tmp_path, monkeypatch):
+    runs = tmp_path / "runs"
+    for name, folder in zip("ab", animals, strict=False):
+        shutil.copytree(folder, runs / name)
+    Ensemble.of([runs / "a", runs / "b"], device="cpu").save(runs / "ens")
+    monkeypatch.chdir(tmp_path)
+    assert Ensemble.from_pretrained("runs/ens", device="cpu").facts()["members"] == ["runs/a", "runs/b"]
+    assert Ensemble.of(["runs/a", runs / "b"], device="cpu").facts()["members"] == ["runs/a", "runs/b"]
+    monkeypatch.chdir(runs / "a")
+    there = Ensemble.from_pretrained(runs / "ens", device="cpu")
+    assert there.facts()["members"] == [".", str(runs / "b")]
+    assert [name for name, _ in there.evaluate(rows(6), resamples=2).members] == [".", str(runs / "b")]
+
+
 def test_a_member_that_is_gone_is_named(saved):
     (saved.parent / "distilbert-animals").rename(saved.parent / "elsewhere")
     with pytest.raises(UnknownModel, match=r"member '\.\./distilbert-animals', but there is no folder"):

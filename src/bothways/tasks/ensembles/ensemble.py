@@ -162,7 +162,7 @@ class Ensemble:
         apart = [committee.disagreement(*each).to_dict() for each in zip(said, combined, strict=True)]
         means = {name: float(np.mean([each[name] for each in apart])) for name in apart[0]}
         alone = [committee.alone(member, truth) for member in zip(*said, strict=True)]
-        names = [str(folder) for folder in self.folders]
+        names = [_shown(folder) for folder in self.folders]
         return EnsembleReport(report, means, list(zip(names, alone, strict=True)))
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
@@ -172,7 +172,7 @@ class Ensemble:
 
     def facts(self) -> dict[str, object]:
         """Members, method, calibration, and names of what can be answered, as JSON values."""
-        return {"members": [str(folder) for folder in self.folders], **self.committee.facts()}
+        return {"members": [_shown(folder) for folder in self.folders], **self.committee.facts()}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a small folder that points to the members, whole or not at all; see `bothways.tasks.ensembles.files`.
@@ -214,3 +214,9 @@ class Ensemble:
             for member, copy in enumerate(itertools.tee(items, count))
         ]
         return zip(*streams, strict=True)
+
+
+def _shown(folder: Path) -> str:
+    """A member's folder as its user would write it: by its path from where they are, if it lies below."""
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
