@@ -45,6 +45,13 @@ class Task(Protocol):
             InvalidInput: The task cannot be asked with texts alone, or not with this number.
         """
 
+    def predict(self, given: Any, /, *, show_progress: bool | None = None) -> Any:  # noqa: ANN401 (the task says)
+        """One prediction for one thing that the task reads, a list for a list of them, in order.
+
+        Raises:
+            InvalidInput: It is not what the task reads, or something is empty.
+        """
+
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Prediction]:
         """A prediction for each row, in order and in flat memory.
 
