@@ -1,7 +1,7 @@
 """Several trained models of one task that answer together, also such of different families."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -9,15 +9,24 @@ import numpy as np
 
 from bothways.data import Row, Source
 from bothways.errors import InvalidInput
-from bothways.evaluation import Judgement, Temperature
+from bothways.evaluation import AnsweringReport, Judgement, Temperature
+from bothways.tasks.answering.fitting import answering_limits
+from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Part, Worth, flattered, unmeasured, worth_card
 from bothways.tasks.ensembles.combining import Combination, Mean, Method, Vote
 from bothways.tasks.ensembles.committee import Committee
 from bothways.tasks.ensembles.files import member_fingerprint, read_ensemble, write_ensemble
 from bothways.tasks.ensembles.members import committee_of, open_member
-from bothways.tasks.ensembles.results import EnsemblePrediction, EnsembleReport
+from bothways.tasks.ensembles.results import EnsemblePrediction, EnsembleReport, Report
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.stored import stored_card
 from bothways.tasks.task import Task
+
+# What a reader of the card of an ensemble has to know that was not calibrated.
+UNCALIBRATED = (
+    unmeasured("no rows were given to calibrate with"),
+    "The combined probabilities are not calibrated, though those of the members may be.",
+    NOTICES_NOTHING,
+)
 
 
 class Ensemble:
@@ -75,7 +84,9 @@ class Ensemble:
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
         made = cls([folder for folder, _ in opened], committee)
-        if calibrate is not None:
+        if calibrate is None:
+            made.card = _card(method, [{"member": str(folder)} for folder in made.folders], Worth(None, UNCALIBRATED))
+        else:
             made._calibrate(calibrate, method, show_progress)
         return made
 
@@ -129,18 +140,16 @@ class Ensemble:
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
         committee = self.committee
-        said, truth = self._labelled(data, show_progress)
+        said, truth, _ = self._labelled(data, show_progress)
         combined = [committee.combined(each) for each in said]
         report = committee.report(combined, truth, resamples=resamples, seed=seed)
         apart = [committee.disagreement(*each).to_dict() for each in zip(said, combined, strict=True)]
         means = {name: float(np.mean([each[name] for each in apart])) for name in apart[0]}
-        alone = [committee.alone(member, truth) for member in zip(*said, strict=True)]
-        names = [str(folder) for folder in self.folders]
-        return EnsembleReport(report, means, list(zip(names, alone, strict=True)))
+        return EnsembleReport(report, means, self._alone(said, truth))
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
         """What the members say together of labelled rows, and what is right, to compare with another model's."""
-        said, truth = self._labelled(data, show_progress)
+        said, truth, _ = self._labelled(data, show_progress)
         return self.committee.judgement([self.committee.combined(each) for each in said], truth)
 
     def facts(self) -> dict[str, object]:
@@ -159,15 +168,24 @@ class Ensemble:
         write_ensemble(folder, self.folders, fingerprints, extras, overwrite=overwrite)
 
     def _calibrate(self, data: Source, method: Method, show_progress: bool | None) -> None:
-        """Fit the stacking where one is wanted, and what calibrates the result."""
-        said, truth = self._labelled(data, show_progress)
+        """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
+        said, truth, part = self._labelled(data, show_progress)
         self.committee, learnt = self.committee.fitted(method, said, truth)
-        self.card |= {**learnt, "calibration_rows": len(said)}
+        combined = [self.committee.combined(each) for each in said]
+        metrics = self.committee.report(combined, truth, resamples=1000, seed=0)
+        members = [{"member": name, **alone} for name, alone in self._alone(said, truth)]
+        self.card = _card(method, members, Worth(metrics, _limits(metrics)), part) | learnt
 
-    def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any]:
-        """For each labelled item what each member says, and what is right."""
+    def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any, dict[str, object]]:
+        """For each labelled item what each member says, what is right, and what a card says of the items."""
         items, truth = self.committee.labelled(data, self.columns)
-        return list(self._run(items, "evaluating", len(items), show_progress)), truth
+        said = list(self._run(items, "evaluating", len(items), show_progress))
+        return said, truth, self.committee.part(items, truth)
+
+    def _alone(self, said: Sequence[Sequence[Any]], truth: Any) -> list[tuple[str, Mapping[str, float]]]:  # noqa: ANN401 (of the task)
+        """Metrics of each member by its name."""
+        alone = [self.committee.alone(member, truth) for member in zip(*said, strict=True)]
+        return list(zip(map(str, self.folders), alone, strict=True))
 
     def _run(
         self, items: Iterable[Any], description: str, total: int | None, show_progress: bool | None
@@ -179,3 +197,24 @@ class Ensemble:
             for member, copy in enumerate(itertools.tee(items, count))
         ]
         return zip(*streams, strict=True)
+
+
+def _card(
+    method: Method, members: Sequence[Mapping[str, object]], worth: Worth, calibration: Part | None = None
+) -> dict[str, Any]:
+    """What an ensemble says of its making; what its members were trained on, their own cards say."""
+    return {
+        "method": method,
+        "members": [dict(member) for member in members],
+        "calibration_rows": 0 if calibration is None else calibration["rows"],
+        "data": {} if calibration is None else {"calibration": dict(calibration)},
+        **worth_card(worth, "the calibration rows"),
+    }
+
+
+def _limits(metrics: Report) -> tuple[str, ...]:
+    """What a reader of metrics on the calibration rows has to know."""
+    chose = "how the ensemble is calibrated and, where it is stacked, weighed"
+    if isinstance(metrics, AnsweringReport):
+        return answering_limits(metrics, f"the threshold, and {chose}")
+    return flattered("rows", chose), LIKE_THESE, NOTICES_NOTHING
