@@ -140,7 +140,7 @@ class Ensemble:
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
         committee = self.committee
-        said, truth, _ = self._labelled(data, show_progress)
+        said, truth = self._labelled(data, show_progress)
         combined = [committee.combined(each) for each in said]
         report = committee.report(combined, truth, resamples=resamples, seed=seed)
         apart = [committee.disagreement(*each).to_dict() for each in zip(said, combined, strict=True)]
@@ -149,7 +149,7 @@ class Ensemble:
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
         """What the members say together of labelled rows, and what is right, to compare with another model's."""
-        said, truth, _ = self._labelled(data, show_progress)
+        said, truth = self._labelled(data, show_progress)
         return self.committee.judgement([self.committee.combined(each) for each in said], truth)
 
     def facts(self) -> dict[str, object]:
@@ -169,18 +169,22 @@ class Ensemble:
 
     def _calibrate(self, data: Source, method: Method, show_progress: bool | None) -> None:
         """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
-        said, truth, part = self._labelled(data, show_progress)
+        items, truth = self.committee.labelled(data, self.columns)
+        said, part = self._said(items, show_progress), self.committee.part(items, truth)
         self.committee, learnt = self.committee.fitted(method, said, truth)
         combined = [self.committee.combined(each) for each in said]
         metrics = self.committee.report(combined, truth, resamples=1000, seed=0)
         members = [{"member": name, **alone} for name, alone in self._alone(said, truth)]
         self.card = _card(method, members, Worth(metrics, _limits(metrics)), part) | learnt
 
-    def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any, dict[str, object]]:
-        """For each labelled item what each member says, what is right, and what a card says of the items."""
+    def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any]:
+        """For each labelled item what each member says, and what is right."""
         items, truth = self.committee.labelled(data, self.columns)
-        said = list(self._run(items, "evaluating", len(items), show_progress))
-        return said, truth, self.committee.part(items, truth)
+        return self._said(items, show_progress), truth
+
+    def _said(self, items: Sequence[Any], show_progress: bool | None) -> list[Sequence[Any]]:
+        """For each item what each member says."""
+        return list(self._run(items, "evaluating", len(items), show_progress))
 
     def _alone(self, said: Sequence[Sequence[Any]], truth: Any) -> list[tuple[str, Mapping[str, float]]]:  # noqa: ANN401 (of the task)
         """Metrics of each member by its name."""
