@@ -44,6 +44,15 @@ def test_training_says_how_each_task_went(multi):
     assert "topic.accuracy" in outcome.out
 
 
+def test_what_comes_next_can_be_typed(files, task_files, multi, tmp_path):
+    assert "--task" not in multi[1].out.splitlines()[-1]  # labels in columns of their own
+    same = task_files / "s.jsonl.gz"
+    words = ("train", "multitask", "--model", files / "tiny", "--task", f"a={same}", "--task", f"b={same}")
+    outcome = call(*words, "--epochs", 1, "--device", "cpu", "--output", tmp_path / "run")
+    assert outcome.out.splitlines()[-1].endswith("--task a --data test.jsonl")
+    assert call("evaluate", tmp_path / "run", "--task", "a", "--data", same, "--resamples", 5).code == 0
+
+
 def test_a_text_is_answered_by_all_tasks_or_by_one(multi):
     run, _ = multi
     (both,) = call("predict", run, "w6 w8").lines()

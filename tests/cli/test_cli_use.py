@@ -95,7 +95,7 @@ def test_a_row_is_named_by_its_file_and_line_also_with_a_format_given(run, tmp_p
 def test_a_model_without_a_head_says_what_to_run(files, test_data):
     outcome = call("evaluate", files / "tiny", "--data", test_data)
     assert outcome.code == 1
-    assert "bothways train classification" in outcome.err
+    assert "bothways train --help" in outcome.err
 
 
 def test_a_truncated_model_is_refused(run, test_data, tmp_path):
@@ -190,6 +190,24 @@ def test_a_long_text_is_refused_when_asked_to_with_a_hint(run):
     outcome = call("predict", run, "w6 " * 40, "--on-overflow", "error")
     assert outcome.code == 1
     assert "--on-overflow window" in outcome.err
+
+
+def test_no_hint_is_given_that_would_not_help(files, tmp_path):
+    data = write_jsonl(
+        tmp_path / "d.jsonl", [{"text_a": "w6 " * 40, "text_b": "w7", "label": label} for label in "ab"] * 3
+    )
+    words = ("train", "pairs", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run")
+    outcome = call(*words, "--device", "cpu")
+    assert outcome.code == 1
+    assert "leaves no room" in outcome.err
+    assert "--on-overflow" not in outcome.err
+
+
+def test_an_encoder_without_a_task_is_told_what_can_be_done(files, test_data):
+    outcome = call("evaluate", files / "tiny", "--data", test_data)
+    assert outcome.code == 1
+    assert "'similarity', which needs no training" in outcome.err
+    assert "On the command line: bothways train --help." in outcome.err
 
 
 # --- embed ---

@@ -62,7 +62,7 @@ def test_what_is_no_label_set_is_refused(value):
         label_set(value)
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
+@given(st.floats(-1e18, 1e18))
 def test_every_finite_number_is_read_back_from_its_digits(value):
     assert number(value) == value
     assert number(repr(value)) == value
@@ -96,4 +96,10 @@ def test_numbers_of_every_kind_are_read(value, result):
 )
 def test_what_is_no_finite_number_is_refused(value):
     with pytest.raises(InvalidInput, match="expected a finite number"):
+        number(value)
+
+
+@pytest.mark.parametrize("value", [1e19, -1e300, "2e18"])
+def test_a_number_whose_square_no_loss_could_hold_is_refused(value):
+    with pytest.raises(InvalidInput, match=r"from -1e\+18 to 1e\+18.*scale the numbers"):
         number(value)

@@ -121,3 +121,14 @@ def test_texts_are_added_with_fields_and_found_through_filters(embedder, minilm_
     with pytest.raises(InvalidInput, match="fields for more rows than texts"):
         search.add(["x"], ids=["x"], fields=[{"n": 3}, {"n": 4}])
     assert len(search.index) == 4
+
+
+def test_an_embedder_that_was_trained_since_is_no_longer_that_of_the_index(minilm_folder):
+    embedder = SentenceEmbedder.from_pretrained(minilm_folder, device="cpu", dimensions=16)
+    search = SemanticSearch.build(embedder, TEXTS)
+    pairs = [{"text_a": TEXTS[0], "text_b": text, "score": number} for number, text in enumerate(TEXTS[1:])]
+    embedder.fit(pairs, validation=pairs, epochs=1)
+    for use in (lambda: search.search("a pet"), lambda: search.add(["A dog barks."])):
+        with pytest.raises(InvalidInput, match="trained after the index"):
+            use()
+    assert search.search("rates", mode=Lexical())[0].text == TEXTS[1]

@@ -190,6 +190,14 @@ def test_the_card_of_an_ensemble_says_what_it_was_calibrated_on_and_how_good_it_
     assert other["texts_sha256"] != part["texts_sha256"]
 
 
+def test_an_ensemble_whose_members_tell_texts_from_elsewhere_does_not_say_that_it_cannot(members):
+    said = {
+        task: any("does not notice texts" in limit for limit in Ensemble.of(folders, device="cpu").card["limits"])
+        for task, folders in members.items()
+    }
+    assert said == {"classification": False, "tagging": True, "answering": True}
+
+
 def test_an_ensemble_without_calibration_says_so(members, tmp_path):
     ensemble = Ensemble.of(members["classification"], method="vote", device="cpu")
     card = card_of(ensemble, tmp_path / "ensemble")

@@ -473,7 +473,7 @@ def test_a_vector_that_is_cut_has_no_longer_matryoshka(base):
 
 def test_texts_that_are_cut_are_counted(base):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu", on_overflow="truncate")
-    with pytest.warns(TextsTruncated, match=r"\d+ tokens are not learnt from"):
+    with pytest.warns(TextsTruncated, match=r"\d+ tokens were not read"):
         embedder.fit(triplet_rows(), validation=triplet_rows(2), columns=Pairs(), epochs=1)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,6 +54,20 @@ def runs(tmp_path_factory):
 @pytest.fixture
 def animals(runs):
     return [runs / f"{family}-animals" for family in ("bert", "distilbert", "xlnet")]
+
+
+def test_a_text_is_outside_where_most_members_call_it_so(animals):
+    members = [open_trained(folder, device="cpu") for folder in animals]
+    ensemble = Ensemble.of(animals, device="cpu")
+    texts = [*(row["text"] for row in rows(6, first=101)), "w60 w61 w70", "w79 w55 w66 w77"]
+    found = list(ensemble.predict_rows(asked(texts)))
+    votes = [[bool(member.predict(text).outside) for member in members] for text in texts]
+    assert [each.together.outside for each in found] == [sum(vote) >= 2 for vote in votes]
+    assert [each.together.outside_score for each in found] == pytest.approx([np.mean(vote) for vote in votes])
+    assert {each.together.outside for each in found} == {True, False}
+    for member in ensemble.members:
+        member.labeller.trust = replace(member.labeller.trust, border=None)
+    assert next(ensemble.predict_rows(asked(texts))).together.outside is None
 
 
 def asked(texts):

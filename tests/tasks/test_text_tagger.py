@@ -10,7 +10,7 @@ from classifier_cases import without_dropout
 
 from bothways import TextTagger
 from bothways.data import TaggedRow
-from bothways.errors import InvalidInput, NotCalibrated, NotFitted, TextTooLong
+from bothways.errors import InvalidInput, NotCalibrated, NotFitted, TextsTruncated, TextTooLong
 from bothways.evaluation import Temperature, apply_temperature
 from bothways.evaluation.tag_schemes import converted
 from bothways.packing import pack
@@ -169,6 +169,20 @@ def test_what_was_cut_is_counted_and_outside(folder):
     assert answer.reading.dropped_tokens == 9
     assert answer.tags[14:] == ("B-PER", "I-PER", *["O"] * 9)
     assert answer.words[-1].probability < 0.3
+
+
+def test_a_report_says_how_much_was_read(folder):
+    long = [{"tokens": ["w20"] * 14 + ["w5"] + ["w6"] * 10, "tags": ["O"] * 14 + ["B-PER"] + ["I-PER"] * 10}, *rows(3)]
+    cut = opened(folder, on_overflow="truncate").evaluate(long, resamples=5)
+    assert cut.to_dict()["reading"] == {"texts": 4, "in_windows": 0, "cut": 1, "dropped_tokens": 9}
+    assert "1 of 4 texts were cut, by 9 tokens together" in cut.summary()
+    assert opened(folder).evaluate(long, resamples=5).reading.in_windows == 1
+
+
+def test_a_training_says_what_it_does_not_learn_from(base):
+    long = [{"tokens": ["w20"] * 14 + ["w5"] + ["w6"] * 10, "tags": ["O"] * 14 + ["B-PER"] + ["I-PER"] * 10}, *rows(7)]
+    with pytest.warns(TextsTruncated, match=r"1 of 8 texts were cut: 9 tokens were not read"):
+        opened(base, on_overflow="truncate").fit(long, validation=rows(3), epochs=1)
 
 
 def test_a_text_that_is_too_long_is_refused_on_request(folder):

@@ -1,6 +1,7 @@
 """What a classifier learns on held-out rows: calibration, coverage, the border of its domain, and the card."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from classifier_cases import LABELS, noisy_rows, rows
 from bothways import PairClassifier, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
 from bothways.evaluation import Platt, Temperature, VectorScaling, coverage_of
+from bothways.packing import pack
+from bothways.tasks import MultiTask, TaskData
 from bothways.tasks.comparing import compare_tasks
 from bothways.tasks.settings import FitSettings
 from tiny_models import write_checkpoint
@@ -17,8 +20,8 @@ DETECTORS = ("max_softmax", "energy", "mahalanobis", "neighbours", "cosine")
 ELSEWHERE = [{"text": f"w{60 + number % 20} w{59 - number % 7} w{70 + number % 9}"} for number in range(20)]
 
 
-def fitted(base, *, data=None, validation=None, seed=3, target="single", **settings):
-    classifier = TextClassifier.from_pretrained(base, device="cpu")
+def fitted(base, *, data=None, validation=None, seed=3, target="single", open_with=None, **settings):
+    classifier = TextClassifier.from_pretrained(base, device="cpu", **(open_with or {}))
     classifier.fit(
         data or rows(36),
         validation=validation or noisy_rows(40),
@@ -142,7 +145,7 @@ def test_coverage_without_calibration_is_refused(classifier):
         classifier.predict("w5 w20", coverage=0.9, calibrated=False)
 
 
-@pytest.mark.parametrize("kind", DETECTORS)
+@pytest.mark.parametrize("kind", [*DETECTORS, "mahalanobis_layers"])
 def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(base, kind, tmp_path):
     classifier = fitted(base, detector=kind, validation=rows(40), kept=0.9)
     found = classifier.predict(texts(rows(40)))
@@ -160,6 +163,32 @@ def test_features_change_nothing_else(base):
         assert one.outside is None
         assert other.outside is not None
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
+
+
+@pytest.mark.parametrize("merge", ["weighted_mean", "attention"])
+def test_all_layers_are_read_where_the_head_reads_its_own(base, merge):
+    short = {"merge": merge, "max_length": 8}
+    classifier = fitted(base, detector="mahalanobis_layers", validation=rows(40), open_with=short)
+    encoder, tokenizer = classifier.model.encoder, classifier.model.tokenizer
+    assert classifier.trust.border.detector.roots_LDD.shape[0] == len(encoder.order) > 1
+    ids = [text.windows[0].ids for text in tokenizer.encode(texts(rows(3)), max_length=8)]
+    states = encoder.trace(pack(ids), attentions=False).hidden_states[1:]
+    first_rows = np.cumsum([0, *map(len, ids[:-1])])
+    evidence, *_ = classifier.evidence(rows(3))
+    for layer, state_TH in enumerate(reversed(states)):
+        np.testing.assert_allclose(evidence.features_NLD[:, layer], state_TH.detach()[first_rows], atol=1e-5)
+
+
+def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
+    shared = MultiTask.from_pretrained(base, device="cpu")
+    data = {name: TaskData(rows(24), rows(12)) for name in ("far", "near")}
+    shared.fit(data, epochs=1, settings=FitSettings(detector="mahalanobis_layers"))
+    near = shared.part("near")
+    near.labeller.trust = replace(near.trust, border=None)
+    for found, text in zip(shared.predict(texts(rows(4))), texts(rows(4)), strict=True):
+        alone = shared.part("far").predict(text)
+        assert found["far"].outside_score == pytest.approx(alone.outside_score, rel=1e-4)
+        assert found["near"].outside_score is None
 
 
 def test_rows_from_elsewhere_move_the_border_between_both(base):

@@ -59,9 +59,15 @@ def test_a_schedule_falls_from_the_peak_to_its_floor_and_stays(schedule):
 def test_warmup_is_rounded_up_as_transformers_does():
     from transformers import TrainingArguments
 
-    for total in (1, 9, 101):
+    for total in (2, 9, 101):
         asked = TrainingArguments(output_dir="unused", warmup_steps=0.07, use_cpu=True)
         assert warmup_updates(total, 0.07) == asked.get_warmup_steps(total)
+
+
+def test_a_run_of_one_update_learns_at_the_full_rate():
+    # Where transformers warms up through it, at the rate 0.
+    assert warmup_updates(1, 0.1) == 0
+    assert rate_fraction(LinearDecay(), 0, warmup=0, total=1) == 1
 
 
 @pytest.mark.parametrize("floor", [-0.1, 1.0, math.nan])

@@ -40,12 +40,12 @@ from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncat
 
 FAILED, BAD_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
-# What to type, for errors whose message speaks of the Python interface.
-_HINTS: dict[type[BothwaysError], str] = {
-    OutputExists: "On the command line: --overwrite.",
-    NotFitted: "On the command line: bothways train classification --model ... --train ... --output ...",
-    TextTooLong: "On the command line: --on-overflow window.",
-}
+# What to type, for errors whose message speaks of the Python interface in these words.
+_HINTS: tuple[tuple[type[BothwaysError], str, str], ...] = (
+    (OutputExists, "", "--overwrite."),
+    (TextTooLong, "on_overflow=", "--on-overflow window."),
+    (NotFitted, "", "bothways train --help."),
+)
 
 
 def build_app() -> App:
@@ -154,8 +154,9 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except BothwaysError as error:
-        hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), "")
-        complain(f"{error}\n{hint}" if hint and "--" not in str(error) else str(error))
+        said = str(error)
+        hints = [text for kind, words, text in _HINTS if isinstance(error, kind) and words in said and "--" not in said]
+        complain("\n".join([said, *(f"On the command line: {hint}" for hint in hints)]))
         return FAILED
     except OSError as error:
         # Reading is guarded where it is done; what is left is an output that cannot be written.

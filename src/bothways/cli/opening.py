@@ -110,7 +110,10 @@ def labelling_task(task: "Task", option: str) -> "SequenceTask[Any]":
     from bothways.tasks.labelling.sequence import SequenceTask
 
     if not isinstance(task, SequenceTask):
-        raise usage_error(f"{option} is for models that give a text, or a pair, labels or a number; this one does not.")
+        raise usage_error(
+            f"{option} is for fine-tuned models that give a text, or a pair, labels or a number; this is a "
+            f"{type(task).__name__}."
+        )
     return task
 
 

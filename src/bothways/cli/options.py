@@ -16,7 +16,7 @@ from bothways.errors import InvalidInput
 
 Calibration = Literal["auto", "temperature", "vector", "platt", "isotonic", "none"]
 Constraint = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]
-Detector = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine", "none"]
+Detector = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine", "mahalanobis_layers", "none"]
 Device: TypeAlias = str
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 FamilyName = Literal[

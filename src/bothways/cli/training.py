@@ -167,8 +167,16 @@ def _in_words(task: "Task", record: "TrainingRecord", output: Path) -> str:
     if record.validations:
         lines += [f"kept epoch   {record.kept_epoch} of {len(record.validations)}", f"validation   {metrics}"]
     lines += [f"{name:<12} {value}" for name, value in _spoken(task.facts())]
-    lines += [f"saved in     {output}", f"next         bothways evaluate {shlex.quote(str(output))} --data test.jsonl"]
+    lines += [f"saved in     {output}", f"next         {_next(task, output)}"]
     return "\n".join(lines)
+
+
+def _next(task: "Task", output: Path) -> str:
+    """What to type after a training."""
+    from bothways.tasks import MultiTask
+
+    one = f" --task {next(iter(task.parts))}" if isinstance(task, MultiTask) and not task.told_apart else ""
+    return f"bothways evaluate {shlex.quote(str(output))}{one} --data test.jsonl"
 
 
 def _kept_metrics(record: "TrainingRecord") -> dict[str, float]:

@@ -21,7 +21,7 @@ class TrustOptions:
     calibration: Calibration = "auto"
     """'auto' keeps the temperature, which changes no prediction, unless another method is clearly better."""
     detector: Detector = "mahalanobis"
-    """What tells texts from elsewhere, where one label is predicted."""
+    """What tells texts from elsewhere, where one label is predicted; mahalanobis_layers reads every layer."""
     out_of_domain: File | None = None
     """Rows from elsewhere, without labels, to draw the border by; else 95 % of the held-out rows lie inside."""
 

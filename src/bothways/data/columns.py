@@ -138,11 +138,15 @@ def label_set(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(class_label(part) for part in parts))
 
 
+# Squares of larger ones overflow in float32, and so do squared errors.
+LARGEST_NUMBER = 1e18
+
+
 def number(value: object) -> float:
     """A finite number; a csv file's decimal strings count.
 
     Raises:
-        InvalidInput: The value is no number, a boolean, NaN, infinite, or too large for a float.
+        InvalidInput: The value is no number, a boolean, NaN, infinite, or too large to be learnt.
     """
     value = _plain(value)
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
@@ -151,8 +155,13 @@ def number(value: object) -> float:
             result = float(value)  # type: ignore[arg-type]
         except OverflowError:
             result = math.inf
-        if math.isfinite(result):
+        if abs(result) <= LARGEST_NUMBER:
             return result
+        if math.isfinite(result):
+            raise InvalidInput(
+                f"expected a number from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, got {_described(value)}: scale the "
+                "numbers, best to a few units around 0."
+            )
     raise InvalidInput(f"expected a finite number, got {_described(value)}.")
 
 

@@ -246,6 +246,12 @@ def read_from(read: Read, hidden_TH: Tensor, packed: Packed) -> Tensor:
     return _means(hidden_TH, packed) if isinstance(read, MeanOfTokens) else select(hidden_TH, _rows(read), packed)
 
 
+def layer_rows(read: Read, encoder: Encoder, packed: Packed) -> tuple[Tensor, ...]:
+    """The hidden states that a head reads, and those of the layers before at the same places, (B, H) each."""
+    states = encoder.trace(packed, attentions=False).hidden_states[1:]
+    return tuple(read_from(read, hidden_TH, packed) for hidden_TH in reversed(states))
+
+
 def head_logits(
     head: Head, encoder: Encoder, packed: Packed, *, choices: int = 1, backend: str | None = None
 ) -> Tensor:

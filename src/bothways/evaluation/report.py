@@ -103,7 +103,7 @@ class ClassificationReport:
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "confusion": [list(row) for row in self.confusion],
             "reliability": [asdict(each) for each in self.reliability],
-            **_read(self.reading),
+            **reading_values(self.reading),
         }
 
     def summary(self) -> str:
@@ -169,7 +169,7 @@ class MultiLabelReport:
             "labels": list(self.labels),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "reliability": [asdict(each) for each in self.reliability],
-            **_read(self.reading),
+            **reading_values(self.reading),
         }
 
     def summary(self) -> str:
@@ -206,7 +206,7 @@ class RegressionReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``mse``, ``mse_low``, ``mse_high`` and so on."""
-        return {"n": self.n, **flat_estimates(self.estimates()), **_read(self.reading)}
+        return {"n": self.n, **flat_estimates(self.estimates()), **reading_values(self.reading)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
@@ -249,7 +249,8 @@ def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:
     return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
 
 
-def _read(reading: TextsRead | None) -> dict[str, object]:
+def reading_values(reading: TextsRead | None) -> dict[str, object]:
+    """How texts were read, for a report's JSON values; nothing of a report of numbers alone."""
     return {} if reading is None else {"reading": reading.to_dict()}
 
 

@@ -17,8 +17,9 @@ from bothways.evaluation import metrics
 from bothways.evaluation.bootstrap import Estimate, bootstrap_values, percentile_estimates
 from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray
 from bothways.evaluation.metrics import ClassCounts
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.reliability import BINS, calibration_error_interval, equal_mass_bins
-from bothways.evaluation.report import ClassRow, estimate_table, flat_estimates
+from bothways.evaluation.report import ClassRow, estimate_table, flat_estimates, reading_values
 from bothways.evaluation.tag_schemes import TagSpan
 
 
@@ -37,6 +38,7 @@ class SpanReport:
         accuracy: share of words with the right tag.
         ece: expected calibration error of the words' tags.
         per_class: one row for each label.
+        reading: how much of the texts was read; None where the report is of tags alone.
     """
 
     n: int
@@ -49,6 +51,7 @@ class SpanReport:
     accuracy: Estimate
     ece: Estimate
     per_class: tuple[ClassRow, ...]
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -69,13 +72,14 @@ class SpanReport:
             "spans": self.spans,
             **flat_estimates(self.estimates()),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
+            **reading_values(self.reading),
         }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
         labels = len(self.per_class)
         return estimate_table(
-            f"{self.n} texts, {self.words} words, {self.spans} spans, {labels} labels", self.estimates()
+            f"{self.n} texts, {self.words} words, {self.spans} spans, {labels} labels", self.estimates(), self.reading
         )
 
 
@@ -90,6 +94,7 @@ class TagReport:
         macro_f1: mean F1 over the tags that occur in truth or predictions.
         ece: expected calibration error of the words' tags.
         per_class: one row for each tag.
+        reading: how much of the texts was read; None where the report is of tags alone.
     """
 
     n: int
@@ -98,6 +103,7 @@ class TagReport:
     macro_f1: Estimate
     ece: Estimate
     per_class: tuple[ClassRow, ...]
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -110,11 +116,14 @@ class TagReport:
             "words": self.words,
             **flat_estimates(self.estimates()),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
+            **reading_values(self.reading),
         }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return estimate_table(f"{self.n} texts, {self.words} words, {len(self.per_class)} tags", self.estimates())
+        return estimate_table(
+            f"{self.n} texts, {self.words} words, {len(self.per_class)} tags", self.estimates(), self.reading
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class SemanticSearch:
         index.check_encoder(identity_of(embedder))
         self.embedder = embedder
         self.index = index
+        self._trainings = embedder.trainings
 
     @classmethod
     def build(
@@ -92,8 +93,10 @@ class SemanticSearch:
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: There is no text, the index has an id already, or the fields are others.
+            InvalidInput: There is no text, the index has an id already, the fields are others, or the embedder was
+                trained in the meantime.
         """
+        self._check_vectors()
         self.index.add_batches(_batches(self.embedder, texts, ids, fields, show_progress))
 
     @classmethod
@@ -189,7 +192,8 @@ class SemanticSearch:
             rerank: What puts the first hits into another order.
 
         Raises:
-            InvalidInput: A query is empty, ``k`` is below 1, or a filter names a field that the index does not have.
+            InvalidInput: A query is empty, ``k`` is below 1, a filter names a field that the index does not have, or
+                the embedder was trained in the meantime.
             MissingDependency: The extra ``search`` is not installed.
         """
         queries = [query] if isinstance(query, str) else list(query)
@@ -208,7 +212,15 @@ class SemanticSearch:
                 return self.index.search_hybrid(queries, self._vectors(queries), k, mode=mode, filters=filters)
 
     def _vectors(self, queries: Sequence[str]) -> Vectors:
+        self._check_vectors()
         return self.embedder.encode(queries, show_progress=False)
+
+    def _check_vectors(self) -> None:
+        if self.embedder.trainings != self._trainings:
+            raise InvalidInput(
+                "the embedder was trained after the index was opened or built, so its vectors are no longer those of "
+                "the index: build the index again with it."
+            )
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the index, whole or not at all. The model is remembered by name and fingerprint, not copied.

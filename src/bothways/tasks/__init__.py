@@ -10,6 +10,7 @@ from bothways.tasks.masks.fill_mask import FillMask
 from bothways.tasks.sharing.data import TaggingData, TaskData
 from bothways.tasks.sharing.multitask import MultiTask
 from bothways.tasks.tagging.tagger import TextTagger
+from bothways.tasks.trained import open_trained
 
 __all__ = [
     "Ensemble",
@@ -23,4 +24,5 @@ __all__ = [
     "TaskData",
     "TextClassifier",
     "TextTagger",
+    "open_trained",
 ]

@@ -1,5 +1,6 @@
 """How every task opens a checkpoint: the options, and what it holds afterwards."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
 from bothways.data.windows import WindowStore
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, NotFitted, TextsTruncated
 from bothways.inference import InferenceEngine, Reading
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.packing import Packed
@@ -64,6 +65,26 @@ class OpenedModel:
         return self.checkpoint.extras
 
     @property
+    def trained_for(self) -> str | None:
+        """The task that it was trained for here; None where it was not."""
+        task = self.extras.get("task")
+        return task if isinstance(task, str) else None
+
+    def not_fitted(self, task: str, head: str) -> NotFitted:
+        """The error of asking it for what it was not trained for.
+
+        Args:
+            task: What it is asked to do.
+            head: What would do that.
+        """
+        if self.trained_for not in (None, task):
+            return NotFitted(
+                f"{self.model.name!r} was trained for {self.trained_for} and not for {task}: open it as that "
+                "(bothways.tasks.open_trained opens any), or call fit to train it for this."
+            )
+        return NotFitted(f"{self.model.name!r} has no trained {head} yet: call fit first.")
+
+    @property
     def batch_tokens(self) -> int:
         """Tokens of a batch that suit the device."""
         return CPU_TOKENS if self.model.device.type == "cpu" else GPU_TOKENS
@@ -94,8 +115,12 @@ class OpenedModel:
 def stored_texts(
     tokenizer: TextTokenizer, texts: Sequence[Text], reading: Reading, *, offsets: bool = False
 ) -> WindowStore:
-    """Texts, tokenised a block at a time and kept compactly; with ``offsets`` also where each token stands."""
-    return WindowStore.of(
+    """Texts, tokenised a block at a time and kept compactly; with ``offsets`` also where each token stands.
+
+    Warns:
+        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+    """
+    store = WindowStore.of(
         text
         for start in range(0, len(texts), BLOCK)
         for text in tokenizer.encode(
@@ -107,6 +132,12 @@ def stored_texts(
             first=start,
         )
     )
+    if store.dropped_tokens.any():
+        cut, dropped = int((store.dropped_tokens > 0).sum()), int(store.dropped_tokens.sum())
+        warnings.warn(
+            TextsTruncated(f"{cut:,} of {len(texts):,} texts were cut: {dropped:,} tokens were not read."), stacklevel=2
+        )
+    return store
 
 
 def open_model(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> OpenedModel:

@@ -1,7 +1,7 @@
 """The finer settings of fine-tuning, with defaults that suit most data."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 
@@ -11,6 +11,9 @@ from bothways.evaluation.calibrating import METHODS
 from bothways.evaluation.detectors import DETECTORS
 from bothways.training.schedules import LinearDecay, Schedule
 from bothways.training.settings import Precision, TrainingSettings
+
+DetectorChoice: TypeAlias = DetectorKind | Literal["mahalanobis_layers"]
+ALL_LAYERS = "mahalanobis_layers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,7 @@ class FitSettings:
         calibration: How probabilities are calibrated on the validation data: ``"auto"`` keeps the temperature unless
             another method is clearly better there, None leaves them as they are.
         detector: What tells texts from elsewhere, where one label is predicted; None leaves that out.
+            ``"mahalanobis"`` and the other distances look at the last layer, ``"mahalanobis_layers"`` at all of them.
         kept: Share of the domain's texts that it is to take for such.
         checkpoint_every_updates: Checkpoints within an epoch, where a folder for them is given.
     """
@@ -40,14 +44,14 @@ class FitSettings:
     precision: Precision | None = None
     tokens: int = 8192
     calibration: CalibrationMethod | Literal["auto"] | None = "auto"
-    detector: DetectorKind | None = "mahalanobis"
+    detector: DetectorChoice | None = "mahalanobis"
     kept: float = 0.95
     checkpoint_every_updates: int | None = None
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
             raise InvalidInput(f"the token budget must be at least 1, but it is {self.tokens}.")
-        methods, detectors = (*METHODS, "auto", None), (*DETECTORS, None)
+        methods, detectors = (*METHODS, "auto", None), (*DETECTORS, ALL_LAYERS, None)
         if self.calibration not in methods:
             raise InvalidInput(f"calibration must be one of {methods}, but it is {self.calibration!r}.")
         if self.detector not in detectors:

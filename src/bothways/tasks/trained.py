@@ -98,4 +98,7 @@ def task_name(folder: Path, name: str) -> str:
         if of_heads is not None:
             return of_heads
     what = f"it is a model for {stored}" if stored else "it is an encoder without the head of a task"
-    raise NotFitted(f"{name!r} cannot be asked for predictions: {what}. Known tasks are {', '.join(TASKS)}: train one.")
+    raise NotFitted(
+        f"{name!r} cannot be asked for predictions: {what}. Known tasks are {', '.join(TASKS)}: train one. How well "
+        f"the vectors of an encoder agree with scores of pairs is the task {SIMILARITY!r}, which needs no training."
+    )

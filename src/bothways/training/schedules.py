@@ -51,8 +51,11 @@ Schedule = LinearDecay | CosineDecay | ConstantRate
 
 
 def warmup_updates(total: int, fraction: float) -> int:
-    """Updates of warm-up: ``fraction`` of ``total``, rounded up."""
-    return math.ceil(total * fraction)
+    """Updates of warm-up: ``fraction`` of ``total``, rounded up, but never all of a run's.
+
+    Its first update has rate 0, so a run of one update would learn nothing.
+    """
+    return min(math.ceil(total * fraction), total - 1)
 
 
 def rate_fraction(schedule: Schedule, update: int, *, warmup: int, total: int) -> float:

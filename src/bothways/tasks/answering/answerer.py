@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, Unpack, overload
 
 from bothways.data import Row, Source
 from bothways.encoder import ScoreHead
-from bothways.errors import InvalidInput, NotCalibrated, NotFitted
+from bothways.errors import InvalidInput, NotCalibrated
 from bothways.evaluation import AnsweringReport, RowScores, Temperature
 from bothways.families import HeadName
 from bothways.storage import new_folder
@@ -24,7 +24,7 @@ from bothways.tasks.answering.answers import (
 from bothways.tasks.answering.fitting import StoredQuestions, answering_limits, no_answer_index, stored_threshold
 from bothways.tasks.answering.questions import Question, annotated_questions, hold_out_contexts, read_questions
 from bothways.tasks.answering.spans import SpanScores
-from bothways.tasks.card import DataUsed, Worth, written_card
+from bothways.tasks.card import NOTICES_NOTHING, DataUsed, Worth, written_card
 from bothways.tasks.columns import QuestionColumns, stored_columns, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan, undone_on_failure
 from bothways.tasks.objective import HeadModel, WindowObjective
@@ -161,7 +161,7 @@ class QuestionAnswerer:
         used = DataUsed(columns, training.part, held.part, split=validation is None)
         metrics = candidates.report(self.threshold, self.temperature)
         limits = answering_limits(metrics, "the epoch to keep, the threshold and the temperature")
-        self.card = written_card(self.model, record, used, Worth(metrics, limits))
+        self.card = written_card(self.model, record, used, Worth(metrics, (*limits, NOTICES_NOTHING)))
         return record
 
     @overload
@@ -364,7 +364,7 @@ class QuestionAnswerer:
 
     def _fitted(self) -> HeadModel:
         if self._module is None:
-            raise NotFitted(f"{self.model.name!r} has no trained question answering head yet: call fit first.")
+            raise self._opened.not_fitted(self.task, "question answering head")
         return self._module
 
 

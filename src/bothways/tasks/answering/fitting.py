@@ -27,7 +27,7 @@ from bothways.tasks.answering.answers import CANDIDATES, candidate_scores
 from bothways.tasks.answering.questions import Question
 from bothways.tasks.answering.span_targets import SpanAnswers
 from bothways.tasks.answering.spans import SpanScores
-from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, data_part, flattered
+from bothways.tasks.card import LIKE_THESE, data_part, flattered
 from bothways.tasks.objective import HeadModel, window_scores
 from bothways.tasks.stored import Extras, damaged
 from bothways.text import TextTokenizer
@@ -134,7 +134,7 @@ class Candidates:
 
 
 def answering_limits(metrics: AnsweringReport, chose: str) -> tuple[str, ...]:
-    """What a reader of the card of an answerer has to know.
+    """What a reader of metrics on questions has to know.
 
     Args:
         metrics: Of the held-out questions.
@@ -143,7 +143,7 @@ def answering_limits(metrics: AnsweringReport, chose: str) -> tuple[str, ...]:
     always = (
         () if metrics.no_answer else ("No held-out question was without an answer, so the model always gives one.",)
     )
-    return flattered("questions", chose), *always, LIKE_THESE, NOTICES_NOTHING
+    return flattered("questions", chose), *always, LIKE_THESE
 
 
 def without_answer(annotated: Sequence[Sequence[str]]) -> int:

@@ -66,6 +66,7 @@ class SentenceEmbedder:
         self.card: dict[str, Any] = {}
         self.extras: Mapping[str, object] = {}
         self._unsaved = False
+        self._trainings = 0
 
     @classmethod
     def from_pretrained(
@@ -237,6 +238,7 @@ class SentenceEmbedder:
         training = EmbeddingTraining(self.model, self.settings, loss or usual_loss(examples.columns), pairs_per_text)
         objective, card = training.prepare(examples, plan)
         self._unsaved = True
+        self._trainings += 1
         record = plan.train(objective, self.model)
         self.columns, self.card = examples.columns, card(record)
         return record
@@ -299,6 +301,11 @@ class SentenceEmbedder:
         return {"pooling": self.settings.pooling, "dimensions": self.dimensions} | {
             name: self.card[name] for name in shown
         }
+
+    @property
+    def trainings(self) -> int:
+        """How often it was trained since it was opened: vectors from before and after do not belong together."""
+        return self._trainings
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights on disk, which says whether two embedders are the same model.

@@ -1,6 +1,5 @@
 """Fine-tuning a sentence embedder, from rows to a trained encoder."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.data import Source
-from bothways.errors import InvalidInput, TextsTruncated
+from bothways.errors import InvalidInput
 from bothways.inference import Reading
 from bothways.tasks.card import DataUsed, written_card
 from bothways.tasks.embedding.batches import DrawnRows, GivenRows, RowSource
@@ -148,7 +147,6 @@ class EmbeddingTraining:
         settings = self.settings
         reading = Reading(settings.max_length, settings.on_overflow, settings.stride)
         stored = StoredRows.of(rows, columns, self.model.tokenizer, reading)
-        _warn_of_cut(stored)
         inner = plain(self.loss)
         if not (isinstance(columns, PlainTexts) and isinstance(inner, Distillation)):
             return stored
@@ -170,12 +168,3 @@ class EmbeddingTraining:
 def _names(columns: EmbeddingColumns) -> Any:  # noqa: ANN401 (a function of a label, whose type the columns know)
     """The labels that must not all be held out: those of labelled texts."""
     return (lambda label: (label,)) if isinstance(columns, LabelledTexts) else (lambda _: ())
-
-
-def _warn_of_cut(stored: StoredRows) -> None:
-    dropped = stored.store.dropped_tokens
-    if dropped.any():
-        warnings.warn(
-            TextsTruncated(f"{(dropped > 0).sum():,} texts were cut: {dropped.sum():,} tokens are not learnt from."),
-            stacklevel=2,
-        )

@@ -76,6 +76,11 @@ class AnswerCommittee:
         always = all(model.threshold is None for model in models)
         return cls(models, combination, None if always else 0.0)
 
+    @property
+    def knows_its_domain(self) -> bool:
+        """No member tells texts from elsewhere."""
+        return False
+
     def check_method(self, method: str) -> None:
         """Refuse a way to combine that answers do not have.
 

@@ -42,6 +42,10 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
     def temperature(self) -> Temperature | None:
         """What calibrates the result; None without."""
 
+    @property
+    def knows_its_domain(self) -> bool:
+        """Whether it notices texts that are unlike those of its training."""
+
     def check_method(self, method: str) -> None:
         """Refuse a way to combine that such answers do not have.
 

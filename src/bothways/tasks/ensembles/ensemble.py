@@ -25,7 +25,6 @@ from bothways.tasks.task import Task
 UNCALIBRATED = (
     unmeasured("no rows were given to calibrate with"),
     "The combined probabilities are not calibrated, though those of the members may be.",
-    NOTICES_NOTHING,
 )
 
 
@@ -85,7 +84,8 @@ class Ensemble:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
         made = cls([folder for folder, _ in opened], committee)
         if calibrate is None:
-            made.card = _card(method, [{"member": str(folder)} for folder in made.folders], Worth(None, UNCALIBRATED))
+            worth = Worth(None, (*UNCALIBRATED, *made._blindness()))
+            made.card = _card(method, [{"member": str(folder)} for folder in made.folders], worth)
         else:
             made._calibrate(calibrate, method, show_progress)
         return made
@@ -175,7 +175,11 @@ class Ensemble:
         combined = [self.committee.combined(each) for each in said]
         metrics = self.committee.report(combined, truth, resamples=1000, seed=0)
         members = [{"member": name, **alone} for name, alone in self._alone(said, truth)]
-        self.card = _card(method, members, Worth(metrics, _limits(metrics)), part) | learnt
+        self.card = _card(method, members, Worth(metrics, (*_limits(metrics), *self._blindness())), part) | learnt
+
+    def _blindness(self) -> tuple[str, ...]:
+        """The limit of an ensemble of which no member tells texts from elsewhere."""
+        return () if self.committee.knows_its_domain else (NOTICES_NOTHING,)
 
     def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any]:
         """For each labelled item what each member says, and what is right."""
@@ -221,4 +225,4 @@ def _limits(metrics: Report) -> tuple[str, ...]:
     chose = "how the ensemble is calibrated and, where it is stacked, weighed"
     if isinstance(metrics, AnsweringReport):
         return answering_limits(metrics, f"the threshold, and {chose}")
-    return flattered("rows", chose), LIKE_THESE, NOTICES_NOTHING
+    return flattered("rows", chose), LIKE_THESE

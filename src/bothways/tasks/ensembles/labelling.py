@@ -29,8 +29,9 @@ from bothways.tasks.ensembles.committee import most, places_of, texts_part, text
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
 from bothways.tasks.ensembles.stacking import fit_combination
 from bothways.tasks.labelling.classification import TextClassifier
+from bothways.tasks.labelling.judging import outside_of
 from bothways.tasks.labelling.pairs import PairClassifier
-from bothways.tasks.predictions import Prediction, Reading
+from bothways.tasks.predictions import Classification, Prediction, Reading
 from bothways.tasks.stored import Extras, stored_temperature
 from bothways.tasks.targets import Logits, Report, Target, Truth
 from bothways.text.texts import Text
@@ -45,10 +46,13 @@ class ScoredText:
     Attributes:
         logits_C: Logits, with the calibration of whoever says it in them.
         reading: How much of the text was read.
+        outside: Share of those who say it, among the members that can tell, that call the text unlike what they were
+            trained on; None where none can.
     """
 
     logits_C: Logits
     reading: Reading
+    outside: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,11 @@ class LabelCommittee:
         """What they predict, with the labels in the order of the first member."""
         return self.models[0].labeller.target
 
+    @property
+    def knows_its_domain(self) -> bool:
+        """Whether some member tells texts from elsewhere."""
+        return any(model.labeller.trust.border is not None for model in self.models)
+
     def check_method(self, method: str) -> None:
         """Refuse a way to combine that the target does not have."""
         check_method(method, self.target)
@@ -105,19 +114,26 @@ class LabelCommittee:
     ) -> Iterator[ScoredText]:
         """What one member says of texts."""
         model, places = self.models[member], self.places[member]
-        labeller = model.labeller
-        for answer in labeller.run(labeller.reader(), items, description, total, show):
-            logits_1C = calibrated_logits(self.target, labeller.merged(answer)[None], model.calibration)
-            yield ScoredText(logits_1C[0, places], Reading(len(answer.lengths), answer.dropped_tokens))
+        labeller, classes = model.labeller, self.target.outputs
+        for answer in labeller.run(labeller.judging(), items, description, total, show):
+            row_K, border = labeller.merged(answer), labeller.trust.border
+            logits_1C = calibrated_logits(self.target, row_K[None, :classes], model.calibration)
+            outside = None if border is None else float(outside_of(border, row_K, classes)[1])
+            yield ScoredText(logits_1C[0, places], Reading(len(answer.lengths), answer.dropped_tokens), outside)
 
     def combined(self, said: Sequence[ScoredText]) -> ScoredText:
         """What all say of a text together."""
         combined_1C = self.combination.combine(self.target, _logits([said]))
-        return ScoredText(combined_1C[0], most([each.reading for each in said]))
+        votes = [each.outside for each in said if each.outside is not None]
+        outside = float(np.mean(votes)) if votes else None
+        return ScoredText(combined_1C[0], most([each.reading for each in said]), outside)
 
     def predicted(self, combined: ScoredText) -> Prediction:
-        """The label, labels or number."""
-        return self.target.predict(combined.logits_C, self.temperature, combined.reading)
+        """The label, labels or number; outside of the domain is what most members call so."""
+        found = self.target.predict(combined.logits_C, self.temperature, combined.reading)
+        if combined.outside is None or not isinstance(found, Classification):
+            return found
+        return replace(found, outside=combined.outside > 0.5, outside_score=combined.outside)
 
     def disagreement(self, said: Sequence[ScoredText], combined: ScoredText) -> Disagreement | Spread:
         """How far the members are apart on a text."""

@@ -25,7 +25,7 @@ from bothways.tasks.ensembles.combining import (
     differing,
     mutual_information,
 )
-from bothways.tasks.ensembles.committee import most, places_of, texts_part
+from bothways.tasks.ensembles.committee import most, places_of, texts_part, texts_read
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
 from bothways.tasks.ensembles.stacking import fit_combination
 from bothways.tasks.stored import Extras, stored_temperature
@@ -90,6 +90,11 @@ class TagCommittee:
         """What is predicted for a word by itself."""
         return SingleLabel(self.tag_set.labels)
 
+    @property
+    def knows_its_domain(self) -> bool:
+        """No member tells texts from elsewhere."""
+        return False
+
     def check_method(self, method: str) -> None:
         """Refuse a way to combine that there is not."""
         check_method(method, self.target)
@@ -147,7 +152,8 @@ class TagCommittee:
     ) -> SpanReport | TagReport:
         """Metrics of what the members say together."""
         scores_MC = np.concatenate([each.scores_WC for each in combined])
-        return words_report(self.tag_set, scores_MC, truth, self.temperature, resamples=resamples, seed=seed)
+        report = words_report(self.tag_set, scores_MC, truth, self.temperature, resamples=resamples, seed=seed)
+        return replace(report, reading=texts_read([each.reading for each in combined]))
 
     def judgement(self, combined: Sequence[ScoredWords], truth: TrueTags) -> Judgement:
         """What the members say together, to compare with another model's."""

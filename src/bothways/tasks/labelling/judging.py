@@ -1,6 +1,6 @@
 """What a model learns on held-out rows about its answers, and what it then says of them.
 
-Shapes: N texts, C classes, H hidden, K = C + H where features are read, else C.
+Shapes: N texts, B sequences, T tokens, C classes, H hidden, L layers that a detector reads, K = C + L H.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.encoder.heads import read_rows
+from bothways.encoder import Encoder, ScoreHead
+from bothways.encoder.heads import layer_rows, read_rows
 from bothways.errors import InvalidInput, NotCalibrated
 from bothways.evaluation import (
     CalibrationMethod,
@@ -20,7 +21,6 @@ from bothways.evaluation import (
     ConformalSets,
     Cosine,
     Detector,
-    DetectorKind,
     Energy,
     Evidence,
     LabelSets,
@@ -37,7 +37,7 @@ from bothways.packing import Packed
 from bothways.tasks.labelling.trust import Border, Trust, storable
 from bothways.tasks.objective import HeadModel
 from bothways.tasks.predictions import Classification, Prediction, Score
-from bothways.tasks.settings import FitSettings
+from bothways.tasks.settings import ALL_LAYERS, DetectorChoice, FitSettings
 from bothways.tasks.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 
 Promise: TypeAlias = LabelSets | float
@@ -49,33 +49,58 @@ MOST_TRAINING = 20_000
 
 
 class FeatureModel(HeadModel):
-    """Gives beside the scores the last hidden states that the head reads."""
+    """Gives beside the scores the hidden states that the head reads.
+
+    Args:
+        encoder: The encoder.
+        head: The head.
+        layers: 1 for the last layer's states, or as many as the encoder has, for those of all of them.
+    """
+
+    def __init__(self, encoder: Encoder, head: ScoreHead, layers: int) -> None:
+        super().__init__(encoder, head)
+        self.layers = layers
 
     def forward(self, packed: Packed) -> Tensor:
-        """Scores and features (B, C + H)."""
-        hidden_BH = read_rows(self.head.kind.read, self.encoder, packed)
-        return torch.cat([self.head(hidden_BH), hidden_BH], dim=1)
+        """Scores and features (B, C + L H), of the last layer first."""
+        read = self.head.kind.read
+        states = layer_rows(read, self.encoder, packed) if self.layers > 1 else (read_rows(read, self.encoder, packed),)
+        return torch.cat([self.head(states[0]), *states], dim=1)
 
 
 def forward_of(module: HeadModel, trust: Trust) -> HeadModel:
     """What has to be run for everything that the model says of a text."""
-    return FeatureModel(module.encoder, module.head).eval() if reads_features(trust) else module
+    layers = layers_read(trust)
+    return FeatureModel(module.encoder, module.head, layers).eval() if layers else module
 
 
-def reads_features(trust: Trust) -> bool:
-    """Whether a model's detector reads more than its logits."""
-    return trust.border is not None and needs_features(trust.border.detector)
+def layers_read(trust: Trust) -> int:
+    """How many layers a model's detector reads beside the logits."""
+    return 0 if trust.border is None else layers_of(trust.border.detector)
 
 
-def needs_features(detector: Detector | DetectorKind) -> bool:
-    """Whether a detector reads more than logits."""
-    return detector not in ("max_softmax", "energy") and not isinstance(detector, MaxSoftmax | Energy)
+def layers_of(detector: Detector) -> int:
+    """How many layers a detector reads; none where it reads logits."""
+    match detector:
+        case MaxSoftmax() | Energy():
+            return 0
+        case Mahalanobis():
+            return len(detector.roots_LDD)
+        case Cosine() | Neighbours():
+            return 1
 
 
-def evidence_of(rows_NK: Logits, classes: int) -> Evidence:
-    """Logits, and the features behind them where there are any."""
-    features_NH = rows_NK[:, classes:]
-    return Evidence(rows_NK[:, :classes], features_NH[:, None])
+def layers_wanted(choice: DetectorChoice | None, encoder: Encoder) -> int:
+    """How many layers a detector of this name will read."""
+    if choice in (None, "max_softmax", "energy"):
+        return 0
+    return len(encoder.order) if choice == ALL_LAYERS else 1
+
+
+def evidence_of(rows_NK: Logits, classes: int, layers: int) -> Evidence:
+    """Logits, and the features of some layers behind them."""
+    logits_NC, features_NK = rows_NK[:, :classes], rows_NK[:, classes:]
+    return Evidence(logits_NC, features_NK.reshape(len(rows_NK), layers, features_NK.shape[1] // max(1, layers)))
 
 
 def learn_trust(
@@ -85,6 +110,7 @@ def learn_trust(
     settings: FitSettings,
     seed: int,
     training: Callable[[], tuple[Logits, Truth]],
+    layers: int,
 ) -> Trust:
     """What held-out rows say of a model's answers.
 
@@ -95,17 +121,18 @@ def learn_trust(
         settings: What is to be learnt.
         seed: Of what is drawn on the way.
         training: Logits with features, and labels, of the training rows; called if the detector reads features.
+        layers: Of how many layers the features are.
 
     Raises:
         InvalidInput: The method of calibration is none for the target.
     """
     match target:
         case SingleLabel():
-            evidence = evidence_of(held_out_NK, target.outputs)
+            evidence = evidence_of(held_out_NK, target.outputs, layers)
             trust = _classification(evidence.logits_NC, truth, settings.calibration, seed)
             if settings.detector is None:
                 return trust
-            detector = storable(_detector(settings.detector, target.outputs, training))
+            detector = storable(_detector(settings.detector, target.outputs, training, layers))
             return replace(trust, border=Border.keeping(detector, evidence, settings.kept))
         case MultiLabel():
             if settings.calibration is None:
@@ -141,6 +168,13 @@ def promise_of(trust: Trust, coverage: float | None) -> Promise | None:
             )
 
 
+def outside_of(border: Border, row_K: Logits, classes: int) -> tuple[float, bool]:
+    """How little a text is like those of the domain, and whether it lies outside of it."""
+    evidence = evidence_of(row_K[None], classes, layers_of(border.detector))
+    score = float(border.detector.score(evidence)[0])
+    return score, score > border.threshold
+
+
 def judged(
     prediction: Prediction, row_K: Logits, classes: int, promise: Promise | None, border: Border | None
 ) -> Prediction:
@@ -156,8 +190,8 @@ def judged(
                 names = zip(prediction.probabilities, included_C, strict=True)
                 changes["label_set"] = tuple(name for name, included in names if included)
             if border is not None:
-                score = float(border.detector.score(evidence_of(row_K[None], classes))[0])
-                changes |= {"outside_score": score, "outside": score > border.threshold}
+                score, outside = outside_of(border, row_K, classes)
+                changes |= {"outside_score": score, "outside": outside}
             return replace(prediction, **changes) if changes else prediction  # type: ignore[arg-type]
         case _:
             return prediction
@@ -178,17 +212,19 @@ def _classification(
     return Trust(chosen.calibration, chosen.scores, ConformalSets.fit(stated_NC, truth_N))
 
 
-def _detector(kind: DetectorKind, classes: int, training: Callable[[], tuple[Logits, Truth]]) -> Detector:
+def _detector(
+    kind: DetectorChoice, classes: int, training: Callable[[], tuple[Logits, Truth]], layers: int
+) -> Detector:
     if kind == "max_softmax":
         return MaxSoftmax()
     if kind == "energy":
         return Energy()
     rows_NK, labels_N = training()
-    features_N1H = rows_NK[:, None, classes:]
+    features_NLH = evidence_of(rows_NK, classes, layers).features_NLD
     match kind:
-        case "mahalanobis":
-            return Mahalanobis.fit(features_N1H, labels_N, classes)
+        case "mahalanobis" | "mahalanobis_layers":
+            return Mahalanobis.fit(features_NLH, labels_N, classes)
         case "cosine":
-            return Cosine.fit(features_N1H, labels_N, classes)
+            return Cosine.fit(features_NLH, labels_N, classes)
         case "neighbours":
-            return Neighbours.fit(features_N1H, min(10, len(features_N1H)))
+            return Neighbours.fit(features_NLH, min(10, len(features_NLH)))

@@ -27,8 +27,9 @@ from bothways.tasks.labelling.judging import (
     evidence_of,
     forward_of,
     judged,
+    layers_read,
+    layers_wanted,
     learn_trust,
-    needs_features,
     promise_of,
 )
 from bothways.tasks.labelling.training import LabelledData
@@ -116,7 +117,7 @@ class Labeller:
             return module
         if self.attention is None:
             raise NotFitted(f"{self.name!r} has learnt no attention over windows: call fit, or choose another merge.")
-        return AttentiveModel(module, self.attention, features=isinstance(module, FeatureModel))
+        return AttentiveModel(module, self.attention)
 
     def run(
         self, module: Scoring, texts: Iterable[Text], description: str, total: int | None, show: bool | None
@@ -178,7 +179,7 @@ class Labeller:
 
     def evidence(self, rows_NK: Logits) -> Evidence:
         """Logits, and what the detector reads beside them."""
-        return evidence_of(rows_NK, self.target.outputs)
+        return evidence_of(rows_NK, self.target.outputs, layers_read(self.trust))
 
     def evidence_of(self, texts: list[Text], show: bool | None) -> Evidence:
         """The same of texts, or pairs."""
@@ -190,8 +191,9 @@ class Labeller:
         target, tokens, settings, module = self.target, self.opened.batch_tokens, plan.settings, self.module
         if self.merge == "attention":
             self.attention = fit_attention(module, target, data.training, data.held, tokens=tokens, seed=plan.seed)
-        if settings.detector is not None and needs_features(settings.detector) and isinstance(target, SingleLabel):
-            module = FeatureModel(module.encoder, module.head).eval()
+        layers = layers_wanted(settings.detector, module.encoder) if isinstance(target, SingleLabel) else 0
+        if layers:
+            module = FeatureModel(module.encoder, module.head, layers).eval()
         reader = self._attending(module)
 
         def rows_of(part: LabelledWindows) -> tuple[Logits, Truth]:
@@ -199,7 +201,7 @@ class Labeller:
 
         held_out_NK, truth = rows_of(data.held)
         some = data.training.some(MOST_TRAINING, plan.seed)
-        self.trust = learn_trust(target, held_out_NK, truth, settings, plan.seed, lambda: rows_of(some))
+        self.trust = learn_trust(target, held_out_NK, truth, settings, plan.seed, lambda: rows_of(some), layers)
         return held_out_NK[:, : target.outputs]
 
     def stored(self, folder: Path) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 from bothways.data import Row, Source, read_rows
 from bothways.encoder import ScoreHead
-from bothways.errors import InvalidInput, NotFitted
+from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
     Evidence,
@@ -93,12 +93,13 @@ class SequenceTask(Generic[ColumnsT]):
         """
         opened = open_model(name_or_path, **options)
         extras, checkpoint = opened.extras, opened.checkpoint
-        ours = extras.get("task") == cls.task
+        ours = opened.trained_for == cls.task
         chosen = check_merge(
             merge or (stored_choice(extras, "merge", check_merge) if ours else None) or "weighted_mean"
         )
         made = cls(opened, chosen)
-        classes = checkpoint.score_count(HEAD)
+        # The head of another task may have the same shape and say something else.
+        classes = checkpoint.score_count(HEAD) if ours or opened.trained_for is None else None
         if classes is not None:
             target = stored_target(checkpoint.settings, labels, classes, named=ours)
             made.take_head(target, checkpoint.build_score_head(HEAD), extras if ours else {}, checkpoint.folder)
@@ -132,7 +133,7 @@ class SequenceTask(Generic[ColumnsT]):
             NotFitted: There is no trained head yet.
         """
         if self._labeller is None:
-            raise NotFitted(f"{self.model.name!r} has no trained classification head yet: call fit first.")
+            raise self._opened.not_fitted(self.task, "classification head")
         return self._labeller
 
     @property

@@ -61,16 +61,14 @@ class AttentiveModel(nn.Module):
     """A `HeadModel` that also says how much each window counts.
 
     Args:
-        model: Encoder and head.
+        model: Encoder and head; what it gives behind its scores, if anything, begins with what the head reads.
         attention: How much windows count.
-        features: Whether to give the hidden states that the head reads behind its scores.
     """
 
-    def __init__(self, model: HeadModel, attention: WindowAttention, *, features: bool = False) -> None:
+    def __init__(self, model: HeadModel, attention: WindowAttention) -> None:
         super().__init__()
         self.model = model
         self.attention = attention
-        self.features = features
 
     @property
     def head(self) -> ScoreHead:
@@ -84,9 +82,12 @@ class AttentiveModel(nn.Module):
 
     def forward(self, packed: Packed) -> Tensor:
         """The scores of each window (and its features), and behind them that of the attention: (B, K + 1)."""
+        classes, hidden = self.head.output.out_features, self.model.encoder.config.hidden
+        said_BK = self.model(packed)
+        if said_BK.shape[1] > classes:
+            return torch.cat([said_BK, self.attention(said_BK[:, classes : classes + hidden])], dim=1)
         hidden_BH = read_rows(self.head.kind.read, self.model.encoder, packed)
-        features = [hidden_BH] if self.features else []
-        return torch.cat([self.head(hidden_BH), *features, self.attention(hidden_BH)], dim=1)
+        return torch.cat([self.head(hidden_BH), self.attention(hidden_BH)], dim=1)
 
 
 @dataclass(frozen=True, slots=True)

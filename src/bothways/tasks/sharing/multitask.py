@@ -207,11 +207,12 @@ class MultiTask:
             InvalidInput: Two tasks have their labels in the same column, or the data are not usable.
         """
         parts = {name: part_of(task) for name, task in self._trained().items()}
-        columns = [name for part in parts.values() for name in part.truth_columns]
-        if len(set(columns)) < len(columns):
+        if not self.told_apart:
+            columns = [name for part in parts.values() for name in part.truth_columns]
             raise InvalidInput(
                 f"the labels of the tasks {', '.join(self.parts)} stand in the columns {', '.join(columns)}, and a row "
-                "has one label in a column. Say which task to evaluate: part(name), or --task on the command line."
+                f"has one label in a column. Say which task to evaluate: part(name), or on the command line --task "
+                f"{next(iter(self.parts))}."
             )
         rows = list(read_rows(data))
         tokens = self._words_column()
@@ -225,6 +226,12 @@ class MultiTask:
         }
         read = TextsRead.of([each.windows for each in reading], [each.dropped_tokens for each in reading])
         return MultiReport(reports, read)
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the tasks have columns of their own for what is right, so that rows can be right for all at once."""
+        columns = [name for task in self._trained().values() for name in part_of(task).truth_columns]
+        return len(set(columns)) == len(columns)
 
     def facts(self) -> dict[str, object]:
         """Labels and calibration of each task, as JSON values."""
@@ -261,8 +268,8 @@ class MultiTask:
     ) -> Iterator[dict[str, ReadText]]:
         """What each task's head says of texts, or of their words; for judging, with what its detector reads."""
         parts = {name: part_of(task) for name, task in self._trained().items()}
-        features = [judging and part.reads_features for part in parts.values()]
-        shared = SharedHeads(self.model.encoder, [part.head for part in parts.values()], features).eval()
+        layers = [part.layers_read if judging else 0 for part in parts.values()]
+        shared = SharedHeads(self.model.encoder, [part.head for part in parts.values()], layers).eval()
         ends = np.cumsum(shared.widths).tolist()
         columns = {name: slice(*each) for name, *each in zip(parts, [0, *ends[:-1]], ends, strict=True)}
         for text in self._read(shared, given, total=total, description=description, show_progress=show_progress):

@@ -20,7 +20,7 @@ from bothways.inference import TextRows
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.fitting import FitPlan, Preparation
 from bothways.tasks.labelling.classification import TextClassifier
-from bothways.tasks.labelling.judging import reads_features
+from bothways.tasks.labelling.judging import layers_read
 from bothways.tasks.labelling.labeller import HEAD as TEXT_HEAD
 from bothways.tasks.labelling.target_settings import target_settings
 from bothways.tasks.objective import WindowObjective
@@ -77,9 +77,9 @@ class LabelPart:
         return self.task.labeller.module.head
 
     @property
-    def reads_features(self) -> bool:
-        """Whether its judgement wants the hidden states behind the scores."""
-        return reads_features(self.task.trust)
+    def layers_read(self) -> int:
+        """Of how many layers its judgement wants the hidden states behind the scores."""
+        return layers_read(self.task.trust)
 
     @property
     def truth_columns(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class TagPart:
     task: TextTagger
 
     head_name = WORD_HEAD
-    reads_features = False
+    layers_read = 0
 
     @property
     def head(self) -> ScoreHead:
@@ -200,7 +200,10 @@ def prepared(name: str, task: Task, data: TaskData | TaggingData, plan: FitPlan)
             case TextTagger(), TaggingData():
                 return task.prepare(data.train, data.validation, data.columns, data.scheme, plan)
             case _:
-                raise TypeError(f"{type(task).__name__} does not learn from {type(data).__name__}")
+                raise InvalidInput(
+                    f"its data must be a TaskData or a TaggingData, but they are of type {type(data).__name__}: a file "
+                    "is given as TaskData(file)."
+                )
     except InvalidInput as error:
         raise type(error)(f"task {name!r}: {error}") from error
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder, ScoreHead
-from bothways.encoder.heads import EachToken, read_from, read_rows
+from bothways.encoder.heads import EachToken, layer_rows, read_from, read_rows
 from bothways.packing import Packed
 from bothways.tasks.objective import Batch, WindowObjective
 from bothways.tasks.sharing.sampling import Sampling, order, shares
@@ -26,22 +26,22 @@ class SharedHeads(nn.Module):
     Args:
         encoder: The encoder.
         heads: Heads that give scores for whole texts, or for each token.
-        features: For each head whether to give the hidden states that it reads behind its scores; by default for none.
+        layers: For each head of how many layers to give the hidden states that it reads, the last first, behind its
+            scores: none by default, 1, or all.
     """
 
-    def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead], features: Sequence[bool] = ()) -> None:
+    def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead], layers: Sequence[int] = ()) -> None:
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleList(heads)
-        self.features = tuple(features) or (False,) * len(heads)
+        self.layers = tuple(layers) or (0,) * len(heads)
 
     @property
     def widths(self) -> list[int]:
         """How many numbers each head gives for a text, its features with them."""
         hidden = self.encoder.config.hidden
         return [
-            head.output.out_features + hidden * featured
-            for head, featured in zip(self._heads(), self.features, strict=True)
+            head.output.out_features + hidden * layers for head, layers in zip(self._heads(), self.layers, strict=True)
         ]
 
     @property
@@ -57,19 +57,23 @@ class SharedHeads(nn.Module):
             token, and zeros at the rest.
         """
         heads = self._heads()
-        reads = {head.kind.read for head in heads}
-        if len(reads) == 1:
-            # Of the last layer, no more than what they all read.
-            rows_BH = [read_rows(reads.pop(), self.encoder, packed)] * len(heads)
-        else:
-            hidden_TH = self.encoder(packed)
-            rows_BH = [read_from(head.kind.read, hidden_TH, packed) for head in heads]
         parts = [
             part if isinstance(head.kind.read, EachToken) or not self.per_token else _at_first_tokens(part, packed)
-            for head, hidden_BH, featured in zip(heads, rows_BH, self.features, strict=True)
-            for part in (head(hidden_BH), hidden_BH)[: 1 + featured]
+            for head, states, layers in zip(heads, self._read(heads, packed), self.layers, strict=True)
+            for part in (head(states[0]), *states[:layers])
         ]
         return torch.cat(parts, dim=1)
+
+    def _read(self, heads: Sequence[ScoreHead], packed: Packed) -> list[tuple[Tensor, ...]]:
+        """For each head what it reads of the last layer, and of those before where one wants them."""
+        reads = {head.kind.read for head in heads}
+        if max(self.layers) > 1:
+            return [layer_rows(head.kind.read, self.encoder, packed) for head in heads]
+        if len(reads) == 1:
+            # Of the last layer, no more than what they all read.
+            return [(read_rows(reads.pop(), self.encoder, packed),)] * len(heads)
+        hidden_TH = self.encoder(packed)
+        return [(read_from(head.kind.read, hidden_TH, packed),) for head in heads]
 
     def _heads(self) -> list[ScoreHead]:
         return [head for head in self.heads if isinstance(head, ScoreHead)]

@@ -4,6 +4,7 @@ Shapes: W words of one text, M words of several texts, C tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Row, Source, given_words
 from bothways.encoder import ScoreHead
-from bothways.errors import InvalidInput, NotFitted
+from bothways.errors import InvalidInput
 from bothways.evaluation import SpanJudgement, SpanReport, TagJudgement, TagReport, Temperature
 from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_names
 from bothways.storage import new_folder
@@ -92,9 +93,10 @@ class TextTagger:
         """
         opened = open_model(name_or_path, **options)
         extras, checkpoint = opened.extras, opened.checkpoint
-        ours = extras.get("task") == cls.task
+        ours = opened.trained_for == cls.task
         made = cls(opened)
-        classes = checkpoint.score_count(HEAD) if HEAD in checkpoint.heads() else None
+        usable = HEAD in checkpoint.heads() and (ours or opened.trained_for is None)
+        classes = checkpoint.score_count(HEAD) if usable else None
         if classes is None:
             if labels is not None or scheme is not None:
                 raise InvalidInput("labels and scheme are those of a trained head, but this checkpoint has none: fit.")
@@ -131,7 +133,7 @@ class TextTagger:
             NotFitted: There is no trained head yet.
         """
         if self._labeller is None:
-            raise NotFitted(f"{self.model.name!r} has no trained head for words yet: call fit first.")
+            raise self._opened.not_fitted(self.task, "head for words")
         return self._labeller
 
     @property
@@ -290,13 +292,16 @@ class TextTagger:
         labeller = self.labeller
         rows = labeller.read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme)
         truth = labeller.tag_set.encode(rows)
-        return labeller.report(labeller.scores(rows, show_progress), truth, resamples=resamples, seed=seed)
+        scores_MC, read = labeller.answers(rows, show_progress)
+        return replace(labeller.report(scores_MC, truth, resamples=resamples, seed=seed), reading=read)
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> SpanJudgement | TagJudgement:
         """The spans, or tags, of labelled rows that are right and wrong, to compare with another model's."""
         labeller = self.labeller
         rows = labeller.read(data, self.columns, None)
-        return words_judgement(labeller.tag_set, labeller.scores(rows, show_progress), labeller.tag_set.encode(rows))
+        return words_judgement(
+            labeller.tag_set, labeller.answers(rows, show_progress)[0], labeller.tag_set.encode(rows)
+        )
 
     def scores(
         self,
@@ -310,7 +315,7 @@ class TextTagger:
         """Uncalibrated scores (M, C) of the words of all texts, end to end, and the numbers of their true tags."""
         labeller = self.labeller
         rows = labeller.read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme)
-        return labeller.scores(rows, show_progress), np.concatenate(labeller.tag_set.encode(rows))
+        return labeller.answers(rows, show_progress)[0], np.concatenate(labeller.tag_set.encode(rows))
 
     def facts(self) -> dict[str, object]:
         """Labels, scheme and calibration, as JSON values."""

@@ -21,6 +21,7 @@ from bothways.evaluation import (
     TagJudgement,
     TagReport,
     Temperature,
+    TextsRead,
     fit_temperature,
     span_counts,
     span_report,
@@ -104,10 +105,12 @@ class WordLabeller:
             show_progress=show_progress,
         )
 
-    def scores(self, rows: Sequence[TaggedRow], show_progress: bool | None) -> NDArray[np.float64]:
-        """Uncalibrated scores of the words of all rows, end to end (M, C)."""
-        scored = self.scored((row.words for row in rows), "evaluating", len(rows), show_progress)
-        return np.concatenate([each.scores_WC for each in scored])
+    def answers(self, rows: Sequence[TaggedRow], show_progress: bool | None) -> tuple[NDArray[np.float64], TextsRead]:
+        """Uncalibrated scores of the words of all rows, end to end (M, C), and how much of them was read."""
+        scored = list(self.scored((row.words for row in rows), "evaluating", len(rows), show_progress))
+        reading = [each.reading for each in scored]
+        read = TextsRead.of([each.windows for each in reading], [each.dropped_tokens for each in reading])
+        return np.concatenate([each.scores_WC for each in scored]), read
 
     def read(self, data: Source, columns: TagColumns, scheme: Scheme | None) -> list[TaggedRow]:
         """Rows with tags in the model's scheme.

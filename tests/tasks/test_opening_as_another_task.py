@@ -1,0 +1,59 @@
+"""A folder that was trained for one task, opened as another: no answers by a head that means something else."""
+
+import pytest
+from classifier_cases import rows
+
+from bothways.errors import InvalidInput, NotFitted
+from bothways.tasks import (
+    MultiTask,
+    PairClassifier,
+    QuestionAnswerer,
+    TaskData,
+    TextClassifier,
+    TextTagger,
+    open_trained,
+)
+
+QUICK = {"epochs": 1, "batch_size": 6}
+
+
+@pytest.fixture
+def trained(base, tmp_path):
+    """Folders of a classifier, of a model of pairs, and of one with several tasks."""
+    made = {"classification": TextClassifier.from_pretrained(base, device="cpu")}
+    made["classification"].fit(rows(12), validation=rows(6), **QUICK)
+    pairs = [{"text_a": row["text"], "text_b": "w9", "label": row["label"]} for row in rows(12)]
+    made["pairs"] = PairClassifier.from_pretrained(base, device="cpu")
+    made["pairs"].fit(pairs, validation=pairs, **QUICK)
+    made["multitask"] = MultiTask.from_pretrained(base, device="cpu")
+    made["multitask"].fit({name: TaskData(rows(12), rows(6)) for name in ("one", "two")}, **QUICK)
+    for name, model in made.items():
+        model.save(tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder", "asked"),
+    [
+        (TextClassifier, "pairs", "w5 w6"),
+        (TextClassifier, "multitask", "w5 w6"),
+        (PairClassifier, "classification", ("w5", "w6")),
+        (TextTagger, "multitask", ["w5"]),
+        (QuestionAnswerer, "pairs", ("w5", "w6 w7")),
+    ],
+)
+def test_what_it_was_trained_for_is_said(trained, kind, folder, asked):
+    with pytest.raises(NotFitted, match=rf"was trained for {folder} and not for .*open it as that"):
+        kind.from_pretrained(trained / folder, device="cpu").predict(asked)
+    assert open_trained(trained / folder, device="cpu").facts()
+
+
+def test_it_can_be_trained_for_another_task(trained):
+    other = TextClassifier.from_pretrained(trained / "pairs", device="cpu")
+    other.fit(rows(12), validation=rows(6), **QUICK)
+    assert other.predict("w5 w6").label in {"ant", "bee", "cow"}
+
+
+def test_data_that_are_no_data_of_a_task_are_named(base):
+    with pytest.raises(InvalidInput, match=r"task 'one': its data must be a TaskData.*type str.*TaskData\(file\)"):
+        MultiTask.from_pretrained(base, device="cpu").fit({"one": "s.jsonl.gz", "two": "t.jsonl.gz"})
