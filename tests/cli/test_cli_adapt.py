@@ -47,7 +47,9 @@ def test_the_summary_has_before_and_after(adapted):
     assert summary["after"]["loss"] < summary["before"]["loss"] - 0.5
     assert summary["after"] == pytest.approx(summary["validation"])
     card = json.loads((folder / "bothways.json").read_text())["card"]
-    assert card["before"] == summary["before"]
+    for when, stored in (("before", card["before"]), ("after", card["metrics"])):
+        assert summary[when] == {name: stored[name] for name in ("loss", "perplexity", "accuracy")}
+        assert stored["loss_low"] < stored["loss"] < stored["loss_high"]
     assert (card["training_rows"], card["validation_rows"]) == (54, 6)
 
 
@@ -93,7 +95,7 @@ def test_a_model_with_a_head_goes_on_with_it(adapted, files, texts, tmp_path):
     assert "before" in outcome.out
     assert "after" in outcome.out
     before = json.loads((tmp_path / "more" / "bothways.json").read_text())["card"]["before"]
-    after = json.loads((folder / "bothways.json").read_text())["card"]["after"]
+    after = json.loads((folder / "bothways.json").read_text())["card"]["metrics"]
     assert before["loss"] == pytest.approx(after["loss"], abs=1e-5)
 
 

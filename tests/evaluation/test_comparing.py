@@ -134,6 +134,16 @@ def test_similarities_are_compared_by_their_correlations_whatever_their_units():
     assert not spearman_shares(truth, np.ones(80)).any()
 
 
+def test_correlations_that_are_undefined_are_not_compared():
+    assert set(compare_regressions([1.0, 2.0], [1.0, 2.0], [2.0, 1.0], resamples=5).metrics) == {"mse", "mae"}
+    constant = compare_regressions([1.0, 2.0, 4.0], [1.0, 2.0, 3.0], [2.0] * 3, resamples=5)
+    assert set(constant.metrics) == {"mse", "mae"}
+    with pytest.raises(InvalidInput, match="of 3 rows or more, got 2"):
+        compare_similarities([1.0, 2.0], [0.1, 0.2], [0.2, 0.1])
+    with pytest.raises(InvalidInput, match="all 3 true values are 1"):
+        compare_similarities([1.0] * 3, [0.1, 0.2, 0.4], [0.2, 0.1, 0.4])
+
+
 def test_a_model_that_finds_more_spans_is_told_from_one_that_does_not():
     random = np.random.default_rng(5)
     there_N1L = random.integers(1, 4, size=(60, 1, 2))

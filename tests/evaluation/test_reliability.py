@@ -18,6 +18,7 @@ from bothways.evaluation import (
     reliability_bins,
     sweep_calibration_error,
 )
+from bothways.evaluation.reliability import maximum_error_interval
 
 
 def test_bins_and_errors_of_a_case_worked_by_hand():
@@ -107,6 +108,29 @@ def test_the_interval_of_the_error_covers_the_truth_and_holds_the_estimate(gap):
         assert interval.low <= value <= interval.high
         covered += interval.low <= gap <= interval.high
     assert covered >= 80  # The docstring of calibration_error_interval: 84 to 97 % in simulations.
+
+
+@pytest.mark.parametrize(("gap", "bins"), [(0.0, 15), (0.15, 15), (0.15, 1)])
+@pytest.mark.parametrize("rows", [150, 600])
+def test_the_interval_of_the_maximum_error_covers_the_truth_and_holds_the_estimate(gap, bins, rows):
+    rng = np.random.default_rng(12)
+    covered = 0
+    for trial in range(60):
+        # The last ``bins`` of 15 are overconfident.
+        confidence = np.sort(rng.uniform(0.3, 1.0, rows))
+        bin_N = np.arange(rows) * 15 // rows
+        correct = rng.random(rows) < confidence - np.where(bin_N >= 15 - bins, gap, 0)
+        both_NB = np.zeros((rows, 30))
+        both_NB[np.arange(rows), bin_N] = (correct - confidence) / rows
+        both_NB[np.arange(rows), 15 + bin_N] = 1 / rows
+        both_RB = bootstrap_values(
+            lambda counts_RN, both_NB=both_NB: counts_RN @ both_NB, rows, resamples=150, seed=trial
+        )
+        gap_B, share_B = np.split(both_NB.sum(axis=0), 2)
+        interval = maximum_error_interval(gap_B, share_B, *np.split(both_RB, 2, axis=1))
+        assert interval.low <= np.abs(gap_B / share_B).max() <= interval.high
+        covered += interval.low <= gap <= interval.high
+    assert covered >= 54  # The docstring of maximum_error_interval: 93 to 100 % in simulations, here of 60 trials.
 
 
 @pytest.mark.parametrize(

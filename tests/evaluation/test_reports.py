@@ -69,8 +69,8 @@ def test_a_classification_report_holds_the_numbers_of_the_metrics(single):
         "nll": negative_log_likelihood(truth, probabilities),
         "ece": expected_calibration_error(report.reliability),
     }
+    expected["mce"] = maximum_calibration_error(report.reliability)
     assert {name: each.value for name, each in report.estimates().items()} == pytest.approx(expected, abs=1e-12)
-    assert report.mce == maximum_calibration_error(report.reliability)
     np.testing.assert_array_equal(report.confusion, oracle.confusion_matrix(truth, predicted, labels=range(4)))
     rows = oracle.precision_recall_fscore_support(truth, predicted, labels=range(4), zero_division=0)
     for row, precision, recall, f1, support in zip(report.per_class, *rows, strict=True):
@@ -91,6 +91,7 @@ def test_a_multi_label_report_holds_the_numbers_of_the_metrics(multi):
         "brier": multi_label_brier_score(truth, probabilities),
         "nll": multi_label_nll(truth, probabilities),
         "ece": expected_calibration_error(report.reliability),
+        "mce": maximum_calibration_error(report.reliability),
     }
     assert {name: each.value for name, each in report.estimates().items()} == pytest.approx(expected, abs=1e-12)
     assert sum(each.count for each in report.reliability) == truth.size
@@ -108,6 +109,24 @@ def test_a_regression_report_holds_the_numbers_of_the_metrics(numbers):
         "r2": r2(truth, predicted),
     }
     assert {name: each.value for name, each in report.estimates().items()} == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("truth", "predicted", "there"),
+    [
+        ([1.0], [2.0], set()),
+        ([1.0, 2.0], [1.0, 3.0], set()),
+        ([2.0] * 4, [1.0, 2.0, 3.0, 4.0], set()),
+        ([1.0, 2.0, 3.0, 5.0], [2.0] * 4, {"r2"}),
+        ([1.0, 2.0, 3.0], [1.0, 2.0, 2.5], {"pearson", "spearman", "r2"}),
+    ],
+)
+def test_numbers_that_are_undefined_are_left_out_of_a_regression_report(truth, predicted, there):
+    report = regression_report(truth, predicted, resamples=20)
+    assert set(report.estimates()) == {"mse", "mae", *there}
+    assert report.mse.value == pytest.approx(oracle.mean_squared_error(truth, predicted))
+    assert {"pearson", "spearman", "r2"} & set(report.to_dict()) == there
+    assert "mse" in report.summary()
 
 
 @pytest.mark.parametrize("kind", ["single", "multi", "numbers"])

@@ -79,6 +79,34 @@ def test_a_model_of_pairs_and_an_embedder_are_judged_alike(base, pairs, tmp_path
     )
 
 
+def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(base, tmp_path):
+    made = PairClassifier.from_pretrained(base, device="cpu")
+    names = {"yes": "entailment", "no": "neutral"}
+    rows = [{**row, "label": names[row["label"]]} for row in ROWS]
+    made.fit(rows, validation=rows, epochs=1)
+    made.save(tmp_path / "nli")
+    ranking = CandidateRanking.open(tmp_path / "nli", device="cpu")
+    assert ranking.evaluate(rows).queries
+    with pytest.raises(
+        InvalidInput, match=r"no passage has 'entailment' in 'label'.*there are 'no', 'yes'.*--relevant"
+    ):
+        ranking.evaluate(ROWS)
+
+
+def test_a_model_of_scores_reads_the_relevance_in_the_column_label(base, tmp_path):
+    made = PairClassifier.from_pretrained(base, device="cpu")
+    rows = [{**row, "score": float(row["label"] == "yes")} for row in ROWS]
+    made.fit(rows, validation=rows, epochs=1, target="regression", label="score")
+    made.save(tmp_path / "sim")
+    lists = read_candidates(ROWS)
+    found = CandidateRanking.open(tmp_path / "sim", device="cpu").evaluate(ROWS)
+    assert found.estimates == evaluate_reranker(CrossEncoder(made), lists).estimates
+    # Another name than the usual ones for passages that answer is the data's alone: a model of scores has no labels.
+    good = [{**row, "label": {"yes": "good", "no": "bad"}[row["label"]]} for row in ROWS]
+    again = CandidateRanking.open(tmp_path / "sim", relevant="good", device="cpu").evaluate(good)
+    assert again.estimates == found.estimates
+
+
 class ByLength:
     def score(self, _query, passages):
         return np.array([float(len(each)) for each in passages])
@@ -93,6 +121,9 @@ def test_the_measures_are_those_of_the_rankings_and_untelling_queries_are_left_o
     ]
     report = evaluate_reranker(ByLength(), lists)
     assert report.queries == ("one", "two")
+    assert (report.untelling, report.to_dict()["untelling"]) == (2, 2)
+    assert "2 queries (2 more of which all documents are relevant, or none)" in report.summary()
+    assert "more" not in evaluate_reranker(ByLength(), lists[:2]).summary()
     assert report.estimates["map"].value == pytest.approx((1 / 2 + 1) / 2)
     assert report.estimates["mrr"].value == pytest.approx((1 / 2 + 1) / 2)
     with pytest.raises(InvalidInput, match="nothing to measure"):

@@ -145,7 +145,7 @@ def test_threshold_and_temperature_are_learnt_from_held_out_questions(members, t
     expected = best_threshold(np.array([each.score for each in best]), scores.f1_N, scores.has_answer_N)
     assert ensemble.facts()["no_answer_threshold"] == pytest.approx(expected)
     assert ensemble.temperature is not None
-    assert ensemble.card == {"calibration_rows": 37}
+    assert ensemble.card["calibration_rows"] == 37
     for found, answer in zip(ensemble.predict_rows(asked(held)), best, strict=True):
         assert (found.together.answer is None) is (answer.score <= ensemble.facts()["no_answer_threshold"])
     before = Ensemble.of(members, device="cpu").evaluate(held, resamples=5).report

@@ -222,9 +222,9 @@ def test_the_card_says_what_was_learnt_from_and_how_well(base):
     report = answerer.evaluate(questions(8))
     assert card["metrics"]["f1"] == pytest.approx(report.f1.value)
     assert card["metrics"]["ece"] == pytest.approx(report.ece.value, abs=1e-5)
-    assert len(card["limits"]) == 1
+    assert not any("always gives one" in limit for limit in card["limits"])
     always = fitted(base, validation=[row for row in questions(8) if row["answers"]])
-    assert "always gives one" in always.card["limits"][1]
+    assert any("always gives one" in limit for limit in always.card["limits"])
 
 
 def test_without_validation_data_a_tenth_is_held_out_with_its_contexts(base):

@@ -68,7 +68,8 @@ def evaluate(
         quiet: Show no progress.
         task: Which of its tasks, for a model of several; all of them when left out. 'similarity' takes any encoder for
             an embedder, and correlates the cosines of pairs with scores (columns text_a, text_b, score). 'ranking' puts
-            the candidates of each query in order, by a model of pairs or by cosines (text_a, text_b, label).
+            the candidates of each query in order, by a model of pairs or by cosines (text_a, text_b, label, or what
+            they were called in the training of a model of labels).
         relevant: Of candidates to rank: the label of those that answer; where left out, the one that is usually called
             so, or labels are grades from 0 on.
         columns: Where the parts of a row stand.

@@ -4,6 +4,7 @@ Shapes: N texts, W windows, T tokens of all windows.
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -146,4 +147,12 @@ def digest_of(*arrays: NDArray[Any]) -> str:
     content = hashlib.sha256()
     for array in arrays:
         content.update(np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()
+
+
+def digest_of_texts(texts: Iterable[str | Sequence[str]]) -> str:
+    """A checksum of texts, pairs or lists of words."""
+    content = hashlib.sha256()
+    for text in texts:
+        content.update(f"{json.dumps(text)}\n".encode())
     return content.hexdigest()

@@ -120,7 +120,14 @@ from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
 from bothways.evaluation.rankings import RankingReport, ranking_differences, ranking_report
 from bothways.evaluation.rankings import named as named_estimates
 from bothways.evaluation.reading import TextsRead
-from bothways.evaluation.regression import mean_absolute_error, mean_squared_error, pearson, r2, spearman
+from bothways.evaluation.regression import (
+    mean_absolute_error,
+    mean_squared_error,
+    pearson,
+    r2,
+    spearman,
+    undefined_correlation,
+)
 from bothways.evaluation.reliability import (
     ReliabilityBin,
     calibration_error_interval,
@@ -293,4 +300,5 @@ __all__ = [
     "tag_report",
     "threshold_between",
     "threshold_keeping",
+    "undefined_correlation",
 ]

@@ -1,7 +1,7 @@
 """Reports from truth and predictions: metrics, bootstrap intervals and reliability in one pass.
 
-All numbers of a report come from the same resamples of rows, 95 % percentile intervals but for the ECE, whose
-interval is that of `calibration_error_interval`.
+All numbers of a report come from the same resamples of rows, 95 % percentile intervals but for ECE and MCE, whose
+intervals are those of `calibration_error_interval` and `maximum_error_interval`.
 
 Shape letters: N rows, C classes or labels, R resamples, B reliability bins, K statistics.
 """
@@ -36,7 +36,7 @@ from bothways.evaluation.reliability import (
     calibration_error_interval,
     calibration_noise,
     equal_mass_bins,
-    maximum_calibration_error,
+    maximum_error_interval,
     reliability_bins,
     sweep_calibration_error,
 )
@@ -74,14 +74,14 @@ def classification_report(
     losses_NK = np.column_stack(
         [metrics.brier_per_row(truth, probabilities), metrics.nll_per_row(truth, probabilities)]
     )
-    gaps_NB = _gaps_per_row((right_N - confidence_N)[:, None], equal_mass_bins(confidence_N, bins)[:, None])
+    bins_NB = _gaps_and_shares((right_N - confidence_N)[:, None], equal_mass_bins(confidence_N, bins)[:, None])
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
         counts = ClassCounts.resampled(truth, predicted_N, classes, counts_RN)
         headline = [metrics.accuracy(counts), metrics.macro_f1(counts), metrics.mcc(counts)]
-        return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), _per_class(counts), counts_RN @ gaps_NB])
+        return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), _per_class(counts), counts_RN @ bins_NB])
 
-    (accuracy, macro_f1, mcc, brier, nll), scores, ece = _estimates(
+    (accuracy, macro_f1, mcc, brier, nll), scores, ece, mce = _estimates(
         statistic, rows=len(truth), headline=5, classes=classes, resamples=resamples, seed=seed
     )
     confusion_CC = metrics.confusion_matrix(truth, predicted_N, classes)
@@ -95,7 +95,7 @@ def classification_report(
         brier=brier,
         nll=nll,
         ece=ece,
-        mce=maximum_calibration_error(reliability),
+        mce=mce,
         ece_noise=calibration_noise(confidence_N, bins),
         ece_sweep=sweep_calibration_error(confidence_N, right_N),
         per_class=_class_rows(labels, scores, confusion_CC.sum(axis=1), confusion_CC.sum(axis=0)),
@@ -144,14 +144,14 @@ def multi_label_report(
         ]
     )
     bin_NC = equal_mass_bins(probabilities.ravel(), bins).reshape(truth.shape)
-    gaps_NB = _gaps_per_row(truth - probabilities, bin_NC)
+    bins_NB = _gaps_and_shares(truth - probabilities, bin_NC)
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
         counts = ClassCounts.resampled_labels(truth, predicted_NC, counts_RN)
         headline = [metrics.micro_f1(counts), metrics.multi_label_macro_f1(counts)]
-        return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), _per_class(counts), counts_RN @ gaps_NB])
+        return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), _per_class(counts), counts_RN @ bins_NB])
 
-    (micro_f1, macro_f1, subset_accuracy, hamming_loss, brier, nll), scores, ece = _estimates(
+    (micro_f1, macro_f1, subset_accuracy, hamming_loss, brier, nll), scores, ece, mce = _estimates(
         statistic, rows=len(truth), headline=6, classes=classes, resamples=resamples, seed=seed
     )
     reliability = reliability_bins(probabilities.ravel(), truth.ravel(), bins)
@@ -166,7 +166,7 @@ def multi_label_report(
         brier=brier,
         nll=nll,
         ece=ece,
-        mce=maximum_calibration_error(reliability),
+        mce=mce,
         per_class=_class_rows(labels, scores, truth.sum(axis=0), predicted_NC.sum(axis=0)),
         reliability=reliability,
     )
@@ -175,7 +175,7 @@ def multi_label_report(
 def regression_report(
     truth_N: ArrayLike, predicted_N: ArrayLike, *, resamples: int = 1000, seed: int = 0
 ) -> RegressionReport:
-    """Evaluate predicted numbers.
+    """Evaluate predicted numbers; a correlation, or R2, that is undefined is left out.
 
     Raises:
         InvalidInput: empty, not finite, or of different lengths.
@@ -194,7 +194,16 @@ def regression_report(
         )
 
     mse, mae, pearson, spearman, r2 = bootstrap_estimates(statistic, len(truth), resamples=resamples, seed=seed)
-    return RegressionReport(len(truth), mse=mse, mae=mae, pearson=pearson, spearman=spearman, r2=r2)
+    related = regression.undefined_correlation(truth, predicted) is None
+    return RegressionReport(
+        len(truth),
+        mse=mse,
+        mae=mae,
+        pearson=pearson if related else None,
+        spearman=spearman if related else None,
+        # What is to be explained is the truth alone.
+        r2=r2 if regression.undefined_correlation(truth, truth) is None else None,
+    )
 
 
 class _Estimates(NamedTuple):
@@ -202,31 +211,38 @@ class _Estimates(NamedTuple):
     scores: tuple[Estimate, ...]
     """Precision of every class, then recall of every class, then F1 of every class."""
     ece: Estimate
+    mce: Estimate
 
 
 def _estimates(
     statistic: Statistic, *, rows: int, headline: int, classes: int, resamples: int, seed: int
 ) -> _Estimates:
-    """Split the columns of ``statistic``: headline numbers, three scores for each class, gaps of the bins."""
+    """Split the columns of ``statistic``: headline, three scores for each class, gaps and shares of the bins."""
     value_K = statistic(np.ones((1, rows)))[0]
     values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
     end = headline + 3 * classes
     estimates = percentile_estimates(value_K[:end], values_RK[:, :end])
-    interval = calibration_error_interval(value_K[end:], values_RK[:, end:])
-    ece = Estimate(float(np.abs(value_K[end:]).sum()), interval.low, interval.high)
-    return _Estimates(estimates[:headline], estimates[headline:], ece)
+    (gap_B, share_B), (gaps_RB, shares_RB) = np.split(value_K[end:], 2), np.split(values_RK[:, end:], 2, axis=1)
+    expected = calibration_error_interval(gap_B, gaps_RB)
+    maximum = maximum_error_interval(gap_B, share_B, gaps_RB, shares_RB)
+    return _Estimates(
+        estimates[:headline],
+        estimates[headline:],
+        Estimate(float(np.abs(gap_B).sum()), expected.low, expected.high),
+        Estimate(float(np.abs(gap_B / share_B).max()), maximum.low, maximum.high),
+    )
 
 
 def _per_class(counts: ClassCounts) -> FloatArray:
     return np.concatenate([metrics.precision(counts), metrics.recall(counts), metrics.f1(counts)], axis=1)
 
 
-def _gaps_per_row(gaps_ND: FloatArray, bin_ND: IntArray) -> FloatArray:
-    """What each row adds to the gap of each bin (N, B), as a share of all decisions (D to a row)."""
+def _gaps_and_shares(gaps_ND: FloatArray, bin_ND: IntArray) -> FloatArray:
+    """What each row adds to the gap of each bin, and then to its share (N, 2 B), of all decisions (D to a row)."""
     rows, bins = len(gaps_ND), int(bin_ND.max()) + 1
-    cells_ND = np.arange(rows)[:, None] * bins + bin_ND
-    sums = np.bincount(cells_ND.ravel(), weights=gaps_ND.ravel(), minlength=rows * bins)
-    return sums.reshape(rows, bins) / gaps_ND.size
+    cells = (np.arange(rows)[:, None] * bins + bin_ND).ravel()
+    sums = [np.bincount(cells, weights=each, minlength=rows * bins) for each in (gaps_ND.ravel(), None)]
+    return np.hstack([each.reshape(rows, bins) for each in sums]) / gaps_ND.size
 
 
 def _class_rows(

@@ -164,7 +164,7 @@ def compare_labellings(
 def compare_regressions(
     truth_N: ArrayLike, first_N: ArrayLike, second_N: ArrayLike, *, resamples: int = 1000, seed: int = 0
 ) -> ComparisonReport:
-    """Two models' predicted numbers for the same rows.
+    """Two models' predicted numbers for the same rows; correlations are left out where one is undefined.
 
     Raises:
         InvalidInput: empty, not finite, or of different lengths.
@@ -172,20 +172,19 @@ def compare_regressions(
     truth, first = paired_vectors(truth_N, first_N)
     _, second = paired_vectors(truth_N, second_N)
     errors = [(each_N - truth) ** 2 for each_N in (first, second)]
+    related = all(regression.undefined_correlation(truth, each_N) is None for each_N in (first, second))
+    correlations = {"pearson": regression.weighted_pearson, "spearman": regression.weighted_spearman} if related else {}
 
     def statistic_of(predicted_N: FloatArray, errors_N: FloatArray) -> Statistic:
         per_row_N2 = np.column_stack([errors_N, np.sqrt(errors_N)])
 
         def statistic(counts_RN: FloatArray) -> FloatArray:
-            correlations = [
-                regression.weighted_pearson(truth, predicted_N, counts_RN),
-                regression.weighted_spearman(truth, predicted_N, counts_RN),
-            ]
-            return np.column_stack([counts_RN @ per_row_N2 / len(truth), *correlations])
+            found = [each(truth, predicted_N, counts_RN) for each in correlations.values()]
+            return np.column_stack([counts_RN @ per_row_N2 / len(truth), *found])
 
         return statistic
 
-    names = ("mse", "mae", "pearson", "spearman")
+    names = ("mse", "mae", *correlations)
     sides = statistic_of(first, errors[0]), statistic_of(second, errors[1])
     found = _differences(names, *sides, len(truth), resamples, seed)
     tests = (permutation_test(errors[0], errors[1], of="squared error", seed=seed),)
@@ -200,10 +199,11 @@ def compare_similarities(
     The test exchanges each pair's share of Spearman's correlation, the product of its standardised ranks.
 
     Raises:
-        InvalidInput: empty, not finite, or of different lengths.
+        InvalidInput: empty, not finite, of different lengths, fewer than three rows, or truth or similarities are all
+            equal.
     """
-    truth, first = paired_vectors(truth_N, first_N)
-    _, second = paired_vectors(truth_N, second_N)
+    truth, first = regression.correlated_vectors(truth_N, first_N)
+    _, second = regression.correlated_vectors(truth_N, second_N)
 
     def correlations_of(values_N: FloatArray) -> Statistic:
         def statistic(counts_RN: FloatArray) -> FloatArray:

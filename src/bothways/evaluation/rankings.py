@@ -28,20 +28,25 @@ class RankingReport:
         values_NM: each measure for each of these queries, in the order of ``MEASURES``.
         estimates: the means by the name of the measure, with intervals over queries.
         unjudged: queries that were ranked and have no relevant document; left out.
+        untelling: queries that were not ranked, as all of their documents are relevant, or none; left out.
     """
 
     queries: tuple[str, ...]
     values_NM: FloatArray
     estimates: Mapping[str, Estimate]
     unjudged: int
+    untelling: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``queries``, ``unjudged``, ``ndcg@10``, ``ndcg@10_low``, ``ndcg@10_high`` and so on."""
-        return {"queries": len(self.queries), "unjudged": self.unjudged, **named(self.estimates)}
+        left_out = {"unjudged": self.unjudged, "untelling": self.untelling}
+        return {"queries": len(self.queries), **left_out, **named(self.estimates)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        left = f" ({self.unjudged} more without a relevant document)" if self.unjudged else ""
+        left_out = [f"{self.unjudged} more without a relevant document"] * bool(self.unjudged)
+        left_out += [f"{self.untelling} more of which all documents are relevant, or none"] * bool(self.untelling)
+        left = f" ({', '.join(left_out)})" if left_out else ""
         return estimate_table(f"{len(self.queries)} queries{left}", self.estimates)
 
 

@@ -1,6 +1,7 @@
 """Regression metrics: MSE, MAE, Pearson and Spearman correlation, and R2.
 
-A correlation with a constant is undefined; it is 0.0 here, so that a report holds no NaN.
+A correlation with a constant is undefined; it is 0.0 here, so that the loop of a training can compare it. Reports leave
+out, or refuse, what is undefined: see `undefined_correlation`.
 
 Shape letters: N rows, R bootstrap resamples, G groups of equal values.
 """
@@ -8,11 +9,39 @@ Shape letters: N rows, R bootstrap resamples, G groups of equal values.
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import FloatArray, paired_vectors
 from bothways.evaluation.metrics import group_sums
 
 _CONSTANT = 1e-13
 """A standard deviation below this share of the largest magnitude is rounding."""
+
+LEAST_ROWS = 3
+"""Any two rows lie on a line, so a correlation of fewer says nothing."""
+
+
+def undefined_correlation(truth_N: FloatArray, predicted_N: FloatArray) -> str | None:
+    """Why a correlation of two vectors says nothing; None where it says something."""
+    if len(truth_N) < LEAST_ROWS:
+        return f"a correlation is of {LEAST_ROWS} rows or more, got {len(truth_N)}"
+    once_1N = np.ones((1, len(truth_N)))
+    for name, values_N in (("true values", truth_N), ("predicted values", predicted_N)):
+        if _centred(values_N, once_1N)[1][0] == 0:
+            return f"a correlation needs numbers that differ, but all {len(truth_N)} {name} are {values_N[0]:g}"
+    return None
+
+
+def correlated_vectors(truth: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Two vectors (N,) that have a correlation.
+
+    Raises:
+        InvalidInput: empty, not finite, of different lengths, fewer than three rows, or one of them constant.
+    """
+    truth_N, predicted_N = paired_vectors(truth, predicted)
+    why = undefined_correlation(truth_N, predicted_N)
+    if why is not None:
+        raise InvalidInput(f"{why}. Give more rows, or check the column of the scores.")
+    return truth_N, predicted_N
 
 
 def mean_squared_error(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:

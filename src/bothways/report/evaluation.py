@@ -61,7 +61,7 @@ def _metrics(
         for name, each in report.estimates().items()
     )
     columns = ("Metric", "Value", "95 % interval", "Without calibration")
-    return Table(columns, rows, "Lower is better for: NLL, Brier score, ECE, Hamming loss.", columns[1:])
+    return Table(columns, rows, "Lower is better for: NLL, Brier score, ECE, MCE, Hamming loss.", columns[1:])
 
 
 def _reliability(

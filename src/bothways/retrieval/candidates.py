@@ -1,7 +1,7 @@
 """Queries with candidates of which it is known how well they answer: rows of query, passage and relevance."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
@@ -16,6 +16,7 @@ from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, R
 from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.columns import PairColumns
 from bothways.tasks.opening import OpenOptions
+from bothways.tasks.targets import Regression
 from bothways.tasks.task_names import stored_task
 
 
@@ -59,6 +60,12 @@ def read_candidates(
     labels = {value for _, _, value in rows}
     if relevant is None and not all(value.isdecimal() for value in labels):
         relevant = _usual(labels, label)
+    if relevant is not None and relevant not in labels:
+        raise InvalidInput(
+            f"no passage has {relevant!r} in {label!r}, the label that was looked for as that of passages that answer: "
+            f"there are {_shown(labels)}. If one of these means that a passage answers, pass relevant=... (on the "
+            "command line --relevant); of a model of pairs it must be a label of the model as well."
+        )
     gathered: dict[str, list[tuple[str, int]]] = {}
     for asked, found, value in rows:
         grade = int(value) if relevant is None else int(value == relevant)
@@ -72,12 +79,15 @@ def read_candidates(
 def _usual(labels: set[str], column: str) -> str:
     usual = [label for label in sorted(labels) if label.lower() in AFFIRMATIVE]
     if len(usual) != 1:
-        shown = ", ".join(map(repr, sorted(labels)[:10]))
         raise InvalidInput(
             f"the relevance in {column!r} must be whole numbers from 0 on, or it must be said which label means that a "
-            f"passage answers: it has {shown}. Pass relevant=... (on the command line --relevant)."
+            f"passage answers: it has {_shown(labels)}. Pass relevant=... (on the command line --relevant)."
         )
     return usual[0]
+
+
+def _shown(labels: set[str]) -> str:
+    return ", ".join(map(repr, sorted(labels)[:10]))
 
 
 def evaluate_reranker(
@@ -86,7 +96,7 @@ def evaluate_reranker(
     """Rank each query's candidates and measure the rankings.
 
     Queries of which all candidates answer, or none, say nothing about a ranking and are left out, as is usual for
-    TREC-QA.
+    TREC-QA; the report counts them as ``untelling``.
 
     Args:
         reranker: What scores the passages.
@@ -107,7 +117,8 @@ def evaluate_reranker(
         rows, _ = best(np.arange(len(scores_P)), scores_P, len(scores_P))
         rankings[each.query] = [str(row) for row in rows]
         judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
-    return ranking_report(rankings, judgements, resamples=resamples, seed=seed)
+    report = ranking_report(rankings, judgements, resamples=resamples, seed=seed)
+    return replace(report, untelling=len(candidates) - len(telling))
 
 
 class CandidateRanking:
@@ -128,6 +139,9 @@ class CandidateRanking:
     ) -> "CandidateRanking":
         """Open a model of pairs as a cross-encoder, and anything else as an embedder that ranks by cosines.
 
+        Query, passage and relevance stand where a model of labels had texts and labels in training; a model of scores
+        reads the relevance in ``label``.
+
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
             relevant: The label of passages that answer.
@@ -141,6 +155,9 @@ class CandidateRanking:
             embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
             return cls(BiEncoder(embedder), PairColumns(), relevant)
         pairs = PairClassifier.from_pretrained(name_or_path, **options)
+        if isinstance(pairs.target, Regression):
+            # What it was trained on are scores; what is known of candidates is another column.
+            return cls(CrossEncoder(pairs), replace(pairs.columns, label=PairColumns().label), relevant)
         reranker = CrossEncoder(pairs, relevant)
         return cls(reranker, pairs.columns, reranker.relevant)
 

@@ -1,16 +1,18 @@
-"""What a saved model says of its making."""
+"""What a saved model of any task says of its making: data, seed, metrics with intervals, limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bothways.checkpoints import PretrainedEncoder
+from bothways.data.windows import WindowStore
 from bothways.evaluation import Estimate
 from bothways.evaluation.report import flat_estimates
 from bothways.tasks.columns import column_settings
-from bothways.tasks.labelling.trust import Trust
-from bothways.tasks.targets import Report
 from bothways.training.record import TrainingRecord
+
+# What is said of a set of rows: how many they are, and checksums of what they hold.
+Part = Mapping[str, object]
 
 
 class Measured(Protocol):
@@ -30,62 +32,82 @@ class DataUsed:
 
     Attributes:
         columns: Where texts and labels stood, the task's dataclass of names.
-        training_rows: Rows that were learnt from.
-        validation_rows: Rows that were held out.
+        training: The rows that were learnt from.
+        validation: Those that were held out; None without any.
         split: Whether those were drawn from the training data.
     """
 
     columns: Any
-    training_rows: int
-    validation_rows: int
+    training: Part
+    validation: Part | None
     split: bool
 
 
-def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUsed) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """How good a trained model is, and what a reader of that has to know.
+
+    Attributes:
+        metrics: On the held-out rows; None where there are none, or too few to say anything.
+        limits: What these numbers do not say, in sentences.
+    """
+
+    metrics: Measured | None
+    limits: tuple[str, ...]
+
+
+def data_part(rows: int, store: WindowStore) -> dict[str, object]:
+    """What every card says of tokenised rows: how many they are, and SHA-256 of the tokens of their texts."""
+    return {"rows": rows, "tokens_sha256": store.digest}
+
+
+def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, worth: Worth) -> dict[str, Any]:
     """The card of a model that was just trained."""
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
+    parts = {"training": data.training} | ({} if data.validation is None else {"validation": data.validation})
+    given = "none" if data.validation is None else "a tenth of the training data" if data.split else "given"
     return {
         "base_model": model.name,
         "revision": model.revision,
         "columns": column_settings(data.columns),
-        "training_rows": data.training_rows,
-        "validation_rows": data.validation_rows,
-        "validation": "a tenth of the training data" if data.split else "given",
+        "training_rows": data.training["rows"],
+        "validation_rows": 0 if data.validation is None else data.validation["rows"],
+        "validation": given,
+        "data": {name: dict(part) for name, part in parts.items()},
         "training": summary,
+        **worth_card(worth),
     }
 
 
-def measured(metrics: Measured) -> dict[str, Any]:
-    """What the card says of metrics on the held-out rows."""
-    return {"of": "the validation rows", "n": metrics.n, **flat_estimates(metrics.estimates())}
-
-
-def trust_card(
-    training: Mapping[str, object], validation: Mapping[str, object], metrics: Report, trust: Trust
-) -> dict[str, Any]:
-    """What the card of a model adds that learnt on held-out rows how far it can be trusted.
+def worth_card(worth: Worth, of: str = "the validation rows") -> dict[str, Any]:
+    """What a card says of how good a model is.
 
     Args:
-        training: Number and checksums of the rows that were learnt from.
-        validation: Of those that were held out.
-        metrics: On the held-out rows, with calibration.
-        trust: What else was learnt on those.
+        worth: Metrics and limits.
+        of: The rows that the metrics are of.
     """
-    return {
-        "data": {"training": dict(training), "validation": dict(validation)},
-        "metrics": measured(metrics),
-        "trust": trust.to_card(),
-        "limits": _limits(trust),
-    }
+    metrics = worth.metrics
+    numbers = None if metrics is None else {"of": of, "n": metrics.n, **flat_estimates(metrics.estimates())}
+    return {"metrics": numbers, "limits": list(worth.limits)}
 
 
-def _limits(trust: Trust) -> list[str]:
-    """What a reader of the numbers has to know."""
-    limits = [
-        "The metrics are of the rows that also chose the epoch to keep and the calibration, so they flatter the "
-        "model a little. Rows that it has never met say more.",
-        "Metrics, probabilities and coverage hold for texts like the validation rows.",
-    ]
-    if trust.border is None:
-        limits.append("The model does not notice texts that are unlike those of its training.")
-    return limits
+def flattered(rows: str, chose: str) -> str:
+    """The limit of metrics on rows that were also learnt from.
+
+    Args:
+        rows: What was held out: texts, questions, rows.
+        chose: What they decided, such as the epoch to keep.
+    """
+    return (
+        f"The metrics are of the {rows} that also chose {chose}, so they flatter the model a little. "
+        f"{rows.capitalize()} that it has never met say more."
+    )
+
+
+def unmeasured(why: str) -> str:
+    """The limit of a model without metrics."""
+    return f"The card has no metrics: {why}. Evaluate the model on rows that it has never met."
+
+
+LIKE_THESE = "Metrics and probabilities hold for texts like the held-out rows."
+NOTICES_NOTHING = "The model does not notice texts that are unlike those of its training."

@@ -21,6 +21,7 @@ from bothways.encoder.heads import EachToken, read_rows
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.packing import Packed
+from bothways.tasks.card import data_part
 from bothways.tasks.merging import Merge, merge_windows
 from bothways.tasks.targets import Logits, Target, Truth
 from bothways.training.objective import MicroBatch, Update, Validation
@@ -81,7 +82,7 @@ class LabelledWindows:
     @property
     def part(self) -> dict[str, object]:
         """What a card says of the data: how many texts, and SHA-256 of their tokens and of their encoded labels."""
-        return {"rows": self.store.texts, "tokens_sha256": self.store.digest, "labels_sha256": digest_of(self.truth)}
+        return {**data_part(self.store.texts, self.store), "labels_sha256": digest_of(self.truth)}
 
 
 class TextAnswers:

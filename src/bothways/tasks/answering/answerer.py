@@ -21,10 +21,10 @@ from bothways.tasks.answering.answers import (
     row_scores,
     scores_of,
 )
-from bothways.tasks.answering.fitting import StoredQuestions, answer_card, no_answer_index, stored_threshold
+from bothways.tasks.answering.fitting import StoredQuestions, answering_limits, no_answer_index, stored_threshold
 from bothways.tasks.answering.questions import Question, annotated_questions, hold_out_contexts, read_questions
 from bothways.tasks.answering.spans import SpanScores
-from bothways.tasks.card import DataUsed, written_card
+from bothways.tasks.card import NOTICES_NOTHING, DataUsed, Worth, written_card
 from bothways.tasks.columns import QuestionColumns, stored_columns, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan, undone_on_failure
 from bothways.tasks.objective import HeadModel, WindowObjective
@@ -158,9 +158,10 @@ class QuestionAnswerer:
         self.threshold = candidates.threshold()
         self.temperature = candidates.temperature(self.threshold) if calibrated else None
         self.columns = columns
-        used = DataUsed(columns, len(questions), len(held_out), split=validation is None)
+        used = DataUsed(columns, training.part, held.part, split=validation is None)
         metrics = candidates.report(self.threshold, self.temperature)
-        self.card = written_card(self.model, record, used) | answer_card(training, held, metrics)
+        limits = answering_limits(metrics, "the epoch to keep, the threshold and the temperature")
+        self.card = written_card(self.model, record, used, Worth(metrics, (*limits, NOTICES_NOTHING)))
         return record
 
     @overload

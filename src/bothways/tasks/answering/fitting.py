@@ -27,6 +27,7 @@ from bothways.tasks.answering.answers import CANDIDATES, candidate_scores
 from bothways.tasks.answering.questions import Question
 from bothways.tasks.answering.span_targets import SpanAnswers
 from bothways.tasks.answering.spans import SpanScores
+from bothways.tasks.card import LIKE_THESE, data_part, flattered
 from bothways.tasks.objective import HeadModel, window_scores
 from bothways.tasks.stored import Extras, damaged
 from bothways.text import TextTokenizer
@@ -56,11 +57,11 @@ class StoredQuestions:
         """What the windows are to be answered with."""
         return SpanAnswers(self.questions, self.store, self.no_answer)
 
-    def card(self) -> dict[str, object]:
-        """Number and checksums of the questions."""
-        digests = {"tokens_sha256": self.store.digest, "answers_sha256": self.answers().digest}
-        without = sum(not question.answers for question in self.questions)
-        return {"rows": len(self.questions), "without_answer": without, **digests}
+    @property
+    def part(self) -> dict[str, object]:
+        """What a card says of the questions: how many, also without an answer, and SHA-256 of tokens and answers."""
+        answers = {"without_answer": without_answer(self.annotated), "answers_sha256": self.answers().digest}
+        return {**data_part(len(self.questions), self.store), **answers}
 
     def candidates(self, module: HeadModel, tokens: int, longest: int) -> "Candidates":
         """The best spans that a model finds.
@@ -132,26 +133,22 @@ class Candidates:
         return Validation({"exact_match": exact, "f1": f1}, f1, share_error(f1, len(scores.f1_N)))
 
 
-def answer_card(training: StoredQuestions, held: StoredQuestions, metrics: AnsweringReport) -> dict[str, object]:
-    """What the card of a question answerer says of its data and of its worth.
+def answering_limits(metrics: AnsweringReport, chose: str) -> tuple[str, ...]:
+    """What a reader of metrics on questions has to know.
 
     Args:
-        training: What was learnt from.
-        held: What was held out.
-        metrics: Of those.
+        metrics: Of the held-out questions.
+        chose: What those decided.
     """
-    numbers = {key: value for name, each in metrics.estimates().items() for key, value in each.named(name).items()}
-    limits = [
-        "The metrics are of the questions that also chose the epoch to keep, the threshold and the temperature, so "
-        "they flatter the model a little. Questions that it has never met say more."
-    ]
-    if not metrics.no_answer:
-        limits.append("No held-out question was without an answer, so the model always gives one.")
-    return {
-        "data": {"training": training.card(), "validation": held.card()},
-        "metrics": {"of": "the validation rows", "n": metrics.n, **numbers},
-        "limits": limits,
-    }
+    always = (
+        () if metrics.no_answer else ("No held-out question was without an answer, so the model always gives one.",)
+    )
+    return flattered("questions", chose), *always, LIKE_THESE
+
+
+def without_answer(annotated: Sequence[Sequence[str]]) -> int:
+    """How many questions have no annotated answer."""
+    return sum(not answers for answers in annotated)
 
 
 def no_answer_index(tokenizer: TextTokenizer) -> int:

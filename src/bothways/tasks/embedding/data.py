@@ -17,6 +17,7 @@ from bothways.data import Row, Source, class_label, number, read_rows, text_at, 
 from bothways.data.windows import WindowStore, digest_of
 from bothways.errors import InvalidInput
 from bothways.inference import Reading
+from bothways.tasks.card import data_part
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.opening import stored_texts
 from bothways.text import TextTokenizer
@@ -284,6 +285,12 @@ class StoredRows:
         store = stored_texts(tokenizer, texts, reading)
         texts_RK = np.arange(len(texts)).reshape(len(rows), len(columns.texts))
         return cls(store, texts_RK, identities(texts), truth_of(rows, columns))
+
+    @property
+    def part(self) -> dict[str, object]:
+        """What a card says of the data: how many rows, and SHA-256 of their tokens and of what they are learnt by."""
+        truth = {} if self.truth_R is None else {"labels_sha256": digest_of(self.truth_R)}
+        return {**data_part(len(self.texts_RK), self.store), **truth}
 
     @property
     def digest(self) -> str:

@@ -237,11 +237,11 @@ class SentenceEmbedder:
     ) -> TrainingRecord:
         """`fit` on rows that are read already."""
         training = EmbeddingTraining(self.model, self.settings, loss or usual_loss(examples.columns), pairs_per_text)
-        objective = training.objective(examples, plan)
+        objective, card = training.prepare(examples, plan)
         self._unsaved = True
         self._trainings += 1
         record = plan.train(objective, self.model)
-        self.columns, self.card = examples.columns, training.card(record, examples)
+        self.columns, self.card = examples.columns, card(record)
         return record
 
     def evaluate(

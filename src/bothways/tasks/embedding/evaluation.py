@@ -12,8 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import RowScores, SimilarityJudgement, correlation_error, share_error, spearman
-from bothways.evaluation.embedding import RankingReport, SimilarityReport, ranking_report, similarity_report
+from bothways.evaluation import (
+    RowScores,
+    SimilarityJudgement,
+    correlation_error,
+    share_error,
+    spearman,
+    undefined_correlation,
+)
+from bothways.evaluation.embedding import (
+    RankingReport,
+    SimilarityReport,
+    agreement_report,
+    ranking_report,
+    similarity_report,
+)
+from bothways.tasks.card import Worth, flattered, unmeasured
 from bothways.tasks.embedding.data import (
     EmbeddingColumns,
     EmbeddingRow,
@@ -111,6 +125,29 @@ def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, 
             return ranking_report(found_at(columns, measured), resamples=resamples, seed=seed)
 
 
+def worth_of(columns: EmbeddingColumns, measured: Measured | None, *, seed: int) -> Worth:
+    """How good a trained embedder is on held-out rows, and what its card says of that."""
+    if measured is None:
+        return Worth(None, (unmeasured("no rows were held out"),))
+    chose, alike = flattered("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
+    match columns:
+        case ScoredPairs():
+            why = undefined_correlation(_truth(measured), cosines_of(measured))
+            if why is not None:
+                return Worth(None, (unmeasured(f"of the held-out rows, {why}"),))
+            return Worth(report_of(columns, measured, resamples=1000, seed=seed), (chose, alike))
+        case PlainTexts():
+            cosines = [_square_cosines(each) for each in (_truth(measured), measured.vectors_PH)]
+            why = undefined_correlation(*(_above(each) for each in cosines))
+            if why is not None:
+                return Worth(None, (unmeasured(f"of the held-out texts, {why}"),))
+            like_it = "The metrics say how far the model agrees with its teacher, not how good either is."
+            return Worth(agreement_report(*cosines, seed=seed), (chose, alike, like_it))
+        case Pairs() | Triplets() | LabelledTexts():
+            among = "Texts were looked for among those of the validation rows alone; among more, fewer are found."
+            return Worth(report_of(columns, measured, resamples=1000, seed=seed), (chose, alike, among))
+
+
 def cosines_of(measured: Measured) -> Floats:
     """Cosine of the first two texts of each row (R)."""
     unit_PH = _unit(measured.vectors_PH)
@@ -178,9 +215,20 @@ def pairs_of(vectors: Iterator[NDArray[np.float32]]) -> Iterator[float]:
 
 def _all_cosines(vectors_PH: NDArray[Any]) -> Floats:
     """Of each text with each other."""
-    unit_PH = _unit(vectors_PH[:COMPARED])
-    above: Floats = (unit_PH @ unit_PH.T)[np.triu_indices(len(unit_PH), 1)]
+    above = _above(_square_cosines(vectors_PH))
     return above if len(above) else np.zeros(1)
+
+
+def _square_cosines(vectors_PH: NDArray[Any]) -> Floats:
+    """Of each text with each, also with itself; of so many texts as are compared."""
+    unit_PH = _unit(vectors_PH[:COMPARED])
+    return unit_PH @ unit_PH.T
+
+
+def _above(square: Floats) -> Floats:
+    """What stands above the diagonal."""
+    above: Floats = square[np.triu_indices(len(square), 1)]
+    return above
 
 
 def _unit(vectors_PH: NDArray[Any]) -> Floats:

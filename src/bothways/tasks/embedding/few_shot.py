@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from bothways.data import Example, Row, Source, text_at
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.evaluation import ClassJudgement, Temperature, fit_adaptive_temperature
+from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Worth, flattered, unmeasured, worth_card
 from bothways.tasks.columns import stored_columns, typed_texts
 from bothways.tasks.embedding.data import EmbeddingRow, LabelledTexts, read_embedding_rows
 from bothways.tasks.embedding.embedder import SentenceEmbedder
@@ -38,6 +39,11 @@ HEAD_FILE = "head.safetensors"
 # As if the vectors had the length 20 and the strength were 1: the ranking loss, too, multiplies cosines by 20. With 1,
 # the probabilities of 25 labels were as low as 0.43 on average where 0.95 were right.
 STRENGTH = 400.0
+
+
+# What a reader of the card has to know, with and without validation data.
+MEASURED = (flattered("rows", "the epoch to keep and the calibration"), LIKE_THESE, NOTICES_NOTHING)
+UNMEASURED = (unmeasured("no validation data were given"), "Probabilities are not calibrated.", NOTICES_NOTHING)
 
 
 class FewShotClassifier:
@@ -147,11 +153,16 @@ class FewShotClassifier:
         record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
         vectors_NK = self.embedder.encode([row.texts[0] for row in rows], show_progress=plan.show_progress)
         self._head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)
-        self.target, self.columns, self.card = target, columns, self.embedder.card
-        self.temperature = None
-        if held_out and plan.settings.wants_temperature():
-            held_NK = self.embedder.encode([row.texts[0] for row in held_out], show_progress=plan.show_progress)
-            self.temperature = fit_adaptive_temperature(self._head.logits(held_NK), held_truth_N)
+        self.target, self.columns, self.temperature = target, columns, None
+        if not held_out:
+            self.card = self.embedder.card | worth_card(Worth(None, UNMEASURED))
+            return record
+        held_NK = self.embedder.encode([row.texts[0] for row in held_out], show_progress=plan.show_progress)
+        logits_NC = self._head.logits(held_NK)
+        if plan.settings.wants_temperature():
+            self.temperature = fit_adaptive_temperature(logits_NC, held_truth_N)
+        metrics = target.report(logits_NC, held_truth_N, self.temperature, resamples=1000, seed=plan.seed)
+        self.card = self.embedder.card | worth_card(Worth(metrics, MEASURED))
         return record
 
     @overload  # a string is also a sequence of strings, which the first signature takes before the second

@@ -1,6 +1,6 @@
 """Fine-tuning a sentence embedder, from rows to a trained encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from bothways.tasks.embedding.data import (
     StoredRows,
     read_embedding_rows,
 )
-from bothways.tasks.embedding.evaluation import Measured, validation_of
+from bothways.tasks.embedding.evaluation import Measured, validation_of, worth_of
 from bothways.tasks.embedding.losses import (
     Distillation,
     EmbeddingLoss,
@@ -35,6 +35,9 @@ from bothways.tasks.fitting import FitPlan
 from bothways.tasks.splits import hold_out
 from bothways.training.objective import Validation
 from bothways.training.record import TrainingRecord
+
+# From the record of a training.
+WriteCard = Callable[[TrainingRecord], dict[str, Any]]
 
 # More held-out rows than this make validation slow and not much surer.
 MOST_HELD_OUT = 2000
@@ -89,8 +92,8 @@ class EmbeddingTraining:
     loss: EmbeddingLoss
     pairs_per_text: int
 
-    def objective(self, examples: EmbeddingExamples, plan: FitPlan) -> EmbeddingObjective:
-        """What to train.
+    def prepare(self, examples: EmbeddingExamples, plan: FitPlan) -> tuple[EmbeddingObjective, WriteCard]:
+        """What to train, and what writes the card when that is done.
 
         Raises:
             InvalidInput: The data or a setting is not usable.
@@ -101,13 +104,22 @@ class EmbeddingTraining:
         held = self._stored(examples.held_out, columns, plan) if examples.held_out else None
         module = VectorModel.of(self.model, self.settings.pooling)
 
-        def validate() -> Validation | None:
+        def measured() -> Measured | None:
             if held is None:
                 return None
             vectors_PH = stored_vectors(module, held.store, plan.settings.tokens, self.settings)
-            return validation_of(columns, Measured(vectors_PH, held.texts_RK, held.identity_N, held.truth_R))
+            return Measured(vectors_PH, held.texts_RK, held.identity_N, held.truth_R)
 
-        return EmbeddingObjective(
+        def validate() -> Validation | None:
+            found = measured()
+            return None if found is None else validation_of(columns, found)
+
+        def card(record: TrainingRecord) -> dict[str, Any]:
+            used = DataUsed(columns, training.part, None if held is None else held.part, split=examples.split)
+            worth = worth_of(columns, measured(), seed=plan.seed)
+            return {**written_card(self.model, record, used, worth), **loss_settings(self.loss)}
+
+        objective = EmbeddingObjective(
             module,
             self.settings,
             self._source(training, columns, plan.seed),
@@ -116,20 +128,20 @@ class EmbeddingTraining:
             batch_size=plan.batch_size,
             tokens=plan.settings.tokens,
             seed=plan.seed,
-            identity={
-                "validation data": None if held is None else held.digest,
-                "loss": str(loss_settings(self.loss)),
-                "pooling": self.settings.pooling,
-                "unit length": self.settings.unit_length,
-                "dimensions": self.settings.dimensions,
-                "pairs per text": self.pairs_per_text,
-            },
+            identity=self._identity(held),
         )
+        return objective, card
 
-    def card(self, record: TrainingRecord, examples: EmbeddingExamples) -> dict[str, Any]:
-        """What the trained embedder says of its making."""
-        used = DataUsed(examples.columns, len(examples.training), len(examples.held_out), split=examples.split)
-        return {**written_card(self.model, record, used), **loss_settings(self.loss)}
+    def _identity(self, held: StoredRows | None) -> dict[str, str | int | float | bool | None]:
+        """What decides the course of the run besides the training data and the plan."""
+        return {
+            "validation data": None if held is None else held.digest,
+            "loss": str(loss_settings(self.loss)),
+            "pooling": self.settings.pooling,
+            "unit length": self.settings.unit_length,
+            "dimensions": self.settings.dimensions,
+            "pairs per text": self.pairs_per_text,
+        }
 
     def _stored(self, rows: Sequence[EmbeddingRow], columns: EmbeddingColumns, plan: FitPlan) -> StoredRows:
         settings = self.settings

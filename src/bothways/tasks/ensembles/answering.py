@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Row, Source
+from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation import AnsweringReport, Judgement, Temperature
 from bothways.tasks.answering.answerer import QuestionAndContext, QuestionAnswerer
@@ -27,7 +28,7 @@ from bothways.tasks.answering.answers import (
     row_scores,
     scores_of,
 )
-from bothways.tasks.answering.fitting import Candidates, stored_threshold
+from bothways.tasks.answering.fitting import Candidates, stored_threshold, without_answer
 from bothways.tasks.answering.questions import annotated_questions
 from bothways.tasks.answering.spans import Span
 from bothways.tasks.columns import QuestionColumns
@@ -40,7 +41,7 @@ from bothways.tasks.ensembles.combining import (
     check_method,
     mutual_information,
 )
-from bothways.tasks.ensembles.committee import most
+from bothways.tasks.ensembles.committee import most, texts_part
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
 from bothways.tasks.stored import Extras, damaged, stored_temperature
 from bothways.tasks.targets import SingleLabel
@@ -75,6 +76,11 @@ class AnswerCommittee:
         always = all(model.threshold is None for model in models)
         return cls(models, combination, None if always else 0.0)
 
+    @property
+    def knows_its_domain(self) -> bool:
+        """No member tells texts from elsewhere."""
+        return False
+
     def check_method(self, method: str) -> None:
         """Refuse a way to combine that answers do not have.
 
@@ -99,6 +105,11 @@ class AnswerCommittee:
     def labelled(self, data: Source, columns: QuestionColumns) -> tuple[list[QuestionAndContext], Annotated]:
         """Questions with their contexts, and the annotated answers."""
         return annotated_questions(data, columns)
+
+    def part(self, items: Sequence[QuestionAndContext], truth: Annotated) -> dict[str, object]:
+        """What a card says of answered questions."""
+        answers = {"without_answer": without_answer(truth), "answers_sha256": digest_of_texts(truth)}
+        return {**texts_part(items), **answers}
 
     def said(
         self, member: int, items: Iterable[QuestionAndContext], description: str, total: int | None, show: bool | None

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Row, Source
+from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation import Judgement, Temperature, TextsRead
 from bothways.tasks.ensembles.combining import Combination, Disagreement, Method, Spread
@@ -41,6 +42,10 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
     def temperature(self) -> Temperature | None:
         """What calibrates the result; None without."""
 
+    @property
+    def knows_its_domain(self) -> bool:
+        """Whether it notices texts that are unlike those of its training."""
+
     def check_method(self, method: str) -> None:
         """Refuse a way to combine that such answers do not have.
 
@@ -68,6 +73,9 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
         Raises:
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
+
+    def part(self, items: Sequence[ItemT], truth: TruthT) -> dict[str, object]:
+        """What a card says of labelled items: how many, and SHA-256 of their texts and of what is right."""
 
     def said(
         self, member: int, items: Iterable[ItemT], description: str, total: int | None, show: bool | None
@@ -116,6 +124,14 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
         Raises:
             CorruptCheckpoint: That is damaged.
         """
+
+
+def texts_part(texts: Sequence[str | Sequence[str]]) -> dict[str, object]:
+    """What every card of an ensemble says of texts, pairs or lists of words: how many, and SHA-256 of them.
+
+    Not of their tokens, which each member has others of.
+    """
+    return {"rows": len(texts), "texts_sha256": digest_of_texts(texts)}
 
 
 def places_of(ours: Sequence[str], first: str, theirs: Sequence[str], folder: Path) -> NDArray[np.int64]:

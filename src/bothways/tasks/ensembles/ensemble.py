@@ -1,7 +1,7 @@
 """Several trained models of one task that answer together, also such of different families."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
@@ -9,18 +9,26 @@ import numpy as np
 
 from bothways.data import Row, Source
 from bothways.errors import InvalidInput
-from bothways.evaluation import Judgement, Temperature
+from bothways.evaluation import AnsweringReport, Judgement, Temperature
+from bothways.tasks.answering.fitting import answering_limits
+from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Part, Worth, flattered, unmeasured, worth_card
 from bothways.tasks.ensembles.combining import Combination, Mean, Method, Vote
 from bothways.tasks.ensembles.committee import Committee
 from bothways.tasks.ensembles.files import member_fingerprint, read_ensemble, write_ensemble
 from bothways.tasks.ensembles.members import committee_of, open_member
-from bothways.tasks.ensembles.results import EnsemblePrediction, EnsembleReport
+from bothways.tasks.ensembles.results import EnsemblePrediction, EnsembleReport, Report
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.stored import stored_card
 from bothways.tasks.task import Task
 
 # A text, its words, or two texts: what models of one task are asked at once.
 Asked: TypeAlias = str | Sequence[str] | tuple[str, str]
+
+# What a reader of the card of an ensemble has to know that was not calibrated.
+UNCALIBRATED = (
+    unmeasured("no rows were given to calibrate with"),
+    "The combined probabilities are not calibrated, though those of the members may be.",
+)
 
 
 class Ensemble:
@@ -79,7 +87,10 @@ class Ensemble:
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
         made = cls([folder for folder, _ in opened], committee)
-        if calibrate is not None:
+        if calibrate is None:
+            worth = Worth(None, (*UNCALIBRATED, *made._blindness()))
+            made.card = _card(method, [{"member": _shown(folder)} for folder in made.folders], worth)
+        else:
             made._calibrate(calibrate, method, show_progress)
         return made
 
@@ -161,9 +172,7 @@ class Ensemble:
         report = committee.report(combined, truth, resamples=resamples, seed=seed)
         apart = [committee.disagreement(*each).to_dict() for each in zip(said, combined, strict=True)]
         means = {name: float(np.mean([each[name] for each in apart])) for name in apart[0]}
-        alone = [committee.alone(member, truth) for member in zip(*said, strict=True)]
-        names = [_shown(folder) for folder in self.folders]
-        return EnsembleReport(report, means, list(zip(names, alone, strict=True)))
+        return EnsembleReport(report, means, self._alone(said, truth))
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
         """What the members say together of labelled rows, and what is right, to compare with another model's."""
@@ -186,10 +195,18 @@ class Ensemble:
         write_ensemble(folder, self.folders, fingerprints, extras, overwrite=overwrite)
 
     def _calibrate(self, data: Source, method: Method, show_progress: bool | None) -> None:
-        """Fit the stacking where one is wanted, and what calibrates the result."""
-        said, truth = self._labelled(data, show_progress)
+        """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
+        items, truth = self.committee.labelled(data, self.columns)
+        said, part = self._said(items, show_progress), self.committee.part(items, truth)
         self.committee, learnt = self.committee.fitted(method, said, truth)
-        self.card |= {**learnt, "calibration_rows": len(said)}
+        combined = [self.committee.combined(each) for each in said]
+        metrics = self.committee.report(combined, truth, resamples=1000, seed=0)
+        members = [{"member": name, **alone} for name, alone in self._alone(said, truth)]
+        self.card = _card(method, members, Worth(metrics, (*_limits(metrics), *self._blindness())), part) | learnt
+
+    def _blindness(self) -> tuple[str, ...]:
+        """The limit of an ensemble of which no member tells texts from elsewhere."""
+        return () if self.committee.knows_its_domain else (NOTICES_NOTHING,)
 
     def _predicted(
         self, items: Iterable[Any], total: int | None, show_progress: bool | None
@@ -202,7 +219,16 @@ class Ensemble:
     def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any]:
         """For each labelled item what each member says, and what is right."""
         items, truth = self.committee.labelled(data, self.columns)
-        return list(self._run(items, "evaluating", len(items), show_progress)), truth
+        return self._said(items, show_progress), truth
+
+    def _said(self, items: Sequence[Any], show_progress: bool | None) -> list[Sequence[Any]]:
+        """For each item what each member says."""
+        return list(self._run(items, "evaluating", len(items), show_progress))
+
+    def _alone(self, said: Sequence[Sequence[Any]], truth: Any) -> list[tuple[str, Mapping[str, float]]]:  # noqa: ANN401 (of the task)
+        """Metrics of each member by its name."""
+        alone = [self.committee.alone(member, truth) for member in zip(*said, strict=True)]
+        return list(zip(map(_shown, self.folders), alone, strict=True))
 
     def _run(
         self, items: Iterable[Any], description: str, total: int | None, show_progress: bool | None
@@ -220,3 +246,24 @@ def _shown(folder: Path) -> str:
     """A member's folder as its user would write it: by its path from where they are, if it lies below."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+
+
+def _card(
+    method: Method, members: Sequence[Mapping[str, object]], worth: Worth, calibration: Part | None = None
+) -> dict[str, Any]:
+    """What an ensemble says of its making; what its members were trained on, their own cards say."""
+    return {
+        "method": method,
+        "members": [dict(member) for member in members],
+        "calibration_rows": 0 if calibration is None else calibration["rows"],
+        "data": {} if calibration is None else {"calibration": dict(calibration)},
+        **worth_card(worth, "the calibration rows"),
+    }
+
+
+def _limits(metrics: Report) -> tuple[str, ...]:
+    """What a reader of metrics on the calibration rows has to know."""
+    chose = "how the ensemble is calibrated and, where it is stacked, weighed"
+    if isinstance(metrics, AnsweringReport):
+        return answering_limits(metrics, f"the threshold, and {chose}")
+    return flattered("rows", chose), LIKE_THESE

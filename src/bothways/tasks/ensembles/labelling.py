@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Row, Source, read_rows
+from bothways.data.windows import digest_of
 from bothways.evaluation import Judgement, Temperature
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.ensembles.combining import (
@@ -24,7 +25,7 @@ from bothways.tasks.ensembles.combining import (
     disagreements,
     fitted_temperature,
 )
-from bothways.tasks.ensembles.committee import most, places_of, texts_read
+from bothways.tasks.ensembles.committee import most, places_of, texts_part, texts_read
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
 from bothways.tasks.ensembles.stacking import fit_combination
 from bothways.tasks.labelling.classification import TextClassifier
@@ -87,6 +88,11 @@ class LabelCommittee:
         """What they predict, with the labels in the order of the first member."""
         return self.models[0].labeller.target
 
+    @property
+    def knows_its_domain(self) -> bool:
+        """Whether some member tells texts from elsewhere."""
+        return any(model.labeller.trust.border is not None for model in self.models)
+
     def check_method(self, method: str) -> None:
         """Refuse a way to combine that the target does not have."""
         check_method(method, self.target)
@@ -102,6 +108,10 @@ class LabelCommittee:
     def labelled(self, data: Source, columns: TextColumns | PairColumns) -> tuple[list[Text], Truth]:
         """Texts, or pairs, and their encoded labels."""
         return self.models[0].labeller.labelled(list(read_rows(data)), columns)
+
+    def part(self, items: Sequence[Text], truth: Truth) -> dict[str, object]:
+        """What a card says of labelled texts."""
+        return {**texts_part(items), "labels_sha256": digest_of(truth)}
 
     def said(
         self, member: int, items: Iterable[Text], description: str, total: int | None, show: bool | None

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Row, Source, given_words
+from bothways.data.windows import digest_of
 from bothways.errors import InvalidInput
 from bothways.evaluation import Judgement, SpanReport, TagReport, Temperature, fit_temperature
 from bothways.tasks.columns import TagColumns
@@ -24,7 +25,7 @@ from bothways.tasks.ensembles.combining import (
     differing,
     mutual_information,
 )
-from bothways.tasks.ensembles.committee import most, places_of, texts_read
+from bothways.tasks.ensembles.committee import most, places_of, texts_part, texts_read
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
 from bothways.tasks.ensembles.stacking import fit_combination
 from bothways.tasks.stored import Extras, stored_temperature
@@ -89,6 +90,11 @@ class TagCommittee:
         """What is predicted for a word by itself."""
         return SingleLabel(self.tag_set.labels)
 
+    @property
+    def knows_its_domain(self) -> bool:
+        """No member tells texts from elsewhere."""
+        return False
+
     def check_method(self, method: str) -> None:
         """Refuse a way to combine that there is not."""
         check_method(method, self.target)
@@ -105,6 +111,12 @@ class TagCommittee:
         """The words of texts, and the numbers of their tags."""
         rows = self.models[0].labeller.read(data, columns, None)
         return [row.words for row in rows], self.tag_set.encode(rows)
+
+    def part(self, items: Sequence[Words], truth: TrueTags) -> dict[str, object]:
+        """What a card says of tagged texts."""
+        words = [[text.text[start:end] for start, end in text.spans] for text in items]
+        truth_M = np.concatenate(truth)
+        return {**texts_part(words), "words": len(truth_M), "tags_sha256": digest_of(truth_M)}
 
     def said(
         self, member: int, items: Iterable[Words], description: str, total: int | None, show: bool | None

@@ -22,7 +22,7 @@ from bothways.evaluation import (
     out_of_domain_report,
 )
 from bothways.storage import new_folder
-from bothways.tasks.card import trust_card, written_card
+from bothways.tasks.card import Worth, written_card
 from bothways.tasks.columns import PairColumns, TextColumns, stored_columns
 from bothways.tasks.fitting import FitPlan, Preparation, undone_on_failure
 from bothways.tasks.labelling.labeller import HEAD, Labeller
@@ -290,8 +290,8 @@ class SequenceTask(Generic[ColumnsT]):
             self.columns = columns
             metrics = labeller.report(logits_NC, data.held.truth)
             self.card = {
-                **written_card(self.model, record, data.used),
-                **trust_card(data.training.part, data.held.part, metrics, labeller.trust),
+                **written_card(self.model, record, data.used, Worth(metrics, labeller.trust.limits)),
+                "trust": labeller.trust.to_card(),
             }
 
         return Preparation(text_objective(labeller.module, data, self.merge, plan), finish, data.unit)

@@ -68,8 +68,9 @@ def read_labelled(
     def labelled(listed: Sequence[Example[Any]]) -> LabelledWindows:
         return LabelledWindows(opened.stored([example.text for example in listed]), target.encode(listed))
 
-    used = DataUsed(columns, len(examples), len(held_out), split=validation is None)
-    return LabelledData(target, labelled(examples), labelled(held_out), used)
+    training, held = labelled(examples), labelled(held_out)
+    used = DataUsed(columns, training.part, held.part, split=validation is None)
+    return LabelledData(target, training, held, used)
 
 
 def text_objective(model: HeadModel, data: LabelledData, merge: Merge, plan: FitPlan) -> WindowObjective:

@@ -34,6 +34,7 @@ from bothways.evaluation import (
 )
 from bothways.evaluation.conformal import MOST_KEPT
 from bothways.evaluation.detectors import DETECTORS
+from bothways.tasks.card import NOTICES_NOTHING, flattered
 from bothways.tasks.stored import Extras, damaged, stored_temperature
 
 FILE = "trust.safetensors"
@@ -99,6 +100,15 @@ class Trust:
             "coverage_from_rows": held_out,
             "out_of_domain": None if self.border is None else _kind_of(self.border.detector),
         }
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What a reader of the card's numbers has to know."""
+        return (
+            flattered("rows", "the epoch to keep and the calibration"),
+            "Metrics, probabilities and coverage hold for texts like the validation rows.",
+            *([NOTICES_NOTHING] if self.border is None else []),
+        )
 
 
 def storable(detector: Detector) -> Detector:

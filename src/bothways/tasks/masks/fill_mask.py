@@ -11,12 +11,13 @@ from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import MaskedLMReport, masked_lm_report
+from bothways.evaluation.report import flat_estimates
 from bothways.families import HeadName
 from bothways.inference.masked_lm import MaskedLMScorer
 from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking, masked_losses
 from bothways.progress import progress
 from bothways.storage import new_folder
-from bothways.tasks.card import DataUsed, written_card
+from bothways.tasks.card import LIKE_THESE, DataUsed, Worth, data_part, flattered, written_card
 from bothways.tasks.columns import RawTextColumns, stored_columns, typed_texts
 from bothways.tasks.fitting import FitOptions, fit_plan, undone_on_failure
 from bothways.tasks.masks.filled import FilledText
@@ -38,6 +39,13 @@ _T = TypeVar("_T")
 
 # Texts whose searches run together.
 BLOCK = 128
+
+# What a reader of the card has to know.
+LIMITS = (
+    flattered("texts", "the epoch to keep"),
+    LIKE_THESE,
+    "How well masked tokens are predicted says little of how good a model is that is fine-tuned from this one.",
+)
 
 
 class FillMask:
@@ -152,17 +160,20 @@ class FillMask:
                     self._head = self._placed(self._opened.checkpoint.new_masked_lm_head())
             module, tokens = MaskedLM(self.model.encoder, self._head).eval(), plan.settings.tokens
             objective = MaskedLMObjective(module, training, held, masker, batch_size=plan.batch_size, tokens=tokens)
-            before = objective.validate()
+            before = _held_out(objective)
             record = plan.train(objective, self.model)
-        after = objective.validate()
-        used = DataUsed(columns, len(examples), len(held_out), split=validation is None)
+        parts = data_part(len(examples), training), data_part(len(held_out), held)
         self.columns = columns
         self.card = {
-            **written_card(self.model, record, used),
+            **written_card(
+                self.model,
+                record,
+                DataUsed(columns, *parts, split=validation is None),
+                Worth(_held_out(objective), LIMITS),
+            ),
             "masking": asdict(masker.masking),
             "new_head": new,
-            "before": dict(before.metrics),
-            "after": dict(after.metrics),
+            "before": flat_estimates(before.estimates()),
         }
         return record
 
@@ -301,7 +312,13 @@ class FillMask:
 
     def facts(self) -> dict[str, object]:
         """How well the validation texts of `fit` were predicted before and after it, as JSON values."""
-        return {name: self.card[name] for name in ("new_head", "before", "after") if name in self.card}
+        if not self.card.keys() >= {"new_head", "before", "metrics"}:
+            return {}
+        names, after = ("loss", "perplexity", "accuracy"), self.card["metrics"]
+        moved = {
+            when: {name: of[name] for name in names} for when, of in (("before", self.card["before"]), ("after", after))
+        }
+        return {"new_head": self.card["new_head"], **moved}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write encoder and head in the ecosystem's layout, whole or not at all.
@@ -349,3 +366,9 @@ class FillMask:
                 "your texts: FillMask.fit, or bothways adapt --model ... --data texts.txt --output ..."
             )
         return self._head
+
+
+def _held_out(objective: MaskedLMObjective) -> MaskedLMReport:
+    """How well the validation texts are predicted, at the places that are theirs for the whole training."""
+    losses = masked_losses(objective.model, objective.validation, objective.masker, objective.tokens)
+    return masked_lm_report(losses, seed=objective.masker.seed)

@@ -17,7 +17,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import SpanJudgement, SpanReport, TagJudgement, TagReport, Temperature
 from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_names
 from bothways.storage import new_folder
-from bothways.tasks.card import measured, written_card
+from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Worth, flattered, written_card
 from bothways.tasks.columns import TagColumns, stored_columns, typed_texts, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan, Preparation, fit_plan, undone_on_failure
 from bothways.tasks.labelling.target_settings import stored_names
@@ -36,6 +36,9 @@ from bothways.training.seeding import seeded
 
 # A raw text, or its words.
 Given: TypeAlias = str | Sequence[str]
+
+# What a reader of the card has to know.
+LIMITS = (flattered("texts", "the epoch to keep and the calibration"), LIKE_THESE, NOTICES_NOTHING)
 
 
 class TextTagger:
@@ -206,7 +209,7 @@ class TextTagger:
             scores_MC = labeller.learn(data.held, calibrated=calibrated)
             self.columns = columns
             metrics = labeller.report(scores_MC, data.held.truth, seed=plan.seed)
-            self.card = {**written_card(self.model, record, data.used), "metrics": measured(metrics)}
+            self.card = written_card(self.model, record, data.used, Worth(metrics, LIMITS))
 
         return Preparation(tag_objective(labeller.module, data.tag_set, data.training, data.held, plan), finish)
 

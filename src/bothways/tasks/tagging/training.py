@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Source, TaggedRow, read_tagged
+from bothways.data.windows import digest_of
 from bothways.evaluation import apply_temperature, negative_log_likelihood, share_error, span_counts
 from bothways.evaluation.tag_schemes import Scheme, check_scheme
-from bothways.tasks.card import DataUsed
+from bothways.tasks.card import DataUsed, data_part
 from bothways.tasks.columns import TagColumns
 from bothways.tasks.fitting import FitPlan
 from bothways.tasks.objective import HeadModel, WindowObjective, window_scores
@@ -51,6 +52,13 @@ class TaggedTexts:
     def truth_M(self) -> NDArray[np.int64]:
         """The tags of all words, end to end."""
         return np.concatenate(self.truth)
+
+    @property
+    def part(self) -> dict[str, object]:
+        """What a card says of the data: texts and words, and SHA-256 of their tokens and of the numbers of tags."""
+        lengths_N = np.array([len(each) for each in self.truth])
+        tags = {"words": len(self.truth_M), "tags_sha256": digest_of(lengths_N, self.truth_M)}
+        return {**data_part(len(self.truth), self.windows.store), **tags}
 
     def scores(self, model: HeadModel, tag_set: TagSet, tokens: int) -> NDArray[np.float64]:
         """What a model says of all words, end to end (M, C)."""
@@ -102,7 +110,7 @@ def read_tagged_data(
     if training.windows.unread:
         rows = [row for number, row in enumerate(rows) if number not in training.windows.unread]
         training = TaggedTexts.of(opened, tag_set, rows)
-    used = DataUsed(columns, len(rows), len(held_rows), split=validation is None)
+    used = DataUsed(columns, training.part, held.part, split=validation is None)
     return TaggedData(tag_set, training, held, used)
 
 
