@@ -85,7 +85,7 @@ def gradient_of_one_update(embedder, settings):
     plan = FitPlan(batch_size=12, settings=settings)
     examples = EmbeddingExamples.read(TRIPLETS, TRIPLETS, Triplets(), plan.seed)
     training = EmbeddingTraining(embedder.model, embedder.settings, LOSS, pairs_per_text=1)
-    objective = training.objective(examples, plan)
+    objective, _ = training.prepare(examples, plan)
     (update,) = objective.updates(0, 0)
     assert (len(update.micro_batches) > 1) is (settings.tokens == 20)
     objective.module.zero_grad()
