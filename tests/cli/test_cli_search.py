@@ -147,10 +147,10 @@ def test_an_update_that_is_refused_changes_nothing(index, tmp_path):
     bare = write_jsonl(tmp_path / "bare.jsonl", [{"id": "d9", "text": "w5"}])
     tiny_models.write_checkpoint(tmp_path / "other", seed=1)
     for words, problem in (
-        (["add", index, "--data", known], "has a text with the id 'd1'"),
+        (["add", index, "--data", known], "has texts with these ids already: 'd1'"),
         (["add", index, "--data", bare], "no column 'lang'"),
         (["add", index, "--data", known, "--model", tmp_path / "other"], "fingerprint"),
-        (["delete", index, "d1", "d7"], "no text with the id 'd7'"),
+        (["delete", index, "d1", "d7"], "no texts with these ids: 'd7'"),
         (["delete", index, "d1", "d2", "d3", "d4"], "instead of deleting all"),
     ):
         outcome = call("search", *words)

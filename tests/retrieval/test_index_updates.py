@@ -72,7 +72,10 @@ def test_rows_without_ids_are_numbered_on_from_the_highest_number():
 @pytest.mark.parametrize(
     ("update", "problem"),
     [
-        (lambda index: index.add(random_vectors(1), texts=["a"], ids=["2"]), "has a text with the id '2'.*Delete it"),
+        (
+            lambda index: index.add(random_vectors(1), texts=["a"], ids=["2"]),
+            "these ids already: '2'. Delete",
+        ),
         (lambda index: index.add(random_vectors(2), texts=["a", "b"], ids=["x", "x"]), "the id 'x' is that of rows"),
         (lambda index: index.add(random_vectors(1, dimensions=3), texts=["a"]), r"shape \(rows, 8\)"),
         (lambda index: index.add(random_vectors(0), texts=[]), "at least one text"),
@@ -80,7 +83,8 @@ def test_rows_without_ids_are_numbered_on_from_the_highest_number():
             lambda index: index.add(random_vectors(1), texts=["a"], fields=[{"x": 1}]),
             r"fields \[\], got \['x'\]",
         ),
-        (lambda index: index.delete(["1", "absent"]), r"no text with the id 'absent' \(1 such ids\)"),
+        (lambda index: index.delete(["1", "absent"]), r"no texts with these ids: 'absent'\.$"),
+        (lambda index: index.delete(map(str, range(2, 9))), r"these ids: '3', '4', '5' and 3 more"),
         (lambda index: index.delete(["0", "1", "2"]), "instead of deleting all"),
     ],
 )

@@ -116,7 +116,7 @@ def test_texts_are_added_with_fields_and_found_through_filters(embedder, minilm_
     search.add(iter(TEXTS[2:]), ids=["c", "d"], fields=({"n": 3} for _ in range(2)))
     assert search.search("a pet cat", k=9, filters=[Among("n", (3,))])[0].id == "d"
     assert len(search.search("a pet cat", k=9, filters=[Among("n", (2, 3))])) == 3
-    with pytest.raises(InvalidInput, match="the index has a text with the id 'c'"):
+    with pytest.raises(InvalidInput, match="the index has texts with these ids already: 'c'"):
         search.add(["x"], ids=["c"], fields=[{"n": 3}])
     with pytest.raises(InvalidInput, match="fields for more rows than texts"):
         search.add(["x"], ids=["x"], fields=[{"n": 3}, {"n": 4}])

@@ -10,6 +10,8 @@ from bothways.report.reliability import reliability_diagram
 MOST_IN_MATRIX = 30
 """Classes that a confusion matrix can still be read with."""
 
+LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss")
+
 
 def evaluation_page(
     name: str,
@@ -40,7 +42,7 @@ def evaluation_page(
     sections += [_classes(report), _card(card)]
     return Page(
         title=f"Evaluation of {name}",
-        subtitle=f"On {report.n:,} labelled texts; intervals are 95 % bootstrap intervals over these texts.",
+        subtitle=f"On {report.n:,} labelled texts; intervals are 95\u00a0% bootstrap intervals over these texts.",
         sections=tuple(sections),
         footer="Written by “bothways evaluate”.",
     )
@@ -60,8 +62,9 @@ def _metrics(
         (_word(name), f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}", f"{before[name].value:.4f}")
         for name, each in report.estimates().items()
     )
-    columns = ("Metric", "Value", "95 % interval", "Without calibration")
-    return Table(columns, rows, "Lower is better for: NLL, Brier score, ECE, MCE, Hamming loss.", columns[1:])
+    columns = ("Metric", "Value", "95\u00a0% interval", "Without calibration")
+    lower = ", ".join(_word(name) for name in report.estimates() if name in LOWER_IS_BETTER)
+    return Table(columns, rows, f"Lower is better for: {lower}.", columns[1:])
 
 
 def _reliability(
@@ -139,11 +142,11 @@ def _facts(name: str, value: object) -> list[tuple[str, str]]:
 
 
 def _word(name: str) -> str:
-    words = {"mcc": "Matthews correlation", "fpr95": "FPR at 95 %", "macro_f1": "Macro F1", "micro_f1": "Micro F1"}
+    words = {"mcc": "Matthews correlation", "fpr95": "FPR at 95\u00a0%", "macro_f1": "Macro F1", "micro_f1": "Micro F1"}
     if name in words:
         return words[name]
     return name.upper() if len(name) <= 5 and name != "brier" else name.replace("_", " ").capitalize()
 
 
 def _interval(each: Estimate) -> str:
-    return f"95 % interval {each.low:.3f} to {each.high:.3f}"
+    return f"95\u00a0% interval {each.low:.3f} to {each.high:.3f}"

@@ -24,7 +24,7 @@ def with_rows(old: IndexContents, batches: Iterable[Batch]) -> IndexContents:
     known = set(old.ids).intersection(new.ids)
     if known:
         raise InvalidInput(
-            f"the index has a text with the id {min(known)!r} ({len(known):,} such ids). Delete it first."
+            f"the index has texts with these ids already: {_some(known)}. Delete them first, or take other ids."
         )
     if new.columns.keys() != old.columns.keys():
         raise InvalidInput(
@@ -50,7 +50,7 @@ def without_rows(old: IndexContents, ids: Iterable[str]) -> IndexContents:
     gone = set(ids)
     unknown = gone.difference(old.ids)
     if unknown:
-        raise InvalidInput(f"the index has no text with the id {min(unknown)!r} ({len(unknown):,} such ids).")
+        raise InvalidInput(f"the index has no texts with these ids: {_some(unknown)}.")
     if len(gone) == len(old.ids):
         raise InvalidInput("an index needs at least one text: instead of deleting all, delete its folder.")
     kept = np.flatnonzero([id_ not in gone for id_ in old.ids])
@@ -66,3 +66,9 @@ def without_rows(old: IndexContents, ids: Iterable[str]) -> IndexContents:
         columns={name: of_kept(column) for name, column in old.columns.items()},
         lexical=None,
     )
+
+
+def _some(ids: set[str]) -> str:
+    """The first of the ids, and how many more there are."""
+    more = f" and {len(ids) - 3:,} more" if len(ids) > 3 else ""
+    return ", ".join(map(repr, sorted(ids)[:3])) + more
