@@ -1,6 +1,9 @@
 """What a classifier says of a text."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+
+from bothways.evaluation import TextsRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +17,11 @@ class Reading:
 
     windows: int
     dropped_tokens: int
+
+
+def texts_read(readings: Sequence[Reading]) -> TextsRead:
+    """How the texts of a report were read."""
+    return TextsRead.of([each.windows for each in readings], [each.dropped_tokens for each in readings])
 
 
 @dataclass(frozen=True, slots=True)

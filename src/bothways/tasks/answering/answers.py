@@ -14,13 +14,12 @@ from bothways.evaluation import (
     AnsweringReport,
     AnswerScores,
     RowScores,
-    TextsRead,
     answer_probabilities,
     answering_report,
     score_answers,
 )
 from bothways.tasks.answering.spans import Span, SpanScores
-from bothways.tasks.predictions import Reading
+from bothways.tasks.predictions import Reading, texts_read
 
 CANDIDATES = 20
 """Probabilities are shared among this many spans and no answer."""
@@ -173,5 +172,4 @@ def report_of(
     """The metrics of answers, and how much was read for them."""
     stated_N = [each.probability for each in found]
     report = answering_report(scores_of(found, annotated), stated_N, resamples=resamples, seed=seed)
-    windows, dropped = zip(*((each.reading.windows, each.reading.dropped_tokens) for each in found), strict=True)
-    return replace(report, reading=TextsRead.of(windows, dropped))
+    return replace(report, reading=texts_read([each.reading for each in found]))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bothways.data import Row, Source
 from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
-from bothways.evaluation import Judgement, Temperature, TextsRead
+from bothways.evaluation import Judgement, Temperature
 from bothways.tasks.ensembles.combining import Combination, Disagreement, Method, Spread
 from bothways.tasks.ensembles.results import Report, Together
 from bothways.tasks.predictions import Reading
@@ -160,8 +160,3 @@ def places_of(ours: Sequence[str], first: str, theirs: Sequence[str], folder: Pa
 def most(readings: Sequence[Reading]) -> Reading:
     """That of the member that needed most windows, or dropped most tokens."""
     return Reading(max(each.windows for each in readings), max(each.dropped_tokens for each in readings))
-
-
-def texts_read(readings: Sequence[Reading]) -> TextsRead:
-    """How the texts of a report were read."""
-    return TextsRead.of([each.windows for each in readings], [each.dropped_tokens for each in readings])

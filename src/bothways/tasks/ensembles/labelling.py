@@ -25,13 +25,13 @@ from bothways.tasks.ensembles.combining import (
     disagreements,
     fitted_temperature,
 )
-from bothways.tasks.ensembles.committee import most, places_of, texts_part, texts_read
+from bothways.tasks.ensembles.committee import most, places_of, texts_part
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
 from bothways.tasks.ensembles.stacking import fit_combination
 from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.labelling.judging import outside_of
 from bothways.tasks.labelling.pairs import PairClassifier
-from bothways.tasks.predictions import Classification, Prediction, Reading
+from bothways.tasks.predictions import Classification, Prediction, Reading, texts_read
 from bothways.tasks.stored import Extras, stored_temperature
 from bothways.tasks.targets import Logits, Report, Target, Truth
 from bothways.text.texts import Text

@@ -25,9 +25,10 @@ from bothways.tasks.ensembles.combining import (
     differing,
     mutual_information,
 )
-from bothways.tasks.ensembles.committee import most, places_of, texts_part, texts_read
+from bothways.tasks.ensembles.committee import most, places_of, texts_part
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
 from bothways.tasks.ensembles.stacking import fit_combination
+from bothways.tasks.predictions import texts_read
 from bothways.tasks.stored import Extras, stored_temperature
 from bothways.tasks.tagging.predictions import ScoredWords, Tagging
 from bothways.tasks.tagging.reading import decided

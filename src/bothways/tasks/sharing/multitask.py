@@ -12,12 +12,12 @@ import numpy as np
 
 from bothways.data import Row, Source, given_words, read_rows, words_at
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import TextsRead
 from bothways.tasks.columns import RawTextColumns, typed_texts
 from bothways.tasks.fitting import FitOptions, fit_plan, undone_on_failure
 from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.merging import Merge, check_merge
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
+from bothways.tasks.predictions import texts_read
 from bothways.tasks.sharing.data import TaggingData, TaskData
 from bothways.tasks.sharing.files import check_names, read_parts, write_parts
 from bothways.tasks.sharing.parts import ReadText, Task, part_of, prepared
@@ -224,7 +224,7 @@ class MultiTask:
             name: part.report(rows, texts, [each[name] for each in answers], resamples=resamples, seed=seed)
             for name, part in parts.items()
         }
-        read = TextsRead.of([each.windows for each in reading], [each.dropped_tokens for each in reading])
+        read = texts_read(reading)
         return MultiReport(reports, read)
 
     @property

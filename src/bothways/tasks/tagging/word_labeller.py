@@ -35,6 +35,7 @@ from bothways.tasks.calibrated import wants_calibration
 from bothways.tasks.columns import TagColumns
 from bothways.tasks.objective import HeadModel
 from bothways.tasks.opening import OpenedModel
+from bothways.tasks.predictions import texts_read
 from bothways.tasks.tagging.predictions import ScoredWords, Tagging
 from bothways.tasks.tagging.reading import decided, scored_words
 from bothways.tasks.tagging.tag_set import TagSet
@@ -108,9 +109,7 @@ class WordLabeller:
     def answers(self, rows: Sequence[TaggedRow], show_progress: bool | None) -> tuple[NDArray[np.float64], TextsRead]:
         """Uncalibrated scores of the words of all rows, end to end (M, C), and how much of them was read."""
         scored = list(self.scored((row.words for row in rows), "evaluating", len(rows), show_progress))
-        reading = [each.reading for each in scored]
-        read = TextsRead.of([each.windows for each in reading], [each.dropped_tokens for each in reading])
-        return np.concatenate([each.scores_WC for each in scored]), read
+        return np.concatenate([each.scores_WC for each in scored]), texts_read([each.reading for each in scored])
 
     def read(self, data: Source, columns: TagColumns, scheme: Scheme | None) -> list[TaggedRow]:
         """Rows with tags in the model's scheme.
