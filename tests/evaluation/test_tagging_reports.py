@@ -8,8 +8,8 @@ from sklearn import metrics as theirs
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import span_counts, span_report, tag_report
+from bothways.evaluation.tag_counts import TaggedWords
 from bothways.evaluation.tag_schemes import TagSpan, spans_of, tags_of
-from bothways.evaluation.tagging import TaggedWords
 
 LABELS = ("LOC", "ORG", "PER")
 

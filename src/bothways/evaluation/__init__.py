@@ -36,16 +36,13 @@ from bothways.evaluation.calibration import (
     softmax,
 )
 from bothways.evaluation.comparing import (
-    ComparisonReport,
-    MetricDifference,
     compare_classifications,
     compare_labellings,
     compare_regressions,
     compare_row_scores,
     compare_similarities,
-    compare_spans,
-    compare_tags,
 )
+from bothways.evaluation.comparing_tags import compare_spans, compare_tags
 from bothways.evaluation.conformal import (
     Adaptive,
     ConformalInterval,
@@ -65,6 +62,7 @@ from bothways.evaluation.detectors import (
     MaxSoftmax,
     Neighbours,
 )
+from bothways.evaluation.differences import ComparisonReport, MetricDifference
 from bothways.evaluation.judgements import (
     ClassJudgement,
     Judgement,
@@ -145,15 +143,8 @@ from bothways.evaluation.report import (
     RegressionReport,
 )
 from bothways.evaluation.standard_errors import correlation_error, mean_error, share_error
-from bothways.evaluation.tagging import (
-    SpanReport,
-    TaggingCounts,
-    TagReport,
-    span_counts,
-    span_report,
-    tag_counts,
-    tag_report,
-)
+from bothways.evaluation.tag_counts import TaggedWords, TaggingCounts, span_counts, tag_counts
+from bothways.evaluation.tagging import SpanReport, TagReport, span_report, tag_report
 from bothways.evaluation.vector_scaling import (
     VectorScaling,
     fit_vector_scaling,
@@ -209,6 +200,7 @@ __all__ = [
     "SquadVersion",
     "TagJudgement",
     "TagReport",
+    "TaggedWords",
     "TaggingCounts",
     "Temperature",
     "TextsRead",

@@ -1,22 +1,19 @@
-"""Two models on the same rows: how much better is one, and could it be chance.
+"""Two models' classes, labels, numbers or similarities of the same rows: is one better, and could it be chance.
 
-Everything is paired: a row that is hard for both tells nothing about their difference. Intervals resample rows and take
-both models' predictions of each (Efron and Tibshirani 1993, chapter 13); the tests are those of
-`bothways.evaluation.paired`.
+The intervals are those of `bothways.evaluation.differences`, the tests those of `bothways.evaluation.paired`.
 
-Shape letters: N rows, R resamples, K statistics.
+Shape letters: N rows, C classes or labels, R resamples, K metrics.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import metrics, regression
-from bothways.evaluation.bootstrap import Estimate, Statistic, bootstrap_values, percentile_estimates
+from bothways.evaluation.bootstrap import Statistic
+from bothways.evaluation.differences import ComparisonReport, check_shapes, paired_differences
 from bothways.evaluation.inputs import (
     FloatArray,
     class_indices,
@@ -26,46 +23,7 @@ from bothways.evaluation.inputs import (
     probability_array,
 )
 from bothways.evaluation.metrics import ClassCounts
-from bothways.evaluation.paired import PairedTest, mcnemar, permutation_test
-from bothways.evaluation.tagging import TaggingCounts
-
-
-@dataclass(frozen=True, slots=True)
-class MetricDifference:
-    """One metric of two models.
-
-    Attributes:
-        first: The first model's, with its interval.
-        second: The second model's.
-        difference: Second minus first, with its paired interval.
-    """
-
-    first: Estimate
-    second: Estimate
-    difference: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonReport:
-    """Two models on the same rows.
-
-    Attributes:
-        n: Rows.
-        metrics: By name.
-        tests: What the differences are tested by.
-    """
-
-    n: int
-    metrics: dict[str, MetricDifference]
-    tests: tuple[PairedTest, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval."""
-        flat: dict[str, float] = {}
-        for name, each in self.metrics.items():
-            flat |= each.first.named(f"{name}_a") | each.second.named(f"{name}_b")
-            flat |= each.difference.named(f"{name}_difference")
-        return {"n": self.n, **flat, "tests": [asdict(test) for test in self.tests]}
+from bothways.evaluation.paired import mcnemar, permutation_test
 
 
 def compare_classifications(
@@ -84,7 +42,7 @@ def compare_classifications(
         InvalidInput: no rows, shapes that do not fit, or values that are not probabilities.
     """
     pair = class_probabilities(first_NC), class_probabilities(second_NC)
-    _check_shapes(*pair)
+    check_shapes(*pair)
     classes = int(pair[0].shape[1])
     truth = class_indices(truth_N, "truth", classes=classes, rows=len(pair[0]))
     predicted = [each_NC.argmax(axis=1) for each_NC in pair]
@@ -102,7 +60,7 @@ def compare_classifications(
         return statistic
 
     names = ("accuracy", "macro_f1", "mcc", "brier", "nll")
-    found = _differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed)
+    found = paired_differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed)
     return ComparisonReport(
         len(truth),
         found,
@@ -139,7 +97,7 @@ def compare_labellings(
         probability_array(first_NC, "probabilities of the first model", dimensions=2),
         probability_array(second_NC, "probabilities of the second model", dimensions=2),
     )
-    _check_shapes(*pair)
+    check_shapes(*pair)
     truth = label_matrix(truth_NC, "truth", shape=pair[0].shape)
     predicted = [each_NC >= threshold for each_NC in pair]
     right = [(each_NC == truth).all(axis=1) for each_NC in predicted]
@@ -156,7 +114,7 @@ def compare_labellings(
         return statistic
 
     names = ("micro_f1", "macro_f1", "subset_accuracy", "nll")
-    found = _differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed)
+    found = paired_differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed)
     tests = mcnemar(*right), permutation_test(losses[0], losses[1], of="nll", seed=seed)
     return ComparisonReport(len(truth), found, tests)
 
@@ -186,7 +144,7 @@ def compare_regressions(
 
     names = ("mse", "mae", *correlations)
     sides = statistic_of(first, errors[0]), statistic_of(second, errors[1])
-    found = _differences(names, *sides, len(truth), resamples, seed)
+    found = paired_differences(names, *sides, len(truth), resamples, seed)
     tests = (permutation_test(errors[0], errors[1], of="squared error", seed=seed),)
     return ComparisonReport(len(truth), found, tests)
 
@@ -213,7 +171,7 @@ def compare_similarities(
         return statistic
 
     sides = correlations_of(first), correlations_of(second)
-    found = _differences(("pearson", "spearman"), *sides, len(truth), resamples, seed)
+    found = paired_differences(("pearson", "spearman"), *sides, len(truth), resamples, seed)
     shares = [regression.spearman_shares(truth, each_N) for each_N in (first, second)]
     return ComparisonReport(len(truth), found, (permutation_test(*shares, of="spearman", seed=seed),))
 
@@ -241,78 +199,5 @@ def compare_row_scores(
     def means_of(values_NK: FloatArray) -> Statistic:
         return lambda counts_RN: counts_RN @ values_NK / rows
 
-    found = _differences(tuple(first), means_of(sides_NK[0]), means_of(sides_NK[1]), rows, resamples, seed)
+    found = paired_differences(tuple(first), means_of(sides_NK[0]), means_of(sides_NK[1]), rows, resamples, seed)
     return ComparisonReport(rows, found, (permutation_test(*pairs[0], of=next(iter(first)), seed=seed),))
-
-
-def compare_spans(
-    first: TaggingCounts, second: TaggingCounts, *, resamples: int = 1000, seed: int = 0
-) -> ComparisonReport:
-    """Two models' spans in the same texts.
-
-    The test exchanges each text's mistakes, spans that are missed and spans that are not there.
-
-    Args:
-        first: what the first model has right and wrong in each text.
-        second: what the second model has.
-        resamples: bootstrap resamples of texts.
-        seed: seed of resamples and permutations.
-
-    Raises:
-        InvalidInput: of different texts.
-    """
-    _check_shapes(first.counts_N3L, second.counts_N3L)
-    names = ("span_f1", "span_precision", "span_recall", "macro_span_f1", "accuracy")
-    found = _differences(names, first.headline, second.headline, len(first.words_N2), resamples, seed)
-    mistakes = [each.counts_N3L.sum(axis=2) @ np.array([-2, 1, 1]) for each in (first, second)]
-    test = permutation_test(*mistakes, of="span mistakes of a text", seed=seed)
-    return ComparisonReport(len(first.words_N2), found, (test,))
-
-
-def compare_tags(
-    first: TaggingCounts, second: TaggingCounts, *, resamples: int = 1000, seed: int = 0
-) -> ComparisonReport:
-    """Two models' tags, which are no spans, of the words of the same texts.
-
-    The test exchanges each text's wrong words.
-
-    Args:
-        first: what the first model has right and wrong in each text.
-        second: what the second model has.
-        resamples: bootstrap resamples of texts.
-        seed: seed of resamples and permutations.
-
-    Raises:
-        InvalidInput: of different texts.
-    """
-    _check_shapes(first.counts_N3L, second.counts_N3L)
-
-    def statistic_of(counts: TaggingCounts) -> Statistic:
-        return lambda counts_RN: counts.headline(counts_RN)[:, [4, 3]]
-
-    sides = statistic_of(first), statistic_of(second)
-    found = _differences(("accuracy", "macro_f1"), *sides, len(first.words_N2), resamples, seed)
-    wrong = [each.words_N2 @ np.array([-1, 1]) for each in (first, second)]
-    test = permutation_test(*wrong, of="wrong words of a text", seed=seed)
-    return ComparisonReport(len(first.words_N2), found, (test,))
-
-
-def _differences(
-    names: tuple[str, ...], first: Statistic, second: Statistic, rows: int, resamples: int, seed: int
-) -> dict[str, MetricDifference]:
-    def both(counts_RN: FloatArray) -> FloatArray:
-        first_RK, second_RK = first(counts_RN), second(counts_RN)
-        return np.concatenate([first_RK, second_RK, second_RK - first_RK], axis=1)
-
-    values_RK = bootstrap_values(both, rows, resamples=resamples, seed=seed)
-    estimates = percentile_estimates(both(np.ones((1, rows)))[0], values_RK)
-    count = len(names)
-    return {
-        name: MetricDifference(estimates[index], estimates[count + index], estimates[2 * count + index])
-        for index, name in enumerate(names)
-    }
-
-
-def _check_shapes(first_NC: NDArray[Any], second_NC: NDArray[Any]) -> None:
-    if first_NC.shape != second_NC.shape:
-        raise InvalidInput(f"second: expected the shape {first_NC.shape} of the first model's, got {second_NC.shape}")

@@ -9,17 +9,16 @@ from typing import TypeAlias
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.comparing import (
-    ComparisonReport,
     compare_classifications,
     compare_labellings,
     compare_regressions,
     compare_row_scores,
     compare_similarities,
-    compare_spans,
-    compare_tags,
 )
+from bothways.evaluation.comparing_tags import compare_spans, compare_tags
+from bothways.evaluation.differences import ComparisonReport
 from bothways.evaluation.inputs import FloatArray, IntArray
-from bothways.evaluation.tagging import TaggingCounts
+from bothways.evaluation.tag_counts import TaggingCounts
 
 
 @dataclass(frozen=True, slots=True)

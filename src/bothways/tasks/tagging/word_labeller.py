@@ -17,6 +17,7 @@ from bothways.encoder import ScoreHead
 from bothways.evaluation import (
     SpanJudgement,
     SpanReport,
+    TaggedWords,
     TaggingCounts,
     TagJudgement,
     TagReport,
@@ -29,7 +30,6 @@ from bothways.evaluation import (
     tag_report,
 )
 from bothways.evaluation.tag_schemes import Scheme, TagSpan
-from bothways.evaluation.tagging import TaggedWords
 from bothways.families import HeadName
 from bothways.tasks.calibrated import wants_calibration
 from bothways.tasks.columns import TagColumns
