@@ -25,9 +25,10 @@ def progress(description: str, total: int | None = None, *, show: bool | None = 
     Args:
         description: What is being done.
         total: Number of units, or None when it is not known.
-        show: Force the bar on or off; by default it shows on a terminal only, never in a pipe.
+        show: Force the bar on or off; by default it shows on a terminal only, never in a pipe, and never for a single
+            unit, of which it could say nothing.
     """
-    if not (sys.stderr.isatty() if show is None else show):
+    if not (sys.stderr.isatty() and total != 1 if show is None else show):
         yield _Silent()
         return
     # Imported here: rich.progress costs start-up time that a pipe never needs.

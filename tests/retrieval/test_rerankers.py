@@ -170,6 +170,18 @@ def test_what_scores_nearly_as_high_as_the_answer_is_passed_over(search):
     assert len(expected) < 19
 
 
+def test_work_on_many_queries_shows_progress_and_can_be_told_not_to(search, pairs, capfd):
+    rerank, lists = Rerank(CrossEncoder(pairs), depth=2), read_candidates(ROWS)
+    pair = ("w5", "w6 w21")
+    for shown in (True, False):
+        search.search(["w5", "w6"], rerank=rerank, show_progress=shown)
+        list(mine_negatives(search, [pair, pair], Mining(per_query=1, depth=5), show_progress=shown))
+        evaluate_reranker(rerank.by, lists, resamples=2, show_progress=shown)
+        said = capfd.readouterr().err
+        for name in ("embedding", "reranking", "mining", "ranking"):
+            assert (f"{name} " in said) is shown
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [({"per_query": 0}, "per_query"), ({"depth": 1}, "depth"), ({"share": 0.0}, "share"), ({"share": 1.5}, "share")],

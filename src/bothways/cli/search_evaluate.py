@@ -38,6 +38,7 @@ def evaluate(
     resamples: PositiveInt = 1000,
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
     json: Flag = False,
+    quiet: Flag = False,
     model: str | None = None,
     hybrid: HybridOptions = AS_USUAL,
     reranking: RerankOptions = AS_FOUND,
@@ -59,6 +60,7 @@ def evaluate(
         resamples: Bootstrap resamples for the intervals.
         seed: Of the bootstrap.
         json: Print everything as one JSON object.
+        quiet: Show no progress.
         model: Where the model of the index lies now, if it was moved.
         hybrid: How two scores become one.
         reranking: A second look at the first hits of the mode; those of --against stay as they were found.
@@ -70,7 +72,7 @@ def evaluate(
 
     if mode in against and reranking.reranker is None:
         raise usage_error(f"--against {mode} is the mode itself.")
-    judgements = read_judgements(qrels)
+    judgements, show = read_judgements(qrels), False if quiet else None
     asked = _queries(queries, text, id, format)
     rerank = rerank_of(reranking, opening)
     searcher = Searcher(index, [mode, *against], model, opening)
@@ -79,7 +81,7 @@ def evaluate(
 
     def measured(by: ModeName, second_look: "Rerank | None") -> "RankingReport":
         def search(texts: Sequence[str]) -> "list[list[Hit]]":
-            return searcher.search(texts, hits, by, hybrid, rerank=second_look)
+            return searcher.search(texts, hits, by, hybrid, rerank=second_look, show_progress=show)
 
         with _said_of(queries, qrels):
             return evaluate_search(search, asked, judgements, resamples=resamples, seed=seed)

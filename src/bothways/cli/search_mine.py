@@ -68,7 +68,8 @@ def mine(
     with bad_usage():
         mining = Mining(per_query, depth, share)
     pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]
-    mined = mine_negatives(open_search(index, model, opening), pairs, mining)
+    show = None if output != "-" and not quiet else False
+    mined = mine_negatives(open_search(index, model, opening), pairs, mining, show_progress=show)
     count = write_rows(output, _triplets(mined, anchor, positive) if rows == "triplets" else _labelled(mined))
     if output != "-" and not quiet:
         note(f"{count:,} rows from {len(pairs):,} in {output}")

@@ -99,18 +99,20 @@ class Searcher:
         *,
         filters: Sequence["Filter"] = (),
         rerank: "Rerank | None" = None,
+        show_progress: bool | None = None,
     ) -> "list[list[Hit]]":
         """The hits of each query."""
-        from bothways.retrieval import reranked
+        from bothways.retrieval import reranked_answers
 
+        if self._semantic is not None:
+            return self._semantic.search(
+                queries, k, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank, show_progress=show_progress
+            )
         count = k if rerank is None else max(k, rerank.depth)
-        if self._semantic is None:
-            answers = self.index.search_lexical(queries, count, filters=filters)
-        else:
-            answers = self._semantic.search(queries, count, mode=mode_of(mode, hybrid), filters=filters)
+        answers = self.index.search_lexical(queries, count, filters=filters)
         if rerank is None:
             return answers
-        return [reranked(hits, query, rerank)[:k] for query, hits in zip(queries, answers, strict=True)]
+        return [hits[:k] for hits in reranked_answers(queries, answers, rerank, show_progress=show_progress)]
 
 
 def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":

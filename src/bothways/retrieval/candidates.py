@@ -11,6 +11,7 @@ from bothways.checkpoints.hub import locate
 from bothways.data import Source, class_label, read_rows, text_at, value_at
 from bothways.errors import InvalidInput
 from bothways.evaluation.rankings import RankingReport, ranking_report
+from bothways.progress import progress
 from bothways.retrieval.ranking import best
 from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, Reranker
 from bothways.tasks import PairClassifier, SentenceEmbedder
@@ -91,7 +92,12 @@ def _shown(labels: set[str]) -> str:
 
 
 def evaluate_reranker(
-    reranker: Reranker, candidates: Sequence[Candidates], *, resamples: int = 1000, seed: int = 0
+    reranker: Reranker,
+    candidates: Sequence[Candidates],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    show_progress: bool | None = None,
 ) -> RankingReport:
     """Rank each query's candidates and measure the rankings.
 
@@ -103,6 +109,7 @@ def evaluate_reranker(
         candidates: The queries.
         resamples: Of the bootstrap over queries.
         seed: Of the bootstrap.
+        show_progress: Force the progress bar on or off.
 
     Raises:
         InvalidInput: No query is left.
@@ -112,11 +119,13 @@ def evaluate_reranker(
     if not telling:
         raise InvalidInput("there is no query with passages that answer and others that do not: nothing to measure.")
     rankings, judgements = {}, {}
-    for each in telling:
-        scores_P = np.asarray(reranker.score(each.query, each.passages), dtype=np.float64)
-        rows, _ = best(np.arange(len(scores_P)), scores_P, len(scores_P))
-        rankings[each.query] = [str(row) for row in rows]
-        judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
+    with progress("ranking", len(telling), show=show_progress) as bar:
+        for each in telling:
+            scores_P = np.asarray(reranker.score(each.query, each.passages), dtype=np.float64)
+            rows, _ = best(np.arange(len(scores_P)), scores_P, len(scores_P))
+            rankings[each.query] = [str(row) for row in rows]
+            judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
+            bar.advance()
     report = ranking_report(rankings, judgements, resamples=resamples, seed=seed)
     return replace(report, untelling=len(candidates) - len(telling))
 
@@ -165,7 +174,6 @@ class CandidateRanking:
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
     ) -> RankingReport:
         """Metrics on rows of query, passage and relevance, with 95 % bootstrap intervals over queries."""
-        del show_progress
         candidates = read_candidates(
             data,
             query=self.columns.text_a,
@@ -173,4 +181,4 @@ class CandidateRanking:
             label=self.columns.label,
             relevant=self._relevant,
         )
-        return evaluate_reranker(self.reranker, candidates, resamples=resamples, seed=seed)
+        return evaluate_reranker(self.reranker, candidates, resamples=resamples, seed=seed, show_progress=show_progress)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bothways.errors import InvalidInput
+from bothways.progress import progress
 from bothways.retrieval.semantic import SemanticSearch
 
 _AT_ONCE = 256
@@ -49,7 +50,11 @@ class Mined:
 
 
 def mine_negatives(
-    search: SemanticSearch, pairs: Iterable[tuple[str, str]], mining: Mining | None = None
+    search: SemanticSearch,
+    pairs: Iterable[tuple[str, str]],
+    mining: Mining | None = None,
+    *,
+    show_progress: bool | None = None,
 ) -> Iterator[Mined]:
     """Negatives for pairs of a query and a passage that answers it, in order.
 
@@ -59,19 +64,21 @@ def mine_negatives(
         search: The passages to look among.
         pairs: Queries and positives; they are held in memory.
         mining: How negatives are chosen.
+        show_progress: Force the progress bar on or off.
     """
     chosen, listed = mining or Mining(), list(pairs)
     answers: dict[str, set[str]] = {}
     for query, positive in listed:
         answers.setdefault(query, set()).add(positive)
-    for start in range(0, len(listed), _AT_ONCE):
-        block = listed[start : start + _AT_ONCE]
-        queries = [query for query, _ in block]
-        found = search.search(queries, chosen.depth)
-        for (query, positive), hits, score in zip(block, found, _cosines(search, block), strict=True):
-            highest = np.inf if chosen.share is None else chosen.share * score
-            hard = [hit.text for hit in hits if hit.text not in answers[query] and hit.score <= highest]
-            yield Mined(query, positive, tuple(dict.fromkeys(hard))[: chosen.per_query])
+    with progress("mining", len(listed), show=show_progress) as bar:
+        for start in range(0, len(listed), _AT_ONCE):
+            block = listed[start : start + _AT_ONCE]
+            found = search.search([query for query, _ in block], chosen.depth, show_progress=False)
+            for (query, positive), hits, score in zip(block, found, _cosines(search, block), strict=True):
+                highest = np.inf if chosen.share is None else chosen.share * score
+                hard = [hit.text for hit in hits if hit.text not in answers[query] and hit.score <= highest]
+                yield Mined(query, positive, tuple(dict.fromkeys(hard))[: chosen.per_query])
+                bar.advance()
 
 
 def _cosines(search: SemanticSearch, pairs: list[tuple[str, str]]) -> list[float]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bothways.errors import InvalidInput, NotFitted
+from bothways.progress import progress
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.ranking import best
 from bothways.tasks.embedding.embedder import SentenceEmbedder
@@ -111,6 +112,28 @@ def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
     order = best(np.arange(len(first)), scores_P, len(first))
     front = [replace(first[place], score=float(score)) for place, score in zip(*order, strict=True)]
     return [replace(hit, rank=rank) for rank, hit in enumerate([*front, *rest], start=1)]
+
+
+def reranked_answers(
+    queries: Sequence[str], answers: Sequence[Sequence[Hit]], rerank: Rerank, *, show_progress: bool | None = None
+) -> list[list[Hit]]:
+    """The hits of each query, as `reranked` orders them.
+
+    Args:
+        queries: The queries.
+        answers: The hits of each.
+        rerank: What looks at them again.
+        show_progress: Force the progress bar on or off.
+
+    Raises:
+        InvalidInput: The reranker gave no finite number for each passage.
+    """
+    found = []
+    with progress("reranking", len(queries), show=show_progress) as bar:
+        for query, hits in zip(queries, answers, strict=True):
+            found.append(reranked(hits, query, rerank))
+            bar.advance()
+    return found
 
 
 def _relevant_label(target: Target, wanted: str | None) -> str | None:

@@ -20,7 +20,7 @@ from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.index_header import EncoderIdentity
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.retrieval.modes import Dense, Hybrid, Lexical, Mode
-from bothways.retrieval.reranking import Rerank, reranked
+from bothways.retrieval.reranking import Rerank, reranked_answers
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.pooling import check_pooling
 from bothways.text import Overflow
@@ -160,6 +160,7 @@ class SemanticSearch:
         mode: Mode = ...,
         filters: Sequence[Filter] = ...,
         rerank: Rerank | None = ...,
+        show_progress: bool | None = ...,
     ) -> list[Hit]: ...
 
     @overload
@@ -171,6 +172,7 @@ class SemanticSearch:
         mode: Mode = ...,
         filters: Sequence[Filter] = ...,
         rerank: Rerank | None = ...,
+        show_progress: bool | None = ...,
     ) -> list[list[Hit]]: ...
 
     def search(
@@ -181,6 +183,7 @@ class SemanticSearch:
         mode: Mode = _DENSE,
         filters: Sequence[Filter] = (),
         rerank: Rerank | None = None,
+        show_progress: bool | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """The ``k`` best texts of a query, best first; a list of such lists for several queries.
 
@@ -190,6 +193,7 @@ class SemanticSearch:
             mode: By meaning, by words, or by both.
             filters: What the fields of a text must be, all of them.
             rerank: What puts the first hits into another order.
+            show_progress: Force the progress bar on or off.
 
         Raises:
             InvalidInput: A query is empty, ``k`` is below 1, a filter names a field that the index does not have, or
@@ -197,23 +201,27 @@ class SemanticSearch:
             MissingDependency: The extra ``search`` is not installed.
         """
         queries = [query] if isinstance(query, str) else list(query)
-        answers = self._found(queries, k if rerank is None else max(k, rerank.depth), mode, filters)
+        depth = k if rerank is None else max(k, rerank.depth)
+        answers = self._found(queries, depth, mode, filters, show_progress)
         if rerank is not None:
-            answers = [reranked(hits, asked, rerank)[:k] for asked, hits in zip(queries, answers, strict=True)]
+            answers = [hits[:k] for hits in reranked_answers(queries, answers, rerank, show_progress=show_progress)]
         return answers[0] if isinstance(query, str) else answers
 
-    def _found(self, queries: Sequence[str], k: int, mode: Mode, filters: Sequence[Filter]) -> list[list[Hit]]:
+    def _found(
+        self, queries: Sequence[str], k: int, mode: Mode, filters: Sequence[Filter], show_progress: bool | None
+    ) -> list[list[Hit]]:
         match mode:
             case Dense():
-                return self.index.search(self._vectors(queries), k, filters=filters)
+                return self.index.search(self._vectors(queries, show_progress), k, filters=filters)
             case Lexical():
                 return self.index.search_lexical(queries, k, filters=filters)
             case Hybrid():
-                return self.index.search_hybrid(queries, self._vectors(queries), k, mode=mode, filters=filters)
+                vectors = self._vectors(queries, show_progress)
+                return self.index.search_hybrid(queries, vectors, k, mode=mode, filters=filters)
 
-    def _vectors(self, queries: Sequence[str]) -> Vectors:
+    def _vectors(self, queries: Sequence[str], show_progress: bool | None) -> Vectors:
         self._check_vectors()
-        return self.embedder.encode(queries, show_progress=False)
+        return self.embedder.encode(queries, show_progress=show_progress)
 
     def _check_vectors(self) -> None:
         if self.embedder.trainings != self._trainings:
