@@ -136,7 +136,7 @@ def test_texts_are_added_and_deleted(index, tmp_path):
     gone = write_jsonl(tmp_path / "gone.jsonl", [{"id": "d5"}, {"id": "d1"}])
     assert call("search", "delete", index, "--data", gone, "--json").json() == {"deleted": 2, "texts": 3}
     outcome = call("search", "delete", index, "d2")
-    assert (outcome.code, outcome.err) == (0, "1 texts deleted, 2 in the index\n")
+    assert (outcome.code, outcome.err) == (0, "1 text deleted, 2 in the index\n")
     assert found(index, "w7", "--mode", "lexical") == []
     assert set(found(index, "w6")) == {"d3", "d4"}
 
@@ -222,7 +222,7 @@ def test_modes_are_compared_on_the_same_queries(built_once, judged):
         assert each["mrr_difference_low"] <= each["mrr_difference"] <= each["mrr_difference_high"]
     outcome = call("search", "evaluate", built_once, *judged, *words)
     assert "hybrid - lexical" in outcome.out.splitlines()[0]
-    assert outcome.err == "1 relevant documents are not in the index\n"
+    assert outcome.err == "not in the index: 1 relevant document\n"
 
 
 def test_reranking_is_compared_with_the_mode_that_it_reranks(built_once, judged, judge):

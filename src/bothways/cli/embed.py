@@ -5,7 +5,7 @@ from pathlib import Path
 from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
 from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import given_rows, texts_of
-from bothways.cli.terminal import note, print_json
+from bothways.cli.terminal import counted, note, print_json
 from bothways.cli.vectors import VectorWriter, write_jsonl, write_npy
 
 EXAMPLE = """\
@@ -49,7 +49,7 @@ def embed(
     if json:
         print_json({"vectors": count, "dimensions": embedder.dimensions, "output": output})
     elif not quiet:
-        note(f"{count:,} vectors of {embedder.dimensions} dimensions in {output}")
+        note(f"{counted(count, 'vector')} of {embedder.dimensions} dimensions in {output}")
 
 
 def _writer(output: str) -> VectorWriter:

@@ -19,7 +19,7 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.reading import check_given, typed_rows
-from bothways.cli.terminal import note
+from bothways.cli.terminal import counted, note
 
 EXAMPLE = """\
 Examples:
@@ -93,4 +93,4 @@ def predict(
         predictions = labelling_task(trained, "--coverage").predict_rows(again, coverage=coverage, show_progress=show)
     count = write_rows(output, form.rows(rows, predictions), format=form.format)
     if output != "-" and not quiet:
-        note(f"{count:,} predictions in {output}")
+        note(f"{counted(count, 'prediction')} in {output}")

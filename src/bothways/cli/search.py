@@ -21,7 +21,7 @@ from bothways.cli.options import (
 )
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.searching import open_search
-from bothways.cli.terminal import note, print_json
+from bothways.cli.terminal import counted, note, print_json
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -94,7 +94,7 @@ def build(
         print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
     elif not quiet:
         next_step = f"bothways search query {shlex.quote(str(output))} 'some words'"
-        note(f"{len(search.index):,} texts in {output}\nnext: {next_step}")
+        note(f"{counted(len(search.index), 'text')} in {output}\nnext: {next_step}")
 
 
 def add(
@@ -222,4 +222,4 @@ def _tell(done: dict[str, int], index: "SearchIndex", *, json: bool, quiet: bool
         print_json({**done, "texts": len(index)})
     elif not quiet:
         ((what, count),) = done.items()
-        note(f"{count:,} texts {what}, {len(index):,} in the index")
+        note(f"{counted(count, 'text')} {what}, {len(index):,} in the index")

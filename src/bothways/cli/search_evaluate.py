@@ -11,7 +11,7 @@ from cyclopts.validators import Number
 from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, PositiveInt, usage_error
 from bothways.cli.reading import given_rows
 from bothways.cli.searching import AS_FOUND, AS_USUAL, HybridOptions, ModeName, RerankOptions, Searcher, rerank_of
-from bothways.cli.terminal import note, plain_table, print_json, print_table
+from bothways.cli.terminal import counted, note, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from bothways.evaluation import Estimate, RankingReport
@@ -99,7 +99,7 @@ def evaluate(
         print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": compared})
         return
     if absent:
-        note(f"{absent:,} relevant documents are not in the index")
+        note(f"not in the index: {counted(absent, 'relevant document')}")
     _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 

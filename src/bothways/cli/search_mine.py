@@ -9,7 +9,7 @@ from cyclopts.validators import Number
 
 from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, PositiveInt, bad_usage
 from bothways.cli.searching import open_search
-from bothways.cli.terminal import note
+from bothways.cli.terminal import counted, note
 
 if TYPE_CHECKING:
     from bothways.retrieval import Mined
@@ -72,7 +72,7 @@ def mine(
     mined = mine_negatives(open_search(index, model, opening), pairs, mining, show_progress=show)
     count = write_rows(output, _triplets(mined, anchor, positive) if rows == "triplets" else _labelled(mined))
     if output != "-" and not quiet:
-        note(f"{count:,} rows from {len(pairs):,} in {output}")
+        note(f"{counted(count, 'row')} from {len(pairs):,} in {output}")
 
 
 def _triplets(mined: "Iterable[Mined]", anchor: str, positive: str) -> Iterator[Mapping[str, object]]:

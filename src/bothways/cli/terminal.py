@@ -54,6 +54,11 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() or each in "\n " else _escaped(each) for each in text)
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 text``, ``2,000 texts``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def one_line(text: str) -> str:
     """The text on one line, with runs of white space as one space, and control characters made visible."""
     return printable(" ".join(text.split()))
