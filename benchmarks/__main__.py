@@ -33,6 +33,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=default.seeds, help="quality (default 1 2 3)")
     parser.add_argument("--device", default=default.device, help="quality: cpu (default) or cuda")
+    parser.add_argument("--kept", action="store_true", help="quality: a table of what was trained before, no training")
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.threads < 1 or arguments.texts < 100:
         parser.error("--rounds and --threads must be at least 1, --texts at least 100")
@@ -46,6 +47,7 @@ def main() -> None:
         datasets=tuple(arguments.datasets),
         seeds=tuple(arguments.seeds),
         device=arguments.device,
+        kept=arguments.kept,
     )
     limit_threads(options.threads)
     for name in NAMES if arguments.which == "all" else (arguments.which,):

@@ -58,6 +58,7 @@ class Options:
         datasets: Data sets of the quality benchmark.
         seeds: Seeds of the quality benchmark.
         device: Device of the quality benchmark.
+        kept: A table of what the quality benchmark trained before, without training more.
     """
 
     rounds: int = 5
@@ -69,6 +70,7 @@ class Options:
     datasets: tuple[str, ...] = ("sst2", "clinc150", "ag_news")
     seeds: tuple[int, ...] = (1, 2, 3)
     device: str = "cpu"
+    kept: bool = False
 
     def chosen(self, names: Sequence[str]) -> list[str]:
         """Those of ``names`` that were asked for, in their order."""

@@ -55,6 +55,8 @@ def run(options: Options) -> Path:
         for seed in options.seeds
         for side in options.chosen(_sides(dataset))
     }
+    if options.kept:
+        plan = {key: named for key, named in plan.items() if key in entries}
     for number, (key, (dataset, seed, side)) in enumerate(plan.items(), start=1):
         if key in entries:
             say(f"{number} of {len(plan)}: {key}: kept from before")

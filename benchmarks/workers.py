@@ -7,6 +7,8 @@ are taken inside the process, so the pipe costs nothing.
 
 import gc
 import multiprocessing
+import os
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -85,7 +87,16 @@ class Worker:
         return value
 
 
+def _end_with_parent() -> None:
+    """Do not go on with hours of work that nobody waits for: a benchmark that was killed cannot say so itself."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _serve(pipe: Connection, build: Callable[..., Any], arguments: tuple[object, ...]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         subject = build(*arguments)
         pipe.send(("ready", None))
