@@ -3,6 +3,8 @@
 - ``clinc150_few_shot``: 8 texts of each of the 150 intents; contrastive pairs and a linear head beside fine-tuning, for
   as many epochs and for many, and beside a linear head on the untouched embedder.
 - ``imdb_windows``: reviews longer than 256 tokens; windows beside truncation, in training and in the test.
+- ``stsb_pooling``: the mean of the tokens, the first of them, and their maximum as a text's vector, as the model comes
+  and after an epoch of training with each: Spearman's correlation of the cosines with the scores of STS-B.
 - ``trecqa_bi``: the mean average precision of embedders, untrained and trained, to be set beside the cross-encoder's
   (``trecqa``).
 - ``trecqa_reranker``: a cross-encoder that learns on sentences of SQuAD's contexts which of them answers a question,
@@ -145,6 +147,38 @@ def _first_long(rows: Sequence[Row], tokenizer: Any, count: int) -> list[Row]:  
     raise SystemExit(f"expected {count} reviews above {REVIEW_TOKENS} tokens, found {len(found)}")
 
 
+def _poolings(device: str, seed: int, quick: bool) -> Figures:
+    from bothways import SentenceEmbedder
+    from bothways.tasks.embedding.data import ScoredPairs
+
+    train, validation, test = (
+        list(read_rows(DATA / f"stsb/{part}.jsonl.gz"))[: 200 if quick else None]
+        for part in ("train", "validation", "test")
+    )
+    figures = {}
+    for pooling in ("mean", "cls", "max"):
+        embedder = SentenceEmbedder.from_pretrained(MODEL, device=device, pooling=pooling)
+        figures[f"{pooling}, as it comes"] = _correlated(embedder, test)
+        embedder.fit(
+            train,
+            validation=validation,
+            columns=ScoredPairs(),
+            epochs=1,
+            learning_rate=LEARNING_RATE,
+            batch_size=BATCH,
+            seed=seed,
+            show_progress=False,
+        )
+        figures[f"{pooling}, trained"] = _correlated(embedder, test)
+    return figures
+
+
+def _correlated(embedder: Any, rows: Sequence[Row]) -> float:  # noqa: ANN401
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(_cosines(embedder, rows), [row["score"] for row in rows])[0])
+
+
 def _embedders(device: str, seed: int, quick: bool) -> Figures:
     from bothways import SentenceEmbedder
     from bothways.tasks.embedding.data import Pairs
@@ -173,9 +207,14 @@ def _embedders(device: str, seed: int, quick: bool) -> Figures:
 
 
 def _ranked(embedder: Any, rows: Sequence[Row]) -> float:  # noqa: ANN401
+    return mean_average_precision(rows, [{"yes": float(each)} for each in _cosines(embedder, rows)])["MAP"]
+
+
+def _cosines(embedder: Any, rows: Sequence[Row]) -> np.ndarray:  # noqa: ANN401
+    """Of the two texts of each row; the vectors have unit length."""
     firsts, seconds = (embedder.encode([row[side] for row in rows]) for side in ("text_a", "text_b"))
-    cosines = (firsts * seconds).sum(1)
-    return mean_average_precision(rows, [{"yes": float(cosine)} for cosine in cosines])["MAP"]
+    cosines: np.ndarray = (firsts * seconds).sum(1)
+    return cosines
 
 
 def _reranker(device: str, seed: int, quick: bool) -> Figures:
@@ -228,6 +267,7 @@ def _accuracy(found: Sequence[str], truth: Sequence[str]) -> float:
 _CONTRASTS: dict[str, Callable[[str, int, bool], Figures]] = {
     "clinc150_few_shot": _few_shot,
     "imdb_windows": _windows,
+    "stsb_pooling": _poolings,
     "trecqa_bi": _embedders,
     "trecqa_reranker": _reranker,
 }
