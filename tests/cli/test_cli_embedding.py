@@ -118,6 +118,29 @@ def test_a_few_examples_make_a_classifier(files, tmp_path):
     assert (stored["task"], stored["labels"]) == ("few_shot", ["even", "odd"])
 
 
+def test_a_few_examples_and_held_out_rows_make_a_classifier_that_knows_its_limits(files, tmp_path):
+    run, train_data = tmp_path / "run", write_jsonl(tmp_path / "few.jsonl", rows(48, 0))
+    others = write_jsonl(tmp_path / "others.jsonl", [{"text": f"w{40 + number} w41"} for number in range(20)])
+    words = ["train", "few-shot", "--model", files / "tiny", "--train", train_data, "--output", run, "--device", "cpu"]
+    refused = call(*words, "--out-of-domain", others)
+    assert (refused.code, list(tmp_path.glob("run*"))) == (2, [])
+    assert "give some with --validation" in refused.err
+    held_out = ["--validation", files / "test.jsonl.gz", "--out-of-domain", others, "--detector", "cosine"]
+    trained = call(*words, *held_out, "--epochs", 4, "--learning-rate", 0.003)
+    assert trained.code == 0, trained.err
+    (answer,) = call("predict", run, "w6 w8", "--coverage", 0.8).lines()
+    assert answer["label"] in answer["label_set"]
+    assert answer["outside"] in (True, False)
+    page = tmp_path / "page.html"
+    outcome = call(
+        *("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others, "--resamples", 20, "--json"),
+        *("--report", page),
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.json()["out_of_domain"]["n_outside"] == 20
+    assert "After calibration" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("kind", "words", "said"),
     [

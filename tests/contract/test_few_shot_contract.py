@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from contract_cases import rows, texts_of, write_pretrained
 
-from bothways.evaluation import apply_temperature
 from bothways.tasks import FewShotClassifier, SentenceEmbedder
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.trained import open_trained
@@ -53,9 +52,9 @@ def test_a_saved_classifier_predicts_the_same_to_the_bit(trained, model_type):
     classifier, folder = trained(model_type)
     again = open_trained(folder, device="cpu")
     assert isinstance(again, FewShotClassifier)
-    assert (again.target, again.temperature, again.columns) == (
+    assert (again.target, again.calibration, again.columns) == (
         classifier.target,
-        classifier.temperature,
+        classifier.calibration,
         classifier.columns,
     )
     assert again.predict(TEXTS) == classifier.predict(TEXTS)
@@ -71,7 +70,7 @@ def test_what_it_saves_is_a_sentence_embedder(trained, model_type):
 @every_family
 def test_probabilities_are_the_calibrated_logits(trained, model_type):
     classifier, _ = trained(model_type)
-    expected_NC = apply_temperature(classifier.logits(DATA)[0], classifier.temperature)
+    expected_NC = classifier.calibration.apply(classifier.logits(DATA)[0])
     for prediction, expected_C in zip(classifier.predict(texts_of(DATA)), expected_NC, strict=True):
         found = [prediction.probabilities[label] for label in classifier.target.labels]
         assert found == pytest.approx(expected_C, abs=1e-6)

@@ -12,9 +12,9 @@ from bothways.cli.opening import (
     AS_TRAINED,
     RANKING,
     ClassifierOptions,
-    labelling_task,
     open_ranking,
     open_task,
+    trusting_task,
 )
 from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import labelled_source, optional_source
@@ -124,24 +124,24 @@ def _in_full(
     from bothways.evaluation import RegressionReport
     from bothways.tasks.targets import Regression
 
-    labelling = labelling_task(task, "--report" if others is None else "--out-of-domain")
-    if page is not None and isinstance(labelling.labeller.target, Regression):
+    trusting = trusting_task(task, "--report" if others is None else "--out-of-domain")
+    if page is not None and isinstance(trusting.trusted.target, Regression):
         raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
-    evidence, truth, read = labelling.evidence(data, show_progress=show)
+    evidence, truth, read = trusting.evidence(data, show_progress=show)
     before, after = (
         replace(
-            labelling.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed),
+            trusting.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed),
             reading=read,
         )
         for calibrated in (False, None)
     )
     outside = None
     if others is not None:
-        outside = labelling.out_of_domain(evidence, others, resamples=resamples, seed=seed, show_progress=show)
+        outside = trusting.out_of_domain(evidence, others, resamples=resamples, seed=seed, show_progress=show)
     if page is not None and not isinstance(before, RegressionReport) and not isinstance(after, RegressionReport):
         from bothways.report import write
         from bothways.report.evaluation import evaluation_page
 
-        write(evaluation_page(Path(run).name, after, before, card=labelling.card, out_of_domain=outside), page)
+        write(evaluation_page(Path(run).name, after, before, card=trusting.card, out_of_domain=outside), page)
         note(f"wrote {page}")
     return after, outside

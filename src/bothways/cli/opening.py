@@ -1,7 +1,7 @@
 """Opening models as the options say."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
@@ -10,7 +10,7 @@ from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, W
 if TYPE_CHECKING:
     from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
-    from bothways.tasks.labelling.sequence import SequenceTask
+    from bothways.tasks.labelling.trusting import TrustingTask
     from bothways.tasks.opening import OpenOptions
     from bothways.tasks.task import Task
     from bothways.text import TextTokenizer
@@ -101,17 +101,17 @@ def open_ranking(
         return CandidateRanking.open(name, relevant=relevant, **open_options(reading, model))
 
 
-def labelling_task(task: "Task", option: str) -> "SequenceTask[Any]":
+def trusting_task(task: "Task", option: str) -> "TrustingTask":
     """A task that answers each text, or pair, with a label, several labels, or a number.
 
     Raises:
         CycloptsError: It is another; ``option`` is not for it.
     """
-    from bothways.tasks.labelling.sequence import SequenceTask
+    from bothways.tasks.labelling.trusting import TrustingTask
 
-    if not isinstance(task, SequenceTask):
+    if not isinstance(task, TrustingTask):
         raise usage_error(
-            f"{option} is for fine-tuned models that give a text, or a pair, labels or a number; this is a "
+            f"{option} is for trained models that give a text, or a pair, labels or a number; this is a "
             f"{type(task).__name__}."
         )
     return task

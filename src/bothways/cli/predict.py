@@ -6,7 +6,7 @@ from pathlib import Path
 from bothways.cli.answer_options import AS_USUAL, AnswerOptions, use_answers
 from bothways.cli.answers import form_of
 from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
-from bothways.cli.opening import AS_TRAINED, ClassifierOptions, labelling_task, open_task
+from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task, trusting_task
 from bothways.cli.options import (
     HERE,
     Coverage,
@@ -90,7 +90,7 @@ def predict(
     if coverage is None:
         predictions = trained.predict_rows(again, show_progress=show)
     else:
-        predictions = labelling_task(trained, "--coverage").predict_rows(again, coverage=coverage, show_progress=show)
+        predictions = trusting_task(trained, "--coverage").predict_rows(again, coverage=coverage, show_progress=show)
     count = write_rows(output, form.rows(rows, predictions), format=form.format)
     if output != "-" and not quiet:
         note(f"{counted(count, 'prediction')} in {output}")

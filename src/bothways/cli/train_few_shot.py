@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
-from bothways.cli.options import HERE, TEXT, Columns, File, Format, ModelOptions, PositiveInt, bad_usage
+from bothways.cli.options import HERE, TEXT, Columns, File, Format, ModelOptions, PositiveInt, bad_usage, usage_error
 from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
+from bothways.cli.trusting import AS_USUAL, TrustOptions, draw_border, with_trust
 
 if TYPE_CHECKING:
     from bothways.tasks.fitting import FitOptions
@@ -39,6 +40,7 @@ def few_shot(
     format: Format | None = None,  # noqa: A002 (the option's name)
     run: RunOptions = ONCE,
     training: TrainingOptions = USUAL,
+    trust: TrustOptions = AS_USUAL,
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> int:
@@ -48,17 +50,21 @@ def few_shot(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2; best a sentence embedder.
         train: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
-        validation: Held-out rows, to choose the epoch to keep and to calibrate; none are held out when left out.
+        validation: Held-out rows, to choose the epoch to keep, to calibrate, and to notice texts from elsewhere; none
+            are held out when left out.
         text: Column of the texts; give it again to join several.
         label: Column of the labels.
         pairs_per_text: With how many others of its label each text is put together in an epoch.
         format: Of both files, where their names do not say it.
         run: What becomes of the run.
         training: How long and how fast.
+        trust: What is learnt on the held-out rows.
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
     check_inputs(train, validation)
+    if trust.out_of_domain is not None and validation is None:
+        raise usage_error("--out-of-domain draws the border of held-out rows: give some with --validation.")
 
     def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
         from bothways.tasks import FewShotClassifier
@@ -71,8 +77,9 @@ def few_shot(
             text=text,
             label=label,
             pairs_per_text=pairs_per_text,
-            **options,
+            **with_trust(options, trust),
         )
+        draw_border(classifier, trust, format)
         return classifier, record
 
     return train_and_save(output, training, run, fit)

@@ -1,7 +1,7 @@
 """Options of training for how far a model's answers can be trusted."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
@@ -10,7 +10,7 @@ from bothways.cli.reading import labelled_source
 
 if TYPE_CHECKING:
     from bothways.tasks.fitting import FitOptions
-    from bothways.tasks.labelling.sequence import SequenceTask
+    from bothways.tasks.labelling.trusting import TrustingTask
 
 
 @Parameter(name="*", group="Trust (learnt on the held-out rows)")
@@ -39,7 +39,7 @@ def with_trust(options: "FitOptions", trust: TrustOptions) -> "FitOptions":
     return {**options, "settings": settings}
 
 
-def draw_border(task: "SequenceTask[Any]", trust: TrustOptions, format_: Format | None) -> None:
+def draw_border(task: "TrustingTask", trust: TrustOptions, format_: Format | None) -> None:
     """Draw the border of the domain by the rows from elsewhere, if there are any."""
     if trust.out_of_domain is not None:
         task.tell_from(labelled_source(trust.out_of_domain, format_))

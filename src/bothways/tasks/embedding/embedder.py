@@ -4,17 +4,15 @@ Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack, overload
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
-from bothways.checkpoints.save import write_tensors
 from bothways.data import Row, Source, text_at
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.evaluation import RowScores, SimilarityJudgement
@@ -354,21 +352,21 @@ class SentenceEmbedder:
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        self.save_with(folder, {"card": self.card}, overwrite=overwrite)
+        self.save_with(folder, lambda _: {"card": self.card}, overwrite=overwrite)
 
     def save_with(
-        self,
-        folder: str | Path,
-        extras: Mapping[str, object],
-        beside: Mapping[str, Mapping[str, Tensor]] | None = None,
-        *,
-        overwrite: bool = False,
+        self, folder: str | Path, beside: Callable[[Path], Mapping[str, object]], *, overwrite: bool = False
     ) -> None:
-        """`save` of what is built on an embedder: more in ``bothways.json``, further weights beside it."""
+        """`save` of what is built on an embedder.
+
+        Args:
+            folder: As for `save`.
+            beside: Writes further files into a folder, and returns what ``bothways.json`` is to say.
+            overwrite: As for `save`.
+        """
         model, settings = self.model, self.settings
         with new_folder(folder, overwrite=overwrite) as new:
-            for name, tensors in (beside or {}).items():
-                write_tensors(new / name, tensors)
+            extras = beside(new)
             model.write(new, {**settings_to_store(settings), **extras})
             write_sentence_layout(new, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
         if self._unsaved:

@@ -8,29 +8,32 @@ Shapes: N texts, K dimensions, C classes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack, overload
 
 import numpy as np
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
-from bothways.data import Example, Row, Source, text_at
-from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
-from bothways.evaluation import ClassJudgement, Temperature, fit_adaptive_temperature
-from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Worth, flattered, unmeasured, worth_card
+from bothways.data import Example, Row, Source, read_rows, text_at
+from bothways.errors import InvalidInput, NotFitted
+from bothways.evaluation import Calibration, ClassJudgement, Evidence, TextsRead
+from bothways.tasks.card import NOTICES_NOTHING, Worth, unmeasured, worth_card
 from bothways.tasks.columns import stored_columns, typed_texts
 from bothways.tasks.embedding.data import EmbeddingRow, LabelledTexts, read_embedding_rows
 from bothways.tasks.embedding.embedder import SentenceEmbedder
 from bothways.tasks.embedding.losses import EmbeddingLoss
-from bothways.tasks.embedding.softmax_regression import LinearHead, fit_softmax_regression
+from bothways.tasks.embedding.softmax_regression import LinearHead, fit_softmax_regression, read_head, write_head
 from bothways.tasks.embedding.training import EmbeddingExamples
+from bothways.tasks.embedding.vectors import Vectors
 from bothways.tasks.fitting import FitOptions, fit_plan
+from bothways.tasks.labelling.judging import MOST_TRAINING, layers_read, layers_wanted, learn_trust
+from bothways.tasks.labelling.trust import Trust, stored_trust, write_trust
+from bothways.tasks.labelling.trusted import Trusted
+from bothways.tasks.labelling.trusting import TrustingTask
 from bothways.tasks.opening import OpenOptions
-from bothways.tasks.predictions import Prediction
-from bothways.tasks.stored import damaged, stored_card, stored_temperature
+from bothways.tasks.predictions import Prediction, Reading, texts_read
+from bothways.tasks.settings import ALL_LAYERS, FitSettings
+from bothways.tasks.stored import damaged, stored_card
 from bothways.tasks.targets import Logits, Report, SingleLabel, Truth, target_of
 from bothways.training.record import TrainingRecord
 
@@ -41,12 +44,11 @@ HEAD_FILE = "head.safetensors"
 STRENGTH = 400.0
 
 
-# What a reader of the card has to know, with and without validation data.
-MEASURED = (flattered("rows", "the epoch to keep and the calibration"), LIKE_THESE, NOTICES_NOTHING)
+# What a reader of the card has to know without validation data.
 UNMEASURED = (unmeasured("no validation data were given"), "Probabilities are not calibrated.", NOTICES_NOTHING)
 
 
-class FewShotClassifier:
+class FewShotClassifier(TrustingTask):
     """Learns to label texts from a few examples of each label.
 
     What it saves is a sentence embedder, here and for the ecosystem, with the head in a file of its own: the families'
@@ -60,7 +62,7 @@ class FewShotClassifier:
     Attributes:
         embedder: Makes the vectors.
         target: The labels; None before there is a head.
-        temperature: What calibrates the probabilities; None without validation data.
+        trust: What it learnt on validation data: calibration, coverage, and the border of its domain.
         columns: Where texts and labels stood in training.
         card: What the model says of its making.
     """
@@ -70,7 +72,7 @@ class FewShotClassifier:
     def __init__(self, embedder: SentenceEmbedder) -> None:
         self.embedder = embedder
         self.target: SingleLabel | None = None
-        self.temperature: Temperature | None = None
+        self.trust = Trust()
         self.columns = LabelledTexts()
         self.card: dict[str, Any] = {}
         self._head: LinearHead | None = None
@@ -106,8 +108,8 @@ class FewShotClassifier:
                 f"the trained head has {len(names)} outputs, so it needs as many labels: {list(labels)}."
             )
         made.target = SingleLabel(names if labels is None else tuple(labels))
-        made.temperature = stored_temperature(extras)
-        made._head = _read_head(made.embedder.model.folder / HEAD_FILE, len(names), made.embedder.dimensions)
+        made.trust = stored_trust(extras, made.embedder.model.folder, len(names))
+        made._head = read_head(made.embedder.model.folder / HEAD_FILE, len(names), made.embedder.dimensions)
         made.card = stored_card(extras)
         made.columns = stored_columns(made.card, LabelledTexts())
         return made
@@ -128,8 +130,8 @@ class FewShotClassifier:
 
         Args:
             train_data: A file, or a list of mappings; at least one label must have two texts.
-            validation: Held-out data. Few examples are too dear to hold some out: without, the last epoch stays, and
-                probabilities are not calibrated.
+            validation: Held-out data. Few examples are too dear to hold some out: without, the last epoch stays,
+                probabilities are not calibrated, no coverage is promised, and texts from elsewhere are not noticed.
             text: Column of the texts; several are joined by a space.
             label: Column of the labels.
             loss: What trains the embedder; ranking when left out.
@@ -143,6 +145,7 @@ class FewShotClassifier:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         columns, plan = LabelledTexts((text,) if isinstance(text, str) else text, label), fit_plan(self, options)
+        layers = _layers(plan.settings)
         rows = read_embedding_rows(train_data, columns)
         held_out = [] if validation is None else read_embedding_rows(validation, columns)
         target = target_of("single", _examples(rows))
@@ -152,51 +155,91 @@ class FewShotClassifier:
         examples = EmbeddingExamples(columns, rows, held_out, split=False)
         record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
         vectors_NK = self.embedder.encode([row.texts[0] for row in rows], show_progress=plan.show_progress)
-        self._head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)
-        self.target, self.columns, self.temperature = target, columns, None
+        head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)
+        self._head, self.target, self.columns, self.trust = head, target, columns, Trust()
         if not held_out:
             self.card = self.embedder.card | worth_card(Worth(None, UNMEASURED))
             return record
         held_NK = self.embedder.encode([row.texts[0] for row in held_out], show_progress=plan.show_progress)
-        logits_NC = self._head.logits(held_NK)
-        if plan.settings.wants_temperature():
-            self.temperature = fit_adaptive_temperature(logits_NC, held_truth_N)
-        metrics = target.report(logits_NC, held_truth_N, self.temperature, resamples=1000, seed=plan.seed)
-        self.card = self.embedder.card | worth_card(Worth(metrics, MEASURED))
+        some = np.random.default_rng(plan.seed).permutation(len(rows))[:MOST_TRAINING]
+        self.trust = learn_trust(
+            target,
+            _numbers(head, held_NK, layers),
+            held_truth_N,
+            plan.settings,
+            plan.seed,
+            lambda: (_numbers(head, vectors_NK[some], layers), classes_N[some]),
+            layers,
+        )
+        metrics = self.trusted.report(head.logits(held_NK), held_truth_N, seed=plan.seed)
+        self.card = {
+            **self.embedder.card,
+            **worth_card(Worth(metrics, self.trust.limits)),
+            "trust": self.trust.to_card(),
+        }
         return record
 
+    @property
+    def trusted(self) -> Trusted:
+        """What is predicted, and how far to trust it."""
+        target, _ = self._fitted()
+        return Trusted(self.embedder.model.name, target, self.trust)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What makes probabilities of logits; None where they are taken as they are."""
+        return self.trust.calibration
+
     @overload  # a string is also a sequence of strings, which the first signature takes before the second
-    def predict(self, texts: str, *, show_progress: bool | None = ...) -> Prediction: ...  # type: ignore[overload-overlap]
+    def predict(  # type: ignore[overload-overlap]
+        self, texts: str, *, coverage: float | None = ..., show_progress: bool | None = ...
+    ) -> Prediction: ...
 
     @overload
-    def predict(self, texts: Sequence[str], *, show_progress: bool | None = ...) -> list[Prediction]: ...
+    def predict(
+        self, texts: Sequence[str], *, coverage: float | None = ..., show_progress: bool | None = ...
+    ) -> list[Prediction]: ...
 
     def predict(
-        self, texts: str | Sequence[str], *, show_progress: bool | None = None
+        self, texts: str | Sequence[str], *, coverage: float | None = None, show_progress: bool | None = None
     ) -> Prediction | list[Prediction]:
         """Predictions for texts, in order; one prediction for a single string. Calibrated where the model is.
 
+        Args:
+            texts: One text or many.
+            coverage: Also give a set of labels that holds the truth for this share of texts.
+            show_progress: Force the progress bar on or off.
+
         Raises:
             NotFitted: There is no trained head yet.
-            InvalidInput: A text is empty or not a string.
+            NotCalibrated: A coverage is asked for, and the model was fitted without validation data.
+            InvalidInput: A text is empty or not a string, or the coverage is none that the model can promise.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
         listed = [texts] if isinstance(texts, str) else list(texts)
-        answers = list(self.predict_stream(listed, total=len(listed), show_progress=show_progress))
+        stream = self.predict_stream(listed, coverage=coverage, total=len(listed), show_progress=show_progress)
+        answers = list(stream)
         return answers[0] if isinstance(texts, str) else answers
 
     def predict_stream(
-        self, texts: Iterable[str], *, total: int | None = None, show_progress: bool | None = None
+        self,
+        texts: Iterable[str],
+        *,
+        coverage: float | None = None,
+        total: int | None = None,
+        show_progress: bool | None = None,
     ) -> Iterator[Prediction]:
         """Predictions for an iterable of any length, in order and in flat memory."""
-        target, head = self._fitted()
-        stream = self.embedder.read_stream(texts, total=total, description="predicting", show_progress=show_progress)
-        for vector_K, reading in stream:
-            yield target.predict(head.logits(vector_K[None])[0], self.temperature, reading)
+        judge = self.trusted.judge(coverage=coverage)
+        for row_K, reading in self._said(texts, "predicting", total, show_progress):
+            yield judge(row_K, reading)
 
-    def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Prediction]:
-        """A prediction for each row, in order and in flat memory; columns as in `columns`."""
-        return self.predict_stream((text_at(row, self.columns.text) for row in rows), show_progress=show_progress)
+    def predict_rows(
+        self, rows: Iterable[Row], *, coverage: float | None = None, show_progress: bool | None = None
+    ) -> Iterator[Prediction]:
+        """A prediction for each row, in order and in flat memory; columns as in `columns`, coverage as in `predict`."""
+        texts = (text_at(row, self.columns.text) for row in rows)
+        return self.predict_stream(texts, coverage=coverage, show_progress=show_progress)
 
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
@@ -207,33 +250,35 @@ class FewShotClassifier:
             NotFitted: There is no trained head yet.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        target, _ = self._fitted()
-        logits_NC, truth_N = self.logits(data, show_progress=show_progress)
-        return target.report(logits_NC, truth_N, self.temperature, resamples=resamples, seed=seed)
+        evidence, truth_N, read = self.evidence(data, show_progress=show_progress)
+        return replace(self.report(evidence.logits_NC, truth_N, resamples=resamples, seed=seed), reading=read)
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> ClassJudgement:
         """Calibrated probabilities of labelled texts and what is right, to compare with another model's."""
         target, _ = self._fitted()
-        return target.judgement(*self.logits(data, show_progress=show_progress), self.temperature)
+        return target.judgement(*self.logits(data, show_progress=show_progress), self.calibration)
 
     def logits(self, data: Source, *, show_progress: bool | None = None) -> tuple[Logits, Truth]:
         """Uncalibrated logits (N, C) of labelled texts, and their class numbers (N)."""
-        target, head = self._fitted()
+        evidence, truth_N, _ = self.evidence(data, show_progress=show_progress)
+        return evidence.logits_NC, truth_N
+
+    def evidence(self, data: Source, *, show_progress: bool | None = None) -> tuple[Evidence, Truth, TextsRead]:
+        """Of labelled texts: uncalibrated logits and what the detector reads, class numbers, how texts were read.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+            InvalidInput: The data are not usable, or hold a label that was not there in training.
+        """
+        target, _ = self._fitted()
         rows = read_embedding_rows(data, self.columns)
         truth_N = target.encode(_examples(rows))
-        return head.logits(self.embedder.encode([row.texts[0] for row in rows], show_progress=show_progress)), truth_N
+        evidence, readings = self._read([row.texts[0] for row in rows], "evaluating", show_progress)
+        return evidence, truth_N, texts_read(readings)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""
         return typed_texts(self.columns.text, texts)
-
-    def facts(self) -> dict[str, object]:
-        """Labels and calibration, as JSON values."""
-        target, _ = self._fitted()
-        return {
-            "labels": list(target.labels),
-            "temperature": None if self.temperature is None else asdict(self.temperature),
-        }
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the embedder as the ecosystem has it, with the head beside it, whole or not at all.
@@ -244,9 +289,35 @@ class FewShotClassifier:
             OutOfDisk: The disk is full; nothing was left behind.
         """
         target, head = self._fitted()
-        extras = {"task": self.task, **self.facts(), "labels": list(target.labels), "card": self.card}
-        tensors = {"weight": torch.from_numpy(head.weight_CK), "bias": torch.from_numpy(head.bias_C)}
-        self.embedder.save_with(folder, extras, {HEAD_FILE: tensors}, overwrite=overwrite)
+
+        def beside(new: Path) -> dict[str, object]:
+            write_head(new / HEAD_FILE, head)
+            stored = write_trust(new, self.trust)
+            return {"task": self.task, "labels": list(target.labels), **stored, "card": self.card}
+
+        self.embedder.save_with(folder, beside, overwrite=overwrite)
+
+    def _said(
+        self, texts: Iterable[str], description: str, total: int | None, show: bool | None
+    ) -> Iterator[tuple[Logits, Reading]]:
+        """Of each text its logits, and the vector that they are of where the detector reads that; how it was read."""
+        _, head = self._fitted()
+        layers = layers_read(self.trust)
+        stream = self.embedder.read_stream(texts, total=total, description=description, show_progress=show)
+        for vector_K, reading in stream:
+            yield _numbers(head, vector_K[None], layers)[0], reading
+
+    def _read(self, texts: Sequence[str], description: str, show: bool | None) -> tuple[Evidence, list[Reading]]:
+        said = list(self._said(texts, description, len(texts), show))
+        return self.trusted.evidence(np.stack([row_K for row_K, _ in said])), [reading for _, reading in said]
+
+    def _evidence_of(self, others: Source, show_progress: bool | None) -> Evidence:
+        return self._read(
+            [text_at(row, self.columns.text) for row in read_rows(others)], "reading others", show_progress
+        )[0]
+
+    def _set_trust(self, trust: Trust) -> None:
+        self.trust = trust
 
     def _fitted(self) -> tuple[SingleLabel, LinearHead]:
         if self.target is None or self._head is None:
@@ -254,27 +325,25 @@ class FewShotClassifier:
         return self.target, self._head
 
 
-def _examples(rows: Sequence[EmbeddingRow]) -> list[Example[str]]:
-    return [Example(row.texts[0], row.label, 0, row.where) for row in rows]
-
-
-def _read_head(path: Path, classes: int, dimensions: int) -> LinearHead:
-    """A stored head.
+def _layers(settings: FitSettings) -> int:
+    """How many layers the detector of these settings reads: the one that vectors are made of, or none.
 
     Raises:
-        CorruptCheckpoint: It is damaged, or does not fit.
+        InvalidInput: It reads others too.
     """
-    try:
-        tensors = load_file(path)
-        head = LinearHead(tensors["weight"].float().numpy(), tensors["bias"].float().numpy())
-    except (OSError, SafetensorError, KeyError) as error:
-        raise CorruptCheckpoint(
-            f"{str(path)!r} holds no head of a classifier ({error}). Get the model again."
-        ) from error
-    fits = head.weight_CK.shape == (classes, dimensions) and head.bias_C.shape == (classes,)
-    if not fits or not np.isfinite(head.weight_CK).all():
-        raise CorruptCheckpoint(
-            f"{str(path)!r} must map vectors of {dimensions} to {classes} labels, but its weights are of the shape "
-            f"{head.weight_CK.shape}, or not finite. It belongs to another model, or the vectors were cut."
+    if settings.detector == ALL_LAYERS:
+        raise InvalidInput(
+            f"a few-shot classifier has one vector of a text, and {ALL_LAYERS!r} reads every layer: choose another "
+            "detector, such as 'mahalanobis'."
         )
-    return head
+    return layers_wanted(settings.detector, 1)
+
+
+def _numbers(head: LinearHead, vectors_NK: Vectors, layers: int) -> Logits:
+    """Logits, and the vectors behind them where a detector reads those."""
+    logits_NC = head.logits(vectors_NK)
+    return np.concatenate([logits_NC, vectors_NK], axis=1) if layers else logits_NC
+
+
+def _examples(rows: Sequence[EmbeddingRow]) -> list[Example[str]]:
+    return [Example(row.texts[0], row.label, 0, row.where) for row in rows]

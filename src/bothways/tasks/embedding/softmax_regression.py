@@ -4,15 +4,19 @@ Shapes: N rows, K dimensions, C classes.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
-from bothways.errors import InvalidInput
+from bothways.checkpoints.save import write_tensors
+from bothways.errors import CorruptCheckpoint, InvalidInput
 
 _STEPS, _GRADIENT = 1000, 1e-7
 
@@ -78,3 +82,34 @@ def fit_softmax_regression(
     with torch.enable_grad():
         optimizer.step(loss)  # type: ignore[no-untyped-call]
     return LinearHead(weight_CK.detach().float().numpy(), bias_C.detach().float().numpy())
+
+
+def write_head(path: Path, head: LinearHead) -> None:
+    """Write a head into a file.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written to.
+    """
+    write_tensors(path, {"weight": torch.from_numpy(head.weight_CK), "bias": torch.from_numpy(head.bias_C)})
+
+
+def read_head(path: Path, classes: int, dimensions: int) -> LinearHead:
+    """A stored head.
+
+    Raises:
+        CorruptCheckpoint: It is damaged, or does not fit.
+    """
+    try:
+        tensors = load_file(path)
+        head = LinearHead(tensors["weight"].float().numpy(), tensors["bias"].float().numpy())
+    except (OSError, SafetensorError, KeyError) as error:
+        raise CorruptCheckpoint(
+            f"{str(path)!r} holds no head of a classifier ({error}). Get the model again."
+        ) from error
+    fits = head.weight_CK.shape == (classes, dimensions) and head.bias_C.shape == (classes,)
+    if not fits or not np.isfinite(head.weight_CK).all():
+        raise CorruptCheckpoint(
+            f"{str(path)!r} must map vectors of {dimensions} to {classes} labels, but its weights are of the shape "
+            f"{head.weight_CK.shape}, or not finite. It belongs to another model, or the vectors were cut."
+        )
+    return head

@@ -90,11 +90,11 @@ def layers_of(detector: Detector) -> int:
             return 1
 
 
-def layers_wanted(choice: DetectorChoice | None, encoder: Encoder) -> int:
-    """How many layers a detector of this name will read."""
+def layers_wanted(choice: DetectorChoice | None, layers: int) -> int:
+    """How many of a model's layers a detector of this name will read."""
     if choice in (None, "max_softmax", "energy"):
         return 0
-    return len(encoder.order) if choice == ALL_LAYERS else 1
+    return layers if choice == ALL_LAYERS else 1
 
 
 def evidence_of(rows_NK: Logits, classes: int, layers: int) -> Evidence:

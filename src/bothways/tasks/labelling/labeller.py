@@ -13,33 +13,28 @@ from torch import Tensor
 from bothways.checkpoints.save import head_tensors
 from bothways.data import Source, read_examples
 from bothways.encoder import ScoreHead
-from bothways.errors import InvalidInput, NotCalibrated, NotFitted
-from bothways.evaluation import Calibration, Evidence, TextsRead
+from bothways.errors import NotFitted
+from bothways.evaluation import Evidence, TextsRead
 from bothways.families import HeadName
 from bothways.inference import TextRows
-from bothways.tasks import predictions
-from bothways.tasks.calibrated import wants_calibration
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.fitting import FitPlan
 from bothways.tasks.labelling.judging import (
     MOST_TRAINING,
     FeatureModel,
-    evidence_of,
     forward_of,
-    judged,
-    layers_read,
     layers_wanted,
     learn_trust,
-    promise_of,
 )
 from bothways.tasks.labelling.training import LabelledData
-from bothways.tasks.labelling.trust import Border, Trust, write_trust
+from bothways.tasks.labelling.trust import Trust, write_trust
+from bothways.tasks.labelling.trusted import Trusted
 from bothways.tasks.labelling.window_attention import AttentiveModel, WindowAttention, fit_attention
 from bothways.tasks.merging import Merge, merge_windows
 from bothways.tasks.objective import HeadModel, LabelledWindows, Scoring, predict_logits
 from bothways.tasks.opening import OpenedModel
-from bothways.tasks.predictions import Prediction
-from bothways.tasks.targets import Logits, Report, SingleLabel, Target, Truth
+from bothways.tasks.predictions import Prediction, Reading
+from bothways.tasks.targets import Logits, SingleLabel, Target, Truth
 from bothways.text.texts import Text
 
 HEAD: HeadName = "sequence"
@@ -77,27 +72,10 @@ class Labeller:
         """The model's."""
         return self.opened.model.name
 
-    def calibration(self, calibrated: bool | None) -> Calibration | None:
-        """What makes probabilities of logits, where that is wanted and there is one.
-
-        Raises:
-            NotCalibrated: It is insisted on and there is none.
-        """
-        found = self.trust.calibration
-        return found if wants_calibration(found is not None, calibrated, self.name) else None
-
-    def border(self) -> Border:
-        """Where texts stop being like those of the training.
-
-        Raises:
-            NotCalibrated: The model has no detector.
-        """
-        if self.trust.border is None:
-            raise NotCalibrated(
-                f"{self.name!r} cannot tell texts of its domain from others: that takes a model with one label for "
-                "each text that was fitted here, with a detector."
-            )
-        return self.trust.border
+    @property
+    def trusted(self) -> Trusted:
+        """How its numbers become answers."""
+        return Trusted(self.name, self.target, self.trust)
 
     def reader(self) -> Scoring:
         """What gives the numbers that `merged` makes logits of.
@@ -134,30 +112,9 @@ class Labeller:
     def judge(
         self, *, calibrated: bool | None = None, coverage: float | None = None
     ) -> Callable[[TextRows], Prediction]:
-        """What makes a prediction of what the model says of a text (and, for a detector, of its features).
-
-        Raises:
-            NotCalibrated: Calibrated probabilities or a coverage are asked for, and the model has none.
-            InvalidInput: A coverage is asked for together with probabilities that are not calibrated.
-        """
-        target, calibration = self.target, self.calibration(calibrated)
-        promise, border = promise_of(self.trust, coverage), self.trust.border
-        if coverage is not None and calibrated is False:
-            raise InvalidInput("a coverage is promised of calibrated probabilities: leave calibrated out.")
-
-        def predicted(answer: TextRows) -> Prediction:
-            reading = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
-            row_K = self.merged(answer)
-            prediction = target.predict(row_K[: target.outputs], calibration, reading)
-            return judged(prediction, row_K, target.outputs, promise, border)
-
-        return predicted
-
-    def report(
-        self, logits_NC: Logits, truth: Truth, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
-    ) -> Report:
-        """Metrics of uncalibrated logits, with the calibration or without."""
-        return self.target.report(logits_NC, truth, self.calibration(calibrated), resamples=resamples, seed=seed)
+        """What makes a prediction of what the model says of a text, as `Trusted.judge` does of its numbers."""
+        judged = self.trusted.judge(calibrated=calibrated, coverage=coverage)
+        return lambda answer: judged(self.merged(answer), Reading(len(answer.lengths), answer.dropped_tokens))
 
     def labelled(self, data: Source, columns: TextColumns | PairColumns) -> tuple[list[Text], Truth]:
         """The texts, or pairs, of labelled data, and their encoded labels.
@@ -177,21 +134,17 @@ class Labeller:
         read = TextsRead.of([len(each.lengths) for each in answers], [each.dropped_tokens for each in answers])
         return np.stack([self.merged(answer) for answer in answers]), truth, read
 
-    def evidence(self, rows_NK: Logits) -> Evidence:
-        """Logits, and what the detector reads beside them."""
-        return evidence_of(rows_NK, self.target.outputs, layers_read(self.trust))
-
     def evidence_of(self, texts: list[Text], show: bool | None) -> Evidence:
-        """The same of texts, or pairs."""
+        """What the detector reads of texts, or pairs."""
         answers = self.run(self.judging(), texts, "reading others", len(texts), show)
-        return self.evidence(np.stack([self.merged(answer) for answer in answers]))
+        return self.trusted.evidence(np.stack([self.merged(answer) for answer in answers]))
 
     def learn(self, data: LabelledData, plan: FitPlan) -> Logits:
         """Learn how windows count, and from the held-out rows how far to trust the head; their logits (N, C)."""
         target, tokens, settings, module = self.target, self.opened.batch_tokens, plan.settings, self.module
         if self.merge == "attention":
             self.attention = fit_attention(module, target, data.training, data.held, tokens=tokens, seed=plan.seed)
-        layers = layers_wanted(settings.detector, module.encoder) if isinstance(target, SingleLabel) else 0
+        layers = layers_wanted(settings.detector, len(module.encoder.order)) if isinstance(target, SingleLabel) else 0
         if layers:
             module = FeatureModel(module.encoder, module.head, layers).eval()
         reader = self._attending(module)

@@ -4,7 +4,7 @@ Shapes: N texts, W windows of one text, C outputs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
@@ -15,11 +15,7 @@ from bothways.evaluation import (
     Calibration,
     Evidence,
     Judgement,
-    OutOfDomainReport,
-    Temperature,
     TextsRead,
-    method_of,
-    out_of_domain_report,
 )
 from bothways.storage import new_folder
 from bothways.tasks.card import Worth, written_card
@@ -29,6 +25,8 @@ from bothways.tasks.labelling.labeller import HEAD, Labeller
 from bothways.tasks.labelling.target_settings import stored_target, target_settings
 from bothways.tasks.labelling.training import read_labelled, text_objective
 from bothways.tasks.labelling.trust import Trust, stored_trust
+from bothways.tasks.labelling.trusted import Trusted
+from bothways.tasks.labelling.trusting import TrustingTask
 from bothways.tasks.labelling.window_attention import check_long, read_attention, write_attention
 from bothways.tasks.merging import Merge, check_merge
 from bothways.tasks.objective import WindowObjective
@@ -45,7 +43,7 @@ from bothways.training.seeding import seeded
 ColumnsT = TypeVar("ColumnsT", TextColumns, PairColumns)
 
 
-class SequenceTask(Generic[ColumnsT]):
+class SequenceTask(TrustingTask, Generic[ColumnsT]):
     """An encoder with a head that answers each text, or pair of texts, with a label, several labels, or a number.
 
     Attributes:
@@ -137,6 +135,11 @@ class SequenceTask(Generic[ColumnsT]):
         return self._labeller
 
     @property
+    def trusted(self) -> Trusted:
+        """What is predicted, and how far to trust it."""
+        return self.labeller.trusted
+
+    @property
     def target(self) -> Target | None:
         """What is predicted; None before there is a trained head."""
         return None if self._labeller is None else self._labeller.target
@@ -161,18 +164,6 @@ class SequenceTask(Generic[ColumnsT]):
         """What makes probabilities of logits; None where they are taken as they are."""
         return self.trust.calibration
 
-    def report(
-        self,
-        logits_NC: Logits,
-        truth: Truth,
-        *,
-        calibrated: bool | None = None,
-        resamples: int = 1000,
-        seed: int = 0,
-    ) -> Report:
-        """Metrics of logits that `logits` gave, with this model's calibration or without."""
-        return self.labeller.report(logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed)
-
     def predict_rows(
         self, rows: Iterable[Row], *, coverage: float | None = None, show_progress: bool | None = None
     ) -> Iterator[Prediction]:
@@ -188,64 +179,11 @@ class SequenceTask(Generic[ColumnsT]):
         """
         labeller = self.labeller
         rows_NK, truth, read = labeller.rows(labeller.judging(), data, self.columns, show_progress)
-        return labeller.evidence(rows_NK), truth, read
+        return labeller.trusted.evidence(rows_NK), truth, read
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
         """Calibrated probabilities of labelled rows, or numbers, and what is right, to compare with another model's."""
         return self.labeller.target.judgement(*self._logits(data, self.columns, show_progress), self.calibration)
-
-    def tell_from(self, others: Source, *, show_progress: bool | None = None) -> None:
-        """Move the border of the domain to where it tells held-out texts of it best from these others.
-
-        Args:
-            others: Rows from elsewhere, in the columns of the training; their labels are not read.
-            show_progress: Force the progress bar on or off.
-
-        Raises:
-            NotCalibrated: The model has no detector.
-            InvalidInput: The data are not usable.
-        """
-        labeller = self.labeller
-        border = labeller.border().between(labeller.evidence_of(self._texts(others), show_progress))
-        labeller.trust = replace(labeller.trust, border=border)
-        if "trust" in self.card:
-            self.card["trust"] = self.trust.to_card()
-
-    def out_of_domain(
-        self,
-        inside: Evidence,
-        others: Source,
-        *,
-        resamples: int = 1000,
-        seed: int = 0,
-        show_progress: bool | None = None,
-    ) -> OutOfDomainReport:
-        """How well the model tells texts of its domain from others.
-
-        Args:
-            inside: What `evidence` gave for texts of the domain.
-            others: Rows from elsewhere; their labels are not read.
-            resamples: Bootstrap resamples for the intervals.
-            seed: Of the bootstrap.
-            show_progress: Force the progress bar on or off.
-
-        Raises:
-            NotCalibrated: The model has no detector.
-            InvalidInput: The data are not usable.
-        """
-        border = self.labeller.border()
-        outside = self.labeller.evidence_of(self._texts(others), show_progress)
-        scores = border.detector.score(inside), border.detector.score(outside)
-        return out_of_domain_report(*scores, threshold=border.threshold, resamples=resamples, seed=seed)
-
-    def facts(self) -> dict[str, object]:
-        """Labels and calibration, as JSON values."""
-        calibration = self.calibration
-        numbers = asdict(calibration) if isinstance(calibration, Temperature) else {}
-        return {
-            "labels": list(self.labeller.target.labels),
-            "calibration": None if calibration is None else {"method": method_of(calibration), **numbers},
-        }
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model in the ecosystem's layout, whole or not at all.
@@ -288,7 +226,7 @@ class SequenceTask(Generic[ColumnsT]):
         def finish(record: TrainingRecord) -> None:
             logits_NC = labeller.learn(data, plan)
             self.columns = columns
-            metrics = labeller.report(logits_NC, data.held.truth)
+            metrics = labeller.trusted.report(logits_NC, data.held.truth)
             self.card = {
                 **written_card(self.model, record, data.used, Worth(metrics, labeller.trust.limits)),
                 "trust": labeller.trust.to_card(),
@@ -336,8 +274,11 @@ class SequenceTask(Generic[ColumnsT]):
     def _rows(self, data: Source, columns: ColumnsT, show: bool | None) -> tuple[Logits, Truth, TextsRead]:
         return self.labeller.rows(self.labeller.reader(), data, columns, show)
 
-    def _texts(self, rows: Source) -> list[Text]:
-        return [self.columns.inputs.read(row) for row in read_rows(rows)]
+    def _evidence_of(self, others: Source, show_progress: bool | None) -> Evidence:
+        return self.labeller.evidence_of([self.columns.inputs.read(row) for row in read_rows(others)], show_progress)
+
+    def _set_trust(self, trust: Trust) -> None:
+        self.labeller.trust = trust
 
     def _started(self, target: Target, seed: int) -> Labeller:
         """The trained head where the target is the same, to go on with it; else a new one."""

@@ -104,7 +104,7 @@ class LabelPart:
         given = [replace(row, values={**row.values, read: text}) for row, text in zip(rows, texts, strict=True)]
         _, truth = labeller.labelled(given, TextColumns((read,), label))
         logits_NC = np.stack([labeller.merged(_text_rows(answer)) for answer in answers])
-        return labeller.report(logits_NC, truth, resamples=resamples, seed=seed)
+        return labeller.trusted.report(logits_NC, truth, resamples=resamples, seed=seed)
 
     def settings(self) -> Mapping[str, object]:
         """What ``config.json`` says of it."""

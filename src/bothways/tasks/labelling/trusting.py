@@ -1,0 +1,118 @@
+"""What all tasks share that learn on held-out rows how far their answers can be trusted.
+
+Shapes: N texts, C outputs.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bothways.data import Row, Source
+from bothways.evaluation import Evidence, OutOfDomainReport, TextsRead
+from bothways.tasks.labelling.trust import Trust
+from bothways.tasks.labelling.trusted import Trusted
+from bothways.tasks.predictions import Prediction
+from bothways.tasks.targets import Logits, Report, Truth
+
+
+class TrustingTask(ABC):
+    """A task that answers each text, or pair of texts, with a label, several labels, or a number, and knows how surely.
+
+    Attributes:
+        card: What the model says of its making.
+    """
+
+    card: dict[str, Any]
+
+    @property
+    @abstractmethod
+    def trusted(self) -> Trusted:
+        """What is predicted, and how far to trust it.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+        """
+
+    @abstractmethod
+    def predict_rows(
+        self, rows: Iterable[Row], *, coverage: float | None = None, show_progress: bool | None = None
+    ) -> Iterator[Prediction]:
+        """A prediction for each row, in order and in flat memory; columns as in training, coverage as in `predict`."""
+
+    @abstractmethod
+    def evidence(self, data: Source, *, show_progress: bool | None = None) -> tuple[Evidence, Truth, TextsRead]:
+        """Of labelled rows: uncalibrated logits and what the detector reads, the encoded labels, how texts were read.
+
+        Raises:
+            NotFitted: There is no trained head yet.
+            InvalidInput: The data are not usable, or hold a label that was not there in training.
+        """
+
+    @abstractmethod
+    def _evidence_of(self, others: Source, show_progress: bool | None) -> Evidence:
+        """What the detector reads of rows without labels."""
+
+    @abstractmethod
+    def _set_trust(self, trust: Trust) -> None:
+        """Answer from now on with this."""
+
+    def report(
+        self,
+        logits_NC: Logits,
+        truth: Truth,
+        *,
+        calibrated: bool | None = None,
+        resamples: int = 1000,
+        seed: int = 0,
+    ) -> Report:
+        """Metrics of logits that `evidence` gave, with this model's calibration or without."""
+        return self.trusted.report(logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed)
+
+    def tell_from(self, others: Source, *, show_progress: bool | None = None) -> None:
+        """Move the border of the domain to where it tells held-out texts of it best from these others.
+
+        Args:
+            others: Rows from elsewhere, in the columns of the training; their labels are not read.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            NotCalibrated: The model has no detector.
+            InvalidInput: The data are not usable.
+        """
+        trusted = self.trusted
+        trusted.border()  # before the texts are read, and not after
+        trust = trusted.told_from(self._evidence_of(others, show_progress))
+        self._set_trust(trust)
+        if "trust" in self.card:
+            self.card["trust"] = trust.to_card()
+
+    def out_of_domain(
+        self,
+        inside: Evidence,
+        others: Source,
+        *,
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+    ) -> OutOfDomainReport:
+        """How well the model tells texts of its domain from others.
+
+        Args:
+            inside: What `evidence` gave for texts of the domain.
+            others: Rows from elsewhere; their labels are not read.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Of the bootstrap.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            NotCalibrated: The model has no detector.
+            InvalidInput: The data are not usable.
+        """
+        trusted = self.trusted
+        trusted.border()  # before the texts are read, and not after
+        outside = self._evidence_of(others, show_progress)
+        return trusted.out_of_domain(inside, outside, resamples=resamples, seed=seed)
+
+    def facts(self) -> dict[str, object]:
+        """Labels and calibration, as JSON values."""
+        return self.trusted.facts()
