@@ -25,7 +25,7 @@ from bothways.tasks.embedding.losses import EmbeddingLoss
 from bothways.tasks.embedding.softmax_regression import LinearHead, fit_softmax_regression, read_head, write_head
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.embedding.vectors import Vectors
-from bothways.tasks.fitting import FitOptions, fit_plan
+from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan
 from bothways.tasks.labelling.judging import MOST_TRAINING, layers_read, layers_wanted, learn_trust
 from bothways.tasks.labelling.trust import Trust, stored_trust, write_trust
 from bothways.tasks.labelling.trusted import Trusted
@@ -161,22 +161,7 @@ class FewShotClassifier(TrustingTask):
             self.card = self.embedder.card | worth_card(Worth(None, UNMEASURED))
             return record
         held_NK = self.embedder.encode([row.texts[0] for row in held_out], show_progress=plan.show_progress)
-        some = np.random.default_rng(plan.seed).permutation(len(rows))[:MOST_TRAINING]
-        self.trust = learn_trust(
-            target,
-            _numbers(head, held_NK, layers),
-            held_truth_N,
-            plan.settings,
-            plan.seed,
-            lambda: (_numbers(head, vectors_NK[some], layers), classes_N[some]),
-            layers,
-        )
-        metrics = self.trusted.report(head.logits(held_NK), held_truth_N, seed=plan.seed)
-        self.card = {
-            **self.embedder.card,
-            **worth_card(Worth(metrics, self.trust.limits)),
-            "trust": self.trust.to_card(),
-        }
+        self._learn((held_NK, held_truth_N), (vectors_NK, classes_N), layers, plan)
         return record
 
     @property
@@ -296,6 +281,23 @@ class FewShotClassifier(TrustingTask):
             return {"task": self.task, "labels": list(target.labels), **stored, "card": self.card}
 
         self.embedder.save_with(folder, beside, overwrite=overwrite)
+
+    def _learn(
+        self, held_out: tuple[Vectors, Truth], training: tuple[Vectors, Truth], layers: int, plan: FitPlan
+    ) -> None:
+        """Learn from vectors of held-out texts, and of those of the training, how far to trust the head."""
+        target, head = self._fitted()
+        (held_NK, truth_N), (vectors_NK, classes_N) = held_out, training
+
+        def some() -> tuple[Logits, Truth]:
+            drawn = np.random.default_rng(plan.seed).permutation(len(classes_N))[:MOST_TRAINING]
+            return _numbers(head, vectors_NK[drawn], layers), classes_N[drawn]
+
+        numbers_NK = _numbers(head, held_NK, layers)
+        self.trust = learn_trust(target, numbers_NK, truth_N, plan.settings, plan.seed, some, layers)
+        metrics = self.trusted.report(head.logits(held_NK), truth_N, seed=plan.seed)
+        worth = worth_card(Worth(metrics, self.trust.limits))
+        self.card = {**self.embedder.card, **worth, "trust": self.trust.to_card()}
 
     def _said(
         self, texts: Iterable[str], description: str, total: int | None, show: bool | None
