@@ -30,6 +30,8 @@ def test_runs_are_combined_evaluated_and_asked(files, run, second, tmp_path, met
     assert "disagreement, mean" in call("evaluate", output, "--data", test).out
     (found,) = call("predict", output, "w6 w8 w10").lines()
     assert found.keys() >= {"label", "probability", "disagreement", "mutual_information", "windows", "dropped_tokens"}
+    (covered,) = call("predict", output, "w6 w8 w10", "--coverage", 0.6).lines()
+    assert covered["label"] in covered["label_set"]
     assert call("predict", output, "--data", test, "--output", tmp_path / "out.csv").code == 0
 
 

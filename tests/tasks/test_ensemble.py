@@ -1,6 +1,7 @@
 """Ensembles of saved models: what they say, what is kept of them, and what does not belong together."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 
@@ -11,8 +12,16 @@ from ensemble_cases import turned
 from pair_cases import pairs, scored
 
 from bothways.data import read_rows
-from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, UnknownModel, UnsupportedConfig
-from bothways.evaluation import apply_temperature
+from bothways.errors import (
+    CorruptCheckpoint,
+    InvalidInput,
+    NotCalibrated,
+    NotFitted,
+    OutputExists,
+    UnknownModel,
+    UnsupportedConfig,
+)
+from bothways.evaluation import apply_temperature, held_out_probabilities
 from bothways.tasks import Ensemble, PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.tasks.ensembles.combining import fitted_temperature
 from bothways.tasks.trained import open_trained
@@ -113,6 +122,51 @@ def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(
     assert found[-1].together.reading.windows == 3
     plain = Ensemble.of(animals, method="mean", device="cpu")
     assert plain.temperature is None
+
+
+def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):
+    ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
+    said, truth_N = ensemble._labelled(HELD, None)
+    combined_NC = np.stack([ensemble.committee.combined(each).logits_C for each in said])
+    scores_N = np.sort(1 - held_out_probabilities("temperature", combined_NC, truth_N)[np.arange(len(HELD)), truth_N])
+    threshold = scores_N[math.ceil(0.8 * (len(HELD) + 1)) - 1]
+    texts = [row["text"] for row in rows(12, first=50)]
+    found = ensemble.predict(texts, coverage=0.8)
+    for each in found:
+        expected = {name for name, value in each.together.probabilities.items() if 1 - value <= threshold}
+        assert set(each.together.label_set) == expected | {each.together.label}
+        assert each.to_dict()["label_set"] == each.together.label_set
+    assert any(len(each.together.label_set) > 1 for each in found)
+    assert ensemble.predict(texts[0]).together.label_set is None
+    assert ensemble.card["coverage_from_rows"] == len(HELD)
+    ensemble.save(tmp_path / "ens")
+    again = open_trained(tmp_path / "ens", device="cpu")
+    assert list(again.predict_rows(asked(texts), coverage=0.8)) == found
+    assert "conformal" not in again.facts()
+    with pytest.raises(InvalidInput, match="held-out rows"):
+        ensemble.predict(texts, coverage=0.999)
+
+
+def test_a_calibrated_ensemble_of_numbers_promises_an_interval(runs, tmp_path):
+    numbers = [{**row, "label": float(place)} for place, row in enumerate(rows(30))]
+    ensemble = Ensemble.of([runs / "number-a", runs / "number-b"], calibrate=numbers, device="cpu")
+    values = [each.together.value for each in ensemble.predict([row["text"] for row in numbers])]
+    errors = np.sort(np.abs(np.array(values) - np.arange(30)))
+    found = ensemble.predict("w5 w20", coverage=0.9).together
+    half = errors[math.ceil(0.9 * 31) - 1]
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=1e-4)
+    ensemble.save(tmp_path / "ens")
+    assert open_trained(tmp_path / "ens", device="cpu").predict("w5 w20", coverage=0.9).together == found
+
+
+def test_a_coverage_that_nothing_was_learnt_of_is_refused(runs, animals):
+    several = [{**row, "label": [row["label"]]} for row in rows()]
+    for ensemble in (
+        Ensemble.of(animals, device="cpu"),
+        Ensemble.of([runs / "several-a", runs / "several-b"], calibrate=several, device="cpu"),
+    ):
+        with pytest.raises(NotCalibrated, match="a coverage was asked for"):
+            ensemble.predict("w5", coverage=0.9)
 
 
 def test_the_temperature_is_that_of_the_combined_logits(animals):
@@ -276,6 +330,9 @@ def test_the_log_of_a_members_training_is_no_part_of_it(saved):
         ({"members": []}, CorruptCheckpoint),
         ({"members": [{"path": 3}, {}]}, CorruptCheckpoint),
         ({"temperature": {"value": -1, "slope": 0}}, CorruptCheckpoint),
+        ({"conformal": []}, CorruptCheckpoint),
+        ({"conformal": [0.5, "x"]}, CorruptCheckpoint),
+        ({"conformal": 0.5}, CorruptCheckpoint),
         ({"format_version": 2}, UnsupportedConfig),
     ],
 )

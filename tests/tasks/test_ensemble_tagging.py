@@ -10,7 +10,7 @@ from ensemble_cases import turned
 
 from bothways import TextTagger
 from bothways.data import read_rows
-from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
 from bothways.evaluation import apply_temperature, fit_temperature, softmax
 from bothways.evaluation.tag_schemes import spans_of
 from bothways.tasks import Ensemble
@@ -214,6 +214,8 @@ def test_a_text_or_its_words_are_asked_as_of_one_tagger(members):
     assert ensemble.predict("w7 w20") == ensemble.predict(["w7 w20"])[0]
     with pytest.raises(InvalidInput, match="text 2 is empty"):
         ensemble.predict(["w5", ""])
+    with pytest.raises(NotCalibrated, match="not of the tags of words"):
+        ensemble.predict("w7 w20", coverage=0.9)
 
 
 def test_other_columns_are_those_of_the_first_members_training(members):

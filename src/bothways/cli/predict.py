@@ -74,6 +74,7 @@ def predict(
         model: How the model is found and where it runs.
     """
     from bothways.data import read_rows, write_rows
+    from bothways.tasks import Ensemble
 
     if data is not None and data != "-" and output != "-" and Path(data).resolve() == Path(output).resolve():
         raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
@@ -90,7 +91,8 @@ def predict(
     if coverage is None:
         predictions = trained.predict_rows(again, show_progress=show)
     else:
-        predictions = trusting_task(trained, "--coverage").predict_rows(again, coverage=coverage, show_progress=show)
+        promising = trained if isinstance(trained, Ensemble) else trusting_task(trained, "--coverage")
+        predictions = promising.predict_rows(again, coverage=coverage, show_progress=show)
     count = write_rows(output, form.rows(rows, predictions), format=form.format)
     if output != "-" and not quiet:
         note(f"{counted(count, 'prediction')} in {output}")

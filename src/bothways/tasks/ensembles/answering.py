@@ -6,7 +6,7 @@ again, so threshold, temperature and answers are those of one model.
 Shapes: M members, K spans and, first, no answer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -41,8 +41,9 @@ from bothways.tasks.ensembles.combining import (
     check_method,
     mutual_information,
 )
-from bothways.tasks.ensembles.committee import most, texts_part
+from bothways.tasks.ensembles.committee import most, no_promise, texts_part
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
+from bothways.tasks.ensembles.results import Together
 from bothways.tasks.stored import Extras, damaged, stored_temperature
 from bothways.tasks.targets import SingleLabel
 
@@ -128,6 +129,10 @@ class AnswerCommittee:
         best = tuple(sorted(spans, key=lambda span: -span.score))
         top, reading = self.models[0].answering.top, most([each.reading for each in said])
         return FoundSpans(said[0].context, best, _apart(best, top), reading)
+
+    def promise(self, coverage: float | None) -> Callable[[Together], Together]:
+        """Of answers to questions, nothing for any coverage."""
+        return no_promise(coverage, "answers to questions")
 
     def predicted(self, combined: FoundSpans) -> QuestionAnswer:
         """The answer, or that there is none."""

@@ -1,6 +1,6 @@
 """What an ensemble asks of its members, the same of those that label texts, tag words and answer questions."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Row, Source
 from bothways.data.windows import digest_of_texts
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, NotCalibrated
 from bothways.evaluation import Judgement, Temperature
 from bothways.tasks.ensembles.combining import Combination, Disagreement, Method, Spread
 from bothways.tasks.ensembles.results import Report, Together
@@ -85,6 +85,14 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
     def combined(self, said: Sequence[SaidT]) -> SaidT:
         """What all members say of one item together, given what each of them does."""
 
+    def promise(self, coverage: float | None) -> Callable[[Together], Together]:
+        """What adds to an answer of `predicted` what holds the truth this often; nothing without a coverage.
+
+        Raises:
+            NotCalibrated: It can promise none.
+            InvalidInput: So few held-out items cannot promise this one.
+        """
+
     def predicted(self, combined: SaidT) -> Together:
         """What that is to whoever asked."""
 
@@ -124,6 +132,19 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
         Raises:
             CorruptCheckpoint: That is damaged.
         """
+
+
+def no_promise(coverage: float | None, answers: str) -> Callable[[Together], Together]:
+    """That of members of whose answers no coverage can be promised.
+
+    Raises:
+        NotCalibrated: One is asked for.
+    """
+    if coverage is not None:
+        raise NotCalibrated(
+            f"a coverage was asked for, but it is promised of labels and of numbers for whole texts, not of {answers}."
+        )
+    return lambda answer: answer
 
 
 def texts_part(texts: Sequence[str | Sequence[str]]) -> dict[str, object]:

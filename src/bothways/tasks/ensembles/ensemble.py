@@ -125,34 +125,41 @@ class Ensemble:
 
     @overload  # two texts are also a sequence of texts, which the first signature takes before the second
     def predict(  # type: ignore[overload-overlap]
-        self, what: str | tuple[str, str], *, show_progress: bool | None = ...
+        self, what: str | tuple[str, str], *, coverage: float | None = ..., show_progress: bool | None = ...
     ) -> EnsemblePrediction: ...
 
     @overload
-    def predict(self, what: Sequence[Asked], *, show_progress: bool | None = ...) -> list[EnsemblePrediction]: ...
+    def predict(
+        self, what: Sequence[Asked], *, coverage: float | None = ..., show_progress: bool | None = ...
+    ) -> list[EnsemblePrediction]: ...
 
     def predict(
-        self, what: Asked | Sequence[Asked], *, show_progress: bool | None = None
+        self, what: Asked | Sequence[Asked], *, coverage: float | None = None, show_progress: bool | None = None
     ) -> EnsemblePrediction | list[EnsemblePrediction]:
         """What the members say together, in order; one prediction for one alone.
 
         Args:
             what: What ``predict`` of the members takes: a text, a pair of texts, a text or its words, or a question
                 with its context; or a list of them.
+            coverage: Also give a set of labels, or an interval around a number, that holds the truth for this share of
+                texts; of members that label texts or pairs, in an ensemble that was calibrated.
             show_progress: Force the progress bar on or off.
 
         Raises:
+            NotCalibrated: A coverage is asked for, and the ensemble can promise none.
             InvalidInput: It is not what the members read, or something is empty.
             TextTooLong: A text is too long for a member whose policy is ``"error"``.
         """
         items, alone = self.committee.given(what)
-        answers = list(self._predicted(items, len(items), show_progress))
+        answers = list(self._predicted(items, coverage, len(items), show_progress))
         return answers[0] if alone else answers
 
-    def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[EnsemblePrediction]:
-        """What the members say together of each row, in order and in flat memory."""
+    def predict_rows(
+        self, rows: Iterable[Row], *, coverage: float | None = None, show_progress: bool | None = None
+    ) -> Iterator[EnsemblePrediction]:
+        """What the members say together of each row, in order and in flat memory; coverage as in `predict`."""
         asked = (self.committee.asked(row, self.columns) for row in rows)
-        return self._predicted(asked, None, show_progress)
+        return self._predicted(asked, coverage, None, show_progress)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Rows as they would stand in a file, of texts that were typed in."""
@@ -209,12 +216,14 @@ class Ensemble:
         return () if self.committee.knows_its_domain else (NOTICES_NOTHING,)
 
     def _predicted(
-        self, items: Iterable[Any], total: int | None, show_progress: bool | None
+        self, items: Iterable[Any], coverage: float | None, total: int | None, show_progress: bool | None
     ) -> Iterator[EnsemblePrediction]:
         committee = self.committee
+        promise = committee.promise(coverage)
         for said in self._run(items, "predicting", total, show_progress):
             combined = committee.combined(said)
-            yield EnsemblePrediction(committee.predicted(combined), committee.disagreement(said, combined))
+            answer = promise(committee.predicted(combined))
+            yield EnsemblePrediction(answer, committee.disagreement(said, combined))
 
     def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any]:
         """For each labelled item what each member says, and what is right."""

@@ -12,14 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from bothways.checkpoints.checkpoint import FORMAT_VERSION, OURS
 from bothways.checkpoints.files import read_json, sha256_of
 from bothways.checkpoints.save import write_json
 from bothways.errors import CorruptCheckpoint, UnknownModel, UnsupportedConfig
-from bothways.evaluation import Temperature
+from bothways.evaluation import ConformalInterval, ConformalSets, Temperature
 from bothways.storage import new_folder
 from bothways.tasks.ensembles.combining import Combination, Mean, Stacked, Vote
 from bothways.tasks.stored import damaged
+from bothways.tasks.targets import Regression, Target
 
 # What decides a member's answers, where it has them.
 _SUFFIXES = (".safetensors", ".bin", ".json", ".txt", ".model")
@@ -101,6 +104,20 @@ def stored_combination(extras: Mapping[str, object], members: int, outputs: int)
             return Stacked(_numbers(extras, "weights", members), _numbers(extras, "biases", outputs))
         case other:
             raise damaged("method", "'mean', 'vote' or 'stacked'", other)
+
+
+def stored_promise(extras: Mapping[str, object], target: Target) -> ConformalSets | ConformalInterval | None:
+    """What promises a coverage, by the scores of held-out rows that ``bothways.json`` has.
+
+    Raises:
+        CorruptCheckpoint: They are no numbers.
+    """
+    values = extras.get("conformal")
+    if values is None:
+        return None
+    count = max(1, len(values)) if isinstance(values, list) else 1
+    held_out_M = np.sort(np.array(_numbers(extras, "conformal", count)))
+    return ConformalInterval(held_out_M) if isinstance(target, Regression) else ConformalSets(held_out_M)
 
 
 def _numbers(extras: Mapping[str, object], name: str, count: int) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 Shapes: M members, N texts, C outputs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Row, Source, read_rows
 from bothways.data.windows import digest_of
-from bothways.evaluation import Judgement, Temperature
+from bothways.evaluation import ConformalInterval, ConformalSets, Judgement, Temperature
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.ensembles.combining import (
     Combination,
@@ -23,15 +23,17 @@ from bothways.tasks.ensembles.combining import (
     calibrated_logits,
     check_method,
     disagreements,
+    fitted_promise,
     fitted_temperature,
 )
 from bothways.tasks.ensembles.committee import most, places_of, texts_part
-from bothways.tasks.ensembles.files import combination_settings, stored_combination
+from bothways.tasks.ensembles.files import combination_settings, stored_combination, stored_promise
+from bothways.tasks.ensembles.results import Together
 from bothways.tasks.ensembles.stacking import fit_combination
 from bothways.tasks.labelling.classification import TextClassifier
-from bothways.tasks.labelling.judging import outside_of
+from bothways.tasks.labelling.judging import outside_of, promise_of, promised
 from bothways.tasks.labelling.pairs import PairClassifier
-from bothways.tasks.predictions import Classification, Prediction, Reading, texts_read
+from bothways.tasks.predictions import Classification, Prediction, Reading, Score, texts_read
 from bothways.tasks.stored import Extras, stored_temperature
 from bothways.tasks.targets import Logits, Report, Target, Truth
 from bothways.text.texts import Text
@@ -64,12 +66,14 @@ class LabelCommittee:
         places: Where each of them has the labels of the first one.
         combination: How their answers become one.
         temperature: What calibrates the result; None without.
+        conformal: What promises a coverage; None without.
     """
 
     models: tuple[LabelModel, ...]
     places: tuple[NDArray[np.int64], ...]
     combination: Combination
     temperature: Temperature | None = None
+    conformal: ConformalSets | ConformalInterval | None = None
 
     @classmethod
     def of(cls, members: Sequence[tuple[Path, LabelModel]], combination: Combination) -> Self:
@@ -132,6 +136,15 @@ class LabelCommittee:
         outside = float(np.mean(votes)) if votes else None
         return ScoredText(combined_1C[0], most([each.reading for each in said]), outside)
 
+    def promise(self, coverage: float | None) -> Callable[[Together], Together]:
+        """What adds the labels, or the interval around a number, that hold the truth this often."""
+        promise = promise_of(self.conformal, coverage)
+
+        def added(answer: Together) -> Together:
+            return promised(answer, promise) if isinstance(answer, Classification | Score) else answer
+
+        return added
+
     def predicted(self, combined: ScoredText) -> Prediction:
         """The label, labels or number; outside of the domain is what most members call so."""
         found = self.target.predict(combined.logits_C, self.temperature, combined.reading)
@@ -147,7 +160,9 @@ class LabelCommittee:
         """Combined and calibrated on held-out texts."""
         fit = fit_combination(self.target, method, self.combination, _logits(said), truth)
         temperature = fitted_temperature(self.target, fit.unseen_NC, truth)
-        return replace(self, combination=fit.combination, temperature=temperature), fit.card
+        conformal = fitted_promise(self.target, fit.unseen_NC, truth)
+        made = replace(self, combination=fit.combination, temperature=temperature, conformal=conformal)
+        return made, {**fit.card, "coverage_from_rows": None if conformal is None else len(conformal.held_out_M)}
 
     def report(self, combined: Sequence[ScoredText], truth: Truth, *, resamples: int, seed: int) -> Report:
         """Metrics of what the members say together."""
@@ -165,16 +180,19 @@ class LabelCommittee:
 
     def facts(self) -> dict[str, object]:
         """Method, calibration and labels."""
-        return {**self.stored(), "labels": list(self.target.labels)}
+        settings = combination_settings(self.combination, self.temperature)
+        return {**settings, "labels": list(self.target.labels)}
 
     def stored(self) -> dict[str, object]:
-        """Method and calibration."""
-        return combination_settings(self.combination, self.temperature)
+        """Method, calibration, and scores of the held-out rows."""
+        settings = combination_settings(self.combination, self.temperature)
+        return {**settings, "conformal": None if self.conformal is None else self.conformal.held_out_M.tolist()}
 
     def restored(self, stored: Extras) -> Self:
         """With the method and the calibration that were stored."""
         combination = stored_combination(stored, len(self.models), self.target.outputs)
-        return replace(self, combination=combination, temperature=stored_temperature(stored))
+        conformal = stored_promise(stored, self.target)
+        return replace(self, combination=combination, temperature=stored_temperature(stored), conformal=conformal)
 
 
 def _logits(said: Sequence[Sequence[ScoredText]]) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 Shapes: m members, W words of one text, M words of several texts, C tags.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +25,9 @@ from bothways.tasks.ensembles.combining import (
     differing,
     mutual_information,
 )
-from bothways.tasks.ensembles.committee import most, places_of, texts_part
+from bothways.tasks.ensembles.committee import most, no_promise, places_of, texts_part
 from bothways.tasks.ensembles.files import combination_settings, stored_combination
+from bothways.tasks.ensembles.results import Together
 from bothways.tasks.ensembles.stacking import fit_combination
 from bothways.tasks.predictions import texts_read
 from bothways.tasks.stored import Extras, stored_temperature
@@ -132,6 +133,10 @@ class TagCommittee:
         """What all say of the words of a text together."""
         scores_WC = self.combination.combine(self.target, _scores([said]))
         return ScoredWords(said[0].words, scores_WC, most([each.reading for each in said]))
+
+    def promise(self, coverage: float | None) -> Callable[[Together], Together]:
+        """Of the tags of words, nothing for any coverage."""
+        return no_promise(coverage, "the tags of words")
 
     def predicted(self, combined: ScoredWords) -> Tagging:
         """The best tags of the text that make no broken span."""

@@ -147,24 +147,24 @@ def learn_trust(
             return Trust(conformal=ConformalInterval.fit(held_out_NK[:, 0], truth))
 
 
-def promise_of(trust: Trust, coverage: float | None) -> Promise | None:
-    """What to add to predictions so that they hold the truth this often.
+def promise_of(learnt: ConformalSets | ConformalInterval | None, coverage: float | None) -> Promise | None:
+    """What to add to predictions so that they hold the truth this often, by what held-out rows taught.
 
     Raises:
         NotCalibrated: The model has learnt no such thing.
         InvalidInput: The coverage is no share, or one that so few held-out rows cannot promise.
     """
-    match trust.conformal:
+    match learnt:
         case _ if coverage is None:
             return None
         case ConformalSets():
-            return trust.conformal.at(coverage)
+            return learnt.at(coverage)
         case ConformalInterval():
-            return trust.conformal.half_width(coverage)
+            return learnt.half_width(coverage)
         case None:
             raise NotCalibrated(
                 "a coverage was asked for, but this model can promise none: that takes one label or a number for each "
-                "text, and a model that was fitted here."
+                "text, and a model that was fitted here and learnt it from held-out rows."
             )
 
 
@@ -175,26 +175,29 @@ def outside_of(border: Border, row_K: Logits, classes: int) -> tuple[float, bool
     return score, score > border.threshold
 
 
-def judged(
-    prediction: Prediction, row_K: Logits, classes: int, promise: Promise | None, border: Border | None
-) -> Prediction:
-    """A prediction with the labels or numbers that keep a promise, and whether its text is from elsewhere."""
+def promised(prediction: Prediction, promise: Promise | None) -> Prediction:
+    """A prediction with the labels or numbers that keep a promise."""
     match prediction, promise:
         case Score(), float():
             return replace(prediction, low=prediction.value - promise, high=prediction.value + promise)
-        case Classification(), _:
-            changes: dict[str, object] = {}
-            if isinstance(promise, LabelSets):
-                # Probabilities come most probable first, and so do the labels of the set.
-                included_C = promise.includes(np.array([list(prediction.probabilities.values())]))[0]
-                names = zip(prediction.probabilities, included_C, strict=True)
-                changes["label_set"] = tuple(name for name, included in names if included)
-            if border is not None:
-                score, outside = outside_of(border, row_K, classes)
-                changes |= {"outside_score": score, "outside": outside}
-            return replace(prediction, **changes) if changes else prediction  # type: ignore[arg-type]
+        case Classification(), LabelSets():
+            # Probabilities come most probable first, and so do the labels of the set.
+            included_C = promise.includes(np.array([list(prediction.probabilities.values())]))[0]
+            names = zip(prediction.probabilities, included_C, strict=True)
+            return replace(prediction, label_set=tuple(name for name, included in names if included))
         case _:
             return prediction
+
+
+def judged(
+    prediction: Prediction, row_K: Logits, classes: int, promise: Promise | None, border: Border | None
+) -> Prediction:
+    """A prediction with what keeps a promise, and whether its text is from elsewhere."""
+    found = promised(prediction, promise)
+    if border is None or not isinstance(found, Classification):
+        return found
+    score, outside = outside_of(border, row_K, classes)
+    return replace(found, outside_score=score, outside=outside)
 
 
 def _classification(

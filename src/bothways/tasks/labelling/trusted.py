@@ -55,7 +55,7 @@ class Trusted:
             InvalidInput: A coverage is asked for together with probabilities that are not calibrated.
         """
         target, calibration = self.target, self.calibration(calibrated)
-        promise, border = promise_of(self.trust, coverage), self.trust.border
+        promise, border = promise_of(self.trust.conformal, coverage), self.trust.border
         if coverage is not None and calibrated is False:
             raise InvalidInput("a coverage is promised of calibrated probabilities: leave calibrated out.")
 
