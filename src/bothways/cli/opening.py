@@ -111,8 +111,8 @@ def trusting_task(task: "Task", option: str) -> "TrustingTask":
 
     if not isinstance(task, TrustingTask):
         raise usage_error(
-            f"{option} is for trained models that give a text, or a pair, labels or a number; this is a "
-            f"{type(task).__name__}."
+            f"{option} is for trained classifiers and models of pairs, which give a text labels or a number; "
+            f"{type(task).__name__} is none."
         )
     return task
 
