@@ -151,10 +151,7 @@ def _poolings(device: str, seed: int, quick: bool) -> Figures:
     from bothways import SentenceEmbedder
     from bothways.tasks.embedding.data import ScoredPairs
 
-    train, validation, test = (
-        list(read_rows(DATA / f"stsb/{part}.jsonl.gz"))[: 200 if quick else None]
-        for part in ("train", "validation", "test")
-    )
+    train, validation, test = _parts("stsb", 200 if quick else None)
     figures = {}
     for pooling in ("mean", "cls", "max"):
         embedder = SentenceEmbedder.from_pretrained(MODEL, device=device, pooling=pooling)
@@ -173,6 +170,11 @@ def _poolings(device: str, seed: int, quick: bool) -> Figures:
     return figures
 
 
+def _parts(name: str, most: int | None) -> list[list[Row]]:
+    """Training, validation and test rows of a data set."""
+    return [list(read_rows(DATA / f"{name}/{part}.jsonl.gz"))[:most] for part in ("train", "validation", "test")]
+
+
 def _correlated(embedder: Any, rows: Sequence[Row]) -> float:  # noqa: ANN401
     from scipy.stats import spearmanr
 
@@ -183,10 +185,7 @@ def _embedders(device: str, seed: int, quick: bool) -> Figures:
     from bothways import SentenceEmbedder
     from bothways.tasks.embedding.data import Pairs
 
-    train, validation, test = (
-        list(read_rows(DATA / f"trecqa/{part}.jsonl.gz"))[: 400 if quick else None]
-        for part in ("train", "validation", "test")
-    )
+    train, validation, test = _parts("trecqa", 400 if quick else None)
     embedder = SentenceEmbedder.from_pretrained(MODEL, device=device)
     figures = {"untrained": _ranked(embedder, test)}
     right, held = (
@@ -220,10 +219,7 @@ def _cosines(embedder: Any, rows: Sequence[Row]) -> np.ndarray:  # noqa: ANN401
 def _reranker(device: str, seed: int, quick: bool) -> Figures:
     from bothways import PairClassifier, SentenceEmbedder
 
-    train, validation, test = (
-        list(read_rows(DATA / f"trecqa/{part}.jsonl.gz"))[: 400 if quick else None]
-        for part in ("train", "validation", "test")
-    )
+    train, validation, test = _parts("trecqa", 400 if quick else None)
     figures = {"embedder": _ranked(SentenceEmbedder.from_pretrained(MODEL, device=device), test)}
     pairs = PairClassifier.from_pretrained(MODEL, device=device)
     common: dict[str, Any] = {"learning_rate": LEARNING_RATE, "batch_size": BATCH, "seed": seed, "show_progress": False}

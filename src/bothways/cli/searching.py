@@ -102,17 +102,17 @@ class Searcher:
         show_progress: bool | None = None,
     ) -> "list[list[Hit]]":
         """The hits of each query."""
-        from bothways.retrieval import reranked_answers
+        from bothways.retrieval import search_reranked
 
         if self._semantic is not None:
             return self._semantic.search(
                 queries, k, mode=mode_of(mode, hybrid), filters=filters, rerank=rerank, show_progress=show_progress
             )
-        count = k if rerank is None else max(k, rerank.depth)
-        answers = self.index.search_lexical(queries, count, filters=filters)
-        if rerank is None:
-            return answers
-        return [hits[:k] for hits in reranked_answers(queries, answers, rerank, show_progress=show_progress)]
+
+        def find(count: int) -> "list[list[Hit]]":
+            return self.index.search_lexical(queries, count, filters=filters)
+
+        return search_reranked(find, queries, k, rerank, show_progress=show_progress)
 
 
 def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":

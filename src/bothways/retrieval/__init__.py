@@ -10,7 +10,7 @@ from bothways.retrieval.index_header import EncoderIdentity
 from bothways.retrieval.judging import absent_documents, evaluate_search
 from bothways.retrieval.mining import Mined, Mining, mine_negatives
 from bothways.retrieval.modes import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
-from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked, reranked_answers
+from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked, search_reranked
 from bothways.retrieval.semantic import SemanticSearch, identity_of
 
 __all__ = [
@@ -44,6 +44,6 @@ __all__ = [
     "mine_negatives",
     "read_candidates",
     "reranked",
-    "reranked_answers",
+    "search_reranked",
     "updating",
 ]

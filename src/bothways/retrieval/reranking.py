@@ -3,7 +3,7 @@
 Letters in names: P passages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -114,24 +114,32 @@ def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
     return [replace(hit, rank=rank) for rank, hit in enumerate([*front, *rest], start=1)]
 
 
-def reranked_answers(
-    queries: Sequence[str], answers: Sequence[Sequence[Hit]], rerank: Rerank, *, show_progress: bool | None = None
+def search_reranked(
+    find: Callable[[int], list[list[Hit]]],
+    queries: Sequence[str],
+    k: int,
+    rerank: Rerank | None,
+    *,
+    show_progress: bool | None = None,
 ) -> list[list[Hit]]:
-    """The hits of each query, as `reranked` orders them.
+    """The ``k`` best hits of each query after a second look, if there is one.
 
     Args:
+        find: From a number to as many hits of each query.
         queries: The queries.
-        answers: The hits of each.
-        rerank: What looks at them again.
+        k: Hits for each.
+        rerank: What looks at the first hits again; of these, more than ``k`` are found if it wants more.
         show_progress: Force the progress bar on or off.
 
     Raises:
         InvalidInput: The reranker gave no finite number for each passage.
     """
-    found = []
+    if rerank is None:
+        return find(k)
+    answers, found = find(max(k, rerank.depth)), []
     with progress("reranking", len(queries), show=show_progress) as bar:
         for query, hits in zip(queries, answers, strict=True):
-            found.append(reranked(hits, query, rerank))
+            found.append(reranked(hits, query, rerank)[:k])
             bar.advance()
     return found
 

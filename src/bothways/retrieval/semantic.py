@@ -20,7 +20,7 @@ from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.index_header import EncoderIdentity
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.retrieval.modes import Dense, Hybrid, Lexical, Mode
-from bothways.retrieval.reranking import Rerank, reranked_answers
+from bothways.retrieval.reranking import Rerank, search_reranked
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.pooling import check_pooling
 from bothways.text import Overflow
@@ -201,10 +201,11 @@ class SemanticSearch:
             MissingDependency: The extra ``search`` is not installed.
         """
         queries = [query] if isinstance(query, str) else list(query)
-        depth = k if rerank is None else max(k, rerank.depth)
-        answers = self._found(queries, depth, mode, filters, show_progress)
-        if rerank is not None:
-            answers = [hits[:k] for hits in reranked_answers(queries, answers, rerank, show_progress=show_progress)]
+
+        def find(count: int) -> list[list[Hit]]:
+            return self._found(queries, count, mode, filters, show_progress)
+
+        answers = search_reranked(find, queries, k, rerank, show_progress=show_progress)
         return answers[0] if isinstance(query, str) else answers
 
     def _found(

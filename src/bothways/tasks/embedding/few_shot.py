@@ -295,7 +295,7 @@ class FewShotClassifier(TrustingTask):
 
         numbers_NK = _numbers(head, held_NK, layers)
         self.trust = learn_trust(target, numbers_NK, truth_N, plan.settings, plan.seed, some, layers)
-        metrics = self.trusted.report(head.logits(held_NK), truth_N, seed=plan.seed)
+        metrics = self.trusted.report(numbers_NK[:, : target.outputs], truth_N, seed=plan.seed)
         worth = worth_card(Worth(metrics, self.trust.limits))
         self.card = {**self.embedder.card, **worth, "trust": self.trust.to_card()}
 

@@ -17,12 +17,9 @@ from numpy.typing import NDArray
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
-    ConformalInterval,
-    ConformalSets,
     Temperature,
     fit_adaptive_temperature,
     fit_sigmoid_temperature,
-    held_out_probabilities,
     sigmoid,
     softmax,
 )
@@ -154,20 +151,6 @@ def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Tempe
             return Temperature(fit_sigmoid_temperature(logits_NC, truth.astype(np.int64)))
         case Regression():
             return None
-
-
-def fitted_promise(target: Target, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
-    """What promises a coverage of one label, or of a number; None for several labels.
-
-    The probabilities of each row are those of a temperature that was fitted on the others.
-    """
-    match target:
-        case SingleLabel():
-            return ConformalSets.fit(held_out_probabilities("temperature", logits_NC, truth), truth)
-        case MultiLabel():
-            return None
-        case Regression():
-            return ConformalInterval.fit(logits_NC[:, 0], truth)
 
 
 def probabilities_of(target: Target, logits: MemberLogits) -> NDArray[np.float64]:

@@ -115,8 +115,9 @@ def stored_promise(extras: Mapping[str, object], target: Target) -> ConformalSet
     values = extras.get("conformal")
     if values is None:
         return None
-    count = max(1, len(values)) if isinstance(values, list) else 1
-    held_out_M = np.sort(np.array(_numbers(extras, "conformal", count)))
+    if not isinstance(values, list) or not values:
+        raise damaged("conformal", "a list of finite numbers", values)
+    held_out_M = np.sort(np.array(_numbers(extras, "conformal", len(values))))
     return ConformalInterval(held_out_M) if isinstance(target, Regression) else ConformalSets(held_out_M)
 
 

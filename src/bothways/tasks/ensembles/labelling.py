@@ -23,7 +23,6 @@ from bothways.tasks.ensembles.combining import (
     calibrated_logits,
     check_method,
     disagreements,
-    fitted_promise,
     fitted_temperature,
 )
 from bothways.tasks.ensembles.committee import most, places_of, texts_part
@@ -31,7 +30,7 @@ from bothways.tasks.ensembles.files import combination_settings, stored_combinat
 from bothways.tasks.ensembles.results import Together
 from bothways.tasks.ensembles.stacking import fit_combination
 from bothways.tasks.labelling.classification import TextClassifier
-from bothways.tasks.labelling.judging import outside_of, promise_of, promised
+from bothways.tasks.labelling.judging import learn_promise, outside_of, promise_of, promised
 from bothways.tasks.labelling.pairs import PairClassifier
 from bothways.tasks.predictions import Classification, Prediction, Reading, Score, texts_read
 from bothways.tasks.stored import Extras, stored_temperature
@@ -160,7 +159,7 @@ class LabelCommittee:
         """Combined and calibrated on held-out texts."""
         fit = fit_combination(self.target, method, self.combination, _logits(said), truth)
         temperature = fitted_temperature(self.target, fit.unseen_NC, truth)
-        conformal = fitted_promise(self.target, fit.unseen_NC, truth)
+        conformal = learn_promise(self.target, fit.unseen_NC, truth, "temperature", seed=0)
         made = replace(self, combination=fit.combination, temperature=temperature, conformal=conformal)
         return made, {**fit.card, "coverage_from_rows": None if conformal is None else len(conformal.held_out_M)}
 

@@ -129,7 +129,7 @@ def learn_trust(
     match target:
         case SingleLabel():
             evidence = evidence_of(held_out_NK, target.outputs, layers)
-            trust = _classification(evidence.logits_NC, truth, settings.calibration, seed)
+            trust = _classification(target, evidence.logits_NC, truth, settings.calibration, seed)
             if settings.detector is None:
                 return trust
             detector = storable(_detector(settings.detector, target.outputs, training, layers))
@@ -144,7 +144,34 @@ def learn_trust(
                 )
             return Trust(Temperature(fit_sigmoid_temperature(held_out_NK, truth.astype(np.int64))))
         case Regression():
-            return Trust(conformal=ConformalInterval.fit(held_out_NK[:, 0], truth))
+            return Trust(conformal=learn_promise(target, held_out_NK, truth, None, seed))
+
+
+def learn_promise(
+    target: Target, held_out_NC: Logits, truth: Truth, method: CalibrationMethod | None, seed: int
+) -> ConformalSets | ConformalInterval | None:
+    """What promises a coverage of one label, or of a number; None for several labels.
+
+    Args:
+        target: What is predicted.
+        held_out_NC: Uncalibrated logits of held-out rows.
+        truth: The encoded labels of those rows.
+        method: How probabilities will be calibrated; here those of each row are by a fit on the others.
+        seed: Of the folds.
+    """
+    match target:
+        case SingleLabel():
+            # Not what the calibration itself states, which has seen these rows.
+            stated_NC = (
+                Temperature(1.0).apply(held_out_NC)
+                if method is None
+                else held_out_probabilities(method, held_out_NC, truth, seed=seed)
+            )
+            return ConformalSets.fit(stated_NC, truth)
+        case MultiLabel():
+            return None
+        case Regression():
+            return ConformalInterval.fit(held_out_NC[:, 0], truth)
 
 
 def promise_of(learnt: ConformalSets | ConformalInterval | None, coverage: float | None) -> Promise | None:
@@ -201,18 +228,21 @@ def judged(
 
 
 def _classification(
-    logits_NC: Logits, truth_N: Truth, method: CalibrationMethod | Literal["auto"] | None, seed: int
+    target: SingleLabel,
+    logits_NC: Logits,
+    truth_N: Truth,
+    method: CalibrationMethod | Literal["auto"] | None,
+    seed: int,
 ) -> Trust:
     if method is None:
-        return Trust(conformal=ConformalSets.fit(Temperature(1.0).apply(logits_NC), truth_N))
+        return Trust(conformal=learn_promise(target, logits_NC, truth_N, None, seed))
     match method:
         case "auto":
             chosen = choose_calibration(logits_NC, truth_N, seed=seed)
         case "temperature" | "vector" | "platt" | "isotonic":
             chosen = ChosenCalibration(fit_calibration(method, logits_NC, truth_N), method, ())
-    # Not what the calibration itself states, which has seen these rows.
-    stated_NC = held_out_probabilities(chosen.method, logits_NC, truth_N, seed=seed)
-    return Trust(chosen.calibration, chosen.scores, ConformalSets.fit(stated_NC, truth_N))
+    promise = learn_promise(target, logits_NC, truth_N, chosen.method, seed)
+    return Trust(chosen.calibration, chosen.scores, promise)
 
 
 def _detector(

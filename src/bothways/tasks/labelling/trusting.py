@@ -79,9 +79,7 @@ class TrustingTask(ABC):
             NotCalibrated: The model has no detector.
             InvalidInput: The data are not usable.
         """
-        trusted = self.trusted
-        trusted.border()  # before the texts are read, and not after
-        trust = trusted.told_from(self._evidence_of(others, show_progress))
+        trust = self.trusted.told_from(self._elsewhere(others, show_progress))
         self._set_trust(trust)
         if "trust" in self.card:
             self.card["trust"] = trust.to_card()
@@ -108,11 +106,13 @@ class TrustingTask(ABC):
             NotCalibrated: The model has no detector.
             InvalidInput: The data are not usable.
         """
-        trusted = self.trusted
-        trusted.border()  # before the texts are read, and not after
-        outside = self._evidence_of(others, show_progress)
-        return trusted.out_of_domain(inside, outside, resamples=resamples, seed=seed)
+        outside = self._elsewhere(others, show_progress)
+        return self.trusted.out_of_domain(inside, outside, resamples=resamples, seed=seed)
 
     def facts(self) -> dict[str, object]:
         """Labels and calibration, as JSON values."""
         return self.trusted.facts()
+
+    def _elsewhere(self, others: Source, show_progress: bool | None) -> Evidence:
+        self.trusted.border()  # before the texts are read, and not after
+        return self._evidence_of(others, show_progress)
