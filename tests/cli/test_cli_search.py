@@ -8,6 +8,7 @@ import pytest
 from command_line import call, write_jsonl
 
 import tiny_models
+from bothways.retrieval import updating
 
 ROWS = [
     {"id": "d1", "text": "w5 w7 w9", "lang": "en", "year": 2001},
@@ -89,6 +90,7 @@ def test_filters_are_fields_with_values(built_once, filters, expected):
     [
         (["--filter", "lang"], 2, "must be field=value"),
         (["--filter", "year>=soon"], 2, "must have a number"),
+        (["--filter", "year==2010"], 1, "no field 'year='.*Did you mean 'year'"),
         (["--filter", "lagn=en"], 1, "no field 'lagn'.*Did you mean 'lang'"),
         (["--mode", "both"], 2, "both"),
         (["--mode", "hybrid", "--dense-weight", "2"], 2, "2"),
@@ -192,6 +194,17 @@ def test_a_label_that_the_reranker_does_not_have_is_wrong_usage(built_once, judg
         assert "relevant" in outcome.err
 
 
+def test_an_index_is_not_replaced_while_it_is_updated(files, index, tmp_path):
+    data = write_jsonl(tmp_path / "c.jsonl", [{"text": "w5"}])
+    words = ["--model", files / "tiny", "--data", data, "--output", index, "--overwrite", "--quiet"]
+    with updating(index):
+        outcome = call("search", "build", *words)
+    assert (outcome.code, found(index, "w7", "--mode", "lexical")) == (1, ["d1"])
+    assert "another process is updating the index" in outcome.err
+    assert call("search", "build", *words).code == 0
+    assert found(index, "w5", "--mode", "lexical") == ["0"]
+
+
 # Evaluation
 
 
@@ -222,7 +235,8 @@ def test_modes_are_compared_on_the_same_queries(built_once, judged):
         assert each["mrr_difference_low"] <= each["mrr_difference"] <= each["mrr_difference_high"]
     outcome = call("search", "evaluate", built_once, *judged, *words)
     assert "hybrid - lexical" in outcome.out.splitlines()[0]
-    assert outcome.err == "not in the index: 1 relevant document\n"
+    left_out = "left out, as no document is judged relevant: 1 of 3 queries"
+    assert outcome.err == f"not in the index: 1 relevant document\n{left_out}\n"
 
 
 def test_reranking_is_compared_with_the_mode_that_it_reranks(built_once, judged, judge):
@@ -241,6 +255,7 @@ def test_an_evaluation_that_makes_no_sense_is_refused(built_once, judged, tmp_pa
     for content, problem, names in (
         ("1 0 elsewhere 1\n", "the index has none of the 1 documents", ("d1", "elsewhere")),
         ("7 0 d1 1\n", "none of the 3 queries has a relevant document", ("1", "7")),
+        ("1 0 d1 0\n", "the judgements call no document relevant", ()),
     ):
         (tmp_path / "qrels.tsv").write_text(content)
         outcome = call("search", "evaluate", built_once, *judged)

@@ -10,7 +10,7 @@ import pytest
 from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import CorruptCheckpoint, OutOfDisk, OutputExists, UnknownModel
-from bothways.retrieval import SearchIndex, index_files, index_header
+from bothways.retrieval import SearchIndex, TextReading, index_files, index_header
 
 DATA_FILES = [
     "lexical/data.csc.index.npy",
@@ -71,8 +71,8 @@ def test_opened_vectors_are_mapped_and_not_read_into_memory(folder):
     assert not vectors.flags.writeable
 
 
-def test_the_files_are_those_of_format_version_2(tmp_path):
-    encoder = replace(ENCODER, dimensions=2)
+def test_the_files_are_those_of_format_version_3(tmp_path):
+    encoder = replace(ENCODER, dimensions=2, reading=TextReading(16, "truncate", None))
     index = SearchIndex.build(np.array([[0.0, 2.0]]), texts=["é"], fields=[{"n": 1}], encoder=encoder)
     index.save(tmp_path / "index")
     data = tmp_path / "index" / "data-1"
@@ -81,12 +81,19 @@ def test_the_files_are_those_of_format_version_2(tmp_path):
     assert (data / "records.jsonl").read_bytes() == '{"id": "0", "text": "é", "fields": {"n": 1}}\n'.encode()
     assert (data / "vectors.npy").read_bytes()[-8:] == np.array([0, 1], dtype="<f4").tobytes()
     header = header_of(tmp_path / "index")
-    assert header.pop("encoder") == {"name": "some/model", "fingerprint": "ab" * 32, "pooling": "mean", "dimensions": 2}
+    assert header.pop("encoder") == {
+        "name": "some/model",
+        "fingerprint": "ab" * 32,
+        "pooling": "mean",
+        "dimensions": 2,
+        "vocabulary": None,
+        "reading": {"max_length": 16, "on_overflow": "truncate", "stride": None},
+    }
     assert sorted(header.pop("files")) == DATA_FILES
     header.pop("checksum")
     assert header == {
         "format": "bothways search index",
-        "format_version": 2,
+        "format_version": 3,
         "metric": "cosine",
         "count": 1,
         "dimensions": 2,
@@ -102,13 +109,14 @@ def test_the_same_rows_give_the_same_bytes(tmp_path):
     assert header_of(tmp_path / "one") == header_of(tmp_path / "two")  # with the checksum of every file
 
 
-def test_an_index_of_format_version_1_opens_and_becomes_version_2_when_saved(folder, tmp_path):
+def test_an_index_of_format_version_1_opens_and_becomes_version_3_when_saved(folder, tmp_path):
     old = tmp_path / "old"
     old.mkdir()
     shutil.copy(folder / "data-1" / "vectors.npy", old)
     (old / "records.jsonl").write_text("".join(f'{{"id": "{row}", "text": "text {row}"}}\n' for row in range(3)))
     header = header_of(folder)
     fields = {name: header[name] for name in ("format", "metric", "count", "dimensions", "encoder")}
+    fields["encoder"] = {name: header["encoder"][name] for name in ("name", "fingerprint", "pooling", "dimensions")}
     fields |= {
         "format_version": 1,
         "files": {name: index_files._sha256(old / name) for name in ("vectors.npy", "records.jsonl")},
@@ -120,6 +128,26 @@ def test_an_index_of_format_version_1_opens_and_becomes_version_2_when_saved(fol
     opened.save(old, overwrite=True)
     assert sorted(path.name for path in old.iterdir()) == ["data-1", "index.json"]
     assert SearchIndex.open(old).texts == built(3).texts
+
+
+def test_an_index_of_format_version_2_opens_without_knowing_how_texts_were_read(folder):
+    encoder = {name: header_of(folder)["encoder"][name] for name in ("name", "fingerprint", "pooling", "dimensions")}
+    rewritten(folder, format_version=2, encoder=encoder)
+    assert SearchIndex.open(folder).encoder == ENCODER
+
+
+def test_an_update_removes_what_the_index_was_and_nothing_else_in_its_folder(folder):
+    (folder / "data-2024.csv").write_text("mine")
+    (folder / "records.jsonl").write_text("mine")
+    (folder / "vectors.npy").write_text("mine")
+    (folder / "data-7 notes").mkdir()
+    (folder / ".data-9.tmp1").mkdir()
+    (folder / ".index.json.tmp1").write_text("half")
+    opened = SearchIndex.open(folder)
+    opened.delete(["0"])
+    opened.save(folder, overwrite=True)
+    left = ["data-10", "data-2024.csv", "data-7 notes", "index.json", "records.jsonl", "vectors.npy"]
+    assert sorted(path.name for path in folder.iterdir()) == left
 
 
 # What is refused
@@ -169,10 +197,10 @@ def test_what_is_no_index_is_refused(tmp_path):
     ("changes", "problem"),
     [
         ({"format": "something else"}, "does not say that it is"),
-        ({"format_version": 3}, "has format version 3; this release reads versions 1 and 2. Build the index again"),
+        ({"format_version": 4}, "has format version 4; this release reads versions 1 to 3. Build the index again"),
         ({"count": 4}, r"vectors\.npy.*expected float32 of shape \(4, 8\), got float32 of shape \(3, 8\)"),
-        ({"count": "3"}, "not those of format version 2"),
-        ({"surplus": 1}, "not those of format version 2"),
+        ({"count": "3"}, "not those of format version 3"),
+        ({"surplus": 1}, "not those of format version 3"),
         ({"metric": "euclidean"}, "contradict"),
         ({"dimensions": 9}, "contradict"),
         ({"files": {}}, "SHA-256"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bothways import PairClassifier, SemanticSearch, SentenceEmbedder
+from bothways import PairClassifier, SemanticSearch, SentenceEmbedder, TextClassifier
 from bothways.errors import InvalidInput
 from bothways.retrieval import (
     BiEncoder,
@@ -128,6 +128,44 @@ def test_the_measures_are_those_of_the_rankings_and_untelling_queries_are_left_o
     assert report.estimates["mrr"].value == pytest.approx((1 / 2 + 1) / 2)
     with pytest.raises(InvalidInput, match="nothing to measure"):
         evaluate_reranker(ByLength(), lists[2:])
+
+
+class Undecided:
+    def score(self, _query, passages):
+        return np.zeros(len(passages))
+
+
+@pytest.mark.parametrize("grades", [(2, 1, 0, 0), (0, 0, 1, 2)])
+def test_nobody_gains_by_equal_scores_nor_by_the_order_of_the_data(grades):
+    report = evaluate_reranker(Undecided(), [Candidates("q", tuple("abcd"), grades)])
+    assert report.estimates["map"].value == pytest.approx((1 / 3 + 2 / 4) / 2)
+    assert report.estimates["mrr"].value == pytest.approx(1 / 3)
+
+
+def test_grades_of_a_model_of_pairs_are_kept(base, tmp_path):
+    made = PairClassifier.from_pretrained(base, device="cpu")
+    rows = [{**row, "label": str(place % 3)} for place, row in enumerate(ROWS)]
+    made.fit(rows, validation=rows, epochs=1)
+    made.save(tmp_path / "graded")
+    found = CandidateRanking.open(tmp_path / "graded", device="cpu").evaluate(rows)
+    assert found.estimates == evaluate_reranker(CrossEncoder(made), read_candidates(rows)).estimates
+    assert {grade for each in read_candidates(rows) for grade in each.grades} == {0, 1, 2}
+
+
+def test_a_checkpoint_from_elsewhere_with_a_head_for_texts_is_a_model_of_pairs(pairs, tmp_path):
+    pairs.save(tmp_path / "published")
+    (tmp_path / "published" / "bothways.json").unlink()
+    opened = CandidateRanking.open(tmp_path / "published", device="cpu")
+    assert isinstance(opened.reranker, CrossEncoder)
+    assert opened.evaluate(ROWS).estimates == evaluate_reranker(CrossEncoder(pairs), read_candidates(ROWS)).estimates
+
+
+def test_a_model_of_another_task_ranks_nothing(base, tmp_path):
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    classifier.fit([{"text": f"w{5 + place}", "label": str(place % 2)} for place in range(20)], epochs=1)
+    classifier.save(tmp_path / "texts")
+    with pytest.raises(InvalidInput, match=r"'.*texts' is a model for classification"):
+        CandidateRanking.open(tmp_path / "texts", device="cpu")
 
 
 def test_search_reranks_with_a_cross_encoder(base, pairs):

@@ -8,6 +8,7 @@ import pytest
 from bothways import SemanticSearch, SentenceEmbedder
 from bothways.errors import InvalidInput, OutputExists
 from bothways.retrieval import Among, Dense, Hybrid, Lexical, Rerank
+from tiny_models import write_checkpoint
 
 TEXTS = [
     "A cat sleeps on the sofa.",
@@ -59,6 +60,31 @@ def test_a_model_that_was_moved_can_be_named(minilm_folder, tmp_path):
     (tmp_path / "one").rename(tmp_path / "two")
     found = SemanticSearch.open(tmp_path / "index", model=tmp_path / "two", device="cpu").search("football", k=1)
     assert found[0].id == "2"
+
+
+def test_texts_are_read_later_as_they_were_when_the_index_was_built(tmp_path):
+    write_checkpoint(tmp_path / "tiny")
+    options = {"max_length": 6, "on_overflow": "truncate"}
+    embedder = SentenceEmbedder.from_pretrained(tmp_path / "tiny", device="cpu", **options)
+    text = " ".join(f"w{word}" for word in range(5, 25))
+    SemanticSearch.build(embedder, [text]).save(tmp_path / "index")
+    opened = SemanticSearch.open(tmp_path / "index", device="cpu")
+    opened.add([text])
+    np.testing.assert_array_equal(*opened.index.vectors_ND)
+    otherwise = SemanticSearch.open(tmp_path / "index", device="cpu", max_length=12, on_overflow="window")
+    assert otherwise.embedder.settings.max_length == 12
+    otherwise.add([text])
+    assert not np.allclose(*otherwise.index.vectors_ND)
+
+
+def test_a_model_with_the_same_weights_and_another_vocabulary_is_refused(tmp_path):
+    write_checkpoint(tmp_path / "tiny")
+    embedder = SentenceEmbedder.from_pretrained(tmp_path / "tiny", device="cpu")
+    SemanticSearch.build(embedder, ["w5 w6", "w7"]).save(tmp_path / "index")
+    path = tmp_path / "tiny" / "tokenizer.json"
+    path.write_text(path.read_text().replace('"w5"', '"held"').replace('"w6"', '"w5"').replace('"held"', '"w6"'))
+    with pytest.raises(InvalidInput, match="is another one: its vocabulary is"):
+        SemanticSearch.open(tmp_path / "index", device="cpu")
 
 
 def test_an_index_of_another_embedder_is_refused(search, minilm_folder):

@@ -3,6 +3,7 @@
 import itertools
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,13 +84,12 @@ def build(
     with bad_usage():
         check_available(stemmer)
     check_folder_free(output, overwrite=overwrite)
-    embedder = open_embedder(model, reading, opening)
-    texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)
-    show_progress = False if quiet else None
-    search = SemanticSearch.build(
-        embedder, texts, ids=ids, fields=fields, language=stemmer, show_progress=show_progress
-    )
-    search.save(output, overwrite=overwrite)
+    with _replacing(output):
+        embedder = open_embedder(model, reading, opening)
+        texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)
+        show = False if quiet else None
+        search = SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer, show_progress=show)
+        search.save(output, overwrite=overwrite)
     if json:
         print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
     elif not quiet:
@@ -120,8 +120,8 @@ def add(
         text: Column of the texts; give it again to join several.
         id: Column of the texts' names, none of them in the index; by default as for search build.
         format: Of the data, where the name does not say it.
-        max_length: Most tokens read at once, as when the index was built.
-        on_overflow: What becomes of longer texts, as when the index was built.
+        max_length: Most tokens read at once; by default as when the index was built.
+        on_overflow: What becomes of longer texts; by default as when the index was built.
         json: Print what was done as one JSON object.
         quiet: Show no progress.
         model: Where the model of the index lies now, if it was moved.
@@ -168,6 +168,13 @@ def delete(
         opened.delete(_names(rows, id))
         opened.save(index, overwrite=True)
     _tell({"deleted": before - len(opened)}, opened, json=json, quiet=quiet)
+
+
+def _replacing(folder: Path) -> AbstractContextManager[None]:
+    """Let no update of an index that is to be replaced begin: one of the two would undo the other."""
+    from bothways.retrieval import locked
+
+    return locked(folder) if folder.is_dir() else nullcontext()
 
 
 def _columns(

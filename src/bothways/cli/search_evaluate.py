@@ -100,6 +100,8 @@ def evaluate(
         return
     if absent:
         note(f"not in the index: {counted(absent, 'relevant document')}")
+    if report.unjudged:
+        note(f"left out, as no document is judged relevant: {report.unjudged:,} of {len(asked):,} queries")
     _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 

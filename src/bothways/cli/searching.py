@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ModeName = Literal["dense", "lexical", "hybrid"]
 FusionName = Literal["weighted", "reciprocal"]
 
-_FILTER = re.compile(r"(.+?)(>=|<=|=)(.*)", re.DOTALL)
+_FILTER = re.compile(r"(.+?)(>=|<=|=(?!=))(.*)", re.DOTALL)
 
 
 @Parameter(name="*", group="Hybrid search")
@@ -44,7 +44,7 @@ class RerankOptions:
     reranker: str | None = None
     """Folder of a trained pair model (query and passage) that puts the first hits into its own order."""
     relevant: str | None = None
-    """Its label that says that a passage answers the query; none for a model of scores."""
+    """Its label that says that a passage answers the query; none for a model of scores or grades."""
     rerank_depth: PositiveInt = 50
     """How many hits it reads."""
 

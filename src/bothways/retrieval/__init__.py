@@ -5,8 +5,8 @@ from bothways.retrieval.filters import Among, Between, Filter
 from bothways.retrieval.gathering import Batch
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.index import SearchIndex
-from bothways.retrieval.index_files import updating
-from bothways.retrieval.index_header import EncoderIdentity
+from bothways.retrieval.index_files import locked, updating
+from bothways.retrieval.index_header import EncoderIdentity, TextReading
 from bothways.retrieval.judging import absent_documents, evaluate_search
 from bothways.retrieval.mining import Mined, Mining, mine_negatives
 from bothways.retrieval.modes import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
@@ -36,11 +36,13 @@ __all__ = [
     "Reranker",
     "SearchIndex",
     "SemanticSearch",
+    "TextReading",
     "Weighted",
     "absent_documents",
     "evaluate_reranker",
     "evaluate_search",
     "identity_of",
+    "locked",
     "mine_negatives",
     "read_candidates",
     "reranked",

@@ -12,13 +12,15 @@ from bothways.data import Source, class_label, read_rows, text_at, value_at
 from bothways.errors import InvalidInput
 from bothways.evaluation.rankings import RankingReport, ranking_report
 from bothways.progress import progress
-from bothways.retrieval.ranking import best
-from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, Reranker
-from bothways.tasks import PairClassifier, SentenceEmbedder
+from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, Reranker, are_grades
+from bothways.tasks import FewShotClassifier, FillMask, PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.tasks.columns import PairColumns
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.targets import Regression
-from bothways.tasks.task_names import stored_task
+from bothways.tasks.task_names import stored_task, task_of_heads
+
+# Tasks whose models embed texts, or are encoders that may as well; None of an encoder with no task at all.
+MAKING_VECTORS = (None, SentenceEmbedder.task, FewShotClassifier.task, FillMask.task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,14 @@ def read_candidates(
         passage: Column of the passages.
         label: Column of their relevance: a grade from 0 on, or a label.
         relevant: The label of passages that answer; None where grades are given, or where it is the one that is
-            usually called so.
+            usually called so (``AFFIRMATIVE``).
 
     Raises:
         InvalidInput: A text is missing, or it is not clear which label means that a passage answers.
     """
     rows = [(text_at(row, query), text_at(row, passage), class_label(value_at(row, label))) for row in read_rows(data)]
     labels = {value for _, _, value in rows}
-    if relevant is None and not all(value.isdecimal() for value in labels):
+    if relevant is None and not are_grades(labels):
         relevant = _usual(labels, label)
     if relevant is not None and relevant not in labels:
         raise InvalidInput(
@@ -102,7 +104,8 @@ def evaluate_reranker(
     """Rank each query's candidates and measure the rankings.
 
     Queries of which all candidates answer, or none, say nothing about a ranking and are left out, as is usual for
-    TREC-QA; the report counts them as ``untelling``.
+    TREC-QA; the report counts them as ``untelling``. Of passages with equal scores the one that answers less comes
+    first, so that nobody gains by not telling them apart, nor by the order of the data.
 
     Args:
         reranker: What scores the passages.
@@ -122,12 +125,29 @@ def evaluate_reranker(
     with progress("ranking", len(telling), show=show_progress) as bar:
         for each in telling:
             scores_P = np.asarray(reranker.score(each.query, each.passages), dtype=np.float64)
-            rows, _ = best(np.arange(len(scores_P)), scores_P, len(scores_P))
-            rankings[each.query] = [str(row) for row in rows]
+            rankings[each.query] = [str(row) for row in np.lexsort((np.array(each.grades), -scores_P))]
             judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
             bar.advance()
     report = ranking_report(rankings, judgements, resamples=resamples, seed=seed)
     return replace(report, untelling=len(candidates) - len(telling))
+
+
+def _reads_pairs(folder: Path, name: str) -> bool:
+    """Whether the model in a folder reads two texts at once, rather than making a vector of each.
+
+    Raises:
+        InvalidInput: It does neither.
+    """
+    stored = stored_task(folder)
+    task = stored or task_of_heads(folder)
+    if task == PairClassifier.task or (stored is None and task == TextClassifier.task):
+        return True
+    if task not in MAKING_VECTORS:
+        raise InvalidInput(
+            f"candidates are ranked by a model of pairs, by an embedder or by an encoder that was trained for no other "
+            f"task, but {name!r} is a model for {task}."
+        )
+    return False
 
 
 class CandidateRanking:
@@ -146,10 +166,11 @@ class CandidateRanking:
     def open(
         cls, name_or_path: str | Path, *, relevant: str | None = None, **options: Unpack[OpenOptions]
     ) -> "CandidateRanking":
-        """Open a model of pairs as a cross-encoder, and anything else as an embedder that ranks by cosines.
+        """Open a model of pairs as a cross-encoder, and an embedder or a bare encoder as one that ranks by cosines.
 
-        Query, passage and relevance stand where a model of labels had texts and labels in training; a model of scores
-        reads the relevance in ``label``.
+        A checkpoint from elsewhere with a head for texts is taken for a model of pairs. Query, passage and relevance
+        stand where a model of labels had texts and labels in training; a model of scores reads the relevance in
+        ``label``.
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
@@ -157,10 +178,11 @@ class CandidateRanking:
             options: See `bothways.tasks.opening.OpenOptions`.
 
         Raises:
-            InvalidInput: The model of pairs has no such label. And everything that `bothways.load` raises.
+            InvalidInput: The model of pairs has no such label, or the model was trained for another task. And
+                everything that `bothways.load` raises.
         """
         found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
-        if stored_task(found.folder) != PairClassifier.task:
+        if not _reads_pairs(found.folder, str(name_or_path)):
             embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
             return cls(BiEncoder(embedder), PairColumns(), relevant)
         pairs = PairClassifier.from_pretrained(name_or_path, **options)

@@ -173,15 +173,17 @@ class SearchIndex:
         The name is not compared: a model that was moved is still the same model.
 
         Raises:
-            InvalidInput: Weights, pooling or dimensions differ.
+            InvalidInput: Weights, vocabulary, pooling or dimensions differ.
         """
         built = self.encoder
+        same_words = None in (built.vocabulary, encoder.vocabulary) or built.vocabulary == encoder.vocabulary
         differences = [
             f"{field} is {theirs!r} instead of {ours!r}"
             for field, ours, theirs in (
                 ("weights fingerprint", built.fingerprint, encoder.fingerprint),
                 ("pooling", built.pooling, encoder.pooling),
                 ("dimensions", built.dimensions, encoder.dimensions),
+                *((("vocabulary", built.vocabulary, encoder.vocabulary),) if not same_words else ()),
             )
             if ours != theirs
         ]

@@ -47,9 +47,9 @@ VECTORS = "vectors.npy"
 RECORDS = "records.jsonl"
 LEXICAL = "lexical"
 
-_DATA = re.compile(r"\.?data-(\d+)\b.*")
-# Left by an update that was killed, or by the release that kept all files of an index in one folder.
-_REPLACED = re.compile(rf"{_DATA.pattern}|\.{re.escape(HEADER)}\..*|{re.escape(VECTORS)}|{re.escape(RECORDS)}")
+# A data folder, or what an update that was killed has left of one.
+_DATA = re.compile(r"data-(\d+)|\.data-(\d+)\..*")
+_UNFINISHED_HEADER = re.compile(rf"\.{re.escape(HEADER)}\..*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ def write_index(folder: Path, contents: IndexContents, *, overwrite: bool) -> No
     if not (folder / HEADER).is_file():
         # Replacing a folder deletes what is in it, which nobody means for a folder of other things.
         raise OutputExists(f"{str(folder)!r} is not a search index, so it is not replaced. Choose another folder.")
-    numbers = [int(found[1]) for path in folder.iterdir() if (found := _DATA.fullmatch(path.name))]
-    data = f"data-{max(numbers, default=0) + 1}"
+    numbers = [int(found[1] or found[2]) for path in folder.iterdir() if (found := _DATA.fullmatch(path.name))]
+    data, beside = f"data-{max(numbers, default=0) + 1}", _files_beside_header(folder)
     _write_contents(folder, data, contents)
-    _sweep(folder, keep=data)
+    _sweep(folder, data, beside)
 
 
 def read_index(folder: Path) -> IndexContents:
@@ -119,14 +119,27 @@ def read_index(folder: Path) -> IndexContents:
 def updating(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Let no other process update the index from reading it to saving it; one that tries is refused.
 
-    Without this, of two updates at the same time the later one would undo the earlier. The system lets go of the lock
-    when the process ends, however it does. Where there are no such locks (Windows), nothing is locked.
+    Without this, of two updates at the same time the later one would undo the earlier.
 
     Raises:
         InvalidInput: Another process is updating the index.
         UnknownModel: There is no index.
     """
     read_header(Path(folder))
+    with locked(folder):
+        yield
+
+
+@contextmanager
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Let no other process update the index in this folder, nor replace it.
+
+    The system lets go of the lock when the process ends, however it does. Where there are no such locks (Windows),
+    nothing is locked.
+
+    Raises:
+        InvalidInput: Another process is updating the index.
+    """
     try:
         import fcntl
     except ImportError:
@@ -171,14 +184,22 @@ def _write_contents(folder: Path, data: str, contents: IndexContents) -> None:
         stream.write(header_text(header))
 
 
-def _sweep(folder: Path, *, keep: str) -> None:
+def _files_beside_header(folder: Path) -> list[Path]:
+    """Those of an index of format version 1, which has no data folder."""
+    try:
+        header = read_header(folder)
+    except CorruptCheckpoint:
+        return []  # whose it is, nobody can say
+    return [folder / name for name in header.files] if header.data == "." else []
+
+
+def _sweep(folder: Path, keep: str, beside: list[Path]) -> None:
+    """Remove what the index no longer consists of, and nothing else that lies in its folder."""
     for path in folder.iterdir():
-        if path.name == keep or not _REPLACED.fullmatch(path.name):
-            continue
-        if path.is_dir():
+        if path.is_dir() and path.name != keep and _DATA.fullmatch(path.name):
             # Windows keeps files that are still mapped: those go with the next update.
             shutil.rmtree(path, ignore_errors=True)
-        else:
+        elif path in beside or _UNFINISHED_HEADER.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 

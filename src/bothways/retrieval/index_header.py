@@ -9,14 +9,31 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
+from bothways.text import Overflow
 
 FORMAT = "bothways search index"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 METRIC = "cosine"
 HEADER = "index.json"
 
-# Version 1 had the files beside the header, no fields, and nothing for lexical search.
+# Version 1 had the files beside the header, no fields, and nothing for lexical search; version 2 did not know the
+# encoder's vocabulary, nor how texts were read.
 _SINCE_VERSION_1: dict[str, object] = {"fields": [], "language": DEFAULT_LANGUAGE, "data": "."}
+
+
+@dataclass(frozen=True, slots=True)
+class TextReading:
+    """How texts were read when they were embedded.
+
+    Attributes:
+        max_length: Most tokens in a window, special ones included.
+        on_overflow: What became of longer texts.
+        stride: Tokens that neighbouring windows shared; a quarter of a window's room when None.
+    """
+
+    max_length: int
+    on_overflow: Overflow
+    stride: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +45,16 @@ class EncoderIdentity:
         fingerprint: SHA-256 of the model's weights.
         pooling: How token vectors became one vector, in words: ``mean``.
         dimensions: The width of the vectors.
+        vocabulary: SHA-256 of its tokens in the order of their ids; None where the index does not know it.
+        reading: How texts are read unless something else is said; None where the index does not know it.
     """
 
     name: str
     fingerprint: str
     pooling: str
     dimensions: int
+    vocabulary: str | None = None
+    reading: TextReading | None = None
 
 
 class Header(BaseModel):
@@ -78,9 +99,9 @@ def read_header(folder: Path) -> Header:
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise corrupt(path, f"it does not say that it is a {FORMAT!r}")
     version = fields.get("format_version")
-    if version not in (1, FORMAT_VERSION):
+    if version not in range(1, FORMAT_VERSION + 1):
         raise CorruptCheckpoint(
-            f"{str(path)!r} has format version {version!r}; this release reads versions 1 and {FORMAT_VERSION}. Build "
+            f"{str(path)!r} has format version {version!r}; this release reads versions 1 to {FORMAT_VERSION}. Build "
             "the index again, or use the release that wrote it."
         )
     checksum = fields.pop("checksum", None)

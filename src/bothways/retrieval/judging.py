@@ -37,9 +37,13 @@ def absent_documents(judgements: Mapping[str, Mapping[str, int]], ids: Collectio
     """How many of the relevant documents an index does not have, which no search in it can find.
 
     Raises:
-        InvalidInput: It has none of them.
+        InvalidInput: It has none of them, or there are none.
     """
     relevant = {document for of_query in judgements.values() for document, grade in of_query.items() if grade > 0}
+    if not relevant:
+        raise InvalidInput(
+            "the judgements call no document relevant: expected a grade above 0 for at least one document of a query."
+        )
     absent = relevant.difference(ids)
     if len(absent) == len(relevant):
         raise InvalidInput(

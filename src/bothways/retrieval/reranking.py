@@ -3,7 +3,7 @@
 Letters in names: P passages.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,10 +17,10 @@ from bothways.retrieval.ranking import best
 from bothways.tasks.embedding.embedder import SentenceEmbedder
 from bothways.tasks.labelling.pairs import PairClassifier
 from bothways.tasks.predictions import Prediction, Score
-from bothways.tasks.targets import Regression, Target
+from bothways.tasks.targets import Regression, SingleLabel, Target
 
-# What the label of a passage that answers is usually called.
-AFFIRMATIVE = ("relevant", "yes", "true", "1", "positive", "entailment", "match")
+# What the label of a passage that answers is usually called, where labels are no grades.
+AFFIRMATIVE = ("relevant", "yes", "true", "positive", "entailment", "match")
 
 
 class Reranker(Protocol):
@@ -35,8 +35,14 @@ class CrossEncoder:
     """A trained pair model as a reranker: it reads query and passage at once.
 
     A model of scores ranks by its score, one of labels by the probability of ``relevant``, the label that says that the
-    second text answers the first; where it is left out, the one label that is usually called so (``AFFIRMATIVE``).
-    Nogueira and Cho 2019, arXiv:1901.04085.
+    second text answers the first; where it is left out, the one label that is usually called so (``AFFIRMATIVE``). If
+    all labels are grades from 0 on, it ranks by the expected grade instead. Nogueira and Cho 2019, arXiv:1901.04085.
+
+    The probabilities are those of the head as it is: a calibration may state the same for several passages, and would
+    take their order away.
+
+    Attributes:
+        relevant: The label that it goes by; None of a model of scores or grades.
 
     Raises:
         NotFitted: The model has no trained head.
@@ -47,17 +53,19 @@ class CrossEncoder:
         if pairs.target is None:
             raise NotFitted("a reranker needs a trained pair model: train one, or name the folder of a trained one.")
         self.relevant = _relevant_label(pairs.target, relevant)
+        self._worths = _worths(pairs.target, self.relevant)
         self._pairs = pairs
 
     def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
-        """The score or the probability of each passage, ``(P,)``."""
+        """The score, the probability or the expected grade of each passage, ``(P,)``."""
         pairs = [(query, passage) for passage in passages]
-        return np.array([self._worth(found) for found in self._pairs.predict(pairs, show_progress=False)])
+        found = self._pairs.predict(pairs, calibrated=False, show_progress=False)
+        return np.array([self._worth(each) for each in found])
 
     def _worth(self, prediction: Prediction) -> float:
         if isinstance(prediction, Score):
             return prediction.value
-        return prediction.probabilities[self.relevant or ""]
+        return sum(worth * prediction.probabilities[label] for label, worth in self._worths.items())
 
 
 class BiEncoder:
@@ -144,8 +152,26 @@ def search_reranked(
     return found
 
 
+def are_grades(labels: Iterable[str]) -> bool:
+    """Whether labels are whole numbers from 0 on."""
+    return all(label.isdecimal() for label in labels)
+
+
+def _is_graded(target: Target) -> bool:
+    return isinstance(target, SingleLabel) and are_grades(target.labels)
+
+
+def _worths(target: Target, relevant: str | None) -> dict[str, int]:
+    """What each label counts."""
+    if relevant is not None:
+        return {relevant: 1}
+    return {label: int(label) for label in target.labels} if _is_graded(target) else {}
+
+
 def _relevant_label(target: Target, wanted: str | None) -> str | None:
-    """The label that a reranker goes by; None for a model of scores."""
+    """The label that a reranker goes by; None for a model of scores or grades."""
+    if wanted is None and _is_graded(target):
+        return None
     labels = () if isinstance(target, Regression) else target.labels
     if wanted is None and labels:
         usual = [label for label in labels if label.lower() in AFFIRMATIVE]

@@ -17,7 +17,7 @@ from bothways.retrieval.filters import Fields, Filter
 from bothways.retrieval.gathering import Batch
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.index import SearchIndex
-from bothways.retrieval.index_header import EncoderIdentity
+from bothways.retrieval.index_header import EncoderIdentity, TextReading
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.retrieval.modes import Dense, Hybrid, Lexical, Mode
 from bothways.retrieval.reranking import Rerank, search_reranked
@@ -118,8 +118,8 @@ class SemanticSearch:
         Args:
             folder: Of the index.
             model: Where that model lies now, if it was moved.
-            max_length: Most tokens read at once; what the model says when left out.
-            on_overflow: What becomes of longer texts and queries; by default what the model says, or windows.
+            max_length: Most tokens read at once; as when the index was built when left out.
+            on_overflow: What becomes of longer texts and queries; as when the index was built when left out.
             revision: The commit that a hub name is pinned to.
             device: Where queries are embedded.
             dtype: Precision of the weights.
@@ -137,12 +137,15 @@ class SemanticSearch:
         # Held against the index before it is opened: another model may not even have these dimensions.
         located = locate(name, revision=revision, download=download, allow_pickle=allow_pickle)
         index.check_encoder(replace(built, name=name, fingerprint=fingerprint(located.folder)))
+        as_built = built.reading
         embedder = SentenceEmbedder.from_pretrained(
             name,
             pooling=check_pooling(built.pooling),
             dimensions=built.dimensions,
-            max_length=max_length,
-            on_overflow=on_overflow,
+            max_length=as_built.max_length if max_length is None and as_built else max_length,
+            on_overflow=as_built.on_overflow if on_overflow is None and as_built else on_overflow,
+            # The overlap of windows of another length is another.
+            stride=as_built.stride if max_length is None and as_built else None,
             revision=revision,
             device=device,
             dtype=dtype,
@@ -244,8 +247,15 @@ class SemanticSearch:
 def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
     """What an index remembers of the model that made it; a folder by its whole path, to be found from anywhere."""
     name = embedder.model.name
-    whole = str(Path(name).resolve()) if Path(name).is_dir() else name
-    return EncoderIdentity(whole, embedder.fingerprint(), embedder.settings.pooling, embedder.dimensions)
+    settings = embedder.settings
+    return EncoderIdentity(
+        name=str(Path(name).resolve()) if Path(name).is_dir() else name,
+        fingerprint=embedder.fingerprint(),
+        pooling=settings.pooling,
+        dimensions=embedder.dimensions,
+        vocabulary=embedder.model.tokenizer.vocabulary_digest(),
+        reading=TextReading(settings.max_length, settings.on_overflow, settings.stride),
+    )
 
 
 def _batches(

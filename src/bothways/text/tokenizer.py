@@ -8,6 +8,8 @@ model, so a long-lived process levels off (tens of MB on ordinary text, below 20
 to the library in blocks of at most about two million characters, which bounds its temporary memory.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -94,6 +96,11 @@ class TextTokenizer:
     def vocab_size(self) -> int:
         """How many tokens there are, added ones included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def vocabulary_digest(self) -> str:
+        """SHA-256 of all tokens in the order of their ids, which says whether ids mean the same to two models."""
+        ordered = sorted((number, token) for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items())
+        return hashlib.sha256(json.dumps(ordered).encode()).hexdigest()
 
     @property
     def cls_id(self) -> int:
