@@ -230,7 +230,8 @@ def _reranker(device: str, seed: int, quick: bool) -> Figures:
 
 
 def _reranked(pairs: Any, rows: Sequence[Row]) -> float:  # noqa: ANN401
-    found = pairs.predict([(row["text_a"], row["text_b"]) for row in rows], show_progress=False)
+    # Uncalibrated, as CrossEncoder ranks.
+    found = pairs.predict([(row["text_a"], row["text_b"]) for row in rows], calibrated=False, show_progress=False)
     return mean_average_precision(rows, [each.probabilities for each in found])["MAP"]
 
 

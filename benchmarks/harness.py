@@ -11,6 +11,7 @@ import os
 import platform
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -193,6 +194,18 @@ def environment(options: Options) -> dict[str, Any]:
         "rounds": options.rounds,
         "quick": options.quick,
     }
+
+
+def commit() -> str | None:
+    """The commit of the code that is measured, with a plus where the working tree differs; None outside of a clone."""
+    here = Path(__file__).parent
+    found = subprocess.run(
+        ("git", "-C", str(here), "describe", "--always", "--abbrev=7", "--dirty=+", "--exclude=*"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.stdout.strip() or None
 
 
 def _cpu_model() -> str:

@@ -1,10 +1,10 @@
 """The quality tables: a fine-tuned MiniLM, ours beside transformers' Trainer or sentence-transformers.
 
 Classification (accuracy and calibration on three data sets) unless other data sets are named; three seeds, the same
-rows, epochs, learning rate, schedule and batch size. A run takes hours on a
-few CPU cores, so each (data set, seed, side) is kept in ``quality-partial.json`` as soon as it is there, and an
-interrupted benchmark goes on where it was. Another version, device or number of epochs makes a new entry; delete the
-file after any other change. No model is kept.
+rows, epochs, learning rate, schedule and batch size. A run takes hours on a few CPU cores, so each (data set, seed,
+side) is kept in ``quality-partial.json`` as soon as it is there, with the commit that it was measured at, and an
+interrupted benchmark goes on where it was. Another version, device or number of epochs makes a new entry; delete
+entries that another change has made untrue. No model is kept.
 """
 
 import json
@@ -30,7 +30,7 @@ from benchmarks.classifiers import (
 from benchmarks.contrasts import NAMES as CONTRASTS
 from benchmarks.contrasts import contrasts_table
 from benchmarks.contrasts import single as contrast
-from benchmarks.harness import DATA, Options, environment, say, table, write_results
+from benchmarks.harness import DATA, Options, commit, environment, say, table, write_results
 from benchmarks.task_data import NAMES as TASKS
 from benchmarks.task_quality import PEER, single, tasks_table
 from benchmarks.texts import read_rows
@@ -62,7 +62,8 @@ def run(options: Options) -> Path:
             say(f"{number} of {len(plan)}: {key}: kept from before")
             continue
         say(f"{number} of {len(plan)}: {key}: training")
-        entries[key] = {"dataset": dataset, "seed": seed, "side": side, **_run(dataset, seed, side, options)}
+        named = {"dataset": dataset, "seed": seed, "side": side, "commit": commit()}
+        entries[key] = {**named, **_run(dataset, seed, side, options)}
         with new_file(kept) as stream:
             stream.write(json.dumps(entries, indent=1) + "\n")
         figures = entries[key].get("figures") or {name: entries[key][name] for name in ("accuracy", "ece")}

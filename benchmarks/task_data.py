@@ -16,7 +16,7 @@ from benchmarks.harness import DATA
 from benchmarks.texts import read_rows
 
 Row = dict[str, Any]
-Kind = Literal["tagging", "pairs", "scored_pairs", "embedding", "answering"]
+Kind = Literal["tagging", "pairs", "ranking", "scored_pairs", "embedding", "answering"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _tagging(folder: str, epochs: int, score: Callable[[Sequence[Row], Sequence[
 
 def _pairs(folder: str, kind: Kind, score: Callable[[Sequence[Row], Sequence[Any]], dict[str, float]]) -> TaskData:
     parts = [_rows(f"{folder}/{part}.jsonl.gz") for part in ("train", "validation", "test")]
-    label = "label" if kind == "pairs" else "score"
+    label = "label" if kind in ("pairs", "ranking") else "score"
     kept = [[{name: row[name] for name in ("text_a", "text_b", label)} for row in rows] for rows in parts]
     return TaskData(kind, *kept, epochs=3, score=score)
 
@@ -95,7 +95,7 @@ _LOADERS: dict[str, Callable[[], TaskData]] = {
     "wikiann_en": lambda: _tagging("wikiann_en", 3, _span_f1),
     "ud_ewt_pos": lambda: _tagging("ud_ewt_pos", 3, _token_accuracy),
     "sick": lambda: _pairs("sick", "pairs", _accuracy),
-    "trecqa": lambda: _pairs("trecqa", "pairs", mean_average_precision),
+    "trecqa": lambda: _pairs("trecqa", "ranking", mean_average_precision),
     "stsb_cross": lambda: _pairs("stsb", "scored_pairs", _correlation),
     "stsb_bi": lambda: _pairs("stsb", "embedding", _correlation),
     "squad_v1": _squad_v1,
@@ -134,13 +134,16 @@ def _correlation(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float
 
 
 def mean_average_precision(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
-    """Over the questions that have both right and wrong candidates, as is usual for this data set."""
+    """Over the questions that have both right and wrong candidates, as is usual for this data set.
+
+    Of equal scores the wrong candidate comes first: in the files the right ones do, which ties must not profit from.
+    """
     groups: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for row, answer in zip(rows, answers, strict=True):
         groups[row["text_a"]].append((answer["yes"], row["label"] == "yes"))
     precisions, firsts = [], []
     for candidates in groups.values():
-        right = [relevant for _, relevant in sorted(candidates, key=lambda each: -each[0])]
+        right = [relevant for _, relevant in sorted(candidates, key=lambda each: (-each[0], each[1]))]
         if any(right) and not all(right):
             hits = np.flatnonzero(right)
             precisions.append(np.mean((np.arange(len(hits)) + 1) / (hits + 1)))

@@ -160,10 +160,13 @@ class PairPeer(TransformersPeer):
 class AnsweringPeer(TransformersPeer):
     """Extractive question answering with windows, as transformers' example does it."""
 
+    always_answers = True
+
     def fit(self, data: TaskData, seed: int) -> None:
         """Train a fresh model."""
         self.transformers.set_seed(seed)
         model = self.transformers.AutoModelForQuestionAnswering.from_pretrained(minilm_folder())
+        self.always_answers = all(row["answers"] for row in data.train)
         encoded = self._encoded(data.train)
         rows = []
         for window, index in enumerate(encoded["overflow_to_sample_mapping"]):
@@ -173,7 +176,7 @@ class AnsweringPeer(TransformersPeer):
         self.train(model, rows, self.transformers.DataCollatorWithPadding(self.tokenizer), data.epochs, seed)
 
     def answers(self, rows: Sequence[Row]) -> list[str]:
-        """The best span of each question, or nothing where the no-answer scores higher."""
+        """The best span of each question; where some were learnt to have none, nothing if that scores higher."""
         encoded = self._encoded(rows)
         best: list[tuple[float, str]] = [(-np.inf, "")] * len(rows)
         nothing = [np.inf] * len(rows)
@@ -182,6 +185,8 @@ class AnsweringPeer(TransformersPeer):
             nothing[index] = min(nothing[index], float(scores_S2[0].sum()))
             found = self._best_span(encoded, window, scores_S2, rows[index]["context"])
             best[index] = max(best[index], found)
+        if self.always_answers:
+            return [text for _, text in best]
         return [text if score >= none else "" for (score, text), none in zip(best, nothing, strict=True)]
 
     def _encoded(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401
@@ -280,6 +285,7 @@ class EmbeddingPeer:
 PEERS: dict[str, Any] = {
     "tagging": TaggingPeer,
     "pairs": PairPeer,
+    "ranking": PairPeer,
     "scored_pairs": PairPeer,
     "answering": AnsweringPeer,
     "embedding": EmbeddingPeer,
