@@ -60,6 +60,16 @@ def test_training_says_what_it_chose_and_how_to_go_on(qa):
     assert f"next         bothways evaluate {run}" in outcome.out
 
 
+def test_answers_of_too_many_tokens_are_bad_usage_before_anything_is_trained(files, qa, tmp_path):
+    _, run = qa
+    data = write_jsonl(tmp_path / "t.jsonl", [])
+    train = ("train", "answering", "--model", files / "tiny", "--train", data, "--output", tmp_path / "new")
+    for words in (train, ("predict", run, "w5", "w6 w7")):
+        outcome = call(*words, "--max-answer-tokens", 100_001)
+        assert outcome.code == 2
+        assert "at most 100,000" in outcome.err
+
+
 def test_both_forms_of_the_data_give_the_numbers_of_the_library(qa, data):
     _, run = qa
     flat, nested = data

@@ -68,6 +68,22 @@ def test_likelihoods_of_texts(masked):
     assert all(answer["log_likelihood"] < 0 for answer in answers)
 
 
+def test_what_was_not_read_is_said(masked):
+    whole = call("fill-mask", masked, "w5 [MASK]")
+    assert "not read" not in whole.out + whole.err
+    long = call("fill-mask", masked, "w5 [MASK]", "w5 [MASK]" + " w6" * 15)
+    assert long.code == 0
+    assert "not read of text 2, which is too long: 1 token." in long.err
+    cut = call("fill-mask", masked, "w5" + " w6" * 19, "--pseudo-likelihood", "--on-overflow", "truncate", "--quiet")
+    assert "not read of text 1, which is too long: 4 tokens." in cut.err
+
+
+def test_a_text_without_tokens_has_no_perplexity(masked):
+    outcome = call("fill-mask", masked, "[SEP]", "--pseudo-likelihood")
+    assert outcome.out.splitlines()[1].split() == ["0.0000", "0", "-", "[SEP]"]
+    assert call("fill-mask", masked, "[SEP]", "--pseudo-likelihood", "--json").json()["perplexity"] is None
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -169,6 +169,17 @@ def test_unusable_data_are_named_and_leave_nothing_behind(files, tmp_path, made,
     assert not (tmp_path / "run").exists()
 
 
+def test_tags_that_are_almost_those_of_spans_are_learnt_as_plain_ones_on_request_alone(data, tmp_path):
+    odd = [{**row, "tags": [tag.lower() for tag in row["tags"]]} for row in rows(20)]
+    train = ("train", "tagging", "--model", data / "tiny", "--train", write_jsonl(tmp_path / "t.jsonl", odd))
+    train += ("--output", tmp_path / "out", "--epochs", 1, "--device", "cpu", "--json")
+    refused = call(*train)
+    assert refused.code == 1
+    assert "has the tag 'b-per'" in refused.err
+    assert "--scheme plain" in refused.err
+    assert call(*train, "--scheme", "plain").json()["scheme"] == "plain"
+
+
 def test_an_unknown_scheme_is_bad_usage(files, data, tmp_path):
     words = ("train", "tagging", "--model", files / "tiny", "--train", data / "t.jsonl.gz", "--output", tmp_path / "r")
     assert call(*words, "--scheme", "BMES").code == 2

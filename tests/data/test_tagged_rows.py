@@ -58,6 +58,8 @@ def test_a_row_without_words_is_read_as_a_raw_text():
         given_words(Row(1, {"body": "x"}), "tokens", ("text",))
     with pytest.raises(InvalidInput, match="only white space"):
         given_words(Row(1, {"text": " \n"}), "tokens", ("text",))
+    with pytest.raises(InvalidInput, match="no character of its text can be seen"):
+        given_words(Row(1, {"text": "\u200b\u00ad"}), "tokens", ("text",))
 
 
 @pytest.mark.parametrize("name", ["t.conll", "t.conll.gz"])

@@ -86,6 +86,10 @@ def test_tags_in_no_order_are_read_as_by_the_script_of_conll(tags):
         (["NOUN VERB", "-LRB- X"], "plain"),
         (["O PER", "LOC O"], "plain"),
         (["O O", "O"], "plain"),
+        (["O VB-D", "NN PRP$ B"], "plain"),
+        (["O NN_S VB_S"], "plain"),
+        (["b-per i-per"], "plain"),
+        (["O b-per", "NN"], "plain"),
         (["B-PER O", "S"], None),
     ],
 )
@@ -119,6 +123,26 @@ def test_tags_of_no_scheme_are_refused_by_text_and_word(texts, said):
         scheme_of([(text.split(), f"line {number}") for number, text in enumerate(texts, start=1)])
 
 
+@pytest.mark.parametrize(
+    ("texts", "tag", "right"),
+    [
+        (["o", "b-per i-per"], "b-per", "B-per"),
+        (["O B_PER", "I_PER"], "B_PER", "B-PER"),
+        (["O PER-B PER-I"], "PER-B", "B-PER"),
+        (["o per:s per:b per:e"], "per:s", "S-per"),
+        (["O i-work-of-art"], "i-work-of-art", "I-work-of-art"),
+    ],
+)
+@pytest.mark.parametrize("preferred", [None, "BIO"])
+def test_tags_that_are_almost_those_of_spans_are_refused_with_how_to_write_them(texts, tag, right, preferred):
+    listed = [(text.split(), f"line {number}") for number, text in enumerate(texts, start=1)]
+    with pytest.raises(
+        InvalidInput, match=rf"line \d has the tag '{tag}'.* schemes write '{right}'.*'plain'.*--scheme"
+    ):
+        scheme_of(listed, preferred)
+    assert scheme_of(listed, "plain") == "plain"
+
+
 def test_plain_tags_have_no_spans():
     assert spans_of(["B-PER", "NOUN"], "plain") == []
     assert fault_of(["I-PER"], "plain") is None
@@ -140,6 +164,7 @@ def test_plain_tags_have_no_spans():
         (["O", "PER"], "plain"),
         (["B-PER", "I-PER"], "plain"),
         (["O", "B-PER", "M-PER"], "plain"),
+        (["O", "B-PER", "S-PER"], "plain"),
     ],
 )
 def test_the_scheme_of_a_model_is_seen_from_its_labels(names, scheme):

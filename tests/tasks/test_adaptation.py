@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.errors import InvalidInput, NotFitted, TextTooLong
-from bothways.evaluation import TokenLosses, masked_lm_metrics, masked_lm_report
+from bothways.errors import InvalidInput, NotFitted, TextsTruncated, TextTooLong
+from bothways.evaluation import TextsRead, TokenLosses, masked_lm_metrics, masked_lm_report
 from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking
 from bothways.packing import unpad
 from bothways.tasks import FillMask
@@ -137,6 +137,18 @@ def test_evaluation_is_the_mean_loss_at_the_chosen_places(tmp_path):
     assert report.loss.low < report.loss.value < report.loss.high
     assert set(report.to_dict()) >= {"n", "tokens", "loss", "loss_low", "perplexity_high", "accuracy"}
     assert "masked tokens" in report.summary()
+
+
+def test_a_report_says_how_much_was_read(tmp_path):
+    folder = masked_lm_model(tmp_path).model.folder
+    texts = [" ".join(f"w{5 + number}" for number in range(count)) for count in (4, 40, 18)]
+    windowed = FillMask.from_pretrained(folder, device="cpu").evaluate(texts, resamples=20)
+    assert windowed.reading == TextsRead(texts=3, in_windows=2, cut=0, dropped_tokens=0)
+    with pytest.warns(TextsTruncated):
+        cut = FillMask.from_pretrained(folder, device="cpu", on_overflow="truncate").evaluate(texts, resamples=20)
+    assert cut.reading == TextsRead(texts=3, in_windows=0, cut=2, dropped_tokens=26)
+    assert cut.to_dict()["reading"]["dropped_tokens"] == 26
+    assert "2 of 3 texts were cut, by 26 tokens" in cut.summary()
 
 
 def masked_lm_model(folder):

@@ -146,6 +146,12 @@ def test_a_text_to_predict_that_is_none_is_refused_by_its_number(fitted, bad, wo
         fitted.predict(["w5", "w6", bad, "w7"])
 
 
+@pytest.mark.parametrize("bad", [5, None, b"w5", {"text": "w5"}])
+def test_what_is_no_text_and_no_list_of_texts_is_refused(fitted, bad):
+    with pytest.raises(InvalidInput, match=f"expected a text, or a list of such, got {type(bad).__name__}"):
+        fitted.predict(bad)
+
+
 @pytest.mark.parametrize("max_length", [0, -1, 19])
 def test_a_length_out_of_range_is_refused(base, max_length):
     with pytest.raises(InvalidInput, match=f"between 1 and the model's 18, but it is {max_length}"):

@@ -74,6 +74,27 @@ def test_long_texts_are_refused_on_request(model):
         strict.pseudo_log_likelihood("the " * 20)
 
 
+def test_a_text_that_leaves_no_room_for_further_pieces_is_refused_by_their_number(model):
+    strict = masked_lm(model.model.folder, on_overflow="error")
+    text = "the " * 15 + "[MASK]"
+    assert strict.predict(text, top=1).dropped_tokens == 0
+    with pytest.raises(
+        TextTooLong, match=r"has 18 tokens with the special ones, to which words .* may add 1: more than"
+    ):
+        strict.predict(text, max_pieces=2)
+    with pytest.raises(TextTooLong, match=r"lie 16 tokens apart, but the model reads 14 beside .* and further pieces"):
+        model.predict("[MASK]" + " the" * 14 + " [MASK]", max_pieces=2)
+
+
+@pytest.mark.parametrize("bad", [5, None, b"the [MASK]", {"text": "the [MASK]"}])
+def test_what_is_no_text_and_no_list_of_texts_is_refused(model, bad):
+    kind = type(bad).__name__
+    with pytest.raises(InvalidInput, match=f"expected a text with masks, or a list of such, got {kind}"):
+        model.predict(bad)
+    with pytest.raises(InvalidInput, match=f"expected a text, or a list of such, got {kind}"):
+        model.pseudo_log_likelihood(bad)
+
+
 def test_masks_further_apart_than_the_model_reads_are_refused(model):
     with pytest.raises(TextTooLong, match=r"lie 22 tokens apart, but the model reads 16.*one mask at a time"):
         model.predict("[MASK]" + " the" * 20 + " [MASK]")

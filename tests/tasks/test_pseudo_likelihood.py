@@ -49,6 +49,25 @@ def test_special_tokens_in_a_text_are_not_counted(pieces):
     assert model.pseudo_log_likelihood("the cat [SEP] sat").tokens == 3
 
 
+def test_unknown_tokens_are_counted(pieces):
+    model, oracle = pieces
+    text = "zzz the zzz"
+    ids = oracle.ids(text)
+    assert oracle.model.tokenizer.tokens(ids)[1:-1] == ["[UNK]", "the", "[UNK]"]
+    answer = model.pseudo_log_likelihood(text)
+    assert answer.tokens == 3
+    assert answer.log_likelihood == pytest.approx(total(oracle, ids, {place: {place} for place in (1, 2, 3)}), abs=1e-5)
+    assert model.pseudo_log_likelihood("zzz").perplexity > 1
+
+
+@pytest.mark.parametrize("text", ["[SEP] [CLS]", "\x01"])
+def test_a_text_without_tokens_has_no_perplexity(pieces, text):
+    model, _ = pieces
+    answer = model.pseudo_log_likelihood(text)
+    assert (answer.tokens, answer.log_likelihood, answer.perplexity) == (0, 0.0, None)
+    assert answer.to_dict()["perplexity"] is None
+
+
 def test_of_a_long_text_each_token_counts_once_in_the_window_with_most_around_it(pieces):
     model, oracle = pieces
     text = " ".join(["the", "cat", "sat", "a", "happy", "un", "."][place % 7] for place in range(30))

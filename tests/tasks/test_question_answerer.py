@@ -10,7 +10,7 @@ import pytest
 from answering_cases import long_question, questions, write_pair_tokenizer
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, TextTooLong
 from bothways.tasks import QuestionAnswerer, TextClassifier
-from bothways.tasks.answering.answers import Answering
+from bothways.tasks.answering.answers import LONGEST_ANSWER, Answering
 from bothways.tasks.answering.fitting import no_answer_index
 from bothways.tasks.comparing import compare_tasks
 from bothways.tasks.settings import FitSettings
@@ -378,6 +378,12 @@ def test_labels_make_no_sense(saved):
 def test_settings_out_of_range_are_refused(values):
     with pytest.raises(InvalidInput, match="must be at least 1"):
         Answering(**values)
+
+
+def test_answers_longer_than_a_saved_model_may_have_are_refused(base):
+    assert Answering(max_answer_tokens=LONGEST_ANSWER).max_answer_tokens == LONGEST_ANSWER
+    with pytest.raises(InvalidInput, match="max_answer_tokens must be at most 100,000, but it is 100,001"):
+        opened(base, max_answer_tokens=LONGEST_ANSWER + 1)
 
 
 @pytest.mark.parametrize(

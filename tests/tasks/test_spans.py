@@ -101,6 +101,33 @@ def test_a_context_without_tokens_has_no_spans():
     assert scores.best(3) == scores.apart(3) == []
 
 
+@pytest.mark.parametrize("answer", ["Cafe\u0301", "\u2764\ufe0f", "\u0915\u0947"])
+def test_a_span_ends_behind_the_marks_of_its_last_character(answer):
+    context = f"a {answer} b"
+    end = 2 + len(answer)
+    begins, ends = [0, 0, 2, end - 1, end + 1], [0, 1, end - 1, end, end + 2]
+    # A tokenizer without a token for the mark, and one with a token of its own.
+    for tokens in ([0, 1, 2, 4], [0, 1, 2, 3, 4]):
+        sequences = np.array([-1, *[1] * (len(tokens) - 1)], np.int8)
+        places = Places(np.array(begins)[tokens], np.array(ends)[tokens], sequences, 0)
+        rows = np.full((len(tokens), 2), -9.0)
+        rows[2] = 9
+        scores = SpanScores(context, [rows], [places], no_answer=0, longest=5)
+        found, apart = scores.best(20), scores.apart(20)
+        assert context[found[0].start : found[0].end] == context[apart[0].start : apart[0].end] == answer
+        assert answer[-1] not in {context[span.start : span.end] for span in found}
+        assert all(a.end <= b.start or b.end <= a.start for a in apart for b in apart if a != b)
+
+
+def test_spans_longer_than_the_context_take_no_memory():
+    places = [Places.of(window) for window in windows_of(WORDS, 8, 0)]
+    rows = [np.random.default_rng(0).normal(size=(len(each.begins_n), 2)) for each in places]
+    found, expected = (
+        SpanScores(WORDS, rows, places, no_answer=0, longest=longest).best(1000) for longest in (10**15, 8)
+    )
+    assert found == expected
+
+
 # --- targets ---
 
 
@@ -130,15 +157,22 @@ def stored(context, room, stride, cls="first", dropped=0):
 def test_an_answer_has_its_tokens_in_every_window_that_holds_the_whole_of_it(answer, expected):
     places = [Places.of(window) for window in windows_of(WORDS, 4, 2)]
     assert len(places) == 3
-    assert [tokens_of(answer, each, last=each is places[-1]) for each in places] == expected
+    assert [tokens_of(answer, each, WORDS, last=each is places[-1]) for each in places] == expected
 
 
 def test_characters_that_have_no_token_do_not_hide_an_answer():
     context = "\u200bone two\u200b"
     places = Places(np.array([0, 1, 5]), np.array([0, 4, 8]), np.array([-1, 1, 1], np.int8), 0)
-    assert tokens_of(GoldAnswer(context, 0), places, last=True) == (1, 2)
-    assert tokens_of(GoldAnswer("\u200b", 8), places, last=True) is None
-    assert tokens_of(GoldAnswer(context, 0), places, last=False) is None
+    assert tokens_of(GoldAnswer(context, 0), places, context, last=True) == (1, 2)
+    assert tokens_of(GoldAnswer("\u200b", 8), places, context, last=True) is None
+    assert tokens_of(GoldAnswer(context, 0), places, context, last=False) is None
+
+
+def test_a_mark_behind_the_last_token_of_a_window_does_not_hide_an_answer():
+    context = "a Cafe\u0301 b"
+    places = Places(np.array([0, 0, 2]), np.array([0, 1, 6]), np.array([-1, 1, 1], np.int8), 0)
+    assert tokens_of(GoldAnswer("Cafe\u0301", 2), places, context, last=False) == (2, 2)
+    assert tokens_of(GoldAnswer("Cafe\u0301 b", 2), places, context, last=False) is None
 
 
 @pytest.mark.parametrize("cls", ["first", "last"])

@@ -14,7 +14,7 @@ from bothways.evaluation.tag_schemes import complete, fault_of
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import Words
 
-SETS = {scheme: TagSet(complete(("LOC", "PER"), scheme), scheme) for scheme in ("BIO", "BIOES", "BILOU")}
+SETS = {scheme: TagSet(complete(("LOC", "PER"), scheme), scheme) for scheme in ("BIO", "IOB1", "BIOES", "BILOU")}
 scores = st.floats(-30, 30, width=32)
 
 
@@ -99,6 +99,30 @@ def test_a_model_without_a_tag_for_first_words_begins_spans_with_the_others():
 def test_a_scheme_of_spans_needs_a_tag_outside_of_them():
     with pytest.raises(InvalidInput, match="needs the tag 'O' among its labels"):
         TagSet(("B-PER", "I-PER"), "BIO")
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme", "unused"),
+    [
+        ("O B-X I-X", "BIOES", "'B-X', 'I-X'"),
+        ("O B-X I-X", "BILOU", "'B-X', 'I-X'"),
+        ("O B-X", "IOB1", "'B-X'"),
+        ("O B-X E-X S-X", "BIO", "'E-X', 'S-X'"),
+        ("O B-X E-X S-X B-Y S-Y", "BIOES", "'B-Y'"),
+        ("O PER", "BIO", "'PER'"),
+    ],
+)
+def test_a_scheme_that_the_tags_cannot_write_is_refused(labels, scheme, unused):
+    with pytest.raises(InvalidInput, match=f"cannot be of the scheme {scheme}, which has no use for {unused} among"):
+        TagSet(tuple(labels.split()), scheme)
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme"),
+    [("O I-X", "BIO"), ("O B-X", "BIO"), ("O I-X", "IOB1"), ("O B-X E-X", "BIOES"), ("O U-X B-Y L-Y", "BILOU")],
+)
+def test_a_scheme_needs_no_tags_that_training_data_may_lack(labels, scheme):
+    assert TagSet(tuple(labels.split()), scheme).span_labels
 
 
 def test_training_rows_call_for_all_tags_of_their_labels():

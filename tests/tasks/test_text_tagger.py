@@ -232,6 +232,32 @@ def test_a_model_of_others_may_be_said_to_be_of_another_scheme(tmp_path):
     assert opened(tmp_path, labels=["NOUN", "VERB", "ADJ"]).tag_set == TagSet(("NOUN", "VERB", "ADJ"), "plain")
 
 
+def test_a_model_of_others_is_not_said_to_be_of_a_scheme_that_it_cannot_write(tmp_path):
+    write_checkpoint(tmp_path, architecture="BertForTokenClassification")
+    edit_config(tmp_path, id2label={"0": "O", "1": "B-X", "2": "I-X"})
+    with pytest.raises(InvalidInput, match=r"cannot be of the scheme BIOES, .*'B-X', 'I-X'.*'plain'"):
+        opened(tmp_path, scheme="BIOES")
+
+
+@pytest.mark.parametrize("bad", [5, None, {"text": "w5"}])
+def test_what_is_no_text_and_no_list_of_texts_is_refused(folder, bad):
+    with pytest.raises(InvalidInput, match=f"expected a text, or a list of such, got {type(bad).__name__}"):
+        opened(folder).predict(bad)
+
+
+def test_a_text_of_which_nothing_can_be_seen_has_no_words(folder):
+    tagger = opened(folder)
+    with pytest.raises(InvalidInput, match="text 2 is empty or only white space and characters that cannot be seen"):
+        tagger.predict(["w5", "\u200b\u00ad"])
+    found = tagger.predict("w5\u00ad w\u20607.")
+    assert [(word.text, word.start, word.end) for word in found.words] == [
+        ("w5", 0, 2),
+        ("w\u20607", 4, 7),
+        (".", 7, 8),
+    ]
+    assert found.tags == tagger.predict("w5 w7.").tags
+
+
 def test_a_trained_model_opens_as_the_task_that_it_is_for(folder, tmp_path):
     assert isinstance(open_trained(folder, device="cpu"), TextTagger)
     write_checkpoint(tmp_path, architecture="BertForTokenClassification")

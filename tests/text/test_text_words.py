@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from text_samples import ADVERSARIAL, random_texts
 
 from bothways.errors import InvalidInput
-from bothways.text import Places, ReadWords, TextTokenizer, Words, blanked_in_front, recipes, word_spans
+from bothways.text import Places, ReadWords, TextTokenizer, Words, behind_marks, blanked_in_front, recipes, word_spans
+from bothways.text.characters import UNSEEN, joiners
 
 KINDS = ("minilm", "byte_level", "albert", "xlnet", "xlm-roberta", "camembert", "deberta-v2")
 
@@ -103,20 +104,36 @@ def test_words_of_a_list_keep_their_identity(listed):
     assert [words[number] for number in range(len(words))] == listed
     read = ReadWords.of(words)
     parts = [read.text[begin:end] for begin, end in zip(read.begins_W, read.ends_W, strict=True)]
-    assert all(part == "\ufffd" or word.endswith(part) for part, word in zip(parts, listed, strict=True))
+    shown = [UNSEEN.sub("", word) for word in listed]
+    assert all(part == "\ufffd" or word.endswith(part) for part, word in zip(parts, shown, strict=True))
     assert not any(part.isspace() for part in parts)
     assert (np.diff(np.stack([read.begins_W, read.ends_W], 1).ravel()) > 0).all()
 
 
 @given(st.text(max_size=60))
-def test_words_of_a_raw_text_hold_everything_but_white_space_once(text):
+def test_words_of_a_raw_text_hold_everything_that_can_be_seen_once(text):
+    def is_blank(part):
+        return not UNSEEN.sub("", part).strip().strip(joiners())
+
     spans, end = word_spans(text), 0
     for first, last in spans:
-        assert first < last
-        assert not text[end:first].strip()
+        assert not is_blank(text[first:last])
+        assert is_blank(text[end:first])
         end = last
-    assert not text[end:].strip()
-    assert not any(character.isspace() for first, last in spans for character in text[first:last])
+    assert is_blank(text[end:])
+    assert not any(
+        character.isspace() or character == "\u200b" for first, last in spans for character in text[first:last]
+    )
+
+
+@given(st.text("aé1'.-@ \u0301\u00ad\u2060\u200d\u200b", max_size=30))
+def test_words_are_where_they_would_be_without_characters_that_cannot_be_seen(text):
+    shown = "".join(each for each in text if each not in "\u00ad\u2060")
+    words = [UNSEEN.sub("", text[first:last]) for first, last in word_spans(text)]
+    assert words == [shown[first:last] for first, last in word_spans(shown)]
+    read = ReadWords.of(Words.of_text(text))
+    assert read.text == " ".join(words)
+    assert [read.text[first:last] for first, last in zip(read.begins_W, read.ends_W, strict=True)] == words
 
 
 @pytest.mark.parametrize(
@@ -131,12 +148,26 @@ def test_words_of_a_raw_text_hold_everything_but_white_space_once(text):
         ("e\u0301te\u0301 naïve", "e\u0301te\u0301|naïve"),
         ("\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e"),
         ("good👍🏽!!", "good|👍|🏽|!|!"),
+        ("\U0001f3f4\U000e0067\U000e0062\U000e007f!", "\U0001f3f4\U000e0067\U000e0062\U000e007f|!"),
+        ("Jose\u0301's", "Jose\u0301|'s"),
+        ("Ange\u00adla Merkel\u00ad, e\u2060-\u2060mail", "Ange\u00adla|Merkel|,|e\u2060-\u2060mail"),
+        ("\ufeff\u2066Ada\u2069 \u200d.", "Ada|."),
+        ("ភាសា\u200bខ្មែរ https://x.org/\u200by", "ភាសា|ខ្មែរ|https://x.org/|y"),
+        ("\u00ad \u200b\u200e", ""),
         ("", ""),
         (" \n\t\u3000", ""),
     ],
 )
 def test_where_words_begin_and_end(text, words):
     assert [text[first:last] for first, last in word_spans(text)] == [word for word in words.split("|") if word]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tokens_of_a_word_are_those_without_characters_that_cannot_be_seen(tokenizer_of, kind):
+    texts = ["The cap\u00adtain\u200e of Ham\u2060burg", "The captain of Hamburg"]
+    read = [first_rows(tokenizer_of(kind), Words.of_text(text)) for text in texts]
+    assert read[0][0].windows[0].ids == read[1][0].windows[0].ids
+    np.testing.assert_array_equal(read[0][1].rows_M, read[1][1].rows_M)
 
 
 def test_a_word_without_a_character_is_refused():
@@ -177,3 +208,23 @@ def test_other_texts_are_read_as_they_are(text):
 
 def test_a_text_of_controls_alone_is_blank():
     assert blanked_in_front("\x01\n") == "  "
+
+
+# --- marks that tokenizers leave out of their offsets ---
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "moved"),
+    [
+        ("Cafe\u0301 Noir", 4, 5),
+        ("\u2764\ufe0f!", 1, 2),
+        ("\u0915\u0947", 1, 2),
+        ("\u0915\u094d\u200d\u0937", 1, 3),
+        ("\u2764\ufe0f\u200d\U0001f525", 1, 2),  # what the joiner joins is not taken in, so neither is the joiner
+        ("Cafe", 4, 4),
+        ("Cafe Noir", 4, 4),
+        ("\u0301a", 0, 0),
+    ],
+)
+def test_the_marks_of_a_character_belong_to_it(text, end, moved):
+    assert behind_marks(text, end) == moved

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from bothways.cli.options import PositiveInt, usage_error
+from bothways.cli.options import PositiveInt, bad_usage, usage_error
 
 if TYPE_CHECKING:
     from bothways.tasks.task import Task
@@ -29,15 +29,16 @@ def use_answers(task: "Task", options: AnswerOptions) -> None:
     """Let a model look for answers in the way that was asked for.
 
     Raises:
-        CycloptsError: It answers no questions.
+        CycloptsError: It answers no questions, or an option is out of range.
     """
     from bothways.tasks import Ensemble, QuestionAnswerer
 
     given = {name: value for name, value in asdict(options).items() if value is not None}
     models = task.members if isinstance(task, Ensemble) else [task]
     answerers = [model for model in models if isinstance(model, QuestionAnswerer)]
-    for answerer in answerers:
-        answerer.answering = replace(answerer.answering, **given)
+    with bad_usage():
+        for answerer in answerers:
+            answerer.answering = replace(answerer.answering, **given)
     if given and not answerers:
         named = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         raise usage_error(f"{named} can be given for models that answer questions, but this one does not.")

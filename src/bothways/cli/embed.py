@@ -1,10 +1,8 @@
 """``bothways embed``: texts to vectors."""
 
-from pathlib import Path
-
 from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
 from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, usage_error
-from bothways.cli.reading import given_rows, texts_of
+from bothways.cli.reading import check_output, given_rows, texts_of
 from bothways.cli.terminal import counted, note, print_json
 from bothways.cli.vectors import VectorWriter, write_jsonl, write_npy
 
@@ -40,8 +38,7 @@ def embed(
         opening: How the model is found and where it runs.
     """
     write = _writer(output)
-    if data != "-" and Path(data).resolve() == Path(output).resolve():
-        raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
+    check_output(data, output)
     embedder = open_embedder(model, reading, opening)
     rows = given_rows((), data, text, format)
     vectors = embedder.encode_stream(texts_of(rows, text), show_progress=False if quiet else None)

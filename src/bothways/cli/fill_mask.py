@@ -18,8 +18,8 @@ from bothways.cli.options import (
     bad_usage,
     usage_error,
 )
-from bothways.cli.reading import given_rows, texts_of
-from bothways.cli.terminal import plain_table, print_json, print_table
+from bothways.cli.reading import check_output, given_rows, texts_of
+from bothways.cli.terminal import counted, note, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -89,6 +89,7 @@ def fill_mask(
         raise usage_error("--whole-words goes with --pseudo-likelihood.")
     if output != "-" and data is None:
         raise usage_error("--output goes with --data.")
+    check_output(data, output)
     rows, again = itertools.tee(given_rows(texts, data, text, format))
     with bad_usage():
         task = FillMask.from_pretrained(model, **open_options(reading, opening))
@@ -107,8 +108,10 @@ def fill_mask(
     for row, answer in zip(rows, answers, strict=True):
         if json:
             print_json(answer.to_dict())
-        else:
-            _print(str(row.values[text[0]]), answer)
+            continue
+        _print(str(row.values[text[0]]), answer)
+        if answer.dropped_tokens:
+            note(f"not read of {row.where}, which is too long: {counted(answer.dropped_tokens, 'token')}.")
 
 
 def _with_ids(rows: "Iterable[Row]", answers: "Iterable[Answer]") -> Iterator[Mapping[str, object]]:
@@ -126,7 +129,8 @@ def _print(text: str, answer: "Answer") -> None:
         for name in ("log-likelihood", "tokens", "perplexity"):
             table.add_column(name, justify="right")
         table.add_column("text")
-        table.add_row(f"{answer.log_likelihood:.4f}", str(answer.tokens), f"{answer.perplexity:.4f}", printable(text))
+        perplexity = "-" if answer.perplexity is None else f"{answer.perplexity:.4f}"
+        table.add_row(f"{answer.log_likelihood:.4f}", str(answer.tokens), perplexity, printable(text))
     else:
         table.add_column("probability", justify="right")
         table.add_column("words" if len(answer.masks) > 1 else "word")

@@ -1,7 +1,6 @@
 """``bothways predict``: what a trained model says of texts."""
 
 import itertools
-from pathlib import Path
 
 from bothways.cli.answer_options import AS_USUAL, AnswerOptions, use_answers
 from bothways.cli.answers import form_of
@@ -16,9 +15,8 @@ from bothways.cli.options import (
     ModelOptions,
     SpanScheme,
     bad_usage,
-    usage_error,
 )
-from bothways.cli.reading import check_given, typed_rows
+from bothways.cli.reading import check_given, check_output, typed_rows
 from bothways.cli.terminal import counted, note
 
 EXAMPLE = """\
@@ -57,7 +55,8 @@ def predict(
         run: Folder of a trained model.
         texts: Texts, instead of --data; two for a model that reads pairs, or a question and its
             context.
-        data: Rows: .jsonl, .json, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
+            input.
         output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz), replaced if it is there; '-' is
             standard output. Tables have a column for each probability.
         coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
@@ -76,8 +75,7 @@ def predict(
     from bothways.data import read_rows, write_rows
     from bothways.tasks import Ensemble
 
-    if data is not None and data != "-" and output != "-" and Path(data).resolve() == Path(output).resolve():
-        raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
+    check_output(data, output)
     check_given(texts, data)
     del json  # there is no other form on standard output
     show = None if not quiet and output != "-" else False

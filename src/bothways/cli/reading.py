@@ -1,6 +1,7 @@
 """Rows and texts that a command is given: in a file, on standard input, or on the command line."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.cli.options import Format, usage_error
@@ -22,6 +23,18 @@ def given_rows(
     check_given(texts, data)
     # Texts as if they lay in a file with the text column that was asked for.
     return typed_rows({text[0]: each} for each in texts) if data is None else read_rows(data, format=format_)
+
+
+def check_output(data: str | None, output: str) -> None:
+    """Want ``--output`` to be another file than ``--data``, which it would replace.
+
+    Raises:
+        CycloptsError: They are the same.
+    """
+    if data is None or "-" in (data, output):
+        return
+    if Path(data).resolve() == Path(output).resolve():
+        raise usage_error(f"--output is the same file as --data, {data!r}: choose another.")
 
 
 def check_given(texts: tuple[str, ...], data: str | None) -> None:

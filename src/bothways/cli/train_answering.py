@@ -49,7 +49,7 @@ def answering(
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        train: Rows: .jsonl, .json (SQuAD), .parquet (also .gz), or '-' for JSON Lines on standard input.
+        train: Rows: .jsonl, .json such as SQuAD's (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
         validation: Held-out rows; the questions on a tenth of the contexts, drawn with the seed, when left out.
         question: Column of the questions.

@@ -58,7 +58,10 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> Words:
             f"{row.where} has neither a column {tokens!r} with words nor one {' or '.join(map(repr, text))} with a "
             f"text. It has: {', '.join(map(repr, row.values))}."
         )
-    return Words.of_text(text_at(row, text))
+    words = Words.of_text(text_at(row, text))
+    if not words.spans:
+        raise InvalidInput(f"{row.where}: no character of its text can be seen. Drop the row or fill it in.")
+    return words
 
 
 def read_tagged(source: Source, tokens: str = "tokens", tags: str = "tags") -> Iterator[TaggedRow]:

@@ -223,6 +223,7 @@ class MaskedLMReport:
         loss: mean negative log-probability of a token, in nats.
         perplexity: exp(loss).
         accuracy: share of tokens that were thought the likeliest.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
@@ -230,6 +231,7 @@ class MaskedLMReport:
     loss: Estimate
     perplexity: Estimate
     accuracy: Estimate
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -237,11 +239,16 @@ class MaskedLMReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``loss``, ``loss_low``, ``loss_high`` and so on."""
-        return {"n": self.n, "tokens": self.tokens, **flat_estimates(self.estimates())}
+        return {
+            "n": self.n,
+            "tokens": self.tokens,
+            **flat_estimates(self.estimates()),
+            **reading_values(self.reading),
+        }
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return estimate_table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates())
+        return estimate_table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates(), self.reading)
 
 
 def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
 from bothways.errors import InvalidInput
+from bothways.evaluation.tag_spelling import meant
 
 Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 
@@ -174,7 +175,7 @@ def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | No
         preferred: The scheme to take where several would do.
 
     Raises:
-        InvalidInput: There is none; the message names a text and a word.
+        InvalidInput: There is none, or the tags are almost those of spans; the message names a text.
     """
     listed = list(texts)
     found: dict[str, tuple[str, str]] = {}  # each prefix, with the tag and the text where it is first seen
@@ -183,6 +184,8 @@ def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | No
             if tag != OUTSIDE:
                 found.setdefault(parted(tag)[0], (tag, where))
     if set(found) <= {""} and not (preferred and preferred != "plain" and not found):
+        if preferred != "plain":
+            _check_spelling(listed)
         return "plain"
     fitting = _fitting(found)
     if preferred in fitting:
@@ -202,9 +205,9 @@ def scheme_of_names(labels: Iterable[str]) -> Scheme:
     'BIO'
     """
     names = set(labels)
-    found = {parted(name)[0] for name in names - {OUTSIDE}}
-    fitting = [scheme for scheme, prefixes in _PREFIXES.items() if found and found <= set(prefixes.all)]
-    return fitting[0] if fitting and OUTSIDE in names else "plain"
+    if not names - {OUTSIDE} or OUTSIDE not in names:
+        return "plain"
+    return next((scheme for scheme in _PREFIXES if not unwritten(names, scheme)), "plain")
 
 
 def check_tags(tags: Sequence[str], scheme: Scheme, where: str) -> None:
@@ -229,6 +232,31 @@ def complete(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
         return tuple(sorted(set(labels)))
     prefixes = dict.fromkeys(("B", *_PREFIXES[scheme].all))
     return (OUTSIDE, *(f"{prefix}-{label}" for label in sorted(set(labels)) for prefix in prefixes))
+
+
+def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
+    """Those of a model's tags that a scheme never writes, or only beside others that the model does not have.
+
+    A ``B`` of BIO may be missing: its spans then begin with ``I``.
+
+    >>> unwritten(["O", "B-PER", "I-PER"], "BIOES")
+    ['B-PER', 'I-PER']
+    """
+    if scheme == "plain":
+        return []
+    names, prefixes = set(labels), _PREFIXES[scheme]
+    wanting = []
+    for tag in sorted(names - {OUTSIDE}):
+        prefix, label = parted(tag)
+        beside = () if scheme == "BIO" or prefix == prefixes.only else (prefixes.first, prefixes.last)
+        if prefix not in ("B", *prefixes.all) or not names.issuperset(f"{each}-{label}" for each in beside):
+            wanting.append(tag)
+    return wanting
+
+
+def follows_its_own(tag: str, scheme: Scheme) -> bool:
+    """Whether this tag stands only right behind one of the same label."""
+    return scheme == "IOB1" and parted(tag)[0] == "B"
 
 
 def must_go_on(tag: str, scheme: Scheme) -> bool:
@@ -257,6 +285,23 @@ def _fitting(found: Mapping[str, tuple[str, str]]) -> list[Scheme]:
         f"{where} has the tag {tag!r}. The prefixes of all tags are {prefixes}, which is no scheme that is known: "
         f"{', '.join(_PREFIXES)}. Convert the tags, or choose the scheme 'plain', which takes them as they are."
     )
+
+
+def _check_spelling(texts: Iterable[tuple[Sequence[str], str]]) -> None:
+    """Check that tags without prefixes are not meant for spans.
+
+    Raises:
+        InvalidInput: They seem to be; the message names a text.
+    """
+    where = {tag: name for tags, name in texts for tag in tags}
+    seen = meant(where, OUTSIDE)
+    if seen is not None:
+        tag, right = seen
+        raise InvalidInput(
+            f"{where[tag]} has the tag {tag!r}, which looks like one of a span, but schemes write {right!r}, and "
+            f"{OUTSIDE!r} for words outside of spans. Write all tags so, or choose the scheme 'plain' (on the command "
+            "line --scheme plain), which takes them as they are and says no spans."
+        )
 
 
 def _is_scheme(value: object) -> TypeGuard[Scheme]:

@@ -1,5 +1,6 @@
 """Text in and out: tokenizers on top of the ``tokenizers`` library, windows over long texts."""
 
+from bothways.text.characters import behind_marks, is_mark
 from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
 from bothways.text.overflow import Overflow, check_overflow
 from bothways.text.places import Places
@@ -26,9 +27,11 @@ __all__ = [
     "Window",
     "WordPiece",
     "Words",
+    "behind_marks",
     "blanked_in_front",
     "check_overflow",
     "compare_tokenizers",
+    "is_mark",
     "read_as_words",
     "text_pieces",
     "word_spans",

@@ -27,7 +27,8 @@ from bothways.text.settings import ADDED_TOKENS_FILE, CONFIG_FILE, SPECIAL_MAP_F
 
 _Json: TypeAlias = str | bool | list[str] | dict[str, str | bool] | None
 
-_FILES = (
+# Those that a tokenizer is read from.
+TOKENIZER_FILES = (
     TOKENIZER_FILE,
     CONFIG_FILE,
     SPECIAL_MAP_FILE,
@@ -43,7 +44,7 @@ _FILES = (
 
 def read_files(folder: Path) -> dict[str, bytes]:
     """The content of every tokenizer file in a checkpoint folder, by name."""
-    return {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
+    return {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
 
 
 def write_tokenizer(

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
+from bothways.text.characters import SEPARATOR, UNSEEN, joiners, marks
 from bothways.text.places import Places
 from bothways.text.texts import Text
 
 # Read in the place of a word of which nothing can be seen, so that there is something between two spaces.
 _STAND_IN = "\N{REPLACEMENT CHARACTER}"
-_UNSEEN = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
+_BLANK = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,39 +172,51 @@ def word_spans(text: str) -> list[tuple[int, int]]:
     that is not white space is a word of its own, with the marks that follow it; so is the 's of English, which tagged
     data never leave at a name. Scripts without spaces give long words: bring those texts cut into words.
 
+    Format characters that cannot be seen, such as soft hyphens, word joiners and marks of direction, are as if they
+    were not there: they stand within a word or outside of all, and are never one. The zero-width space is the one that
+    ends a word, as white space does, for that is what it is for.
+
     >>> text = "Dr. Lee's e-mail, to @lee: 1,000 naïve."
     >>> [text[begin:end] for begin, end in word_spans(text)]
     ['Dr', '.', 'Lee', "'s", 'e-mail', ',', 'to', '@lee', ':', '1,000', 'naïve', '.']
     """
-    return [match.span() for match in _pattern(marks=not text.isascii()).finditer(text)]
+    if text.isascii():
+        return _matched(text, further=False)
+    shown = UNSEEN.sub(lambda found: SEPARATOR if found[0] == SEPARATOR else "", text)
+    if len(shown) == len(text):
+        return _matched(text, further=True)
+    places = [place for place, each in enumerate(text) if each == SEPARATOR or not UNSEEN.match(each)]
+    return [(places[begin], places[end - 1] + 1) for begin, end in _matched(shown, further=True)]
+
+
+def _matched(text: str, *, further: bool) -> list[tuple[int, int]]:
+    return [match.span() for match in _pattern(further=further).finditer(text)]
 
 
 @functools.cache
-def _pattern(*, marks: bool) -> re.Pattern[str]:
-    letter = rf"[\w{_marks()}]" if marks else r"\w"
-    mark = rf"[{_marks()}]*" if marks else ""
+def _pattern(*, further: bool) -> re.Pattern[str]:
+    """The rule for words, of ASCII or of further characters."""
+    letter = rf"[\w{marks()}]" if further else r"\w"
+    first = rf"(?![{joiners()}]){letter}" if further else letter
+    mark = rf"[{marks()}]*" if further else ""
+    between = SEPARATOR if further else ""
+    alone = rf"[^\s{between}{joiners()}]" if further else r"\S"
     possessive = rf"['\u2019][sS](?!{letter})"
-    run = rf"{letter}+(?:(?!{possessive})(?:['\u2019.\-\u00b7]|(?<=\d),(?=\d)){letter}+)*"
-    return re.compile(rf"https?://\S+|(?:(?<!\w)[@#])?{run}|(?<=\w){possessive}|\S{mark}")
-
-
-def _marks() -> str:
-    """The marks of scripts, which are no letters, and the joiners of Persian and Indic words and of emoji."""
-    characters = map(chr, (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0)))
-    return "\u200c\u200d" + "".join(each for each in characters if unicodedata.category(each) in ("Mn", "Mc", "Me"))
+    run = rf"{first}{letter}*(?:(?!{possessive})(?:['\u2019.\-\u00b7]|(?<=\d),(?=\d)){letter}+)*"
+    return re.compile(rf"https?://[^\s{between}]+|(?:(?<!\w)[@#])?{run}|(?<={letter}){possessive}|{alone}{mark}")
 
 
 def _readable(word: str) -> str:
-    """A word without the controls and spaces in front of it.
+    """A word without the characters in it that cannot be seen, and without the controls and spaces in front of it.
 
     Where a text begins with characters that a SentencePiece normaliser drops, the ``tokenizers`` library (0.23) has all
     offsets behind them wrong by their number.
     """
     if word.isprintable() and word[0] != " ":
         return word
-    seen = (place for place, character in enumerate(word) if unicodedata.category(character) not in _UNSEEN)
-    place = next(seen, None)
-    return _STAND_IN if place is None else word[place:]
+    shown = UNSEEN.sub("", word)
+    place = next((place for place, each in enumerate(shown) if unicodedata.category(each) not in _BLANK), None)
+    return _STAND_IN if place is None else shown[place:]
 
 
 def _first_in_window(begins_W: NDArray[np.int64], ends_W: NDArray[np.int64], places: Places) -> FirstTokens:

@@ -13,6 +13,7 @@ from bothways.evaluation import AnsweringReport, RowScores, Temperature
 from bothways.families import HeadName
 from bothways.storage import new_folder
 from bothways.tasks.answering.answers import (
+    LONGEST_ANSWER,
     Answering,
     FoundSpans,
     QuestionAnswer,
@@ -42,8 +43,6 @@ HEAD: HeadName = "span"
 
 # ``config.json`` of what a model was fine-tuned for before says how many outputs its head had; this one has two.
 OF_OTHER_HEADS: Mapping[str, object] = dict.fromkeys(("id2label", "label2id", "num_labels", "problem_type"))
-
-LONGEST_ANSWER = 100_000
 
 QuestionAndContext = tuple[str, str]
 
@@ -148,7 +147,9 @@ class QuestionAnswerer:
             held_out = read_questions(validation, columns)
         training, held = self._stored(questions), self._stored(held_out)
         calibrated = plan.settings.wants_temperature()
-        with undone_on_failure(self, "_module", "threshold", "temperature"):
+        with undone_on_failure(self, "_module", "threshold", "temperature", "columns", "card"):
+            # What was learnt of the head before, and its card, do not hold for the weights to come.
+            self.threshold, self.temperature, self.columns, self.card = None, None, columns, {}
             if self._module is None:
                 with seeded(plan.seed):
                     self._open_head(self._opened.checkpoint.new_score_head(HEAD))
@@ -157,7 +158,6 @@ class QuestionAnswerer:
         candidates = held.candidates(self._fitted(), self._opened.batch_tokens, longest)
         self.threshold = candidates.threshold()
         self.temperature = candidates.temperature(self.threshold) if calibrated else None
-        self.columns = columns
         used = DataUsed(columns, training.part, held.part, split=validation is None)
         metrics = candidates.report(self.threshold, self.temperature)
         limits = answering_limits(metrics, "the epoch to keep, the threshold and the temperature")

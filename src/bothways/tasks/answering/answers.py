@@ -24,17 +24,20 @@ from bothways.tasks.predictions import Reading, texts_read
 CANDIDATES = 20
 """Probabilities are shared among this many spans and no answer."""
 
+LONGEST_ANSWER = 100_000
+"""No model reads as many tokens at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answering:
     """How answers are looked for.
 
     Attributes:
-        max_answer_tokens: Most tokens in an answer.
+        max_answer_tokens: Most tokens in an answer, up to `LONGEST_ANSWER`.
         top: How many answers to give that do not overlap.
 
     Raises:
-        InvalidInput: One of them is below 1.
+        InvalidInput: One of them is out of range.
     """
 
     max_answer_tokens: int = 30
@@ -45,6 +48,11 @@ class Answering:
             value = getattr(self, name)
             if value < 1:
                 raise InvalidInput(f"{name} must be at least 1, but it is {value}.")
+        if self.max_answer_tokens > LONGEST_ANSWER:
+            raise InvalidInput(
+                f"max_answer_tokens must be at most {LONGEST_ANSWER:,}, but it is {self.max_answer_tokens:,}: give as "
+                "many tokens as the longest answer that you want can have."
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from bothways.data.windows import WindowStore, digest_of
 from bothways.packing import to_padded
 from bothways.tasks.answering.questions import GoldAnswer, Question
 from bothways.tasks.answering.spans import CONTEXT
-from bothways.text import Places
+from bothways.text import Places, behind_marks
 
 Tokens = tuple[int, int]
 
@@ -46,7 +46,8 @@ class SpanAnswers:
             nowhere = no_answer % len(places.sequences_n)
             self._possible_T[store.starts[window] : store.starts[window + 1]] = places.sequences_n == CONTEXT
             self._possible_T[store.starts[window] + nowhere] = True
-            spans = [tokens_of(answer, places, last=complete) for answer in questions[question].answers]
+            asked = questions[question]
+            spans = [tokens_of(answer, places, asked.context, last=complete) for answer in asked.answers]
             targets.append([span for span in spans if span is not None] or [(nowhere, nowhere)])
         counts_W = np.array(list(map(len, targets)))
         self._first_W = np.cumsum(counts_W) - counts_W
@@ -84,12 +85,13 @@ class SpanAnswers:
         return -(logs_E * torch.from_numpy(weight_E).to(scores.device)).sum()
 
 
-def tokens_of(answer: GoldAnswer, places: Places, *, last: bool) -> Tokens | None:
+def tokens_of(answer: GoldAnswer, places: Places, context: str, *, last: bool) -> Tokens | None:
     """First and last token of an answer in a window, or None where the window does not hold the whole of it.
 
     Args:
         answer: The answer.
         places: Where the tokens of the window stand.
+        context: The text; a mark behind the window's last token belongs to that.
         last: Whether the context ends in this window. What stands behind its last token is then no token at all (a
             character that the tokenizer drops), and not in a later window.
     """
@@ -99,7 +101,7 @@ def tokens_of(answer: GoldAnswer, places: Places, *, last: bool) -> Tokens | Non
     if not len(inside):
         return None
     begins, ends = places.begins_n[inside], places.ends_n[inside]
-    if (places.start > 0 and begin < begins[0]) or (not last and end > ends[-1]):
+    if (places.start > 0 and begin < begins[0]) or (not last and end > behind_marks(context, int(ends[-1]))):
         return None
     first = int(np.searchsorted(ends, begin, side="right"))
     final = int(np.searchsorted(begins, end, side="left")) - 1

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from bothways.text import Places
+from bothways.text import Places, behind_marks, is_mark
 
 N = TypeVar("N", np.float64, np.int64)
 
@@ -27,7 +27,7 @@ CONTEXT = 1
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a context, without white space around it.
+    """A part of a context, without white space around it and with all marks of its last character.
 
     Attributes:
         start: Its first character.
@@ -48,7 +48,7 @@ class SpanScores:
         rows: For each window the scores of its tokens (n, 2): of starts and of ends.
         places: Where the tokens of each window stand.
         no_answer: Index of the token for no answer in each window, 0 or -1.
-        longest: Most tokens in a span.
+        longest: Most tokens in a span; more than a window has are as good as all of them.
     """
 
     def __init__(
@@ -64,7 +64,9 @@ class SpanScores:
         self._windows = len(rows)
         inside = [np.flatnonzero(each.sequences_n == CONTEXT) for each in places]
         self._begins_T = np.concatenate([each.begins_n[at] for each, at in zip(places, inside, strict=True)])
-        self._ends_T = np.concatenate([each.ends_n[at] for each, at in zip(places, inside, strict=True)])
+        stated_T = np.concatenate([each.ends_n[at] for each, at in zip(places, inside, strict=True)])
+        self._ends_T = _behind_marks(context, stated_T)
+        longest = min(longest, max(1, *map(len, inside)))
         starts_T = np.concatenate([row[at, 0] - row[no_answer].sum() for row, at in zip(rows, inside, strict=True)])
         ends_T = np.concatenate([row[at, 1] for row, at in zip(rows, inside, strict=True)])
         # Row t holds the spans that begin at token t, by their length.
@@ -127,7 +129,16 @@ class SpanScores:
 
     def _trimmed(self, begin: int, end: int) -> tuple[int, int]:
         text = self._context[begin:end]
+        if all(map(is_mark, text.strip())):  # of a character in front of it
+            return begin, begin
         return begin + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+
+
+def _behind_marks(context: str, ends_T: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The ends of tokens (T), with the marks that a tokenizer leaves out."""
+    if context.isascii():
+        return ends_T
+    return np.fromiter((behind_marks(context, end) for end in ends_T.tolist()), np.int32, len(ends_T))
 
 
 def _ahead(values_T: NDArray[N], longest: int, fill: float) -> NDArray[N]:

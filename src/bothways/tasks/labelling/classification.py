@@ -6,6 +6,7 @@ from typing import ClassVar, Unpack, overload
 from bothways.data import Source
 from bothways.tasks.columns import TextColumns, typed_texts, with_names
 from bothways.tasks.fitting import FitOptions, fit_plan
+from bothways.tasks.given import given_many
 from bothways.tasks.labelling.sequence import SequenceTask
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.targets import Logits, Report, TargetKind, Truth
@@ -104,8 +105,12 @@ class TextClassifier(SequenceTask[TextColumns]):
         return answers[0] if alone else answers
 
     def given(self, texts: str | Sequence[str]) -> tuple[list[str], bool]:
-        """The texts that `predict` was given, and whether it was one alone."""
-        return ([texts], True) if isinstance(texts, str) else (list(texts), False)
+        """The texts that `predict` was given, and whether it was one alone.
+
+        Raises:
+            InvalidInput: It is neither a string nor many.
+        """
+        return given_many(texts)
 
     def predict_stream(
         self,

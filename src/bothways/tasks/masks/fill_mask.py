@@ -6,11 +6,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Unpack, overload
 
+import numpy as np
+
 from bothways.data import Example, Row
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import MaskedLMReport, masked_lm_report
+from bothways.evaluation import MaskedLMReport, TextsRead, masked_lm_report
 from bothways.evaluation.report import flat_estimates
 from bothways.families import HeadName
 from bothways.inference.masked_lm import MaskedLMScorer
@@ -20,6 +22,7 @@ from bothways.storage import new_folder
 from bothways.tasks.card import LIKE_THESE, DataUsed, Worth, data_part, flattered, written_card
 from bothways.tasks.columns import RawTextColumns, stored_columns, typed_texts
 from bothways.tasks.fitting import FitOptions, fit_plan, undone_on_failure
+from bothways.tasks.given import given_many
 from bothways.tasks.masks.filled import FilledText
 from bothways.tasks.masks.filling import Search, run, together
 from bothways.tasks.masks.mask_filler import FillOptions, MaskFiller
@@ -154,7 +157,8 @@ class FillMask:
         training, held = self._stored(examples), self._stored(held_out)
         masker = Masker(self.model.tokenizer, masking or Masking(), plan.seed)
         new = self._head is None
-        with undone_on_failure(self, "_head"):
+        with undone_on_failure(self, "_head", "columns", "card"):
+            self.columns, self.card = columns, {}
             if self._head is None:
                 with seeded(plan.seed):
                     self._head = self._placed(self._opened.checkpoint.new_masked_lm_head())
@@ -163,7 +167,6 @@ class FillMask:
             before = _held_out(objective)
             record = plan.train(objective, self.model)
         parts = data_part(len(examples), training), data_part(len(held_out), held)
-        self.columns = columns
         self.card = {
             **written_card(
                 self.model,
@@ -206,9 +209,9 @@ class FillMask:
             InvalidInput: A text has no mask or too many, a word cannot be spelt, or a number is out of range.
             TextTooLong: A text is too long and the policy is ``"error"``, or its masks are too far apart.
         """
-        listed = [texts] if isinstance(texts, str) else list(texts)
+        listed, alone = given_many(texts, "a text with masks")
         answers = list(self.predict_stream(listed, total=len(listed), show_progress=show_progress, **options))
-        return answers[0] if isinstance(texts, str) else answers
+        return answers[0] if alone else answers
 
     def predict_stream(
         self,
@@ -248,11 +251,11 @@ class FillMask:
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        listed = [texts] if isinstance(texts, str) else list(texts)
+        listed, alone = given_many(texts)
         answers = list(
             self.likelihood_stream(listed, whole_words=whole_words, total=len(listed), show_progress=show_progress)
         )
-        return answers[0] if isinstance(texts, str) else answers
+        return answers[0] if alone else answers
 
     def likelihood_stream(
         self,
@@ -300,7 +303,8 @@ class FillMask:
         store = self._stored(raw_examples(data, columns.inputs))
         masker = Masker(self.model.tokenizer, masking or Masking(), seed)
         losses = masked_losses(module, store, masker, self._opened.batch_tokens)
-        return masked_lm_report(losses, resamples=resamples, seed=seed)
+        read = TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist())
+        return replace(masked_lm_report(losses, resamples=resamples, seed=seed), reading=read)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""

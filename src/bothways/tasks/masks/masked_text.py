@@ -173,15 +173,17 @@ class MaskReader:
         if end - begin <= room:
             return begin, end
         if self.on_overflow == "error":
+            added = f", to which words of several pieces may add {extra}" if extra else ""
             raise TextTooLong(
-                f"text {index + 1} has {len(window.ids)} tokens with the special ones, more than the limit of "
+                f"text {index + 1} has {len(window.ids)} tokens with the special ones{added}: more than the limit of "
                 f"{self.max_length}. Choose on_overflow='window' to read what stands around the masks, or shorten it."
             )
         span = places[-1] + 1 - places[0]
         if span > room:
             raise TextTooLong(
                 f"the masks of text {index + 1} lie {span} tokens apart, but the model reads {max(room, 0)} beside the "
-                "special ones. Ask about one mask at a time, each with the text around it."
+                f"special ones{' and further pieces of words' if extra else ''}. Ask about one mask at a time, each "
+                "with the text around it."
             )
         if self.on_overflow == "truncate":
             if places[-1] >= begin + room:

@@ -3,6 +3,9 @@
 Salazar et al. 2020 (arXiv:1910.14659): the sum over all tokens of the log-probability of each, with it alone masked.
 Kauf & Ivanova 2023 (arXiv:2305.10588) mask the rest of its word as well, because the pieces of a rare word give each
 other away and make it look likely; a word is a run of letters and digits here, and each other sign is one by itself.
+
+All tokens of the text are summed over, also that for unknown words: leaving it out would make a text look the likelier
+the less of it the vocabulary can spell.
 """
 
 import itertools
@@ -29,15 +32,15 @@ class PseudoLikelihood:
 
     Attributes:
         log_likelihood: Sum over the tokens, natural logarithm.
-        tokens: Tokens that were summed over, without special ones.
-        perplexity: exp(-log_likelihood / tokens), the pseudo-perplexity.
+        tokens: Tokens that were summed over, without special ones; the one for unknown words counts like any other.
+        perplexity: exp(-log_likelihood / tokens), the pseudo-perplexity; None where there is no token.
         windows: Overlapping windows that the text was read in; a token counts in the one with most text around it.
         dropped_tokens: Tokens that were not read; above 0 only with ``on_overflow="truncate"``.
     """
 
     log_likelihood: float
     tokens: int
-    perplexity: float
+    perplexity: float | None
     windows: int
     dropped_tokens: int
 
@@ -81,24 +84,35 @@ def pseudo_likelihood(
         answers = yield some
         logs += [answer.log_probabilities[0] for answer in answers]
     total = math.fsum(logs)
-    perplexity = math.exp(-total / len(logs)) if logs else 1.0
+    perplexity = math.exp(-total / len(logs)) if logs else None
     return PseudoLikelihood(total, len(logs), perplexity, len(encoded.windows), encoded.dropped_tokens)
 
 
 def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | None) -> Iterator[Query]:
-    chosen = _window_of_token(encoded)
+    chosen, special = _window_of_token(encoded), _special_in_texts(tokenizer)
     for number, window in enumerate(encoded.windows):
         places = _places(window)
         for place in places:
             token = window.ids[place]
             here = chosen[window.start + place - places.start] == number
             # A special token that somebody wrote into the text is nothing that the model was trained to say.
-            if here and token not in tokenizer.special_ids:
+            if here and token not in special:
                 hidden = [place] if words is None else _rest_of_word(window, place, words)
                 ids = list(window.ids)
                 for one in hidden:
                     ids[one] = tokenizer.mask_id
                 yield Query(ids, window.types, place, Named((token,)))
+
+
+def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
+    """The special tokens that are in a text only where somebody wrote them: all but the one for unknown words.
+
+    Where that has another part as well, it counts as special.
+    """
+    special = tokenizer.recipe.special
+    others = {token.content for role, token in special.named().items() if token is not None and role != "unk"}
+    unknown = None if special.unk is None or special.unk.content in others else special.unk.content
+    return frozenset(number for number in tokenizer.special_ids if tokenizer.token(number) != unknown)
 
 
 def _window_of_token(encoded: EncodedText) -> list[int]:

@@ -95,5 +95,7 @@ def words_of(number: int, text: object) -> Words:
             f"expected text {number + 1} to be a str or a list of str, got {type(text).__name__}: {text!r:.80}"
         )
     if not words.spans:
-        raise InvalidInput(f"text {number + 1} is empty or only white space: drop it or fill it in.")
+        raise InvalidInput(
+            f"text {number + 1} is empty or only white space and characters that cannot be seen: drop it or fill it in."
+        )
     return words

@@ -20,11 +20,13 @@ from bothways.evaluation.tag_schemes import (
     check_tags,
     complete,
     converted,
+    follows_its_own,
     goes_on,
     must_go_on,
     parted,
     scheme_of,
     spans_of,
+    unwritten,
 )
 
 # Far below any difference between scores that counts.
@@ -36,7 +38,8 @@ class TagSet:
     """Tags in the order of the model's outputs, and the scheme that they are of.
 
     Raises:
-        InvalidInput: A scheme of spans has no tag for words outside of them.
+        InvalidInput: The scheme writes spans, and there is no tag for words outside of them, or one of the tags is
+            none that it writes.
     """
 
     labels: tuple[str, ...]
@@ -47,6 +50,13 @@ class TagSet:
             raise InvalidInput(
                 f"a model of the scheme {self.scheme} needs the tag {OUTSIDE!r} among its labels, but it has "
                 f"{list(self.labels)}. Choose the scheme 'plain' if they are no spans."
+            )
+        never = unwritten(self.labels, self.scheme)
+        if never:
+            raise InvalidInput(
+                f"a model with the tags {list(self.labels)} cannot be of the scheme {self.scheme}, which has no use "
+                f"for {', '.join(map(repr, never))} among these. Choose the scheme that they are of, or 'plain' if "
+                "they are no spans."
             )
 
     @classmethod
@@ -156,6 +166,8 @@ class TagSet:
         label = parted(right)[1]
         same = left != OUTSIDE and parted(left)[1] == label
         open_ = same and parted(left)[0] in ("B", "I")
+        if follows_its_own(right, self.scheme) and not same:
+            return False
         # A checkpoint without a tag for the first word of a span begins it with that of the others.
         if goes_on(right, self.scheme) and not open_ and not (self.scheme == "BIO" and f"B-{label}" not in known):
             return False

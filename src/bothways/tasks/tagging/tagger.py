@@ -20,6 +20,7 @@ from bothways.storage import new_folder
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Worth, flattered, written_card
 from bothways.tasks.columns import TagColumns, stored_columns, typed_texts, with_names
 from bothways.tasks.fitting import FitOptions, FitPlan, Preparation, fit_plan, undone_on_failure
+from bothways.tasks.given import given_many
 from bothways.tasks.labelling.target_settings import stored_names
 from bothways.tasks.objective import WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
@@ -182,7 +183,7 @@ class TextTagger:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         columns, plan = TagColumns(tokens, tags, self.columns.text), fit_plan(self, options)
-        with undone_on_failure(self, "_labeller"):
+        with undone_on_failure(self, "_labeller", "columns", "card"):
             ready = self.prepare(train_data, validation, columns, scheme, plan)
             record = plan.train(ready.objective, self.model)
         ready.finish(record)
@@ -198,16 +199,18 @@ class TextTagger:
     ) -> Preparation[WindowObjective]:
         """Read the data and begin a head, or go on with the one there is where the tags are the same.
 
+        An earlier temperature, and its card, do not hold for the weights to come; ``finish`` makes new ones.
+
         Raises:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         calibrated = plan.settings.wants_temperature()
         data = read_tagged_data(self._opened, train_data, validation, columns, scheme, plan.seed)
         labeller = self._started(data.tag_set, plan.seed)
+        self.columns, self.card = columns, {}
 
         def finish(record: TrainingRecord) -> None:
             scores_MC = labeller.learn(data.held, calibrated=calibrated)
-            self.columns = columns
             metrics = labeller.report(scores_MC, data.held.truth, seed=plan.seed)
             self.card = written_card(self.model, record, data.used, Worth(metrics, LIMITS))
 
@@ -248,9 +251,13 @@ class TextTagger:
         return answers[0] if alone else answers
 
     def given(self, texts: str | Sequence[Given]) -> tuple[list[Words], bool]:
-        """The words of the texts that `predict` was given, and whether it was one alone."""
-        listed: Sequence[Given] = [texts] if isinstance(texts, str) else list(texts)
-        return [words_of(number, text) for number, text in enumerate(listed)], isinstance(texts, str)
+        """The words of the texts that `predict` was given, and whether it was one alone.
+
+        Raises:
+            InvalidInput: It is neither a string nor many texts, or one of them has no words.
+        """
+        listed, alone = given_many(texts)
+        return [words_of(number, text) for number, text in enumerate(listed)], alone
 
     def predict_stream(
         self,
@@ -356,9 +363,12 @@ class TextTagger:
         return labeller.decided(labeller.scored(words, "tagging", total, show_progress), calibrated=calibrated)
 
     def _started(self, tag_set: TagSet, seed: int) -> WordLabeller:
-        """The trained head where the tags are the same, to go on with it; else a new one."""
-        if self._labeller is None or self._labeller.tag_set != tag_set:
+        """The trained head where the tags are the same, to go on with it; else a new one. Neither is calibrated."""
+        before = self._labeller
+        if before is not None and before.tag_set == tag_set:
+            head = before.module.head
+        else:
             with seeded(seed):
                 head = self._opened.checkpoint.new_score_head(HEAD, len(tag_set.labels))
-            self._labeller = WordLabeller.of(self._opened, tag_set, head)
+        self._labeller = WordLabeller.of(self._opened, tag_set, head)
         return self._labeller

@@ -1,0 +1,56 @@
+"""Characters that are no words by themselves: marks on the character in front of them, joiners, and unseen ones."""
+
+import re
+import unicodedata
+
+SEPARATOR = "\u200b"
+"""The zero-width space: where a word ends in scripts without spaces (Unicode 16, section 23.2)."""
+
+_ZERO_WIDTH_JOINER = "\u200d"
+
+# The joiners of Persian, Indic and Mongolian words and of emoji, and the tags of flags.
+_JOINERS = frozenset(("\u200c", _ZERO_WIDTH_JOINER, "\u180e", *map(chr, range(0xE0020, 0xE0080))))
+
+UNSEEN = re.compile(
+    "[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001]"
+)
+"""Format characters (Cf) with no form of their own, joiners aside: soft hyphens, word joiners, marks of direction."""
+
+
+def is_mark(character: str) -> bool:
+    r"""Whether a character belongs to the one in front of it: an accent, a vowel sign, a variation, a joiner.
+
+    >>> [is_mark(each) for each in ("e", "\u0301", "\ufe0f", "-")]
+    [False, True, True, False]
+    """
+    return unicodedata.category(character) in ("Mn", "Mc", "Me") or character in _JOINERS
+
+
+def marks() -> str:
+    """All marks, joiners among them."""
+    characters = map(chr, (*range(0x300, 0x1F000), *range(0xE0020, 0xE01F0)))
+    return "".join(filter(is_mark, characters))
+
+
+def joiners() -> str:
+    """The marks that cannot be seen when they stand alone."""
+    return "".join(sorted(_JOINERS))
+
+
+def behind_marks(text: str, end: int) -> int:
+    r"""The end of a part of a text, moved on over the marks of its last character.
+
+    Tokenizers leave marks out of their offsets where they drop accents or compose characters. What a joiner joins to an
+    emoji is a character of its own, so the joiner stays with that.
+
+    >>> behind_marks("Cafe\u0301 Noir", 4)
+    5
+    """
+    while 0 < end < len(text) and is_mark(text[end]) and not _joins_symbols(text, end):
+        end += 1
+    return end
+
+
+def _joins_symbols(text: str, place: int) -> bool:
+    following = text[place + 1 : place + 2]
+    return text[place] == _ZERO_WIDTH_JOINER and following != "" and unicodedata.category(following) == "So"
