@@ -130,6 +130,8 @@ def test_sampling_and_merging_can_be_chosen(files, task_files, tmp_path, more):
         (["--task", "a/b=x.jsonl:text:label"], "letters, digits"),
         (["--validation", "mood=x.jsonl"], "'mood', but the tasks are sentiment, topic"),
         (["--sampling", "temperature", "--temperature", 0.5], "from 1 on"),
+        (["--temperature", 3], "--temperature goes with --sampling temperature"),
+        (["--sampling", "uniform", "--temperature", 2], "--temperature goes with --sampling temperature"),
         (["--merge", "attention"], "attention"),
     ],
 )

@@ -132,6 +132,33 @@ def test_texts_that_belong_to_a_row_are_no_negatives_of_it(symmetric):
     assert found == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_a_positive_of_an_equal_anchor_is_no_negative_in_whatever_row_it_stands(symmetric):
+    vectors = [each[:4].detach() for each in columns_of_vectors(3)]
+    # q finds p1 and p2; p2 also stands as the positive of z, and p1 as a negative of y.
+    q, p1, p2, z, y, p3, *others = range(20, 30)
+    identity_NK = torch.tensor([[q, p1, others[0]], [q, p2, others[1]], [z, p2, others[2]], [y, p3, p1]])
+    found = MultipleNegativesRanking(symmetric=symmetric).value(batch_of(vectors, identity=identity_NK)).item()
+    anchors, positives, negatives = vectors
+    candidates = torch.cat([positives, negatives])
+    # In the order of the candidates: the positives of all rows, then their negatives.
+    counted = {0: [0, 3, 4, 5, 6], 1: [1, 3, 4, 5, 6], 2: [2, 0, 3, 4, 5, 6, 7], 3: [3, 0, 1, 2, 4, 5, 6, 7]}
+    losses = []
+    for row, others in counted.items():
+        scores = 20 * candidates[others] @ anchors[row]
+        losses.append(torch.logsumexp(scores, 0) - 20 * candidates[row] @ anchors[row])
+    expected = torch.stack(losses).mean()
+    if symmetric:
+        # Which anchors each positive does not belong to: p1 that of z and y, p2 that of y, p3 the others.
+        anchors_of = {0: [0, 2, 3], 1: [1, 3], 2: [2, 3], 3: [3, 0, 1, 2]}
+        back = []
+        for row, others in anchors_of.items():
+            scores = 20 * anchors[others] @ positives[row]
+            back.append(torch.logsumexp(scores, 0) - 20 * anchors[row] @ positives[row])
+        expected = (expected + torch.stack(back).mean()) / 2
+    assert found == pytest.approx(expected.item(), abs=1e-5)
+
+
 def test_texts_of_one_label_are_no_negatives_of_each_other():
     anchors, positives = columns_of_vectors(2)
     labels_N = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2])

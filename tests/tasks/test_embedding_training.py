@@ -33,6 +33,7 @@ from bothways.tasks.embedding.losses import (
     Triplet,
 )
 from bothways.tasks.embedding.objective import Cached, EmbeddingObjective, VectorModel, stored_vectors
+from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.settings import FitSettings
 from bothways.training.objective import Update
 from bothways.training.seeding import seeded
@@ -346,6 +347,64 @@ def test_a_run_is_not_resumed_with_another_loss(base, tmp_path):
     fitted(base, "labelled texts", **options)
     with pytest.raises(InvalidInput, match="loss was"):
         fitted(base, "labelled texts by margin", resume=True, **options)
+
+
+# --- what is held out ---
+
+
+@pytest.mark.parametrize("columns", [Pairs(), Triplets(), ScoredPairs("anchor", "positive", "score")], ids=str)
+def test_rows_with_the_same_first_text_are_held_out_together(columns):
+    """As they are where several negatives were found for each pair."""
+    rows = [
+        {"anchor": f"w{number // 3}", "positive": f"w9{number // 3}", "negative": f"n{number}", "score": number}
+        for number in range(60)
+    ]
+    examples = EmbeddingExamples.read(rows, None, columns, seed=2)
+    assert (len(examples.training), len(examples.held_out)) == (54, 6)
+    learnt, held = ({row.texts[0] for row in part} for part in (examples.training, examples.held_out))
+    assert (len(held), learnt & held) == (2, set())
+
+
+def small_labels(labels, each):
+    return [
+        {"text": f"w{5 + label % 40} w{20 + text}", "label": f"c{label}"}
+        for label in range(labels)
+        for text in range(each)
+    ]
+
+
+@pytest.mark.parametrize(("labels", "each"), [(10, 3), (10, 2), (2, 12), (7, 40)])
+def test_labels_with_few_texts_are_held_out_so_that_something_can_be_found(base, labels, each):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    for seed in range(5):
+        examples = EmbeddingExamples.read(small_labels(labels, each), None, LabelledTexts(), seed)
+        assert examples.unmeasured is None
+        assert len(examples.held_out) == max(4, labels * each // 10)
+    record = embedder.fit(small_labels(labels, each), columns=LabelledTexts(), epochs=1)
+    assert record.kept_epoch == 1
+    assert embedder.card["validation"] == "a tenth of the training data"
+    assert embedder.card["metrics"]["mrr_low"] <= embedder.card["metrics"]["mrr"]
+
+
+@pytest.mark.parametrize("rows", [small_labels(3, 4), small_labels(2, 2) + small_labels(40, 1)[2:]])
+def test_labelled_texts_of_which_none_can_be_held_out_are_all_learnt_from_and_the_card_says_so(base, rows):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    record = embedder.fit(rows, columns=LabelledTexts(), epochs=2)
+    assert (record.kept_epoch, record.validations) == (None, ())
+    card = embedder.card
+    assert (card["validation"], card["training_rows"], card["metrics"]) == ("none", len(rows), None)
+    assert any("no rows were held out, as too few texts share their label" in limit for limit in card["limits"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"), [("abc", "no text has another of its label"), ("aaa", "all texts have the same label")]
+)
+def test_validation_texts_that_say_nothing_are_refused_before_the_training(base, labels, words):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    held = [{"text": f"w{5 + number}", "label": label} for number, label in enumerate(labels)]
+    with pytest.raises(InvalidInput, match=f"the validation data say nothing of the vectors: {words}"):
+        embedder.fit(labelled_rows(), validation=held, columns=LabelledTexts(), epochs=1)
+    assert embedder.trainings == 0
 
 
 # --- saving ---

@@ -75,6 +75,13 @@ def test_validation_data_choose_the_epoch_and_calibrate(base):
     assert classifier.card["validation_rows"] == 9
 
 
+def test_one_validation_text_of_each_label_chooses_no_epoch_and_calibrates(base):
+    classifier = fitted(base, validation=rows(3, first=60))
+    assert classifier.calibration is not None
+    assert classifier.card["training"]["kept_epoch"] is None
+    assert (classifier.card["validation_rows"], classifier.card["metrics"]["n"]) == (3, 3)
+
+
 @pytest.mark.parametrize("detector", ["mahalanobis", "neighbours", "cosine", "energy", "max_softmax"])
 def test_validation_data_teach_a_promise_and_a_border(base, tmp_path, detector):
     held_out, others = rows(30, first=60), [{"text": f"w{60 + number} w61"} for number in range(30)]

@@ -8,6 +8,8 @@ from pair_cases import RELATIONS, pairs, scored
 
 from bothways.errors import InvalidInput, NotFitted, TextTooLong
 from bothways.tasks import PairClassifier, TextClassifier
+from bothways.tasks.columns import PairColumns
+from bothways.tasks.labelling.training import read_labelled
 from bothways.tasks.trained import open_trained
 from tiny_models import write_checkpoint
 
@@ -158,6 +160,18 @@ def test_a_score_is_a_number_to_predict(base):
     assert named.target.kind == "regression"
     assert named.columns == spelt.columns
     assert named.predict(("w5 w6", "w5")) == spelt.predict(("w5 w6", "w5"))
+
+
+def test_pairs_with_the_same_first_text_are_held_out_together(base):
+    queries = [{"text_a": f"w{5 + number // 4}", "text_b": f"w{10 + number % 40}"} for number in range(80)]
+    data = [{**row, "score": number // 4, "label": "ab"[number % 2]} for number, row in enumerate(queries)]
+    numbers = read_labelled(opened(base)._opened, data, None, PairColumns(label="score"), "regression", seed=3)
+    assert len(numbers.held.truth) == 8
+    assert not set(numbers.held.truth) & set(numbers.training.truth)
+    labels = read_labelled(opened(base)._opened, data, None, PairColumns(), "single", seed=3)
+    assert np.bincount(labels.held.truth).tolist() == [4, 4]
+    one = [{**row, "text_a": "w5"} for row in data]
+    assert len(read_labelled(opened(base)._opened, one, None, PairColumns(), "single", seed=3).held.truth) == 8
 
 
 @pytest.mark.parametrize("options", [{"label": "label"}, {"target": "multi"}])

@@ -164,6 +164,16 @@ def test_a_loss_that_is_not_finite_stops_with_the_update_named_and_the_best_weig
     assert equal(weights_of(toy), toy.seen[1])
 
 
+def test_without_validation_a_run_that_diverges_falls_back_to_its_latest_epoch():
+    toy, reference = Unvalidated(), Toy(scores=[1.0, 2.0, 3.0])
+    toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 13 else None
+    with pytest.raises(TrainingDiverged, match="update 13 ") as caught:
+        train(toy, settings())
+    train(reference, settings())
+    assert caught.value.kept_epoch == 2
+    assert equal(weights_of(toy), reference.seen[1])
+
+
 def test_a_run_that_diverges_before_any_validation_falls_back_to_the_start():
     toy = Toy()
     toy.points.fill_(float("inf"))

@@ -64,7 +64,7 @@ def multitask(
     output: Path,
     validation: tuple[str, ...] = (),
     sampling: Sampling = "proportional",
-    temperature: PositiveFloat = 2.0,
+    temperature: PositiveFloat | None = None,
     merge: FixedMerge | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
     run: RunOptions = ONCE,
@@ -80,7 +80,7 @@ def multitask(
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
         validation: NAME=FILE with held-out rows of a task; a tenth of its rows, drawn with the seed, when left out.
         sampling: How an epoch is shared: every row of every task once, small tasks more often, or all tasks alike.
-        temperature: Of --sampling temperature: 1 is proportional, and the higher, the more alike.
+        temperature: Of --sampling temperature, 2 by default: 1 is proportional, and the higher, the more alike.
         merge: How the logits of a long text's windows become one; by default their mean weighted with their lengths.
         format: Of all files, where their names do not say it.
         run: What becomes of the run.
@@ -94,6 +94,8 @@ def multitask(
         raise usage_error("each task has a name of its own, and one --validation at most.")
     for name in held.keys() - tasks.keys():
         raise usage_error(f"--validation is for {name!r}, but the tasks are {', '.join(tasks)}.")
+    if temperature is not None and sampling != "temperature":
+        raise usage_error("--temperature goes with --sampling temperature.")
     words = {name: _words(name, said) for name, said in tasks.items()}
 
     def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
@@ -138,13 +140,13 @@ def _data(words: _TaskWords, validation: str | None, format_: Format | None) -> 
     return TaskData(train, held, words.text, words.label, words.target)
 
 
-def _sampler(sampling: Sampling, temperature: float) -> "Sampler":
+def _sampler(sampling: Sampling, temperature: float | None) -> "Sampler":
     from bothways.tasks.sharing.sampling import Proportional, Tempered, Uniform
 
     match sampling:
         case "proportional":
             return Proportional()
         case "temperature":
-            return Tempered(temperature)
+            return Tempered() if temperature is None else Tempered(temperature)
         case "uniform":
             return Uniform()

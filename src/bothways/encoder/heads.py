@@ -248,8 +248,12 @@ def read_from(read: Read, hidden_TH: Tensor, packed: Packed) -> Tensor:
 
 def layer_rows(read: Read, encoder: Encoder, packed: Packed) -> tuple[Tensor, ...]:
     """The hidden states that a head reads, and those of the layers before at the same places, (B, H) each."""
-    states = encoder.trace(packed, attentions=False).hidden_states[1:]
-    return tuple(read_from(read, hidden_TH, packed) for hidden_TH in reversed(states))
+    return tuple(read_from(read, hidden_TH, packed) for hidden_TH in layer_states(encoder, packed))
+
+
+def layer_states(encoder: Encoder, packed: Packed) -> tuple[Tensor, ...]:
+    """The hidden states of all tokens in every layer, the last layer first, (T, H) each."""
+    return encoder.trace(packed, attentions=False).hidden_states[:0:-1]
 
 
 def head_logits(

@@ -1,7 +1,11 @@
-"""Holding out a part of the data."""
+"""Holding out a part of the data.
+
+What stays and what is held out should share no text that gives the answer away, and what is held out should be able to
+tell something: hence the three ways to draw rows, one by one, in groups, and in pairs of a label.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -20,36 +24,45 @@ class Labelled(Protocol):
 ExampleT = TypeVar("ExampleT", bound=Labelled)
 
 
+# Of fewer rows, the four that two pairs have are too many to hold out.
+FEWEST_FOR_PAIRS = 20
+
+
 def hold_out(
     examples: Sequence[ExampleT],
     fraction: float,
     seed: int,
     names: Callable[[Any], tuple[str, ...]],
     what: str = "label",
+    group: Callable[[ExampleT], Hashable] | None = None,
 ) -> tuple[list[ExampleT], list[ExampleT]]:
     """Split at random into what stays and what is held out, at least one row each.
 
     A row is held out only while each of its labels still occurs in what stays, so that no label is there to be
     validated and not to be learnt.
 
+    Rows of a group stay together. Groups are drawn while they bring the number of rows nearer to the fraction; where
+    each of them is too large for that, the smallest is held out. Where no group can be held out whole, as with all rows
+    in one, rows are drawn one by one.
+
     Args:
         examples: Two or more.
-        fraction: How much to hold out.
+        fraction: How much to hold out; of groups, about.
         seed: Draws the rows.
         names: The labels that a row's label stands for; none for a number.
         what: What such a label is called in messages.
+        group: What the rows of a group have in common; each row is one of its own when left out.
 
     Raises:
         InvalidInput: No row can be held out.
     """
-    wanted = max(1, round(fraction * len(examples)))
-    left = Counter(name for example in examples for name in names(example.label))
-    held: set[int] = set()
-    for index in np.random.default_rng(seed).permutation(len(examples)).tolist():
-        labels = names(examples[index].label)
-        if len(held) < min(wanted, len(examples) - 1) and all(left[name] > 1 for name in labels):
-            held.add(index)
-            left.subtract(labels)
+    wanted = min(max(1, round(fraction * len(examples))), len(examples) - 1)
+    labels = [names(example.label) for example in examples]
+    order = np.random.default_rng(seed).permutation(len(examples)).tolist()
+    held = set[int]()
+    if group is not None:
+        held = _drawn(_grouped(order, [group(example) for example in examples]), labels, wanted)
+    held = held or _drawn([[index] for index in order], labels, wanted)
     if not held:
         count = "1 row" if len(examples) == 1 else f"{len(examples)} rows, as each has a {what} that no other has"
         wanting = "rows" if len(examples) == 1 else f"rows of a {what}"
@@ -57,5 +70,64 @@ def hold_out(
             f"no validation data were given, and none can be held out of {count}: "
             f"give at least two {wanting}, or a validation file."
         )
+    return _parts(examples, held)
+
+
+def hold_out_pairs(
+    examples: Sequence[ExampleT], fraction: float, seed: int
+) -> tuple[list[ExampleT], list[ExampleT]] | None:
+    """Split at random, holding out two rows of a label or none; None where no two labels have a pair to spare.
+
+    Labels with more than two rows give a pair first. Where they are not enough, others are held out whole, so this is
+    for rows that are compared with each other, whose labels need not be learnt.
+
+    Args:
+        examples: Rows with one label each.
+        fraction: How much to hold out, about; two pairs at least, of rows that are enough for that.
+        seed: Draws labels and rows.
+    """
+    if len(examples) < FEWEST_FOR_PAIRS:
+        return None
+    order = np.random.default_rng(seed).permutation(len(examples)).tolist()
+    several = [rows for rows in _grouped(order, [example.label for example in examples]) if len(rows) > 1]
+    chosen = sorted(several, key=lambda rows: len(rows) == 2)[: max(2, round(fraction * len(examples)) // 2)]
+    if len(chosen) < 2:
+        return None
+    return _parts(examples, {index for rows in chosen for index in rows[:2]})
+
+
+def _grouped(order: Sequence[int], keys: Sequence[Hashable]) -> list[list[int]]:
+    """Rows of equal keys together; groups, and the rows of each, in the order of the rows."""
+    groups: dict[Hashable, list[int]] = {}
+    for index in order:
+        groups.setdefault(keys[index], []).append(index)
+    return list(groups.values())
+
+
+def _drawn(groups: Sequence[list[int]], labels: Sequence[tuple[str, ...]], wanted: int) -> set[int]:
+    """The rows of the groups that are held out: about as many as wanted, or none."""
+    left = Counter(name for names in labels for name in names)
+    held: set[int] = set()
+
+    def spared(rows: Sequence[int]) -> bool:
+        others_stay = len(held) + len(rows) < len(labels)
+        return others_stay and all(left[name] > count for name, count in _counted(rows, labels).items())
+
+    for rows in groups:
+        # Up to twice as many as are still wanted: then no more are too many than were missing.
+        if len(rows) <= 2 * (wanted - len(held)) and spared(rows):
+            held.update(rows)
+            left.subtract(_counted(rows, labels))
+    if held:
+        return held
+    return set(next((rows for rows in sorted(groups, key=len) if spared(rows)), ()))
+
+
+def _counted(rows: Sequence[int], labels: Sequence[tuple[str, ...]]) -> Counter[str]:
+    return Counter(name for index in rows for name in labels[index])
+
+
+def _parts(examples: Sequence[ExampleT], held: set[int]) -> tuple[list[ExampleT], list[ExampleT]]:
+    """What stays and what is held out, both in the order of the file."""
     stays = [example for index, example in enumerate(examples) if index not in held]
     return stays, [examples[index] for index in sorted(held)]

@@ -216,7 +216,8 @@ class _Run(Generic[Payload]):
 
     def _put_back(self, error: TrainingDiverged) -> None:
         restore_weights(self.module, self.kept)
-        error.kept_epoch = self.state.kept_epoch
+        # Without validation the latest epoch is the one to keep.
+        error.kept_epoch = self.state.kept_epoch or self.state.epoch or None
 
     def _report(self) -> None:
         """Write what happened since the last report to the log and behind the bar."""

@@ -31,7 +31,7 @@ from bothways.tasks.embedding.pooling import Pooling, check_pooling
 from bothways.tasks.embedding.sentence_layout import TASK, EmbeddingSettings, settings_to_store, write_sentence_layout
 from bothways.tasks.embedding.training import EmbeddingExamples, EmbeddingTraining
 from bothways.tasks.embedding.vectors import AskedSettings, Vectors, settings_of, text_vectors
-from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan
+from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan, undone_on_failure
 from bothways.tasks.predictions import Similarity
 from bothways.tasks.stored import stored_card
 from bothways.tasks.twos import PAIR, Two, given_twos
@@ -213,7 +213,9 @@ class SentenceEmbedder:
 
         Args:
             train_data: A file, or a list of mappings.
-            validation: Held-out data; a tenth of the training data, at most 2,000 rows, when left out.
+            validation: Held-out data; when left out, about a tenth of the training rows, at most some 2,000, drawn with
+                ``seed``: those with the same first text together, and of labelled texts none where too few share their
+                label to measure anything.
             columns: What the rows are and where their parts stand: `ScoredPairs` (the default), `Pairs`, `Triplets`,
                 `LabelledTexts` or `PlainTexts` of `bothways.tasks.embedding.data`.
             loss: One of `bothways.tasks.embedding.losses`; `CoSENT` for scores and `MultipleNegativesRanking` for
@@ -238,8 +240,10 @@ class SentenceEmbedder:
         objective, card = training.prepare(examples, plan)
         self._unsaved = True
         self._trainings += 1
-        record = plan.train(objective, self.model)
-        self.columns, self.card = examples.columns, card(record)
+        with undone_on_failure(self, "columns", "card"):
+            self.columns, self.card = examples.columns, {}
+            record = plan.train(objective, self.model)
+        self.card = card(record)
         return record
 
     def evaluate(

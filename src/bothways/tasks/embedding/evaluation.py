@@ -4,6 +4,7 @@ Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N texts tha
 C texts among which they look.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,10 +126,18 @@ def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, 
             return ranking_report(found_at(columns, measured), resamples=resamples, seed=seed)
 
 
-def worth_of(columns: EmbeddingColumns, measured: Measured | None, *, seed: int) -> Worth:
+def untelling(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:
+    """Why nothing can be looked for and missed among texts of these labels; None where it can, and for other rows."""
+    if not isinstance(columns, LabelledTexts):
+        return None
+    counts = Counter(labels)
+    if all(count < 2 for count in counts.values()):
+        return "no text has another of its label, so nothing can be found"
+    return "all texts have the same label, so whatever is found is right" if len(counts) < 2 else None
+
+
+def worth_of(columns: EmbeddingColumns, measured: Measured, *, seed: int) -> Worth:
     """How good a trained embedder is on held-out rows, and what its card says of that."""
-    if measured is None:
-        return Worth(None, (unmeasured("no rows were held out"),))
     chose, alike = flattered("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
     match columns:
         case ScoredPairs():
@@ -159,7 +168,9 @@ def found_at(columns: EmbeddingColumns, measured: Measured) -> Floats:
     """1 / rank of the first text that belongs to each text that looks (N).
 
     Anchors look among all positives and negatives of the rows, each different text once, for one of their positives;
-    labelled texts look among all others for one of their label. Of equal cosines, the wrong text comes first.
+    labelled texts look among all others for one of their label. Of equal cosines, the wrong text comes first. A copy of
+    the text that looks is found before all others whatever the vectors are, so it is never a wrong one: not where it is
+    the positive of another anchor, and not where it has another label.
 
     Raises:
         InvalidInput: No text has another of its label.
@@ -168,14 +179,14 @@ def found_at(columns: EmbeddingColumns, measured: Measured) -> Floats:
     if not search.looking:
         raise InvalidInput("no text of these data has another of its label, so nothing can be found. Give more rows.")
     unit_PH = _unit(measured.vectors_PH)
-    candidates_HC = unit_PH[search.candidates_C].T
+    candidates_HC, identity_C = unit_PH[search.candidates_C].T, measured.identity_P[search.candidates_C]
     ranks: list[float] = []
     for start in range(0, len(search.looking), BLOCK):
         block = search.looking[start : start + BLOCK]
         for text, cosines_C in zip(block, unit_PH[block] @ candidates_HC, strict=True):
             belongs_C = search.belongs_to(text)
             best = cosines_C[belongs_C].max()
-            others_C = ~belongs_C & (search.candidates_C != text)
+            others_C = ~belongs_C & (identity_C != measured.identity_P[text])
             ranks.append(1.0 / (1 + int((cosines_C[others_C] >= best).sum())))
     return np.array(ranks)
 

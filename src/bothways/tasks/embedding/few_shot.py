@@ -8,6 +8,7 @@ Shapes: N texts, K dimensions, C classes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack, overload
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Unpack, overload
 import numpy as np
 
 from bothways.data import Example, Row, Source, read_rows, text_at
-from bothways.errors import InvalidInput, NotFitted
+from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
 from bothways.evaluation import Calibration, ClassJudgement, Evidence, TextsRead
 from bothways.tasks.card import NOTICES_NOTHING, Worth, unmeasured, worth_card
 from bothways.tasks.columns import stored_columns, typed_texts
@@ -146,6 +147,11 @@ class FewShotClassifier(TrustingTask):
         """
         columns, plan = LabelledTexts((text,) if isinstance(text, str) else text, label), fit_plan(self, options)
         layers = _layers(plan.settings)
+        if validation is None and plan.settings.calibration not in ("auto", None):
+            raise InvalidInput(
+                f"calibration by {plan.settings.calibration!r} wants held-out texts: give validation data, or leave "
+                "calibration at 'auto'."
+            )
         rows = read_embedding_rows(train_data, columns)
         held_out = [] if validation is None else read_embedding_rows(validation, columns)
         target = target_of("single", _examples(rows))
@@ -153,10 +159,11 @@ class FewShotClassifier(TrustingTask):
             raise InvalidInput("a few-shot classifier tells single labels apart.")
         classes_N, held_truth_N = target.encode(_examples(rows)), target.encode(_examples(held_out))
         examples = EmbeddingExamples(columns, rows, held_out, split=False)
-        record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
-        vectors_NK = self.embedder.encode([row.texts[0] for row in rows], show_progress=plan.show_progress)
-        head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)
-        self._head, self.target, self.columns, self.trust = head, target, columns, Trust()
+        with self._dropped_with_its_vectors():
+            record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
+            vectors_NK = self.embedder.encode([row.texts[0] for row in rows], show_progress=plan.show_progress)
+            head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)
+        self._head, self.target, self.columns, self.trust, self.card = head, target, columns, Trust(), {}
         if not held_out:
             self.card = self.embedder.card | worth_card(Worth(None, UNMEASURED))
             return record
@@ -281,6 +288,18 @@ class FewShotClassifier(TrustingTask):
             return {"task": self.task, "labels": list(target.labels), **stored, "card": self.card}
 
         self.embedder.save_with(folder, beside, overwrite=overwrite)
+
+    @contextmanager
+    def _dropped_with_its_vectors(self) -> Iterator[None]:
+        """Drop the head where fitting fails after the vectors that it was fitted to have changed."""
+        trainings = self.embedder.trainings
+        try:
+            yield
+        except BaseException as error:
+            put_back = isinstance(error, TrainingDiverged) and error.kept_epoch is None
+            if self.embedder.trainings > trainings and not put_back:
+                self._head, self.target, self.trust, self.card = None, None, Trust(), {}
+            raise
 
     def _learn(
         self, held_out: tuple[Vectors, Truth], training: tuple[Vectors, Truth], layers: int, plan: FitPlan

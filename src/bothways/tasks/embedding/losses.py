@@ -2,7 +2,8 @@
 
 All of them look at a whole batch at once. `bothways.tasks.embedding.objective` keeps their memory small.
 
-Shapes: N rows of a batch, K texts of a row, H dimensions, C candidates, D dimensions of a teacher.
+Shapes: N rows of a batch, K texts of a row, H dimensions, C candidates, D dimensions of a teacher, A different anchors,
+U different texts.
 """
 
 import math
@@ -59,7 +60,7 @@ class MultipleNegativesRanking:
 
     over the candidates c: the positives of all rows, and their negatives where rows have some (Henderson et al. 2017,
     arXiv:1705.00652). Left out of the sum for row i are candidates that are no negatives of it: the same text as its
-    anchor or its positive, the positive of an equal anchor, and texts of its label.
+    anchor or its positive, or as the positive of an equal anchor, in whatever row it stands, and texts of its label.
 
     Attributes:
         scale: s, the inverse of a temperature.
@@ -79,30 +80,29 @@ class MultipleNegativesRanking:
     def value(self, batch: VectorBatch) -> Tensor:
         """The loss of a batch."""
         anchors_NH, *candidates = map(unit, batch.vectors)
-        taken_NN = self._same(batch)
-        hidden = [taken_NN, *(self._hidden(batch, column) for column in range(2, len(batch.vectors)))]
+        hidden_NC = self._hidden(batch)
         truth_N = torch.arange(len(anchors_NH), device=anchors_NH.device)
         scores_NC = self.scale * anchors_NH @ torch.cat(candidates).T
-        forward = F.cross_entropy(scores_NC.masked_fill(torch.cat(hidden, 1), -math.inf), truth_N)
+        forward = F.cross_entropy(scores_NC.masked_fill(hidden_NC, -math.inf), truth_N)
         if not self.symmetric:
             return forward
         scores_NN = self.scale * candidates[0] @ anchors_NH.T
-        return (forward + F.cross_entropy(scores_NN.masked_fill(taken_NN.T, -math.inf), truth_N)) / 2
-
-    def _same(self, batch: VectorBatch) -> Tensor:
-        """For each row, the positives that are no negatives of it, its own left out (N, N)."""
-        anchor_N = batch.identity_NK[:, 0]
-        same_NN = self._hidden(batch, 1) | (anchor_N[:, None] == anchor_N)
-        if batch.truth is not None:
-            same_NN = same_NN | (batch.truth[:, None] == batch.truth)
-        return same_NN.fill_diagonal_(False)
+        hidden_NN = hidden_NC[:, : len(anchors_NH)].T
+        return (forward + F.cross_entropy(scores_NN.masked_fill(hidden_NN, -math.inf), truth_N)) / 2
 
     @staticmethod
-    def _hidden(batch: VectorBatch, column: int) -> Tensor:
-        """Where a candidate is the text of the row's anchor or positive (N, N)."""
-        anchor_N1, positive_N1 = batch.identity_NK[:, :1], batch.identity_NK[:, 1:2]
-        candidate_N = batch.identity_NK[:, column]
-        return (candidate_N == anchor_N1) | (candidate_N == positive_N1)
+    def _hidden(batch: VectorBatch) -> Tensor:
+        """For each row, the candidates that are no negatives of it, its own positive left out (N, C)."""
+        texts_U, text_NK = torch.unique(batch.identity_NK, return_inverse=True)
+        anchors_A, anchor_N = torch.unique(batch.identity_NK[:, 0], return_inverse=True)
+        # A row for each different anchor and not for each text: that is no larger than the scores are.
+        belongs_AU = torch.zeros(len(anchors_A), len(texts_U), dtype=torch.bool, device=text_NK.device)
+        for column in (0, 1):
+            belongs_AU[anchor_N, text_NK[:, column]] = True
+        hidden_NC = belongs_AU[anchor_N][:, text_NK[:, 1:].T.reshape(-1)]
+        if batch.truth is not None:
+            hidden_NC[:, : len(anchor_N)] |= batch.truth[:, None] == batch.truth
+        return hidden_NC.fill_diagonal_(False)
 
 
 @dataclass(frozen=True, slots=True)

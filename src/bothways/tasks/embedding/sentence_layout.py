@@ -94,7 +94,7 @@ def read_settings(
         pooling=_own_pooling(extras) or _pooling(folder, cls_is_last=cls_is_last),
         unit_length=unit_length,
         dimensions=stored_whole(extras, "dimensions", hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden),
-        max_length=stored_length(extras, limit) or _whole(folder / _LENGTH, "max_seq_length", limit),
+        max_length=stored_length(extras, limit) or _whole(folder / LENGTH_FILE, "max_seq_length", limit),
         on_overflow=stored_overflow(extras),
         stride=stored_whole(extras, "stride", limit - 1, least=0),
     )
@@ -124,7 +124,7 @@ def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings
         for index, (kind, path) in enumerate(paths.items())
     ]
     write_json(folder / "modules.json", modules)
-    write_json(folder / _LENGTH, {"max_seq_length": settings.max_length, "do_lower_case": False})
+    write_json(folder / LENGTH_FILE, {"max_seq_length": settings.max_length, "do_lower_case": False})
     write_json(folder / _GENERAL, {"truncate_dim": settings.dimensions})
     for path in filter(None, paths.values()):
         (folder / path).mkdir()
@@ -136,7 +136,7 @@ def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings
 
 
 _GENERAL = "config_sentence_transformers.json"
-_LENGTH = "sentence_bert_config.json"
+LENGTH_FILE = "sentence_bert_config.json"
 _POOLING = Path("1_Pooling", "config.json")
 _OLD_NAMES = {OLD_KEYS[pooling]: name for name, pooling in NEW_NAMES.items()} | {LAST_TOKEN: "lasttoken"}
 

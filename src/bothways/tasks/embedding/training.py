@@ -10,17 +10,20 @@ from bothways.checkpoints import PretrainedEncoder
 from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.inference import Reading
-from bothways.tasks.card import DataUsed, written_card
+from bothways.tasks.card import DataUsed, Worth, unmeasured, written_card
 from bothways.tasks.embedding.batches import DrawnRows, GivenRows, RowSource
 from bothways.tasks.embedding.data import (
     EmbeddingColumns,
     EmbeddingRow,
     LabelledTexts,
+    Pairs,
     PlainTexts,
+    ScoredPairs,
     StoredRows,
+    Triplets,
     read_embedding_rows,
 )
-from bothways.tasks.embedding.evaluation import Measured, validation_of, worth_of
+from bothways.tasks.embedding.evaluation import Measured, untelling, validation_of, worth_of
 from bothways.tasks.embedding.losses import (
     Distillation,
     EmbeddingLoss,
@@ -32,7 +35,7 @@ from bothways.tasks.embedding.losses import (
 from bothways.tasks.embedding.objective import EmbeddingObjective, VectorModel, stored_vectors
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
 from bothways.tasks.fitting import FitPlan
-from bothways.tasks.splits import hold_out
+from bothways.tasks.splits import hold_out, hold_out_pairs
 from bothways.training.objective import Validation
 from bothways.training.record import TrainingRecord
 
@@ -50,7 +53,7 @@ class EmbeddingExamples:
     Attributes:
         columns: What the rows are.
         training: Rows to learn from.
-        held_out: Rows to choose the epoch to keep by; without any, the last epoch stays.
+        held_out: Rows to choose the epoch to keep by; without any that tell something, the last epoch stays.
         split: Whether those were drawn from the training data.
     """
 
@@ -63,17 +66,34 @@ class EmbeddingExamples:
     def read(
         cls, train_data: Source, validation: Source | None, columns: EmbeddingColumns, seed: int
     ) -> "EmbeddingExamples":
-        """Read both; without validation data, a tenth of the training rows is held out, and at most 2,000.
+        """Read both; without validation data, about a tenth of the training rows is held out, and at most some 2,000.
+
+        Rows with the same first text stay together. Labelled texts of which no such part can be looked for among each
+        other are all learnt from.
 
         Raises:
             InvalidInput: The data are not usable; the message names the row.
         """
         rows = read_embedding_rows(train_data, columns)
-        if validation is not None:
-            return cls(columns, rows, read_embedding_rows(validation, columns), split=False)
-        fraction = min(0.1, MOST_HELD_OUT / len(rows))
-        training, held_out = hold_out(rows, fraction, seed, _names(columns))
-        return cls(columns, training, held_out, split=True)
+        if validation is None:
+            return cls(columns, *_split(rows, columns, seed), split=True)
+        held_out = read_embedding_rows(validation, columns)
+        why = untelling(columns, [row.label for row in held_out])
+        if why is not None:
+            raise InvalidInput(
+                f"the validation data say nothing of the vectors: {why}. Give texts of two labels or more, at least "
+                "two of a label, or no validation data."
+            )
+        return cls(columns, rows, held_out, split=False)
+
+    @property
+    def unmeasured(self) -> str | None:
+        """Why the held-out rows say nothing of the vectors; None where they do."""
+        if not self.held_out:
+            few = self.split and isinstance(self.columns, LabelledTexts)
+            return "no rows were held out" + (", as too few texts share their label" if few else "")
+        why = untelling(self.columns, [row.label for row in self.held_out])
+        return None if why is None else f"of the held-out rows, {why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +123,10 @@ class EmbeddingTraining:
         training = self._stored(examples.training, columns, plan)
         held = self._stored(examples.held_out, columns, plan) if examples.held_out else None
         module = VectorModel.of(self.model, self.settings.pooling)
+        why = examples.unmeasured
 
         def measured() -> Measured | None:
-            if held is None:
+            if held is None or why is not None:
                 return None
             vectors_PH = stored_vectors(module, held.store, plan.settings.tokens, self.settings)
             return Measured(vectors_PH, held.texts_RK, held.identity_N, held.truth_R)
@@ -116,7 +137,8 @@ class EmbeddingTraining:
 
         def card(record: TrainingRecord) -> dict[str, Any]:
             used = DataUsed(columns, training.part, None if held is None else held.part, split=examples.split)
-            worth = worth_of(columns, measured(), seed=plan.seed)
+            found = measured()
+            worth = Worth(None, (unmeasured(str(why)),)) if found is None else worth_of(columns, found, seed=plan.seed)
             return {**written_card(self.model, record, used, worth), **loss_settings(self.loss)}
 
         objective = EmbeddingObjective(
@@ -165,6 +187,23 @@ class EmbeddingTraining:
         return DrawnRows(stored, pairs=self.pairs_per_text, negatives=negatives, seed=seed)
 
 
-def _names(columns: EmbeddingColumns) -> Any:  # noqa: ANN401 (a function of a label, whose type the columns know)
-    """The labels that must not all be held out: those of labelled texts."""
-    return (lambda label: (label,)) if isinstance(columns, LabelledTexts) else (lambda _: ())
+def _split(
+    rows: list[EmbeddingRow], columns: EmbeddingColumns, seed: int
+) -> tuple[list[EmbeddingRow], list[EmbeddingRow]]:
+    """What to learn from, and what to hold out, which may be nothing of labelled texts.
+
+    Raises:
+        InvalidInput: No row can be held out.
+    """
+    fraction = min(0.1, MOST_HELD_OUT / len(rows))
+    match columns:
+        case LabelledTexts():
+            parts = hold_out(rows, fraction, seed, lambda label: (label,))
+            for each in (parts, hold_out_pairs(rows, fraction, seed)):
+                if each is not None and all(untelling(columns, [row.label for row in part]) is None for part in each):
+                    return each
+            return rows, []
+        case PlainTexts():
+            return hold_out(rows, fraction, seed, lambda _: ())
+        case ScoredPairs() | Pairs() | Triplets():
+            return hold_out(rows, fraction, seed, lambda _: (), group=lambda row: row.texts[0])

@@ -47,7 +47,8 @@ class PairClassifier(SequenceTask[PairColumns]):
 
         Args:
             train_data: A file, or a list of mappings.
-            validation: Held-out data; a tenth of the training data, drawn with ``seed``, when left out.
+            validation: Held-out data; when left out, about a tenth of the training data, drawn with ``seed``, pairs
+                with the same first text together.
             text_a: Column of the first texts.
             text_b: Column of the second texts.
             label: Column of the labels; ``"label"`` unless there is a ``score``.

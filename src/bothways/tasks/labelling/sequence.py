@@ -21,6 +21,7 @@ from bothways.storage import new_folder
 from bothways.tasks.card import Worth, written_card
 from bothways.tasks.columns import PairColumns, TextColumns, stored_columns
 from bothways.tasks.fitting import FitPlan, Preparation, undone_on_failure
+from bothways.tasks.labelling.judging import check_calibration
 from bothways.tasks.labelling.labeller import HEAD, Labeller
 from bothways.tasks.labelling.target_settings import stored_target, target_settings
 from bothways.tasks.labelling.training import read_labelled, text_objective
@@ -214,18 +215,21 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
     ) -> Preparation[WindowObjective]:
         """Read the data and begin a head, or go on with the one there is where the target is the same.
 
+        What was learnt before, and its card, do not hold for the weights to come; ``finish`` makes new ones.
+
         Raises:
-            InvalidInput: The data are not usable; the message names the row.
+            InvalidInput: The data are not usable, and the message names the row; or a setting does not go with them.
         """
         data = read_labelled(self._opened, train_data, validation, columns, kind, plan.seed)
+        check_calibration(data.target, plan.settings.calibration)
         if self.merge == "attention":
             check_long(data.training, "training texts")
             check_long(data.held, "validation texts")
         labeller = self._started(data.target, plan.seed)
+        self.columns, self.card = columns, {}
 
         def finish(record: TrainingRecord) -> None:
             logits_NC = labeller.learn(data, plan)
-            self.columns = columns
             metrics = labeller.trusted.report(logits_NC, data.held.truth)
             self.card = {
                 **written_card(self.model, record, data.used, Worth(metrics, labeller.trust.limits)),
@@ -242,7 +246,7 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         kind: TargetKind,
         plan: FitPlan,
     ) -> TrainingRecord:
-        with undone_on_failure(self, "_labeller"):
+        with undone_on_failure(self, "_labeller", "columns", "card"):
             ready = self.prepare(train_data, validation, columns, kind, plan)
             record = plan.train(ready.objective, self.model)
         ready.finish(record)
@@ -281,9 +285,12 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         self.labeller.trust = trust
 
     def _started(self, target: Target, seed: int) -> Labeller:
-        """The trained head where the target is the same, to go on with it; else a new one."""
-        if self._labeller is None or self._labeller.target != target:
+        """The trained head where the target is the same, to go on with it; else a new one. Neither is calibrated."""
+        before = self._labeller
+        if before is not None and before.target == target:
+            head = before.module.head
+        else:
             with seeded(seed):
                 head = self._opened.checkpoint.new_score_head(HEAD, target.outputs)
-            self._labeller = Labeller.of(self._opened, target, head, self.merge)
+        self._labeller = Labeller.of(self._opened, target, head, self.merge)
         return self._labeller

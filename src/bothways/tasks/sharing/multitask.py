@@ -4,7 +4,6 @@ Shapes: N texts, W windows of one text, C outputs, K numbers of a head.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
@@ -126,10 +125,9 @@ class MultiTask:
         check_names(tasks)
         tags = any(isinstance(data, TaggingData) for data in tasks.values())
         parts = {name: self._begun(name, data, tags=tags) for name, data in tasks.items()}
-        with ExitStack() as stack:
-            for part in parts.values():
-                stack.enter_context(undone_on_failure(part, "_labeller"))
+        with undone_on_failure(self, "parts", "columns", "card"):
             ready = {name: prepared(name, part, tasks[name], plan) for name, part in parts.items()}
+            self._hold(parts)
             objective = SharedObjective(
                 SharedHeads(self.model.encoder, [part_of(part).head for part in parts.values()]),
                 {name: each.objective for name, each in ready.items()},
@@ -298,7 +296,10 @@ class MultiTask:
         """The task of that name, to go on with, or a new one; ``tags`` says whether some task tags words."""
         before = self.parts.get(name)
         if isinstance(data, TaggingData):
-            return before if isinstance(before, TextTagger) else TextTagger(self._opened)
+            tagger = TextTagger(self._opened)
+            if isinstance(before, TextTagger):
+                tagger.take_head(before.labeller.tag_set, before.labeller.module.head, {})
+            return tagger
         task = TextClassifier(self._opened.as_words() if tags else self._opened, self.merge)
         if isinstance(before, TextClassifier):
             task.take_head(before.labeller.target, before.labeller.module.head, {}, self.model.folder)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder, ScoreHead
-from bothways.encoder.heads import EachToken, layer_rows, read_from, read_rows
+from bothways.encoder.heads import EachToken, layer_states, read_from, read_rows
 from bothways.packing import Packed
 from bothways.tasks.objective import Batch, WindowObjective
 from bothways.tasks.sharing.sampling import Sampling, order, shares
@@ -68,7 +68,11 @@ class SharedHeads(nn.Module):
         """For each head what it reads of the last layer, and of those before where one wants them."""
         reads = {head.kind.read for head in heads}
         if max(self.layers) > 1:
-            return [layer_rows(head.kind.read, self.encoder, packed) for head in heads]
+            states = layer_states(self.encoder, packed)
+            return [
+                tuple(read_from(head.kind.read, hidden_TH, packed) for hidden_TH in states[: max(1, layers)])
+                for head, layers in zip(heads, self.layers, strict=True)
+            ]
         if len(reads) == 1:
             # Of the last layer, no more than what they all read.
             return [(read_rows(reads.pop(), self.encoder, packed),)] * len(heads)

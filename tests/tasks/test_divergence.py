@@ -1,0 +1,197 @@
+"""Trainings that come to a bad end: which weights a task then answers with, and what it still says of itself."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from classifier_cases import rows, without_dropout
+
+from answering_cases import questions
+from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
+from bothways.objectives import MaskedLMObjective
+from bothways.tasks import (
+    FewShotClassifier,
+    FillMask,
+    MultiTask,
+    QuestionAnswerer,
+    SentenceEmbedder,
+    TaggingData,
+    TaskData,
+    TextClassifier,
+    TextTagger,
+)
+from bothways.tasks.embedding.data import LabelledTexts
+from bothways.tasks.embedding.objective import EmbeddingObjective
+from bothways.tasks.objective import WindowObjective
+
+QUICK = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 6}
+TEXTS = [row["text"] for row in rows(6)]
+
+
+def poison(monkeypatch, updates, kind=WindowObjective):
+    """After so many updates, of one micro-batch each, the loss is no number."""
+    calls, loss = itertools.count(1), kind.loss
+    monkeypatch.setattr(
+        kind, "loss", lambda self, payload: loss(self, payload) * (1.0 if next(calls) <= updates else math.nan)
+    )
+
+
+def diverge(monkeypatch, fit, updates, kind=WindowObjective):
+    """The epoch whose weights a fit leaves behind that diverges after so many updates."""
+    with monkeypatch.context() as patch:
+        poison(patch, updates, kind)
+        with pytest.raises(TrainingDiverged) as caught:
+            fit()
+    return caught.value.kept_epoch
+
+
+def tagged(count=18):
+    tags = {"w5": "B-PER", "w6": "B-LOC"}
+    words = [row["text"].split() for row in rows(count)]
+    return [{"tokens": each, "tags": [tags.get(word, "O") for word in each]} for each in words]
+
+
+def trusts_nothing(task):
+    trust = task.trust
+    return trust.calibration is None and trust.conformal is None and trust.border is None
+
+
+# How each task is made and fitted, what it is asked, and what it has learnt of its answers.
+ALONE = {
+    "classification": (
+        TextClassifier,
+        lambda task: task.fit(rows(18), validation=rows(9, 30), **QUICK),
+        TEXTS,
+        trusts_nothing,
+    ),
+    "tagging": (
+        TextTagger,
+        lambda task: task.fit(tagged(18), validation=tagged(9), **QUICK),
+        TEXTS,
+        lambda task: task.labeller.temperature is None,
+    ),
+    "answering": (
+        QuestionAnswerer,
+        lambda task: task.fit(questions(18), validation=questions(8), **QUICK),
+        [("w5", "w30 w5 w10 w11 w40")],
+        lambda task: task.threshold is None and task.temperature is None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_was_learnt_of_other_weights_is_forgotten_where_an_epoch_was_kept(base, monkeypatch, name):
+    kind, fit, asked, knows_nothing = ALONE[name]
+    task = kind.from_pretrained(base, device="cpu")
+    fit(task)
+    assert not knows_nothing(task)
+    before, card = task.predict(asked), task.card
+    assert diverge(monkeypatch, lambda: fit(task), updates=0) is None
+    assert not knows_nothing(task)
+    assert (task.predict(asked), task.card) == (before, card)
+    assert diverge(monkeypatch, lambda: fit(task), updates=4) == 1
+    assert knows_nothing(task)
+    assert task.card == {}
+    assert len(task.predict(asked)) == len(asked)
+
+
+def test_an_embedder_has_no_card_of_other_weights(base, monkeypatch):
+    embedder = SentenceEmbedder.from_pretrained(without_dropout(base), device="cpu")
+    fit = lambda: embedder.fit(rows(24), columns=LabelledTexts(), **QUICK)  # noqa: E731
+    fit()
+    card = embedder.card
+    assert diverge(monkeypatch, fit, updates=0, kind=EmbeddingObjective) is None
+    assert embedder.card == card != {}
+    assert diverge(monkeypatch, fit, updates=5, kind=EmbeddingObjective) == 1
+    assert embedder.card == {}
+
+
+def test_an_adapted_model_has_no_card_of_other_weights(base, monkeypatch):
+    model = FillMask.from_pretrained(base, device="cpu")
+    fit = lambda: model.fit([row["text"] for row in rows(18)], validation=TEXTS, **QUICK)  # noqa: E731
+    fit()
+    card = model.card
+    assert diverge(monkeypatch, fit, updates=0, kind=MaskedLMObjective) is None
+    assert model.card == card != {}
+    assert diverge(monkeypatch, fit, updates=4, kind=MaskedLMObjective) == 1
+    assert model.card == {}
+
+
+# --- several tasks ---
+
+SHARED = {
+    "animal": TaskData([{"body": row["text"], "kind": row["label"]} for row in rows(18)], None, "body", "kind"),
+    "names": TaggingData(tagged(18), tagged(9)),
+}
+
+
+def test_several_tasks_have_the_epoch_that_was_kept_and_nothing_learnt_of_it(base, monkeypatch, tmp_path):
+    model = MultiTask.from_pretrained(base, device="cpu")
+    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates=8) == 1
+    assert model.card == {"animal": {}, "names": {}}
+    assert model.columns.text == ("body",)
+    assert model.part("animal").columns == SHARED["animal"].columns
+    assert trusts_nothing(model.part("animal"))
+    assert model.part("names").labeller.temperature is None
+    model.save(tmp_path / "saved")
+    again = MultiTask.from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.predict(TEXTS) == model.predict(TEXTS)
+
+
+def test_several_tasks_that_go_on_forget_what_was_learnt_of_other_weights(base, monkeypatch):
+    model = MultiTask.from_pretrained(base, device="cpu")
+    model.fit(SHARED, **QUICK)
+    before, parts, card = model.predict(TEXTS), model.parts, model.card
+    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates=0) is None
+    assert (model.predict(TEXTS), model.parts, model.card) == (before, parts, card)
+    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates=8) == 1
+    assert model.part("names").labeller.temperature is None
+    assert trusts_nothing(model.part("animal"))
+    assert model.card == {"animal": {}, "names": {}}
+
+
+def test_several_tasks_that_diverge_at_once_are_as_before(base, monkeypatch):
+    model = MultiTask.from_pretrained(base, device="cpu")
+    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates=0) is None
+    with pytest.raises(NotFitted):
+        model.predict("w5")
+
+
+# --- a few examples ---
+
+
+def few(base):
+    classifier = FewShotClassifier.from_pretrained(without_dropout(base), device="cpu")
+    classifier.fit(rows(12), validation=rows(9, 30), **QUICK)
+    return classifier
+
+
+def again(classifier, **options):
+    return classifier.fit(rows(12), **{**QUICK, "pairs_per_text": 1, **options})
+
+
+@pytest.mark.parametrize("held_out", [None, rows(9, 30)], ids=["the latest epoch", "the best epoch"])
+def test_a_head_goes_with_the_vectors_that_it_was_fitted_to(base, monkeypatch, held_out):
+    classifier = few(base)
+    fit = lambda: again(classifier, validation=held_out)  # noqa: E731
+    assert diverge(monkeypatch, fit, updates=3, kind=EmbeddingObjective) == 1
+    assert (classifier.target, classifier.card, trusts_nothing(classifier)) == (None, {}, True)
+    with pytest.raises(NotFitted, match="call fit first"):
+        classifier.predict(TEXTS)
+    fit()
+    assert len(classifier.predict(TEXTS)) == len(TEXTS)
+
+
+def test_a_head_stays_where_its_vectors_do(base, monkeypatch):
+    classifier = few(base)
+    before, vectors = classifier.predict(TEXTS), classifier.embedder.encode(TEXTS)
+    assert diverge(monkeypatch, lambda: again(classifier), updates=0, kind=EmbeddingObjective) is None
+    with pytest.raises(InvalidInput, match="batch_size must be 2 or more"):
+        again(classifier, batch_size=1)
+    np.testing.assert_array_equal(classifier.embedder.encode(TEXTS), vectors)
+    assert classifier.predict(TEXTS) == before
+    with pytest.raises(InvalidInput, match="strength of a regression must be above 0"):
+        again(classifier, strength=0.0)
+    with pytest.raises(NotFitted, match="call fit first"):
+        classifier.predict(TEXTS)
