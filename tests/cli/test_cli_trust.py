@@ -5,6 +5,8 @@ import json
 import pytest
 from command_line import call, rows, write_jsonl
 
+from bothways.errors import OutOfDisk
+
 
 @pytest.fixture(scope="module")
 def other_run(files, tmp_path_factory):
@@ -41,6 +43,30 @@ def test_nothing_is_learnt_that_was_not_wanted(files, tmp_path):
     assert done.json()["calibration"] is None
     saved = json.loads((tmp_path / "run" / "bothways.json").read_text())
     assert (saved["calibration"], saved["out_of_domain"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "problem"),
+    [
+        (["classification", "--out-of-domain", "absent.jsonl"], 1, "absent.jsonl"),
+        (["classification", "--out-of-domain", "others.jsonl", "--text", "words"], 1, "line 1 of 'others.jsonl'"),
+        (["classification", "--out-of-domain", "others.jsonl", "--detector", "none"], 2, "--detector other than none"),
+        (["classification", "--out-of-domain", "others.jsonl", "--target", "regression"], 2, "--target single"),
+        (["pairs", "--out-of-domain", "others.jsonl", "--score", "score"], 2, "--target single"),
+        (["classification", "--out-of-domain", "-", "--validation", "-"], 2, "--validation and --out-of-domain cannot"),
+        (["few-shot", "--calibration", "platt"], 1, "calibration by 'platt' wants held-out texts"),
+    ],
+)
+def test_what_could_not_be_learnt_is_refused_before_the_training(
+    files, others, tmp_path, monkeypatch, words, code, problem
+):
+    monkeypatch.chdir(tmp_path)
+    data = [{"text": row["text"], "label": row["label"]} for row in rows(8, 1)]
+    train = ["--train", write_jsonl(tmp_path / "train.jsonl", data)]
+    outcome = call("train", *words, *train, "--model", files / "tiny", "--device", "cpu", "--output", "run")
+    assert outcome.code == code
+    assert problem in outcome.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["others.jsonl", "train.jsonl"]
 
 
 def test_compare_gives_both_models_their_difference_and_tests(files, run, other_run):
@@ -100,7 +126,7 @@ def test_evaluate_says_how_texts_from_elsewhere_are_told(files, run, others):
     words = ("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others, "--resamples", 50)
     given = call(*words, "--json").json()
     outside = given["out_of_domain"]
-    assert outside["n_inside"], outside["n_outside"] == (30, 30)
+    assert (outside["n_inside"], outside["n_outside"]) == (30, 30)
     assert outside["auroc_low"] <= outside["auroc"] <= outside["auroc_high"]
     assert {"aupr", "fpr95", "threshold", "kept_inside", "passed_outside"} <= outside.keys()
     alone = call("evaluate", run, "--data", files / "test.jsonl.gz", "--resamples", 50, "--json").json()
@@ -121,7 +147,45 @@ def test_evaluate_writes_a_page(files, run, others, tmp_path):
     assert "flatter" in written  # the limits of the card
 
 
-def test_a_page_for_numbers_is_refused(files, tmp_path):
+@pytest.mark.parametrize("page", ["folder", "file/page.html"])
+def test_a_page_that_cannot_be_written_is_refused_before_the_model_is_opened(tmp_path, page):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    outcome = call("evaluate", "no/model", "--data", "no.jsonl", "--report", tmp_path / page)
+    assert outcome.code == 1
+    assert str(tmp_path / page) in outcome.err
+    assert "no/model" not in outcome.err
+    assert "--overwrite" not in outcome.err
+
+
+@pytest.mark.parametrize("json_", [True, False])
+def test_metrics_are_printed_though_their_page_fails(files, run, tmp_path, monkeypatch, json_):
+    def full(*_, **__):
+        raise OutOfDisk("no space left")
+
+    monkeypatch.setattr("bothways.report.write", full)
+    words = ("evaluate", run, "--data", files / "test.jsonl.gz", "--report", tmp_path / "page.html", "--resamples", 5)
+    outcome = call(*words, "--quiet", *(["--json"] if json_ else []))
+    assert outcome.code == 1
+    assert "no space left" in outcome.err
+    assert (outcome.json()["n"] == 30) if json_ else ("accuracy" in outcome.out)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "there is no file"), ("", "is empty"), ('{"words": "w5"}\n', "has no column 'text'")],
+)
+def test_texts_from_elsewhere_that_cannot_be_read_are_refused_before_the_data_are_read(run, tmp_path, content, said):
+    others = tmp_path / "others.jsonl"
+    if content is not None:
+        others.write_text(content)
+    outcome = call("evaluate", run, "--data", "no.jsonl", "--out-of-domain", others)
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert str(others) in outcome.err
+
+
+def test_a_page_for_numbers_is_refused(files, others, tmp_path):
     data = write_jsonl(tmp_path / "n.jsonl", [{**row, "label": float(len(row["text"]))} for row in rows(30, 0)])
     trained = call(
         *("train", "classification", "--model", files / "tiny", "--train", data, "--target", "regression"),
@@ -131,6 +195,9 @@ def test_a_page_for_numbers_is_refused(files, tmp_path):
     outcome = call("evaluate", tmp_path / "run", "--data", data, "--report", tmp_path / "page.html")
     assert outcome.code == 2
     assert not (tmp_path / "page.html").exists()
+    outcome = call("evaluate", tmp_path / "run", "--data", "no.jsonl", "--out-of-domain", others)
+    assert outcome.code == 1
+    assert "cannot tell texts of its domain from others" in outcome.err
     (found,) = call("predict", tmp_path / "run", "w6 w8", "--coverage", 0.5).lines()
     assert found["low"] < found["value"] < found["high"]
 

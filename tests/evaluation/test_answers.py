@@ -132,6 +132,11 @@ def test_the_temperature_under_which_answers_came_true_is_found_again(truth):
     assert fit_answer_temperature(score_NK, right_N, 0.5) == pytest.approx(truth, rel=0.1)
 
 
+def test_few_questions_without_an_error_do_not_make_a_model_certain():
+    score_NK = np.array([[3.0, 1.0], [2.0, 0.0], [4.0, 3.0]])
+    assert 0.4 < fit_answer_temperature(score_NK, np.ones(3, dtype=bool), 0.5) < 1
+
+
 def test_a_report_has_both_kinds_of_question_and_their_intervals():
     predicted = ["x", "x y", "", "", "z"] * 20
     annotated = [["x"], ["x"], ["x"], [], []] * 20

@@ -21,6 +21,7 @@ from bothways.evaluation import (
     sigmoid,
     softmax,
 )
+from bothways.evaluation.calibration import prior
 
 LOGITS = hnp.arrays(
     np.float64,
@@ -59,7 +60,7 @@ def test_the_fit_is_the_minimum_that_scipy_finds(scale):
 
     def nll(log_temperature):
         log_probabilities = scipy.special.log_softmax(logits_NC / np.exp(log_temperature), axis=1)
-        return -log_probabilities[np.arange(400), labels_N].mean()
+        return (prior(np.exp(-log_temperature)) - log_probabilities[np.arange(400), labels_N].sum()) / 400
 
     bounds = tuple(np.log(TEMPERATURE_BOUNDS))
     best = scipy.optimize.minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-10})
@@ -113,11 +114,32 @@ def test_overconfident_logits_get_a_better_nll():
 
 
 def test_the_search_ends_at_its_bounds_or_at_one_where_there_is_no_minimum():
-    all_right, all_wrong = ([[1.0, 0.0]], [0]), ([[1.0, 0.0]], [1])
+    rows = 20_000
+    all_right, all_wrong = (([[0.01, 0.0]] * rows, [label] * rows) for label in (0, 1))
     assert fit_temperature(*all_right) == pytest.approx(TEMPERATURE_BOUNDS[0])
     assert fit_temperature(*all_wrong) == pytest.approx(TEMPERATURE_BOUNDS[1])
     assert fit_temperature([[2.0, 2.0]], [0]) == 1.0
     assert fit_temperature([[90.0, 0.0]], [0]) == 1.0
+
+
+def test_few_rows_without_an_error_do_not_make_a_model_certain():
+    logits_NC = np.array([[margin, 0.0] for margin in (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)])
+    labels_N = np.zeros(len(logits_NC), dtype=np.int64)
+    assert 0.5 < fit_temperature(logits_NC, labels_N) < 1
+    assert 0.5 < fit_sigmoid_temperature(logits_NC[:, :1], labels_N[:, None] == 0) < 1
+
+
+@pytest.mark.parametrize("rows", [10, 30])
+def test_a_model_that_was_calibrated_is_hardly_worse_after_a_fit_to_few_rows(rows):
+    rng = np.random.default_rng(5)
+    truth_NC = 4 * rng.normal(size=(4000, 2))
+    labels_N = drawn(softmax(truth_NC), rng)
+    before, after = negative_log_likelihood(labels_N, softmax(truth_NC)), []
+    for _ in range(40):
+        logits_NC = 4 * rng.normal(size=(rows, 2))
+        temperature = fit_temperature(logits_NC, drawn(softmax(logits_NC), rng))
+        after.append(negative_log_likelihood(labels_N, apply_temperature(truth_NC, temperature)))
+    assert np.mean(after) < before + 0.02
 
 
 def test_softmax_and_sigmoid_equal_scipy_also_where_exponentials_overflow():
@@ -129,8 +151,8 @@ def test_softmax_and_sigmoid_equal_scipy_also_where_exponentials_overflow():
 
 def test_masked_logits_of_single_precision_are_read():
     masked = float(np.finfo(np.float32).min)
-    temperature = fit_temperature([[2.0, 0.0, masked], [2.0, 0.0, masked], [2.0, 0.0, masked]], [0, 0, 1])
-    assert temperature == pytest.approx(2 / np.log(2), rel=1e-6)
+    rows, labels = [[2.0, 0.0, masked]] * 30_000, [0] * 20_000 + [1] * 10_000
+    assert fit_temperature(rows, labels) == pytest.approx(2 / np.log(2), rel=1e-3)
 
 
 @pytest.mark.parametrize(

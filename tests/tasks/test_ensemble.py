@@ -29,6 +29,7 @@ from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
 HELD = noisy_rows(36)
+ALIKE = [row for row in noisy_rows(200) if row["label"] == "cow"][:12]
 
 
 def trained(folder, base, data, kind=TextClassifier, *, open_with=None, **options):
@@ -316,8 +317,9 @@ def test_a_member_that_has_changed_is_refused(saved, name):
         Ensemble.from_pretrained(saved)
 
 
-def test_the_log_of_a_members_training_is_no_part_of_it(saved):
-    (saved.parent / "distilbert-animals" / "training.jsonl").write_text("{}\n")
+@pytest.mark.parametrize("name", ["training.jsonl", "metrics.json", "notes.txt"])
+def test_what_else_lies_in_a_members_folder_is_no_part_of_it(saved, name):
+    (saved.parent / "distilbert-animals" / name).write_text("{}\n")
     assert Ensemble.from_pretrained(saved, device="cpu").members
 
 
@@ -368,6 +370,7 @@ def test_a_folder_that_is_there_is_not_replaced(saved):
         (["bert-animals", "xlnet-animals"], {"method": "median"}, InvalidInput, "'mean', 'vote' or 'stacked'"),
         (["bert-animals", "xlnet-animals"], {"method": "stacked"}, InvalidInput, "give some to calibrate with"),
         (["bert-animals", "xlnet-animals"], {"method": "stacked", "calibrate": HELD[:5]}, InvalidInput, "at least 10"),
+        (["bert-animals", "xlnet-animals"], {"method": "stacked", "calibrate": ALIKE}, InvalidInput, "all 12 have 'cow'"),
         (["bert-animals", "xlnet-animals"], {"calibrate": [{"text": "w5"}]}, InvalidInput, "no column 'label'"),
         (
             ["bert-animals", "xlnet-animals"],

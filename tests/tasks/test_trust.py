@@ -8,8 +8,9 @@ import pytest
 from classifier_cases import LABELS, noisy_rows, rows
 
 from bothways import PairClassifier, TextClassifier
+from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
-from bothways.evaluation import Platt, Temperature, VectorScaling, coverage_of
+from bothways.evaluation import Platt, Temperature, VectorScaling, coverage_of, method_of
 from bothways.packing import pack
 from bothways.tasks import MultiTask, TaskData
 from bothways.tasks.comparing import compare_tasks
@@ -191,17 +192,56 @@ def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
         assert found["near"].outside_score is None
 
 
-def test_rows_from_elsewhere_move_the_border_between_both(base):
-    classifier = fitted(base, validation=rows(40))
+def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monkeypatch):
+    shared = MultiTask.from_pretrained(base, device="cpu")
+    data = {name: TaskData(rows(24), rows(12)) for name in ("one", "two", "three")}
+    shared.fit(data, epochs=1, settings=FitSettings(detector="mahalanobis_layers"))
+    passes, trace = [], Encoder.trace
+    monkeypatch.setattr(Encoder, "trace", lambda *given, **named: passes.append(given) or trace(*given, **named))
+    monkeypatch.setattr(Encoder, "forward", lambda *given, **_: passes.append(given))
+    shared.predict(texts(rows(1))[0])
+    assert len(passes) == 1
+
+
+def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
+    fitted(base, validation=rows(40)).save(tmp_path / "saved")
+    classifier = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     before = classifier.trust.border
     classifier.tell_from(ELSEWHERE)
     evidence, *_ = classifier.evidence(rows(40))
     report = classifier.out_of_domain(evidence, ELSEWHERE, resamples=50)
     assert report.n_outside == len(ELSEWHERE)
     assert report.threshold == classifier.trust.border.threshold != before.threshold
+    card = classifier.card
+    assert len(card["trust"]["calibrations_tried"]) == 4
+    assert card["trust"]["out_of_domain_threshold"] == classifier.trust.border.threshold
+    assert card["trust"]["out_of_domain_rows"] == len(ELSEWHERE)
+    classifier.tell_from(ELSEWHERE[:5])
+    assert [limit for limit in classifier.card["limits"] if "from elsewhere" in limit] == [
+        "The border of the domain was drawn by 5 rows from elsewhere: how well it tells these from others flatters it."
+    ]
+    classifier.tell_from(ELSEWHERE)
     balance = report.kept_inside + 1 - report.passed_outside
     scores = before.detector.score(evidence)
     assert balance >= (scores <= before.threshold).mean()
+
+
+@pytest.mark.parametrize(
+    ("target", "label", "calibration", "message"),
+    [
+        ("multi", ["a"], "platt", "several labels for a text are calibrated by a temperature, not by 'platt'"),
+        ("regression", 0.5, "temperature", "numbers have no probabilities to calibrate by 'temperature'"),
+    ],
+)
+def test_a_calibration_that_the_target_does_not_know_is_refused_before_the_training(
+    base, tmp_path, target, label, calibration, message
+):
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    data = [{"text": row["text"], "label": label} for row in rows(20)]
+    settings = FitSettings(calibration=calibration)
+    with pytest.raises(InvalidInput, match=message):
+        classifier.fit(data, target=target, epochs=1, settings=settings, log=tmp_path / "log.jsonl")
+    assert not (tmp_path / "log.jsonl").exists()
 
 
 def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_path):
@@ -214,7 +254,7 @@ def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_
     metrics = card["metrics"]
     assert metrics["n"] == 40
     assert metrics["accuracy_low"] <= metrics["accuracy"] <= metrics["accuracy_high"]
-    assert card["trust"]["calibration"] == "temperature"
+    assert card["trust"]["calibration"] == method_of(classifier.calibration)
     assert [each["method"] for each in card["trust"]["calibrations_tried"]] == [
         "temperature",
         "vector",

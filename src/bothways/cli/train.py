@@ -7,7 +7,7 @@ from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_options
 from bothways.cli.options import HERE, TEXT, Columns, File, Format, Merge, ModelOptions, Target, bad_usage, usage_error
 from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
-from bothways.cli.trusting import AS_USUAL, TrustOptions, draw_border, with_trust
+from bothways.cli.trusting import AS_USUAL, TrustOptions, draw_border, rows_from_elsewhere, with_trust
 
 if TYPE_CHECKING:
     from bothways.tasks.fitting import FitOptions
@@ -75,7 +75,8 @@ def classification(
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
-    check_inputs(train, validation)
+    check_inputs(train, validation, elsewhere=trust.out_of_domain)
+    others = rows_from_elsewhere(trust, target, [text], format)
 
     def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
         from bothways.tasks import TextClassifier
@@ -91,7 +92,7 @@ def classification(
             target=target,
             **with_trust(options, trust),
         )
-        draw_border(classifier, trust, format)
+        draw_border(classifier, others)
         return classifier, record
 
     return train_and_save(output, training, run, fit)
@@ -136,9 +137,10 @@ def pairs(
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
-    check_inputs(train, validation)
+    check_inputs(train, validation, elsewhere=trust.out_of_domain)
     if score is not None and (label is not None or target == "multi"):
         raise usage_error("--score predicts a number, so it goes neither with --label nor with --target multi.")
+    others = rows_from_elsewhere(trust, target if score is None else "regression", [(text_a,), (text_b,)], format)
 
     def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
         from bothways.tasks import PairClassifier
@@ -156,7 +158,7 @@ def pairs(
             target=target,
             **with_trust(options, trust),
         )
-        draw_border(classifier, trust, format)
+        draw_border(classifier, others)
         return classifier, record
 
     return train_and_save(output, training, run, fit)

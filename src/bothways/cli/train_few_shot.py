@@ -9,7 +9,7 @@ from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
 from bothways.cli.options import HERE, TEXT, Columns, File, Format, ModelOptions, PositiveInt, bad_usage, usage_error
 from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
-from bothways.cli.trusting import AS_USUAL, TrustOptions, draw_border, with_trust
+from bothways.cli.trusting import AS_USUAL, TrustOptions, draw_border, rows_from_elsewhere, with_trust
 
 if TYPE_CHECKING:
     from bothways.tasks.fitting import FitOptions
@@ -62,9 +62,10 @@ def few_shot(
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
-    check_inputs(train, validation)
+    check_inputs(train, validation, elsewhere=trust.out_of_domain)
     if trust.out_of_domain is not None and validation is None:
         raise usage_error("--out-of-domain draws the border of held-out rows: give some with --validation.")
+    others = rows_from_elsewhere(trust, "single", [text], format)
 
     def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
         from bothways.tasks import FewShotClassifier
@@ -79,7 +80,7 @@ def few_shot(
             pairs_per_text=pairs_per_text,
             **with_trust(options, trust),
         )
-        draw_border(classifier, trust, format)
+        draw_border(classifier, others)
         return classifier, record
 
     return train_and_save(output, training, run, fit)

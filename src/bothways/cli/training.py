@@ -95,14 +95,22 @@ def train_and_save(
         folders.discard_if_empty()
 
 
-def check_inputs(train: str, validation: str | None, option: str = "--train") -> None:
-    """Refuse standard input for both.
+def check_inputs(train: str, validation: str | None, option: str = "--train", elsewhere: str | None = None) -> None:
+    """Refuse standard input for more than one.
+
+    Args:
+        train: The value of ``option``.
+        validation: That of ``--validation``.
+        option: What the data to learn from are called.
+        elsewhere: The value of ``--out-of-domain``.
 
     Raises:
-        CycloptsError: Both are ``-``.
+        CycloptsError: Two are ``-``.
     """
-    if train == validation == "-":
-        raise usage_error(f"{option} and --validation cannot both be standard input: give one of them as a file.")
+    given = {option: train, "--validation": validation, "--out-of-domain": elsewhere}
+    piped = [name for name, value in given.items() if value == "-"]
+    if len(piped) > 1:
+        raise usage_error(f"{' and '.join(piped)} cannot both be standard input: give one of them as a file.")
 
 
 def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders) -> "FitOptions":

@@ -1,12 +1,12 @@
 """Options of training for how far a model's answers can be trusted."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from bothways.cli.options import Calibration, Detector, File, Format
-from bothways.cli.reading import labelled_source
+from bothways.cli.options import Calibration, Columns, Detector, File, Format, Target, usage_error
 
 if TYPE_CHECKING:
     from bothways.tasks.fitting import FitOptions
@@ -39,7 +39,38 @@ def with_trust(options: "FitOptions", trust: TrustOptions) -> "FitOptions":
     return {**options, "settings": settings}
 
 
-def draw_border(task: "TrustingTask", trust: TrustOptions, format_: Format | None) -> None:
-    """Draw the border of the domain by the rows from elsewhere, if there are any."""
-    if trust.out_of_domain is not None:
-        task.tell_from(labelled_source(trust.out_of_domain, format_))
+def rows_from_elsewhere(
+    trust: TrustOptions, target: Target, columns: Sequence[Columns], format_: Format | None
+) -> list[Mapping[str, object]] | None:
+    """The rows to draw the border by, read and looked at before a training whose result would be lost otherwise.
+
+    Args:
+        trust: Where they are; None is returned where they are nowhere.
+        target: What is predicted.
+        columns: Columns of each text of a row.
+        format_: Of the file.
+
+    Raises:
+        CycloptsError: There will be no border to draw.
+        InvalidInput: The rows are not usable; the message says where.
+    """
+    from bothways.data import read_rows, text_at
+
+    if trust.out_of_domain is None:
+        return None
+    if target != "single" or trust.detector == "none":
+        raise usage_error(
+            "--out-of-domain draws the border of a detector, which takes one label for each text (--target single) and "
+            "a --detector other than none."
+        )
+    rows = list(read_rows(trust.out_of_domain, format=format_))
+    for row in rows:
+        for column in columns:
+            text_at(row, column)
+    return [row.values for row in rows]
+
+
+def draw_border(task: "TrustingTask", others: "Sequence[Mapping[str, object]] | None") -> None:
+    """Draw the border of the domain by rows from elsewhere, if there are any."""
+    if others is not None:
+        task.tell_from(others)

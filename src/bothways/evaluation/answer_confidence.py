@@ -15,7 +15,7 @@ Shapes: N questions, K candidates.
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.evaluation.calibration import TEMPERATURE_BOUNDS, softmax
+from bothways.evaluation.calibration import TEMPERATURE_BOUNDS, prior, softmax
 from bothways.evaluation.inputs import FloatArray
 
 _STEPS = 241
@@ -63,7 +63,7 @@ def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperat
 
 
 def fit_answer_temperature(score_NK: FloatArray, right_N: NDArray[np.bool_], threshold: float | None) -> float:
-    """The temperature of the least log loss, within `TEMPERATURE_BOUNDS`.
+    """The temperature of the least log loss and prior (`calibration.prior`), within `TEMPERATURE_BOUNDS`.
 
     Args:
         score_NK: Scores of the candidates of held-out questions, as for `answer_probabilities`.
@@ -72,9 +72,9 @@ def fit_answer_temperature(score_NK: FloatArray, right_N: NDArray[np.bool_], thr
     """
     temperatures = np.geomspace(*TEMPERATURE_BOUNDS, _STEPS)
     losses = [_log_loss(answer_probabilities(score_NK, threshold, each).max(axis=1), right_N) for each in temperatures]
-    return float(temperatures[int(np.argmin(losses))])
+    return float(temperatures[int(np.argmin(np.array(losses) + prior(1 / temperatures)))])
 
 
 def _log_loss(stated_N: FloatArray, right_N: NDArray[np.bool_]) -> float:
     stated_N = np.clip(stated_N, _LEAST, 1 - _LEAST)
-    return float(-np.log(np.where(right_N, stated_N, 1 - stated_N)).mean())
+    return float(-np.log(np.where(right_N, stated_N, 1 - stated_N)).sum())

@@ -5,6 +5,9 @@ log likelihood (NLL). The order of the classes, and so the prediction, stays. So
 calibration of modern neural networks", arXiv:1706.04599, section 4.2. A temperature may depend on how undecided the
 model is (`bothways.evaluation.adaptive`).
 
+Few rows without an error would ask for a temperature of 0, and thus for certainty. So the fit begins with a belief in
+the model as it is (`prior`), which some tens of rows outweigh.
+
 Shape letters: N rows, C classes or labels.
 """
 
@@ -19,7 +22,10 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import FloatArray, class_indices, label_matrix, logit_array
 
 TEMPERATURE_BOUNDS = (0.05, 20.0)
-"""The search keeps to these: rows without an error would ask for T = 0, useless logits for T = infinity."""
+"""The search keeps to these: many rows without an error would ask for T = 0, useless logits for T = infinity."""
+
+PRIOR = 2.0
+"""Weight of the belief in T = 1, in nats; docs/LOG.md says what others were tried."""
 
 _FLAT = 1e-12
 _STEPS = 100
@@ -64,6 +70,15 @@ class Temperature:
             InvalidInput: fewer than two classes, or logits that are not finite.
         """
         return apply_temperature(logits_NC, self)
+
+
+def prior(inverse: FloatArray) -> FloatArray:
+    """What comes to the NLL of all rows together for ``b = 1 / T``: ``2 * (b - log b - 1)``, which is 0 at T = 1.
+
+    It is the negative logarithm of a gamma density whose mode is 1, but for a constant.
+    """
+    total: FloatArray = PRIOR * (inverse - np.log(inverse) - 1)
+    return total
 
 
 def undecidedness(logits_NC: FloatArray) -> FloatArray:
@@ -115,7 +130,7 @@ def _temperature(given: Temperature | float) -> Temperature:
 
 
 def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
-    """The temperature within `TEMPERATURE_BOUNDS` of least NLL under softmax; its NLL is never above T = 1's.
+    """The temperature within `TEMPERATURE_BOUNDS` of least NLL under softmax and prior; its NLL is never above T = 1's.
 
     Args:
         logits_NC: logits of rows that the model was not trained on.
@@ -140,13 +155,13 @@ def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
         variance_N = (probabilities_NC * (margins_NC - mean_N[:, None]) ** 2).sum(axis=1)
         return float(mean_N.mean()), float(variance_N.mean())
 
-    return _least(nll, derivatives)
+    return _least(nll, derivatives, len(logits))
 
 
 def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
     """The temperature of least mean binary cross-entropy over all (row, label) decisions, shared by the labels.
 
-    Its NLL is never above that of T = 1.
+    The prior counts as it does for one label a row; the NLL is never above that of T = 1.
 
     Args:
         logits_NC: logits of rows that the model was not trained on; one column for a binary task.
@@ -168,13 +183,21 @@ def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float
         slope = (wrong_NC * margins_NC).mean()
         return float(slope), float((wrong_NC * right_NC * margins_NC**2).mean())
 
-    return _least(nll, derivatives)
+    return _least(nll, derivatives, logits.size)
 
 
-def _least(nll: Callable[[float], float], derivatives: Callable[[float], tuple[float, float]]) -> float:
-    """The temperature that minimises ``nll``, a convex function of 1 / T."""
+def _least(
+    nll: Callable[[float], float], derivatives: Callable[[float], tuple[float, float]], decisions: int
+) -> float:
+    """The temperature that minimises prior and ``nll``, the mean of so many decisions and convex in 1 / T."""
     coldest, hottest = TEMPERATURE_BOUNDS
-    temperature = 1 / _root(derivatives, 1 / hottest, 1 / coldest)
+    weight = PRIOR / decisions
+
+    def with_prior(inverse: float) -> tuple[float, float]:
+        slope, curvature = derivatives(inverse)
+        return slope + weight * (1 - 1 / inverse), curvature + weight / inverse**2
+
+    temperature = 1 / _root(with_prior, 1 / hottest, 1 / coldest)
     # Rounding could place the found minimum a hair above where it started.
     return temperature if nll(1 / temperature) <= nll(1.0) else 1.0
 

@@ -20,19 +20,22 @@ from bothways.checkpoints.save import write_json
 from bothways.errors import CorruptCheckpoint, UnknownModel, UnsupportedConfig
 from bothways.evaluation import ConformalInterval, ConformalSets, Temperature
 from bothways.storage import new_folder
+from bothways.tasks.embedding.sentence_layout import LENGTH_FILE
 from bothways.tasks.ensembles.combining import Combination, Mean, Stacked, Vote
 from bothways.tasks.stored import damaged
 from bothways.tasks.targets import Regression, Target
+from bothways.text.saving import TOKENIZER_FILES
 
-# What decides a member's answers, where it has them.
-_SUFFIXES = (".safetensors", ".bin", ".json", ".txt", ".model")
+# What decides a member's answers, where it has them; other files may come and go beside.
+_WEIGHTS = (".safetensors", ".bin")
+_NAMES = ("config.json", OURS, LENGTH_FILE, *TOKENIZER_FILES)
 
 
 def member_fingerprint(folder: Path) -> str:
     """SHA-256 over the names and contents of a saved model's files."""
     content = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        if path.suffix in _SUFFIXES and path.is_file():
+        if (path.suffix in _WEIGHTS or path.name in _NAMES) and path.is_file():
             content.update(f"{path.name} {sha256_of(path)}\n".encode())
     return content.hexdigest()
 

@@ -91,12 +91,15 @@ def fit_stacking(
         seed: Draws the folds.
 
     Raises:
-        InvalidInput: There are fewer than ten rows.
+        InvalidInput: There are fewer than ten rows, or all have the same label.
     """
     text_N = np.arange(logits_MNC.shape[1]) if text_N is None else text_N
     texts = int(text_N.max(initial=-1)) + 1
     if texts < LEAST_ROWS:
         raise InvalidInput(f"stacking is fitted on at least {LEAST_ROWS} held-out rows, but got {texts}.")
+    if truth.ndim == 1 and len(np.unique(truth)) < 2:
+        label = target.labels[int(truth[0])]
+        raise InvalidInput(f"stacking is fitted on held-out rows of several labels, but all {texts} have {label!r}.")
     features_MNC = torch.from_numpy(features_of(target, logits_MNC))
     known = torch.from_numpy(truth.astype(np.float64) if truth.dtype.kind == "f" else truth)
     fold_N = (np.random.default_rng(seed).permutation(texts) % FOLDS)[text_N]

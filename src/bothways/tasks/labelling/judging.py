@@ -103,6 +103,21 @@ def evidence_of(rows_NK: Logits, classes: int, layers: int) -> Evidence:
     return Evidence(logits_NC, features_NK.reshape(len(rows_NK), layers, features_NK.shape[1] // max(1, layers)))
 
 
+def check_calibration(target: Target, method: CalibrationMethod | Literal["auto"] | None) -> None:
+    """Refuse before the training what could not be learnt after it.
+
+    Raises:
+        InvalidInput: The method of calibration is none for the target.
+    """
+    if isinstance(target, MultiLabel) and method not in ("auto", "temperature", None):
+        raise InvalidInput(
+            f"several labels for a text are calibrated by a temperature, not by {method!r}: "
+            "choose 'temperature' or 'auto'."
+        )
+    if isinstance(target, Regression) and method not in ("auto", None):
+        raise InvalidInput(f"numbers have no probabilities to calibrate by {method!r}: choose 'auto', or None.")
+
+
 def learn_trust(
     target: Target,
     held_out_NK: Logits,
@@ -122,9 +137,6 @@ def learn_trust(
         seed: Of what is drawn on the way.
         training: Logits with features, and labels, of the training rows; called if the detector reads features.
         layers: Of how many layers the features are.
-
-    Raises:
-        InvalidInput: The method of calibration is none for the target.
     """
     match target:
         case SingleLabel():
@@ -137,11 +149,6 @@ def learn_trust(
         case MultiLabel():
             if settings.calibration is None:
                 return Trust()
-            if settings.calibration not in ("auto", "temperature"):
-                raise InvalidInput(
-                    f"several labels for a text are calibrated by a temperature, not by {settings.calibration!r}: "
-                    "choose 'temperature' or 'auto'."
-                )
             return Trust(Temperature(fit_sigmoid_temperature(held_out_NK, truth.astype(np.int64))))
         case Regression():
             return Trust(conformal=learn_promise(target, held_out_NK, truth, None, seed))

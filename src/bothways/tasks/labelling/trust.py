@@ -41,6 +41,8 @@ FILE = "trust.safetensors"
 
 Arrays = dict[str, NDArray[Any]]
 
+_DRAWN_BY = "The border of the domain was drawn by"
+
 _SCORES: dict[str, type[SetScore]] = {"least_ambiguous": LeastAmbiguous, "adaptive": Adaptive}
 
 
@@ -99,6 +101,7 @@ class Trust:
             "calibrations_tried": [asdict(each) for each in self.chosen_by],
             "coverage_from_rows": held_out,
             "out_of_domain": None if self.border is None else _kind_of(self.border.detector),
+            "out_of_domain_threshold": None if self.border is None else self.border.threshold,
         }
 
     @property
@@ -109,6 +112,15 @@ class Trust:
             "Metrics, probabilities and coverage hold for texts like the validation rows.",
             *([NOTICES_NOTHING] if self.border is None else []),
         )
+
+
+def card_told_from(card: Mapping[str, Any], trust: Trust, rows: int) -> dict[str, Any]:
+    """A card after the border of the domain was drawn by so many rows from elsewhere."""
+    drawn = {name: trust.to_card()[name] for name in ("out_of_domain", "out_of_domain_threshold")}
+    limits = [limit for limit in card.get("limits", ()) if not limit.startswith(_DRAWN_BY)]
+    limit = f"{_DRAWN_BY} {rows:,} rows from elsewhere: how well it tells these from others flatters it."
+    trusted = {**card["trust"], **drawn, "out_of_domain_rows": rows}
+    return {**card, "trust": trusted, "limits": [*limits, limit]}
 
 
 def storable(detector: Detector) -> Detector:

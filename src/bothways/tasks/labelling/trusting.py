@@ -9,7 +9,7 @@ from typing import Any
 
 from bothways.data import Row, Source
 from bothways.evaluation import Evidence, OutOfDomainReport, TextsRead
-from bothways.tasks.labelling.trust import Trust
+from bothways.tasks.labelling.trust import Trust, card_told_from
 from bothways.tasks.labelling.trusted import Trusted
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.targets import Logits, Report, Truth
@@ -79,10 +79,11 @@ class TrustingTask(ABC):
             NotCalibrated: The model has no detector.
             InvalidInput: The data are not usable.
         """
-        trust = self.trusted.told_from(self._elsewhere(others, show_progress))
+        elsewhere = self._elsewhere(others, show_progress)
+        trust = self.trusted.told_from(elsewhere)
         self._set_trust(trust)
         if "trust" in self.card:
-            self.card["trust"] = trust.to_card()
+            self.card = card_told_from(self.card, trust, len(elsewhere.logits_NC))
 
     def out_of_domain(
         self,
