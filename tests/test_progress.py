@@ -22,6 +22,12 @@ def test_a_bar_shows_on_a_terminal_only(monkeypatch, stream, speaks):
     assert ("counting sheep" in sys.stderr.getvalue()) is speaks
 
 
+def test_a_program_without_standard_error_has_no_bar(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with progress("counting sheep", 3) as bar:
+        bar.advance()
+
+
 def test_a_single_unit_has_a_bar_only_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     with progress("counting a sheep", 1) as bar:

@@ -12,7 +12,7 @@ import pytest
 
 from bothways import storage
 from bothways.errors import InvalidInput, OutOfDisk, OutputExists
-from bothways.storage import check_folder_free, new_file, new_folder
+from bothways.storage import check_file_writable, check_folder_free, new_file, new_folder
 
 
 def names(folder):
@@ -66,6 +66,27 @@ def test_a_file_is_not_replaced_unless_asked(tmp_path):
         pass
     with pytest.raises(OutputExists), new_file(tmp_path):
         pass
+
+
+def test_what_is_never_replaced_is_not_offered_to_be(tmp_path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(OutputExists, match=r"a folder, where a file is to be written.* Choose another path\.$"):
+        check_file_writable(tmp_path)
+    for overwrite in (False, True):
+        with pytest.raises(OutputExists, match=r"a file, where a folder is to be written.* Choose another path\.$"):
+            check_folder_free(tmp_path / "a", overwrite=overwrite)
+
+
+def test_whether_a_file_can_be_written_is_known_before(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("old")
+    check_file_writable(tmp_path / "a")
+    check_file_writable(tmp_path / "deep" / "deeper" / "b")
+    with pytest.raises(InvalidInput, match=r"'.*a' is a file, where a folder was expected"):
+        check_file_writable(tmp_path / "a" / "deep" / "b")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(InvalidInput, match="cannot be written: Permission denied"):
+        check_file_writable(tmp_path / "deep" / "b")
+    assert names(tmp_path) == ["a"]
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):

@@ -13,6 +13,11 @@ class Progress(Protocol):
         """Say that ``amount`` more units are done; ``note`` replaces the remark behind the bar."""
 
 
+def _on_terminal() -> bool:
+    # A program that was started without standard error has None in its place.
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 class _Silent:
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Nobody watches."""
@@ -28,7 +33,7 @@ def progress(description: str, total: int | None = None, *, show: bool | None = 
         show: Force the bar on or off; by default it shows on a terminal only, never in a pipe, and never for a single
             unit, of which it could say nothing.
     """
-    if not (sys.stderr.isatty() and total != 1 if show is None else show):
+    if not (_on_terminal() and total != 1 if show is None else show):
         yield _Silent()
         return
     # Imported here: rich.progress costs start-up time that a pipe never needs.

@@ -42,13 +42,12 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
         binary: Bytes instead of UTF-8 text.
 
     Raises:
-        OutputExists: ``path`` exists and ``overwrite`` is false.
+        OutputExists: ``path`` is a folder, or exists and ``overwrite`` is false.
         InvalidInput: The folder may not be written to.
         OutOfDisk: The disk is full; nothing was left behind.
     """
     target = Path(path)
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise OutputExists(_already_there(target))
+    _check_file_free(target, overwrite=overwrite)
     with _disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -98,8 +97,36 @@ def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
         OutputExists: ``path`` is a file, or a folder with something in it and ``overwrite`` is false.
     """
     target = Path(path)
-    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not overwrite):
-        raise OutputExists(_already_there(target))
+    if target.is_file():
+        raise OutputExists(_in_the_way(target, "file", "folder"))
+    if target.is_dir() and any(target.iterdir()) and not overwrite:
+        raise OutputExists(_already_there(target, "folder"))
+
+
+def check_file_writable(path: str | os.PathLike[str]) -> None:
+    """Raise now what `new_file` would raise after an hour of work; a file that is there may be replaced.
+
+    Raises:
+        OutputExists: ``path`` is a folder.
+        InvalidInput: A file is where its folder should be, or the folder may not be written to.
+    """
+    target = Path(path)
+    _check_file_free(target, overwrite=True)
+    above = next(each for each in target.absolute().parents if each.exists())
+    if not above.is_dir():
+        raise InvalidInput(
+            f"the output {str(target)!r} cannot be written: {str(above)!r} is a file, where a folder was expected. "
+            "Choose another path."
+        )
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise _not_permitted(target, os.strerror(errno.EACCES))
+
+
+def _check_file_free(target: Path, *, overwrite: bool) -> None:
+    if target.is_dir():
+        raise OutputExists(_in_the_way(target, "folder", "file"))
+    if target.exists() and not overwrite:
+        raise OutputExists(_already_there(target, "file"))
 
 
 def give_usual_mode(path: Path) -> None:
@@ -146,10 +173,7 @@ def _disk_errors(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and _is_beside(error.filename, target):
-            raise InvalidInput(
-                f"the output {str(target)!r} cannot be written: {error.strerror}. Choose another path or check the "
-                "permissions of its folder."
-            ) from error
+            raise _not_permitted(target, error.strerror) from error
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OutOfDisk(
                 f"no space left on the disk of {target}: the unfinished output was removed. "
@@ -158,9 +182,19 @@ def _disk_errors(target: Path) -> Iterator[None]:
         raise
 
 
-def _already_there(target: Path) -> str:
-    kind = "folder" if target.is_dir() else "file"
+def _not_permitted(target: Path, reason: str | None) -> InvalidInput:
+    return InvalidInput(
+        f"the output {str(target)!r} cannot be written: {reason}. Choose another path or check the permissions of its "
+        "folder."
+    )
+
+
+def _already_there(target: Path, kind: str) -> str:
     return f"the output {kind} {str(target)!r} already exists. Choose another path, or ask for it to be overwritten."
+
+
+def _in_the_way(target: Path, found: str, wanted: str) -> str:
+    return f"{str(target)!r} is a {found}, where a {wanted} is to be written; it is left as it is. Choose another path."
 
 
 def _is_beside(name: object, target: Path) -> bool:

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from bothways.advice import against_decoder, cost, find_config, job_for, measure
 from bothways.advice.costs import RUNTIME_BYTES
 from bothways.advice.decoder import Assumptions
-from bothways.advice.dry import _flops, count_flops, inference_bytes
+from bothways.advice.dry import _flops, count_flops, inference_bytes, training_bytes
 from bothways.advice.worker import resident_bytes
 from bothways.encoder import Encoder
 from bothways.encoder.axes import SharedGroups
@@ -73,6 +73,33 @@ def test_layers_that_are_not_all_alike_are_all_counted():
     grouped = dataclasses.replace(config, sharing=SharedGroups(3))
     assert count_flops(grouped, 1, 16) == count_flops(config, 1, 16)
     assert inference_bytes(grouped, 1, 16) == inference_bytes(config, 1, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("google/electra-small-discriminator", 32),
+        ("albert/albert-base-v2", 8),
+        ("answerdotai/ModernBERT-base", 16),
+    ],
+)
+def test_memory_of_many_texts_is_that_of_a_run_with_all_of_them(monkeypatch, name, length):
+    _, config = find_config(name)
+    followed = inference_bytes(config, 90, length), training_bytes(config, 90, length)
+    monkeypatch.setattr("bothways.advice.dry._STEADY", 45)
+    inference = inference_bytes.__wrapped__(config, 90, length)
+    training = training_bytes.__wrapped__(config, 90, length)
+    assert followed[0] == pytest.approx(inference, rel=1e-5)
+    assert followed[1].activations == pytest.approx(training.activations, rel=1e-5)
+    # The peak of the smaller batches may be at another moment than that of the larger ones.
+    assert 0.97 * training.most < followed[1].most < 1.0001 * training.most
+
+
+def test_the_memory_of_a_million_texts_is_known_at_once():
+    _, config = find_config("google/electra-small-discriminator")
+    few, many = (cost(config, batch=batch, length=8) for batch in (1_000, 1_000_000))
+    assert many.inference.activations == pytest.approx(1000 * few.inference.activations, rel=0.01)
+    assert many.training.activations <= many.training.peak
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -146,7 +173,10 @@ def test_a_model_that_is_only_known_of_has_no_cost(monkeypatch):
         find_config("bert-base-uncased")
 
 
-@pytest.mark.parametrize(("batch", "length", "said"), [(0, 8, "at least 1"), (1, 513, "in windows")])
+@pytest.mark.parametrize(
+    ("batch", "length", "said"),
+    [(0, 8, "at least 1"), (1, 513, "in windows"), (10**9, 128, "at most 2,147,483,647 tokens")],
+)
 def test_a_cost_that_makes_no_sense_is_refused(batch, length, said):
     with pytest.raises(InvalidInput, match=said):
         cost(find_config("bert-base-uncased")[1], batch=batch, length=length)

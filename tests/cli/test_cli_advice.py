@@ -57,6 +57,12 @@ def test_a_cost_tells_arithmetic_and_memory():
     assert "decoder" not in out
 
 
+def test_a_batch_that_no_machine_could_hold_is_bad_usage():
+    outcome = call("cost", "roberta-base", "--batch", 10**9)
+    assert outcome.code == 2
+    assert "at most 2,147,483,647 tokens" in outcome.err
+
+
 def test_a_cost_in_json_adds_up(tmp_path):
     tiny_models.write_checkpoint(tmp_path / "tiny")
     found = call("cost", tmp_path / "tiny", "--batch", 2, "--length", 8, "--json").json()

@@ -1,6 +1,8 @@
 """The program as a whole: help, exit codes, and how light it is."""
 
+import contextlib
 import inspect
+import io
 import json
 import os
 import re
@@ -9,13 +11,14 @@ import subprocess
 import sys
 import typing
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from command_line import call, write_jsonl
 
 from bothways.advice import CONSTRAINTS, facts
 from bothways.checkpoints.devices import DTYPES
-from bothways.cli import options
+from bothways.cli import main, options
 from bothways.cli.app import build_app
 from bothways.cli.help import joined
 from bothways.data import FORMATS
@@ -170,6 +173,7 @@ def test_the_choices_of_options_are_those_of_the_library(ours, theirs):
         (["embed", "x", "--data", "y", "--output", "v.txt"], "must end in .npy, .jsonl or .jsonl.gz"),
         (["embed", "x", "--data", "y.jsonl", "--output", "./y.jsonl"], "the same file"),
         (["predict", "x", "--data", "y.jsonl", "--output", "./y.jsonl"], "the same file"),
+        (["fill-mask", "x", "--data", "y.jsonl", "--output", "./y.jsonl"], "the same file"),
     ],
 )
 def test_bad_usage_ends_with_2_and_says_where_to_look(words, said):
@@ -209,6 +213,51 @@ def test_an_output_that_cannot_be_written_is_a_clear_failure(files, run):
     assert outcome.code == 1
     assert "a file is in the way of a folder" in outcome.err
     assert "Choose another path" in outcome.err
+
+
+def test_overwriting_is_offered_only_where_it_would_help(files, run, index, tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
+    for words in (
+        ("predict", run, "w6", "--output", tmp_path / "folder.jsonl"),
+        ("embed", files / "tiny", "--data", files / "test.jsonl.gz", "--output", tmp_path / "folder.jsonl"),
+        ("train", "classification", "--model", "m", "--train", "t", "--output", files / "test.jsonl.gz"),
+        ("search", "build", "--model", "m", "--data", "t", "--output", files / "test.jsonl.gz"),
+    ):
+        outcome = call(*words)
+        assert outcome.code == 1
+        assert "Choose another path." in outcome.err
+        assert "--overwrite" not in outcome.err
+        assert "ask for it" not in outcome.err
+    assert "--overwrite." in call("search", "build", "--model", "m", "--data", "t", "--output", index).err
+
+
+def test_a_standard_output_that_is_closed_is_a_clear_failure_before_any_work():
+    with contextlib.redirect_stdout(None), contextlib.redirect_stderr(io.StringIO()) as err:
+        assert main(["recommend", "--task", "ner"]) == 1
+    assert err.getvalue().startswith("error: standard output is closed")
+
+
+def test_a_standard_input_that_is_closed_is_a_clear_failure(run, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    outcome = call("evaluate", run, "--data", "-")
+    assert outcome.code == 1
+    assert "standard input is closed" in outcome.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
+@pytest.mark.parametrize("words", [["models", "--json"], ["predict", "RUN", "w5"]])
+def test_a_standard_output_that_takes_no_more_is_a_clear_failure(run, words):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "bothways", *(str(run) if word == "RUN" else word for word in words)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: standard output cannot be written: No space left on device")
+    assert done.stderr.count("\n") == 1
 
 
 def test_an_error_of_ours_keeps_its_traceback(monkeypatch):

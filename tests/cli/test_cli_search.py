@@ -307,7 +307,14 @@ def test_a_model_is_judged_by_how_it_ranks_candidates(files, tmp_path):
     assert found["queries"] == 3
     assert 0 < found["map"] <= 1
     assert found["map_low"] <= found["map"] <= found["map_high"]
-    assert "ndcg@10" in call("evaluate", files / "tiny", "--data", data, "--task", "ranking", "--relevant", "yes").out
+    assert found["ranked_by"] == "cosine"
+    printed = call("evaluate", files / "tiny", "--data", data, "--task", "ranking", "--relevant", "yes").out
+    assert printed.startswith("ranked by: cosine\n")
+    assert "ndcg@10" in printed
+    trained = ("--model", files / "tiny", "--train", data, "--epochs", 1, "--device", "cpu", "--output", tmp_path / "r")
+    assert call("train", "pairs", *trained, "--quiet").code == 0
+    judged = call("evaluate", tmp_path / "r", "--data", data, "--task", "ranking", "--json").json()
+    assert judged["ranked_by"] == "cross-encoder"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import gzip
 import io
 import itertools
@@ -304,6 +305,8 @@ def test_a_key_twice_in_a_json_object_is_refused(tmp_path, line):
     ("line", "problem"),
     [
         ('{"text": "a" "b"}', "is not valid JSON: Expecting ',' delimiter at column 14"),
+        ('{"text":', "is not valid JSON: Expecting value at column 9. "),
+        ('{"text":\r', "is not valid JSON: Expecting value at column 9. "),
         ("{'text': 1}", "is not valid JSON"),
         ("[" * 100_000, "nested too deeply"),
         ('{"n": ' + "9" * 5000 + "}", "is not usable JSON"),
@@ -395,6 +398,19 @@ def test_parquet_from_a_pipe_from_text_or_inside_of_gzip_is_refused(tmp_path, mo
         assert "cannot be read as Parquet" in refusal(pipe, format="parquet")
     assert "cannot be read as Parquet" in refusal(io.StringIO(""), format="parquet")
     assert "cannot be read as Parquet" in refusal(written(tmp_path, "a.parquet.gz", gzip.compress(b"PAR1")))
+
+
+def test_a_stream_that_cannot_be_read_is_refused():
+    class Unreadable(io.BytesIO):
+        def peek(self, _):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+
+    assert "could not be read: Bad file descriptor" in refusal(Unreadable(b"a\n"), format="txt")
+
+
+def test_a_standard_input_that_is_closed_is_refused(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    assert "standard input is closed" in refusal("-")
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Prediction sets and intervals: equal to MAPIE's, and as often right as promised."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -164,6 +166,15 @@ def test_too_few_rows_for_a_promise_say_how_many_it_takes():
     with pytest.raises(InvalidInput, match="99"):
         held_out_quantile(np.ones(98), 0.99)
     assert held_out_quantile(np.ones(99), 0.99) == 1
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6, 8, 98, 99, 999, 1_000, 4_321, 9_999, MOST_KEPT])
+def test_the_coverage_that_is_said_to_be_the_highest_is_kept(rows):
+    with pytest.raises(InvalidInput) as caught:
+        held_out_quantile(np.ones(rows), 0.999999)
+    highest = float(re.search(r"at most (0\.\d+),", str(caught.value))[1])
+    assert held_out_quantile(np.ones(rows), highest) == 1
+    assert highest > rows / (rows + 1) - 1e-3
 
 
 def test_more_rows_than_are_kept_give_nearly_the_same_quantile():

@@ -167,6 +167,18 @@ def test_fewer_training_rows_than_dimensions_and_an_absent_class_are_no_problem(
         assert np.isfinite(detector.score(Evidence.of(np.zeros((7, 3)), rows))).all()
 
 
+@pytest.mark.parametrize("kind", [Mahalanobis, Cosine])
+def test_a_class_without_rows_draws_nothing_into_the_domain(kind):
+    features_MLD, labels_M = clusters(200, classes=2)
+    asked = Evidence.of(np.zeros((2, 4)), np.stack([features_MLD.mean(axis=0), features_MLD[0]]))
+    all_there = kind.fit(features_MLD, labels_M, 2)
+    # Classes 0 and 3 of four: neither the first of those that are absent nor the last.
+    some_absent = kind.fit(features_MLD, 3 * labels_M, 4)
+    np.testing.assert_array_equal(some_absent.score(asked), all_there.score(asked))
+    between, inside = some_absent.score(asked)
+    assert between > 3 * inside
+
+
 def test_features_of_another_width_and_too_few_neighbours_are_refused():
     detector = Cosine.fit(np.ones((4, 1, 3)), [0, 0, 1, 1], 2)
     with pytest.raises(InvalidInput, match="1 layers 3 wide"):

@@ -173,6 +173,52 @@ def test_the_sweep_takes_as_many_bins_as_keep_the_accuracy_rising():
     assert sweep_calibration_error(confidence, [1, 1, 1, 0, 0, 0]) == pytest.approx(abs(0.5 - 0.35))
 
 
+def swept(confidence, correct):
+    """The definition, word for word: one bin more as long as the accuracy rises from bin to bin."""
+    found = reliability_bins(confidence, correct, 1)
+    for bins in range(2, len(confidence) + 1):
+        finer = reliability_bins(confidence, correct, bins)
+        if any(low.accuracy > high.accuracy for low, high in itertools.pairwise(finer)):
+            break
+        found = finer
+    return expected_calibration_error(found)
+
+
+@pytest.mark.parametrize("steps", [2, 5, 20, 10_000])  # few steps of confidence: many rows tie
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        lambda rng, confidence: rng.random(len(confidence)) < confidence,
+        lambda rng, confidence: rng.random(len(confidence)) < 0.95,
+        lambda _, confidence: confidence > 0.5,
+        lambda rng, confidence: (confidence > 0.1) | (rng.random(len(confidence)) < 0.5),
+        lambda _, confidence: np.ones(len(confidence)),
+        lambda _, confidence: np.zeros(len(confidence)),
+    ],
+)
+def test_the_sweep_is_the_one_that_goes_through_all_numbers_of_bins(outcome, steps):
+    rng = np.random.default_rng(steps)
+    for _ in range(25):
+        confidence = rng.integers(0, steps + 1, rng.integers(1, 60)) / steps
+        correct = outcome(rng, confidence)
+        assert sweep_calibration_error(confidence, correct) == pytest.approx(swept(confidence, correct), abs=1e-12)
+
+
+@pytest.mark.parametrize("first", [[0, 1, 0], [1, 1, 0], [1, 0, 1, 0, 0], [0, 0, 1, 1, 0, 1, 0]])
+def test_the_sweep_goes_on_for_long_where_only_the_least_sure_rows_are_wrong(first):
+    confidence = np.sort(np.random.default_rng(1).random(150))
+    correct = [*first, *[1] * (150 - len(first))]
+    assert sweep_calibration_error(confidence, correct) == pytest.approx(swept(confidence, correct), abs=1e-12)
+
+
+def test_the_sweep_of_many_rows_that_are_right_comes_back():
+    confidence = np.random.default_rng(0).random(50_000)
+    assert sweep_calibration_error(confidence, np.ones(50_000)) == pytest.approx(1 - confidence.mean())
+    right = np.ones(50_000)
+    right[np.argsort(confidence)[[0, 2]]] = 0
+    assert sweep_calibration_error(confidence, right) == pytest.approx(1 - confidence.mean(), abs=1e-3)
+
+
 def test_the_sweep_is_nearer_to_the_truth_than_fixed_bins():
     rng = np.random.default_rng(0)
     sweeps, fixed = [], []

@@ -16,6 +16,9 @@ FLOAT32 = 4  # bytes
 # Python with torch, this package and what both load on first use; measured on Linux with torch for CPUs.
 RUNTIME_BYTES = 280_000_000
 
+# Places in a batch are int32.
+MOST_TOKENS = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class InferenceMemory:
@@ -90,7 +93,8 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128) -> Cost:
         length: Tokens of each text.
 
     Raises:
-        InvalidInput: A number is below 1, or the length is more than the model reads.
+        InvalidInput: A number is below 1, the length is more than the model reads, or they make more tokens than a
+            batch can have.
     """
     if batch < 1 or length < 1:
         raise InvalidInput(f"batch and length must be at least 1, but they are {batch} and {length}.")
@@ -98,6 +102,11 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128) -> Cost:
         raise InvalidInput(
             f"the model reads at most {config.max_length} tokens at once, but the length is {length}. "
             f"Longer texts are read in windows: ask for {config.max_length} tokens and more texts."
+        )
+    if batch * length > MOST_TOKENS:
+        raise InvalidInput(
+            f"a batch has at most {MOST_TOKENS:,} tokens, but {batch:,} texts of {length:,} have more: "
+            "ask for fewer or shorter texts."
         )
     per_token = count_flops(config, 1, length) / length
     alone = count_flops(config, 1, 1)

@@ -1,5 +1,6 @@
 """The commands put together, and how the program ends."""
 
+import errno
 import os
 import sys
 import warnings
@@ -43,10 +44,14 @@ FAILED, BAD_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
 # What to type, for errors whose message speaks of the Python interface in these words.
 _HINTS: tuple[tuple[type[BothwaysError], str, str], ...] = (
-    (OutputExists, "", "--overwrite."),
+    (OutputExists, "ask for it to be overwritten", "--overwrite."),
     (TextTooLong, "on_overflow=", "--on-overflow window."),
     (NotFitted, "", "bothways train --help."),
 )
+
+# Why standard output may take no more: a full disk or quota, a file as large as it may be, a terminal that is gone, a
+# stream that is open for reading alone.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def build_app() -> App:
@@ -106,6 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0; 1 when something failed; 2 for a command line that makes no sense; 130 after Ctrl-C; 141 when
         the reader of standard output went away.
     """
+    if sys.stdout is None:
+        complain("standard output is closed, so results would be lost: open it, or send it to a file or to /dev/null.")
+        return FAILED
     # A character that the terminal cannot show is no reason to fail.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -118,9 +126,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # What is still buffered has no reader either: let the flush at exit go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return BROKEN_PIPE
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            raise
+        complain(
+            f"standard output cannot be written: {error.strerror}, so the results are not whole. Make room there, or "
+            "send them elsewhere."
+        )
+        _drop_output()
+        return FAILED
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere: nobody takes it, and the flush at exit would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(
@@ -161,7 +182,8 @@ def _run(arguments: list[str]) -> int:
         complain("\n".join([said, *(f"On the command line: {hint}" for hint in hints)]))
         return FAILED
     except OSError as error:
-        # Reading is guarded where it is done; what is left is an output that cannot be written.
+        # Reading is guarded where it is done; what is left is an output that cannot be written. Standard output has no
+        # name here, and is seen to in `main`.
         if error.filename is None:
             raise
         in_the_way = isinstance(error, FileExistsError | NotADirectoryError)

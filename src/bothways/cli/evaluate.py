@@ -1,5 +1,6 @@
 """``bothways evaluate``: metrics of a trained model on labelled data."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,12 +18,14 @@ from bothways.cli.opening import (
     trusting_task,
 )
 from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
-from bothways.cli.reading import labelled_source, optional_source
+from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import note, print_json
 
 if TYPE_CHECKING:
-    from bothways.data import Source
+    from bothways.data import Row, Source
     from bothways.evaluation import OutOfDomainReport
+    from bothways.tasks import targets
+    from bothways.tasks.labelling.trusting import TrustingTask
     from bothways.tasks.task import Report, Task
 
 EXAMPLE = """\
@@ -58,7 +61,8 @@ def evaluate(
 
     Args:
         run: Folder of a trained model.
-        data: Labelled rows: .jsonl, .json, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
+            input.
         out_of_domain: Rows from elsewhere, without labels: also say how well the model tells them from the data.
         report: Also write an HTML page to this file: metrics, reliability before and after calibration, classes.
         format: Of the data, where the name does not say it.
@@ -78,70 +82,123 @@ def evaluate(
     """
     if data == out_of_domain == "-":
         raise usage_error("--data and --out-of-domain cannot both be standard input: give one of them as a file.")
-    if report is not None:
-        from bothways.report.drawing import require_altair
-
-        require_altair("the page of an evaluation")  # before the model reads anything, not after
     if relevant is not None and task != RANKING:
         raise usage_error(f"--relevant names a label of candidates: it goes with --task {RANKING}.")
-    source, show = labelled_source(data, format), False if quiet else None
-    found: Report
-    outside = None
+    if task == RANKING and not (out_of_domain is None and report is None):
+        raise usage_error(f"--out-of-domain and --report do not go with --task {RANKING}.")
+    if report is not None:
+        _check_page(report)
+    show = False if quiet else None
     if task == RANKING:
-        if out_of_domain is not None or report is not None:
-            raise usage_error(f"--out-of-domain and --report do not go with --task {RANKING}.")
         ranking = open_ranking(run, reading, model, relevant)
         use_columns(ranking, columns)
-        found = ranking.evaluate(source, resamples=resamples, seed=seed, show_progress=show)
-    else:
-        trained = open_task(run, reading, model, task)
-        use_columns(trained, columns)
-        others = optional_source(out_of_domain, format)
-        if others is None and report is None:
-            found = trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show)
+        source = labelled_source(data, format)
+        ranked = ranking.evaluate(source, resamples=resamples, seed=seed, show_progress=show)
+        if json:
+            print_json({"ranked_by": ranking.ranked_by, **ranked.to_dict()})
         else:
-            found, outside = _in_full(run, trained, source, others, report, resamples=resamples, seed=seed, show=show)
-    if json:
-        print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
-    else:
-        print(found.summary())
-        if outside is not None:
-            print(f"\n{outside.summary()}")
+            print(f"ranked by: {ranking.ranked_by}\n{ranked.summary()}")
+        return
+    trained = open_task(run, reading, model, task)
+    use_columns(trained, columns)
+    if out_of_domain is None and report is None:
+        source = labelled_source(data, format)
+        _print(trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show), None, json=json)
+        return
+    trusting = _trusting(trained, report, out_of_domain)
+    others = None if out_of_domain is None else _others(trusting, out_of_domain, format)
+    source = labelled_source(data, format)
+    before, after, outside = _in_full(trusting, source, others, resamples=resamples, seed=seed, show=show)
+    # Before the page, so that they are not lost if it cannot be written after all.
+    _print(after, outside, json=json)
+    if report is not None:
+        _write_page(Path(run).name, trusting.card, before, after, outside, report)
+
+
+def _check_page(page: Path) -> None:
+    """Refuse a page that cannot be made or written, before the model reads anything and not after."""
+    from bothways.report.drawing import require_altair
+    from bothways.storage import check_file_writable
+
+    require_altair("the page of an evaluation")
+    check_file_writable(page)
+
+
+def _trusting(task: "Task", page: Path | None, out_of_domain: str | None) -> "TrustingTask":
+    """The task as one that can answer what is asked of it beside its metrics.
+
+    Raises:
+        CycloptsError: It is of another kind.
+        NotCalibrated: It is to tell texts from elsewhere and has no detector.
+    """
+    from bothways.tasks.targets import Regression
+
+    trusting = trusting_task(task, "--report" if out_of_domain is None else "--out-of-domain")
+    if page is not None and isinstance(trusting.trusted.target, Regression):
+        raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
+    if out_of_domain is not None:
+        trusting.trusted.border()
+    return trusting
+
+
+def _others(task: "TrustingTask", source: str, format_: Format | None) -> "list[Row]":
+    """Rows from elsewhere, read before the data are.
+
+    Raises:
+        InvalidInput: They cannot be read, or the first lacks what the model reads.
+    """
+    from bothways.data import read_rows
+
+    rows = list(read_rows(source, format=format_))
+    list(task.predict_rows(rows[:1], show_progress=False))  # a column that is missing is missing in the first row
+    return rows
 
 
 def _in_full(
-    run: str,
-    task: "Task",
+    task: "TrustingTask",
     data: "Source",
-    others: "Source | None",
-    page: Path | None,
+    others: "list[Row] | None",
     *,
     resamples: int,
     seed: int,
     show: bool | None,
-) -> "tuple[Report, OutOfDomainReport | None]":
-    """Read the data once for everything that is asked of it."""
-    from bothways.evaluation import RegressionReport
-    from bothways.tasks.targets import Regression
-
-    trusting = trusting_task(task, "--report" if others is None else "--out-of-domain")
-    if page is not None and isinstance(trusting.trusted.target, Regression):
-        raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
-    evidence, truth, read = trusting.evidence(data, show_progress=show)
+) -> "tuple[targets.Report, targets.Report, OutOfDomainReport | None]":
+    """Metrics without calibration and with it, and how others are told: the data are read once for everything."""
+    evidence, truth, read = task.evidence(data, show_progress=show)
     before, after = (
         replace(
-            trusting.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed),
-            reading=read,
+            task.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed), reading=read
         )
         for calibrated in (False, None)
     )
-    outside = None
-    if others is not None:
-        outside = trusting.out_of_domain(evidence, others, resamples=resamples, seed=seed, show_progress=show)
-    if page is not None and not isinstance(before, RegressionReport) and not isinstance(after, RegressionReport):
-        from bothways.report import write
-        from bothways.report.evaluation import evaluation_page
+    if others is None:
+        return before, after, None
+    outside = task.out_of_domain(evidence, others, resamples=resamples, seed=seed, show_progress=show)
+    return before, after, outside
 
-        write(evaluation_page(Path(run).name, after, before, card=trusting.card, out_of_domain=outside), page)
-        note(f"wrote {page}")
-    return after, outside
+
+def _print(found: "Report", outside: "OutOfDomainReport | None", *, json: bool) -> None:
+    if json:
+        print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
+        return
+    print(found.summary())
+    if outside is not None:
+        print(f"\n{outside.summary()}")
+
+
+def _write_page(
+    name: str,
+    card: Mapping[str, object],
+    before: "targets.Report",
+    after: "targets.Report",
+    outside: "OutOfDomainReport | None",
+    page: Path,
+) -> None:
+    from bothways.evaluation import RegressionReport
+    from bothways.report import write
+    from bothways.report.evaluation import evaluation_page
+
+    if isinstance(before, RegressionReport) or isinstance(after, RegressionReport):
+        return  # was refused before anything was read
+    write(evaluation_page(name, after, before, card=card, out_of_domain=outside), page)
+    note(f"wrote {page}")

@@ -123,7 +123,8 @@ def pairs(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         train: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
-        validation: Held-out rows; a tenth of the training rows, drawn with the seed, when left out.
+        validation: Held-out rows; when left out, about a tenth of the training rows, drawn with the seed, those with
+            the same first text together.
         text_a: Column of the first texts.
         text_b: Column of the second texts, which are cut into windows where a pair is too long.
         label: Column of the labels; 'label' unless there is a --score.

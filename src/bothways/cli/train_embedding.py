@@ -124,7 +124,8 @@ def embedding(
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
         train: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
-        validation: Held-out rows; a tenth of the training rows (at most 2,000), drawn with the seed, when left out.
+        validation: Held-out rows; when left out, about a tenth of the training rows (at most some 2,000), drawn with
+            the seed, those with the same first text together.
         format: Of both files, where their names do not say it.
         columns: Where the parts of a row stand, which says what the rows are.
         loss: What makes vectors good.

@@ -61,7 +61,8 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         if not line.strip():
             continue
         where = f"line {number} of {name}"
-        value = parse_json(line, where, hint="Write one complete object a line.")
+        # Without its end: where something is missing behind the last character, it is missing on this line.
+        value = parse_json(line.rstrip("\r\n"), where, hint="Write one complete object a line.")
         if not isinstance(value, dict):
             raise InvalidInput(
                 f"{where} is not a JSON object but {_json_type(value)}. Write one object a line, "

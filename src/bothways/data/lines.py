@@ -54,9 +54,14 @@ def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> IO[byt
         gzip_expected: The file's name ends in ``.gz``.
 
     Raises:
-        InvalidInput: gzip was expected and the stream starts otherwise.
+        InvalidInput: gzip was expected and the stream starts otherwise, or it cannot be read.
     """
-    head = _first_bytes(stream)
+    try:
+        head = _first_bytes(stream)
+    except OSError as error:
+        raise InvalidInput(
+            f"{name} could not be read: {_reason(error)}. Expected a file or a pipe that is open for reading."
+        ) from error
     if head == GZIP_MAGIC:
         return gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[return-value]
     if gzip_expected and head:
@@ -138,10 +143,13 @@ def _read_line(stream: IO[bytes], name: str, number: int) -> bytes:
             f"{name} is broken: its gzip data cannot be decompressed at line {number} ({error}). Fetch the file again."
         ) from error
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise InvalidInput(f"{name} could not be read at line {number}: {reason}.") from error
+        raise InvalidInput(f"{name} could not be read at line {number}: {_reason(error)}.") from error
     _check_length(line, name, number)
     return line
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _check_length(line: str | bytes, name: str, number: int) -> None:

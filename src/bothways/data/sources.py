@@ -165,6 +165,8 @@ def _rows_of(source: Source, format_: Format | None) -> tuple[Iterator[Row], str
 
 
 def _standard_input() -> IO[bytes] | IO[str]:
+    if sys.stdin is None:
+        raise InvalidInput("standard input is closed: expected rows from it. Pipe them in, or name a file.")
     # A test or a notebook may have put a text stream without bytes below it in the place of standard input.
     return cast("IO[bytes] | IO[str]", getattr(sys.stdin, "buffer", sys.stdin))
 

@@ -186,9 +186,7 @@ def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float
     return _least(nll, derivatives, logits.size)
 
 
-def _least(
-    nll: Callable[[float], float], derivatives: Callable[[float], tuple[float, float]], decisions: int
-) -> float:
+def _least(nll: Callable[[float], float], derivatives: Callable[[float], tuple[float, float]], decisions: int) -> float:
     """The temperature that minimises prior and ``nll``, the mean of so many decisions and convex in 1 / T."""
     coldest, hottest = TEMPERATURE_BOUNDS
     weight = PRIOR / decisions

@@ -194,9 +194,15 @@ def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
         needed = math.ceil(coverage / (1 - coverage) - 1e-9)
         raise InvalidInput(
             f"coverage: {coverage} cannot be promised from {len(scores_M)} held-out rows, it takes {needed}; ask for "
-            f"less, at most {len(scores_M) / (len(scores_M) + 1):.3f}, or hold out more rows"
+            f"less, at most {_highest_coverage(len(scores_M))}, or hold out more rows"
         )
     return float(np.sort(scores_M)[rank - 1])
+
+
+def _highest_coverage(rows: int) -> float:
+    """What so many held-out rows can promise, rounded down to three digits, or to as many as the rows have."""
+    parts = int(10 ** max(3, len(str(rows))))
+    return (rows * parts // (rows + 1)) / parts
 
 
 def coverage_of(included_NC: NDArray[np.bool_], labels_N: ArrayLike) -> float:

@@ -100,7 +100,7 @@ class Mahalanobis:
 
     Attributes:
         roots_LDD: W with ``W W' = inverse covariance / mean distance``.
-        points_LCD: Mean features of each class times W.
+        points_LCD: Mean features of each class that has training rows, times W.
     """
 
     roots_LDD: FloatArray
@@ -116,8 +116,8 @@ class Mahalanobis:
         features, labels = _labelled(features_MLD, labels_M, classes)
         roots, points = [], []
         for layer in range(features.shape[1]):
-            means_CD = class_means(features[:, layer], labels, classes)
-            centred_MD = features[:, layer] - means_CD[labels]
+            means_CD, class_M = class_means(features[:, layer], labels)
+            centred_MD = features[:, layer] - means_CD[class_M]
             values_D, vectors_DD = np.linalg.eigh(shrunk_covariance(centred_MD))
             floor = max(float(values_D.max()) * 1e-10, 1e-30)
             root_DD = vectors_DD / np.sqrt(np.maximum(values_D, floor))
@@ -186,7 +186,7 @@ class Cosine:
     """``1 - cosine`` to the nearest class mean, averaged over layers.
 
     Attributes:
-        means_LCD: Means of each class's features at unit length, themselves at unit length.
+        means_LCD: Means of the features at unit length of each class that has training rows, themselves at unit length.
     """
 
     means_LCD: FloatArray
@@ -200,7 +200,7 @@ class Cosine:
         """
         features, labels = _labelled(features_MLD, labels_M, classes)
         unit_MLD = _unit(features)
-        means = [class_means(unit_MLD[:, layer], labels, classes) for layer in range(features.shape[1])]
+        means = [class_means(unit_MLD[:, layer], labels)[0] for layer in range(features.shape[1])]
         return cls(_unit(np.stack(means)))
 
     def score(self, evidence: Evidence) -> FloatArray:
@@ -223,14 +223,16 @@ DETECTORS: Mapping[DetectorKind, type[Detector]] = {
 }
 
 
-def class_means(features_MD: FloatArray, labels_M: IntArray, classes: int) -> FloatArray:
-    """Mean features of each class (C, D); a class without rows gets the mean of all."""
-    counts_C = np.bincount(labels_M, minlength=classes)
-    sums_CD = np.zeros((classes, features_MD.shape[1]))
-    np.add.at(sums_CD, labels_M, features_MD)
-    means_CD: FloatArray = sums_CD / np.maximum(counts_C, 1)[:, None]
-    means_CD[counts_C == 0] = features_MD.mean(axis=0)
-    return means_CD
+def class_means(features_MD: FloatArray, labels_M: IntArray) -> tuple[FloatArray, IntArray]:
+    """Mean features of each class that has rows (C, D), and which of these each row is of (M).
+
+    A class without rows has no mean: any other point in its place would be a place that no training row is near to.
+    """
+    _, class_M, counts_C = np.unique(labels_M, return_inverse=True, return_counts=True)
+    sums_CD = np.zeros((len(counts_C), features_MD.shape[1]))
+    np.add.at(sums_CD, class_M, features_MD)
+    means_CD: FloatArray = sums_CD / counts_C[:, None]
+    return means_CD, class_M
 
 
 def shrunk_covariance(centred_MD: FloatArray) -> FloatArray:

@@ -12,7 +12,6 @@ as in Nguyen and O'Connor (2015), arXiv:1508.05154.
 Shape letters: N rows, B bins that hold rows, R bootstrap resamples.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,9 +20,12 @@ from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.bootstrap import LEVEL, Interval, percentile_interval
-from bothways.evaluation.inputs import FloatArray, IntArray, probability_array, real_array
+from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, probability_array, real_array
 
 BINS = 15
+
+_BLOCK_CELLS = 500_000
+"""Bins looked at together when their number is swept."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,7 @@ def reliability_bins(confidence_N: ArrayLike, correct_N: ArrayLike, bins: int = 
     Raises:
         InvalidInput: not such vectors, or of different lengths.
     """
-    confidence = probability_array(confidence_N, "confidence", dimensions=1)
-    correct = real_array(correct_N, "correct", dimensions=1)
-    if correct.shape != confidence.shape or not np.isin(correct, (0.0, 1.0)).all():
-        raise InvalidInput(f"correct: expected {len(confidence)} values of 0 or 1, got others")
+    confidence, correct = _outcomes(confidence_N, correct_N)
     bin_N = equal_mass_bins(confidence, bins)
     count_B = np.bincount(bin_N)
     lower_B = np.full(len(count_B), np.inf)
@@ -136,6 +135,10 @@ def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
 def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> float:
     """ECE with as many bins of equal mass as keep the accuracy rising from bin to bin.
 
+    The number of bins is the greatest up to which no number of them has a bin that is less accurate than the one below
+    it. Where the accuracy never falls from one confidence to the next, as where all rows are right, that is one bin for
+    each confidence.
+
     Fewer bins, and so less noise, than a fixed number on few rows; of the estimators that its authors compare it is the
     least biased. Source: Roelofs et al. (2022), "Mitigating bias in calibration error estimation", arXiv:2012.08668
     (ECE sweep, there with equal-mass bins).
@@ -147,13 +150,89 @@ def sweep_calibration_error(confidence_N: ArrayLike, correct_N: ArrayLike) -> fl
     Raises:
         InvalidInput: not such vectors, or of different lengths.
     """
-    found = reliability_bins(confidence_N, correct_N, 1)
-    for bins in range(2, found[0].count + 1):
-        finer = reliability_bins(confidence_N, correct_N, bins)
-        if any(low.accuracy > high.accuracy for low, high in itertools.pairwise(finer)):
-            break
-        found = finer
-    return expected_calibration_error(found)
+    confidence, correct = _outcomes(confidence_N, correct_N)
+    bin_N = equal_mass_bins(confidence, _Ranked.of(confidence, correct).rising_bins())
+    return float(np.abs(np.bincount(bin_N, weights=correct - confidence)).sum() / len(confidence))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ranked:
+    """Rows by rising confidence, with what it takes to know the accuracy of any bin without going through its rows.
+
+    Shape letters: G confidences, F falls, A bins asked about, R = N + 1 ranks and their end.
+
+    Attributes:
+        first_N: For each rank, the lowest rank of the same confidence.
+        next_R: The first rank from each on at which a confidence begins; N behind the last.
+        hits_R: How many rows below each rank came true.
+    """
+
+    first_N: IntArray
+    next_R: IntArray
+    hits_R: IntArray
+
+    @classmethod
+    def of(cls, confidence_N: FloatArray, correct_N: FloatArray) -> "_Ranked":
+        """From rows in any order."""
+        order_N = np.argsort(confidence_N)
+        sorted_N = confidence_N[order_N]
+        edges_R = np.append(np.searchsorted(sorted_N, sorted_N, side="left"), len(order_N)).astype(np.int64)
+        starts_G = np.unique(edges_R)
+        next_R = starts_G[np.searchsorted(starts_G, np.arange(len(edges_R)))]
+        hits_R = np.concatenate([[0], correct_N[order_N].astype(np.int64).cumsum()])
+        return cls(edges_R[:-1], next_R, hits_R)
+
+    def rising_bins(self) -> int:
+        """The number of bins before the first at which the accuracy falls from some bin to the next.
+
+        A fall is a confidence that came true less often than the one below it. Two bins that are neighbours can fall
+        only if a fall lies in them, so it is enough to look at both ends of the bin that holds the first row of each;
+        where there are fewer bins than falls, at all bins. As many bins as rows show every fall.
+        """
+        falls_F = self._falls()
+        if not len(falls_F):
+            return len(self.first_N)
+        for bins in range(2, len(falls_F) + 1):
+            if self._falls_into(np.arange(1, bins), np.int64(bins)).any():
+                return bins - 1
+        low = len(falls_F) + 1
+        while True:
+            # Up to twice as many as before, so that not many are looked at in vain.
+            bins_A1 = np.arange(low, low + max(1, min(low, _BLOCK_CELLS // len(falls_F))))[:, None]
+            number_AF = falls_F * bins_A1 // len(self.first_N)
+            falling_AF = self._falls_into(number_AF, bins_A1) | self._falls_into(number_AF + 1, bins_A1)
+            falling_A = falling_AF.any(axis=1)
+            if falling_A.any():
+                return low + int(falling_A.argmax()) - 1
+            low += len(bins_A1)
+
+    def _falls(self) -> IntArray:
+        """The ranks at which a confidence begins that came true less often than the one below it (F)."""
+        starts_G = np.unique(self.first_N)
+        ends_G = np.append(starts_G[1:], len(self.first_N))
+        hits_G, rows_G = self.hits_R[ends_G] - self.hits_R[starts_G], ends_G - starts_G
+        falls_F: IntArray = starts_G[1:][hits_G[:-1] * rows_G[1:] > hits_G[1:] * rows_G[:-1]]
+        return falls_F
+
+    def _falls_into(self, number_A: IntArray, bins_A: IntArray | np.int64) -> BoolArray:
+        """Whether the accuracy falls from the bin below to the one of this number, of so many bins.
+
+        An empty bin stands for the next one that holds rows. It falls neither into the first bin nor behind the last.
+        """
+        rows = len(self.first_N)
+        border_A = self._start(number_A, bins_A)
+        below_A = self.first_N[np.maximum(border_A - 1, 0)] * bins_A // rows
+        above_A = np.minimum(border_A, rows - 1) * bins_A // rows
+        low_A, high_A = self._start(below_A, bins_A), self._start(above_A + 1, bins_A)
+        hits_below_A = self.hits_R[border_A] - self.hits_R[low_A]
+        hits_above_A = self.hits_R[high_A] - self.hits_R[border_A]
+        falling_A: BoolArray = hits_below_A * (high_A - border_A) > hits_above_A * (border_A - low_A)
+        return falling_A
+
+    def _start(self, number_A: IntArray, bins_A: IntArray | np.int64) -> IntArray:
+        """The rank at which the bin of this number starts, or the next one with rows; N behind the last."""
+        start_A: IntArray = self.next_R[-(-number_A * len(self.first_N) // bins_A)]
+        return start_A
 
 
 def calibration_error_interval(gap_B: FloatArray, gaps_RB: FloatArray, level: float = LEVEL) -> Interval:
@@ -203,3 +282,12 @@ def maximum_error_interval(
     off = float(np.quantile(np.abs(mean_gaps_RB - mean_gap_B).max(axis=1), level))
     value = float(np.abs(mean_gap_B).max())
     return Interval(max(0.0, value - off), min(1.0, value + off), level)
+
+
+def _outcomes(confidence_N: ArrayLike, correct_N: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Stated probabilities, and whether they came true, checked."""
+    confidence = probability_array(confidence_N, "confidence", dimensions=1)
+    correct = real_array(correct_N, "correct", dimensions=1)
+    if correct.shape != confidence.shape or not np.isin(correct, (0.0, 1.0)).all():
+        raise InvalidInput(f"correct: expected {len(confidence)} values of 0 or 1, got others")
+    return confidence, correct

@@ -192,6 +192,11 @@ class CandidateRanking:
         reranker = CrossEncoder(pairs, relevant)
         return cls(reranker, pairs.columns, reranker.relevant)
 
+    @property
+    def ranked_by(self) -> str:
+        """What puts candidates in order: ``"cross-encoder"`` or ``"cosine"``."""
+        return "cross-encoder" if isinstance(self.reranker, CrossEncoder) else "cosine"
+
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
     ) -> RankingReport:
