@@ -286,6 +286,13 @@ def test_hard_negatives_are_written_as_triplets_or_labelled_pairs(built_once, tm
     assert {row["label"] for row in labelled[1:]} <= {"no"}
 
 
+def test_mined_rows_do_not_replace_those_that_they_are_mined_for(built_once, tmp_path):
+    data = write_jsonl(tmp_path / "pairs.jsonl", [{"anchor": "w5", "positive": "w7"}])
+    outcome = call("search", "mine", built_once, "--data", data, "--output", data)
+    assert (outcome.code, json.loads(data.read_text())) == (2, {"anchor": "w5", "positive": "w7"})
+    assert "--output is the same file as --data" in outcome.err
+
+
 def test_mining_deeper_than_it_looks_is_bad_usage(built_once, tmp_path):
     data = write_jsonl(tmp_path / "pairs.jsonl", [{"anchor": "w5", "positive": "w6"}])
     outcome = call("search", "mine", built_once, "--data", data, "--per-query", 5, "--depth", 2)

@@ -69,6 +69,13 @@ def test_what_could_not_be_learnt_is_refused_before_the_training(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["others.jsonl", "train.jsonl"]
 
 
+def test_a_row_from_elsewhere_that_cannot_be_read_is_named_before_the_data_are(files, other_run, tmp_path):
+    others = write_jsonl(tmp_path / "others.jsonl", [{"text": "w5"}, {"text": "w6"}, {"text": ""}])
+    outcome = call("evaluate", other_run, "--data", tmp_path / "absent.jsonl", "--out-of-domain", others)
+    assert outcome.code == 1
+    assert f"line 3 of '{others}'" in outcome.err
+
+
 def test_compare_gives_both_models_their_difference_and_tests(files, run, other_run):
     data = files / "test.jsonl.gz"
     given = call("compare", run, other_run, "--data", data, "--json", "--quiet").json()

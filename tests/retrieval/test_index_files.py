@@ -141,13 +141,16 @@ def test_an_update_removes_what_the_index_was_and_nothing_else_in_its_folder(fol
     (folder / "records.jsonl").write_text("mine")
     (folder / "vectors.npy").write_text("mine")
     (folder / "data-7 notes").mkdir()
-    (folder / ".data-9.tmp1").mkdir()
-    (folder / ".index.json.tmp1").write_text("half")
+    (folder / "data-5").mkdir()
+    (folder / "data-5" / "notes.txt").write_text("mine")
+    (folder / ".index.json.swp").write_text("mine")
+    (folder / ".data-9.tmp_1234").mkdir()
+    (folder / ".index.json.tmp_1234").write_text("half")
     opened = SearchIndex.open(folder)
     opened.delete(["0"])
     opened.save(folder, overwrite=True)
-    left = ["data-10", "data-2024.csv", "data-7 notes", "index.json", "records.jsonl", "vectors.npy"]
-    assert sorted(path.name for path in folder.iterdir()) == left
+    mine = [".index.json.swp", "data-2024.csv", "data-5", "data-7 notes", "records.jsonl", "vectors.npy"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*mine, "data-10", "index.json"])
 
 
 # What is refused

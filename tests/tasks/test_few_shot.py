@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted
 from bothways.evaluation import Temperature
-from bothways.tasks import FewShotClassifier, SentenceEmbedder
+from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder
 from bothways.tasks.embedding.softmax_regression import fit_softmax_regression
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.trained import open_trained
@@ -80,6 +80,13 @@ def test_one_validation_text_of_each_label_chooses_no_epoch_and_calibrates(base)
     assert classifier.calibration is not None
     assert classifier.card["training"]["kept_epoch"] is None
     assert (classifier.card["validation_rows"], classifier.card["metrics"]["n"]) == (3, 3)
+
+
+def test_what_is_no_text_is_refused(base):
+    classifier = FewShotClassifier.from_pretrained(base, device="cpu")
+    for ask in (classifier.predict, classifier.embedder.encode, MultiTask.from_pretrained(base).predict):
+        with pytest.raises(InvalidInput, match="expected a text, or a list of such, got int"):
+            ask(5)
 
 
 @pytest.mark.parametrize("detector", ["mahalanobis", "neighbours", "cosine", "energy", "max_softmax"])

@@ -95,7 +95,7 @@ def _layers_alike(config: EncoderConfig) -> bool:
 def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBytes:
     """What a forward and backward pass needs beyond the weights, on a CPU in float32.
 
-    Two batches of some size tell of larger ones; the peak up to 3 % too low, where theirs is at another moment.
+    Two batches of some size tell of larger ones; the peak up to 5 % too low, where theirs is at another moment.
     """
     if batch > 2 * _STEADY:
         few, more = (training_bytes(config, texts, length) for texts in (_STEADY, 2 * _STEADY))

@@ -145,12 +145,12 @@ def _others(task: "TrustingTask", source: str, format_: Format | None) -> "list[
     """Rows from elsewhere, read before the data are.
 
     Raises:
-        InvalidInput: They cannot be read, or the first lacks what the model reads.
+        InvalidInput: They cannot be read, or one lacks what the model reads.
     """
     from bothways.data import read_rows
 
     rows = list(read_rows(source, format=format_))
-    list(task.predict_rows(rows[:1], show_progress=False))  # a column that is missing is missing in the first row
+    task.inputs(rows)
     return rows
 
 

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, PositiveInt, bad_usage
+from bothways.cli.reading import check_output
 from bothways.cli.searching import open_search
 from bothways.cli.terminal import counted, note
 
@@ -65,6 +66,7 @@ def mine(
     from bothways.retrieval import Mining, mine_negatives
 
     del json  # there is no other form on standard output
+    check_output(data, output)
     with bad_usage():
         mining = Mining(per_query, depth, share)
     pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]

@@ -1,6 +1,6 @@
 """Options of training for how far a model's answers can be trusted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from bothways.cli.options import Calibration, Columns, Detector, File, Format, Target, usage_error
 
 if TYPE_CHECKING:
+    from bothways.data import Row
     from bothways.tasks.fitting import FitOptions
     from bothways.tasks.labelling.trusting import TrustingTask
 
@@ -41,7 +42,7 @@ def with_trust(options: "FitOptions", trust: TrustOptions) -> "FitOptions":
 
 def rows_from_elsewhere(
     trust: TrustOptions, target: Target, columns: Sequence[Columns], format_: Format | None
-) -> list[Mapping[str, object]] | None:
+) -> "list[Row] | None":
     """The rows to draw the border by, read and looked at before a training whose result would be lost otherwise.
 
     Args:
@@ -67,10 +68,10 @@ def rows_from_elsewhere(
     for row in rows:
         for column in columns:
             text_at(row, column)
-    return [row.values for row in rows]
+    return rows
 
 
-def draw_border(task: "TrustingTask", others: "Sequence[Mapping[str, object]] | None") -> None:
+def draw_border(task: "TrustingTask", others: "list[Row] | None") -> None:
     """Draw the border of the domain by rows from elsewhere, if there are any."""
     if others is not None:
         task.tell_from(others)

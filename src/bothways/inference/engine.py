@@ -239,7 +239,7 @@ class InferenceEngine:
             # What fills up the last block stands behind the windows that were asked for.
             return _split(answers, [len(window.ids) for window in windows]) if per_token else [*answers[: len(windows)]]
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             if len(windows) == 1:
                 raise OutOfMemory(
@@ -274,5 +274,6 @@ def _parts(text: Text) -> tuple[str, ...]:
     return (text,) if isinstance(text, str) else text
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch ran out of memory, which on a CPU has no error of its own."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -47,9 +47,9 @@ VECTORS = "vectors.npy"
 RECORDS = "records.jsonl"
 LEXICAL = "lexical"
 
-# A data folder, or what an update that was killed has left of one.
-_DATA = re.compile(r"data-(\d+)|\.data-(\d+)\..*")
-_UNFINISHED_HEADER = re.compile(rf"\.{re.escape(HEADER)}\..*")
+# A data folder, and what an update that was killed has left of one, or of a header.
+_DATA = re.compile(r"data-(\d+)|\.data-(\d+)\.[a-z0-9_]{8}")
+_UNFINISHED_HEADER = re.compile(rf"\.{re.escape(HEADER)}\.[a-z0-9_]{{8}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +193,16 @@ def _files_beside_header(folder: Path) -> list[Path]:
     return [folder / name for name in header.files] if header.data == "." else []
 
 
+def _is_data(path: Path) -> bool:
+    """Whether this is a data folder, or an unfinished one, and not somebody's own that has such a name."""
+    ours = {VECTORS, RECORDS, LEXICAL}
+    return bool(_DATA.fullmatch(path.name)) and path.is_dir() and {each.name for each in path.iterdir()} <= ours
+
+
 def _sweep(folder: Path, keep: str, beside: list[Path]) -> None:
     """Remove what the index no longer consists of, and nothing else that lies in its folder."""
     for path in folder.iterdir():
-        if path.is_dir() and path.name != keep and _DATA.fullmatch(path.name):
+        if path.name != keep and _is_data(path):
             # Windows keeps files that are still mapped: those go with the next update.
             shutil.rmtree(path, ignore_errors=True)
         elif path in beside or _UNFINISHED_HEADER.fullmatch(path.name):

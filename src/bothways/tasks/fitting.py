@@ -1,13 +1,16 @@
 """How every task is fine-tuned: the options of ``fit``, and the run of the training loop that they make."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Generic, TypedDict, TypeVar
 
-from bothways.checkpoints import PretrainedEncoder
-from bothways.errors import BothwaysError, TrainingDiverged
+import torch
+
+from bothways.checkpoints import PretrainedEncoder, fingerprint
+from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.tasks.settings import FitSettings
 from bothways.training.loop import train
 from bothways.training.objective import Objective, Payload
@@ -48,6 +51,9 @@ class FitPlan:
         checkpoints: Folder for checkpoints that training can be resumed from.
         resume: Continue from the newest checkpoint.
         show_progress: Force the progress bar on or off.
+
+    Raises:
+        InvalidInput: A setting is out of range.
     """
 
     epochs: int = 3
@@ -60,8 +66,18 @@ class FitPlan:
     resume: bool = False
     show_progress: bool | None = None
 
+    def __post_init__(self) -> None:
+        """Check every value now, and not when a whole corpus was read."""
+        size = self.batch_size
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise InvalidInput(f"batch_size must be a whole number, at least 1, but it is {size!r}.")
+        if self.resume and self.checkpoints is None:
+            raise InvalidInput("resuming needs the folder of the checkpoints: pass checkpoints=<folder>.")
+        rate = RATE_OF_NARROW if self.learning_rate is None else self.learning_rate
+        self.settings.training(self.epochs, rate, self.seed, torch.device("cpu"))
+
     def train(self, objective: Objective[Payload], model: PretrainedEncoder) -> TrainingRecord:
-        """Train an objective above this encoder.
+        """Train an objective above this encoder; where no epoch is finished its weights are as they were.
 
         Raises:
             InvalidInput: A setting is out of range. And everything that `bothways.training.loop.train` raises.
@@ -75,6 +91,8 @@ class FitPlan:
             checkpoints=None if self.checkpoints is None else Path(self.checkpoints),
             resume=self.resume,
             show_progress=self.show_progress,
+            origin=None if self.checkpoints is None else _origin(model),
+            undo_unfinished=True,
         )
 
 
@@ -111,16 +129,32 @@ class Preparation(Generic[ObjectiveT]):
 
 
 @contextmanager
-def undone_on_failure(task: object, *names: str) -> Iterator[None]:
+def undone_on_failure(task: object, *names: str) -> Iterator[Callable[[], None]]:
     """Put attributes of a task back where a training fails: a new head that learnt nothing is no trained one.
 
-    A training that diverged after a good epoch has not failed; the model has that epoch's weights.
+    A training that diverged after a good epoch has not failed; the model has that epoch's weights. One that Ctrl-C
+    ended before an epoch was finished raises nothing (`TrainingRecord.came_to_nothing`): there the function that is
+    given puts them back.
     """
     before = {name: getattr(task, name) for name in names}
+
+    def put_back() -> None:
+        for name, value in before.items():
+            setattr(task, name, value)
+
     try:
-        yield
-    except BothwaysError as error:
+        yield put_back
+    except BaseException as error:  # whatever it was, the head is none
         if not (isinstance(error, TrainingDiverged) and error.kept_epoch):
-            for name, value in before.items():
-                setattr(task, name, value)
+            put_back()
         raise
+
+
+def _origin(model: PretrainedEncoder) -> dict[str, str]:
+    """Which model a run begins with; the same weights may lie in another folder.
+
+    The weights in memory do not tell it: a run may be resumed by the object that was interrupted.
+    """
+    folder = model.folder
+    weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name
+    return {"starting model (its weights)": weights}

@@ -35,6 +35,11 @@ class Interrupts:
         if self._installed:
             signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]  # what getsignal returned
 
+    @property
+    def requested(self) -> bool:
+        """Whether there was a SIGINT that was held back."""
+        return self._requested
+
     def check(self) -> None:
         """Raise the KeyboardInterrupt that was held back, if any."""
         if self._requested:

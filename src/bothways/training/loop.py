@@ -7,6 +7,7 @@ device.
 
 import math
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Generic
@@ -37,14 +38,17 @@ def train(
     checkpoints: Path | None = None,
     resume: bool = False,
     show_progress: bool | None = None,
+    origin: Mapping[str, str] | None = None,
+    undo_unfinished: bool = False,
 ) -> TrainingRecord:
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the weights to keep.
 
     Those are of the latest epoch whose validation score is within a standard error of the highest (`kept_of`); without
     validation the last weights stay. Ctrl-C ends the run after the current update
     (at once during validation), with a checkpoint if there is a folder for it, and likewise leaves the kept weights,
-    or the last if nothing was validated yet; a second Ctrl-C does not wait for the update. The global random generators
-    are seeded for the run and put back afterwards.
+    or the last if nothing was validated yet; a second Ctrl-C does not wait for the update. A run that fails leaves the
+    kept weights, without validation those of the latest epoch, and in its first epoch those that it began with. The
+    global random generators are seeded for the run and put back afterwards.
 
     Args:
         objective: Model, data and loss.
@@ -53,6 +57,8 @@ def train(
         checkpoints: Folder for the newest checkpoint: after each epoch and every ``checkpoint_every_updates``.
         resume: Continue from the checkpoint; without one yet, begin afresh.
         show_progress: Force the progress bar on or off; by default it shows on a terminal only.
+        origin: What the module was before the training. A checkpoint is continued only from the same.
+        undo_unfinished: Also after a Ctrl-C in the first epoch leave the weights that it began with.
 
     Raises:
         InvalidInput: The objective or settings are unusable, or the checkpoint is of another run.
@@ -68,12 +74,12 @@ def train(
     with ExitStack() as stack:
         stack.enter_context(seeded(settings.seed))
         stack.enter_context(sparse_tables(objective.module))
-        run = _Run(objective, settings, folder, stack.enter_context(Interrupts()))
+        run = _Run(objective, settings, folder, stack.enter_context(Interrupts()), origin or {})
         resumed_from = run.resume() if resume else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))
         run.bar = stack.enter_context(progress("training", run.total, show=show_progress))
         run.announce(resumed_from)
-        interrupted = run.to_the_end()
+        interrupted = run.to_the_end(undo_unfinished=undo_unfinished)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
 
 
@@ -86,12 +92,14 @@ class _Run(Generic[Payload]):
         settings: TrainingSettings,
         folder: CheckpointFolder | None,
         interrupts: Interrupts,
+        origin: Mapping[str, str],
     ) -> None:
         self.objective = objective
         self.settings = settings
         self.module = objective.module
         self.folder = folder
         self.interrupts = interrupts
+        self.origin = origin
         self.optimizer = NamedAdamW(self.module, settings)
         self.device = self.optimizer.parameters[0].device
         self.per_epoch = objective.updates_per_epoch()
@@ -110,7 +118,7 @@ class _Run(Generic[Payload]):
 
     def conditions(self) -> dict[str, Any]:
         """What a continuation must share with this run."""
-        identity = {**self.objective.identity, "updates_per_epoch": self.per_epoch}
+        identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
         return {"settings": self.settings.to_dict(), "identity": identity, "device": self.device.type}
 
     def resume(self) -> int | None:
@@ -123,7 +131,8 @@ class _Run(Generic[Payload]):
         self.optimizer.load(checkpoint.optimizer)
         checkpoint.random.restore()
         self.state = checkpoint.state
-        self.kept = copy_weights(self.module) if checkpoint.kept is None else checkpoint.kept
+        if checkpoint.kept is not None:  # in its first epoch a run falls back to the start, which is not the checkpoint
+            self.kept = checkpoint.kept
         self.started = time.perf_counter() - self.state.seconds
         return self.state.updates
 
@@ -136,20 +145,25 @@ class _Run(Generic[Payload]):
             self._advance_bar(resumed_from)
         self.meter.go_on()
 
-    def to_the_end(self) -> bool:
-        """Train until the epochs or the patience are used up, or Ctrl-C; whether it was Ctrl-C."""
-        interrupted = False
+    def to_the_end(self, *, undo_unfinished: bool) -> bool:
+        """Train until the epochs or the patience are used up, or Ctrl-C; whether there was a Ctrl-C."""
+        interrupted, in_order = False, False
         try:
-            while self.state.epoch < self.settings.epochs and not self.state.out_of_patience(self.settings):
-                self._epoch()
-        except KeyboardInterrupt:
-            interrupted = True
-            self._settle_interruption()
+            try:
+                while self.state.epoch < self.settings.epochs and not self.state.out_of_patience(self.settings):
+                    self._epoch()
+            except KeyboardInterrupt:
+                interrupted = True
+                self._settle_interruption()
+            in_order = True
         finally:
             self.optimizer.forget_gradients()
-            if self.state.kept_epoch is not None:
+            undone = undo_unfinished and self.state.epoch == 0
+            if undone or not in_order or self.state.kept_epoch is not None:
                 restore_weights(self.module, self.kept)
             self.module.eval()
+        # One that was held back after the last update was not looked at yet.
+        interrupted = interrupted or self.interrupts.requested
         ending = "stopped_early" if self.state.out_of_patience(self.settings) else "finished"
         self.log.write(
             "interrupted" if interrupted else ending,
@@ -172,6 +186,7 @@ class _Run(Generic[Payload]):
             interrupted=interrupted,
             resumed_from=resumed_from,
             settings=self.settings,
+            epochs=self.state.epoch,
         )
 
     def _epoch(self) -> None:
@@ -271,7 +286,7 @@ class _Run(Generic[Payload]):
         self.state.seconds, self.state.log_lines = self._seconds(), self.log.lines
         checkpoint = Checkpoint(
             weights=live_weights(self.module),
-            kept=None if self.state.kept_epoch is None else self.kept,
+            kept=self.kept if self.state.epoch else None,
             optimizer=self.optimizer.state(),
             random=RandomState.capture(),
             state=self.state,

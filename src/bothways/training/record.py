@@ -46,9 +46,10 @@ class TrainingRecord:
         seconds: Wall time of training, validation and checkpoints, without what lay between an interruption and the
             checkpoint that was resumed.
         stopped_early: Patience ended the run.
-        interrupted: Ctrl-C ended the run.
+        interrupted: Ctrl-C ended the run, or was pressed at its end.
         resumed_from: Updates done at the checkpoint that this run continued; None if it began afresh.
         settings: What was asked for.
+        epochs: Epochs that were finished, their validation included.
     """
 
     losses: tuple[float, ...]
@@ -61,6 +62,12 @@ class TrainingRecord:
     interrupted: bool
     resumed_from: int | None
     settings: TrainingSettings
+    epochs: int
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether Ctrl-C ended the run before an epoch was finished."""
+        return self.interrupted and self.epochs == 0
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values; a metric that is not finite becomes None."""

@@ -5,7 +5,7 @@ newest such folder is complete. The one before is removed only then::
 
     checkpoint-00000007/
         weights.safetensors       the model now
-        kept.safetensors          the model at the epoch that is kept so far, if there is one
+        kept.safetensors          the model at the epoch that is kept so far, after the first
         optimizer.safetensors     "<kind>/<parameter>": the moments and step counters of AdamW
         state.json                position, losses, validations, random generators, settings, identity
 """
@@ -31,7 +31,7 @@ from bothways.training.seeding import RandomState
 from bothways.training.settings import TrainingSettings
 from bothways.training.weights import Weights
 
-_FORMAT = 2
+_FORMAT = 3
 _PREFIX = "checkpoint-"
 
 
@@ -85,7 +85,7 @@ class Checkpoint:
 
     Attributes:
         weights: The model's.
-        kept: The model's at the epoch that is kept so far; None before the first validation.
+        kept: The model's at the epoch that is kept so far, without validation the latest; None in the first epoch.
         optimizer: Its state, flat, by name.
         random: The global generators.
         state: Where the run stands.
@@ -156,7 +156,7 @@ class CheckpointFolder:
             state = RunState.from_dict(values["state"])
             return Checkpoint(
                 weights=load_file(folder / "weights.safetensors"),
-                kept=None if state.kept_epoch is None else load_file(folder / "kept.safetensors"),
+                kept=load_file(folder / "kept.safetensors") if state.epoch else None,
                 optimizer=load_file(folder / "optimizer.safetensors"),
                 random=RandomState.from_dict(values["random"]),
                 state=state,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InvalidInput, OutOfMemory
+from bothways.inference.engine import is_out_of_memory
 from bothways.training.objective import JointLoss, Objective, Payload, Update
 from bothways.training.optimizers import NamedAdamW
 from bothways.training.schedules import rate_fraction, warmup_updates
@@ -94,7 +95,9 @@ class Stepper:
         """Say what to do where a batch of so many tokens does not fit into memory."""
         try:
             yield
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             raise OutOfMemory(
                 f"a training batch of {tokens:,} tokens does not fit into the memory of {self._device}. Set its token "
                 f"budget lower, for instance to {max(1, tokens // 2):,} (FitSettings(tokens=...)), or max_length."

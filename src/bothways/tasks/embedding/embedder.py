@@ -32,6 +32,7 @@ from bothways.tasks.embedding.sentence_layout import TASK, EmbeddingSettings, se
 from bothways.tasks.embedding.training import EmbeddingExamples, EmbeddingTraining
 from bothways.tasks.embedding.vectors import AskedSettings, Vectors, settings_of, text_vectors
 from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan, undone_on_failure
+from bothways.tasks.given import given_many
 from bothways.tasks.predictions import Similarity
 from bothways.tasks.stored import stored_card
 from bothways.tasks.twos import PAIR, Two, given_twos
@@ -143,14 +144,14 @@ class SentenceEmbedder:
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        listed = [texts] if isinstance(texts, str) else list(texts)
+        listed, alone = given_many(texts)
         vectors_NK = np.empty((len(listed), self.dimensions), dtype=np.float32)
         stream = self.encode_stream(
             listed, pooling=pooling, max_tokens=max_tokens, total=len(listed), show_progress=show_progress
         )
         for index, vector_K in enumerate(stream):
             vectors_NK[index] = vector_K
-        return vectors_NK[0] if isinstance(texts, str) else vectors_NK
+        return vectors_NK[0] if alone else vectors_NK
 
     def encode_stream(
         self,
@@ -240,9 +241,12 @@ class SentenceEmbedder:
         objective, card = training.prepare(examples, plan)
         self._unsaved = True
         self._trainings += 1
-        with undone_on_failure(self, "columns", "card"):
+        with undone_on_failure(self, "columns", "card") as put_back:
             self.columns, self.card = examples.columns, {}
             record = plan.train(objective, self.model)
+            if record.came_to_nothing:
+                put_back()
+                return record
         self.card = card(record)
         return record
 

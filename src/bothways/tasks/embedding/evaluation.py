@@ -170,7 +170,7 @@ def found_at(columns: EmbeddingColumns, measured: Measured) -> Floats:
     Anchors look among all positives and negatives of the rows, each different text once, for one of their positives;
     labelled texts look among all others for one of their label. Of equal cosines, the wrong text comes first. A copy of
     the text that looks is found before all others whatever the vectors are, so it is never a wrong one: not where it is
-    the positive of another anchor, and not where it has another label.
+    the positive of another anchor, and not where it has another label. With its own label it counts as found.
 
     Raises:
         InvalidInput: No text has another of its label.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Unpack, overload
+from typing import Any, ClassVar, Unpack, cast, overload
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from bothways.tasks.embedding.softmax_regression import LinearHead, fit_softmax_
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.embedding.vectors import Vectors
 from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan
+from bothways.tasks.given import given_many
 from bothways.tasks.labelling.judging import MOST_TRAINING, layers_read, layers_wanted, learn_trust
 from bothways.tasks.labelling.trust import Trust, stored_trust, write_trust
 from bothways.tasks.labelling.trusted import Trusted
@@ -36,6 +37,7 @@ from bothways.tasks.predictions import Prediction, Reading, texts_read
 from bothways.tasks.settings import ALL_LAYERS, FitSettings
 from bothways.tasks.stored import damaged, stored_card
 from bothways.tasks.targets import Logits, Report, SingleLabel, Truth, target_of
+from bothways.text.texts import Text
 from bothways.training.record import TrainingRecord
 
 HEAD_FILE = "head.safetensors"
@@ -161,6 +163,8 @@ class FewShotClassifier(TrustingTask):
         examples = EmbeddingExamples(columns, rows, held_out, split=False)
         with self._dropped_with_its_vectors():
             record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
+            if record.came_to_nothing:
+                return record
             vectors_NK = self.embedder.encode([row.texts[0] for row in rows], show_progress=plan.show_progress)
             head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)
         self._head, self.target, self.columns, self.trust, self.card = head, target, columns, Trust(), {}
@@ -208,10 +212,10 @@ class FewShotClassifier(TrustingTask):
             InvalidInput: A text is empty or not a string, or the coverage is none that the model can promise.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        listed = [texts] if isinstance(texts, str) else list(texts)
+        listed, alone = given_many(texts)
         stream = self.predict_stream(listed, coverage=coverage, total=len(listed), show_progress=show_progress)
         answers = list(stream)
-        return answers[0] if isinstance(texts, str) else answers
+        return answers[0] if alone else answers
 
     def predict_stream(
         self,
@@ -332,10 +336,17 @@ class FewShotClassifier(TrustingTask):
         said = list(self._said(texts, description, len(texts), show))
         return self.trusted.evidence(np.stack([row_K for row_K, _ in said])), [reading for _, reading in said]
 
-    def _evidence_of(self, others: Source, show_progress: bool | None) -> Evidence:
-        return self._read(
-            [text_at(row, self.columns.text) for row in read_rows(others)], "reading others", show_progress
-        )[0]
+    def inputs(self, rows: Source) -> list[Text]:
+        """The texts of rows; columns as in `columns`.
+
+        Raises:
+            InvalidInput: One is missing or empty; the message names the row.
+        """
+        return [text_at(row, self.columns.text) for row in read_rows(rows)]
+
+    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> Evidence:
+        # `inputs` gives no pairs here.
+        return self._read(cast("list[str]", texts), "reading others", show_progress)[0]
 
     def _set_trust(self, trust: Trust) -> None:
         self.trust = trust

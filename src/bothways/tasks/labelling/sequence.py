@@ -246,9 +246,12 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         kind: TargetKind,
         plan: FitPlan,
     ) -> TrainingRecord:
-        with undone_on_failure(self, "_labeller", "columns", "card"):
+        with undone_on_failure(self, "_labeller", "columns", "card") as put_back:
             ready = self.prepare(train_data, validation, columns, kind, plan)
             record = plan.train(ready.objective, self.model)
+            if record.came_to_nothing:
+                put_back()
+                return record
         ready.finish(record)
         return record
 
@@ -278,8 +281,16 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
     def _rows(self, data: Source, columns: ColumnsT, show: bool | None) -> tuple[Logits, Truth, TextsRead]:
         return self.labeller.rows(self.labeller.reader(), data, columns, show)
 
-    def _evidence_of(self, others: Source, show_progress: bool | None) -> Evidence:
-        return self.labeller.evidence_of([self.columns.inputs.read(row) for row in read_rows(others)], show_progress)
+    def inputs(self, rows: Source) -> list[Text]:
+        """The texts, or pairs of texts, of rows; columns as in `columns`.
+
+        Raises:
+            InvalidInput: One is missing or empty; the message names the row.
+        """
+        return [self.columns.inputs.read(row) for row in read_rows(rows)]
+
+    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> Evidence:
+        return self.labeller.evidence_of(texts, show_progress)
 
     def _set_trust(self, trust: Trust) -> None:
         self.labeller.trust = trust

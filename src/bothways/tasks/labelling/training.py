@@ -94,5 +94,10 @@ def text_objective(model: HeadModel, data: LabelledData, merge: Merge, plan: Fit
         batch_size=plan.batch_size,
         tokens=tokens,
         seed=plan.seed,
-        identity={"validation data": held.digest, "target": target.kind, "merge": merge},
+        identity={
+            "validation data": held.digest,
+            "target": target.kind,
+            "labels": ", ".join(map(repr, target.labels)),
+            "merge": merge,
+        },
     )

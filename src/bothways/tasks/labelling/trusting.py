@@ -13,6 +13,7 @@ from bothways.tasks.labelling.trust import Trust, card_told_from
 from bothways.tasks.labelling.trusted import Trusted
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.targets import Logits, Report, Truth
+from bothways.text.texts import Text
 
 
 class TrustingTask(ABC):
@@ -49,8 +50,16 @@ class TrustingTask(ABC):
         """
 
     @abstractmethod
-    def _evidence_of(self, others: Source, show_progress: bool | None) -> Evidence:
-        """What the detector reads of rows without labels."""
+    def inputs(self, rows: Source) -> list[Text]:
+        """The texts, or pairs of texts, of rows; columns as in training.
+
+        Raises:
+            InvalidInput: One is missing or empty; the message names the row.
+        """
+
+    @abstractmethod
+    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> Evidence:
+        """What the detector reads of texts."""
 
     @abstractmethod
     def _set_trust(self, trust: Trust) -> None:
@@ -116,4 +125,4 @@ class TrustingTask(ABC):
 
     def _elsewhere(self, others: Source, show_progress: bool | None) -> Evidence:
         self.trusted.border()  # before the texts are read, and not after
-        return self._evidence_of(others, show_progress)
+        return self._evidence_of(self.inputs(others), show_progress)

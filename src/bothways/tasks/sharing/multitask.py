@@ -13,6 +13,7 @@ from bothways.data import Row, Source, given_words, read_rows, words_at
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.columns import RawTextColumns, typed_texts
 from bothways.tasks.fitting import FitOptions, fit_plan, undone_on_failure
+from bothways.tasks.given import given_many
 from bothways.tasks.labelling.classification import TextClassifier
 from bothways.tasks.merging import Merge, check_merge
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
@@ -125,7 +126,7 @@ class MultiTask:
         check_names(tasks)
         tags = any(isinstance(data, TaggingData) for data in tasks.values())
         parts = {name: self._begun(name, data, tags=tags) for name, data in tasks.items()}
-        with undone_on_failure(self, "parts", "columns", "card"):
+        with undone_on_failure(self, "parts", "columns", "card") as put_back:
             ready = {name: prepared(name, part, tasks[name], plan) for name, part in parts.items()}
             self._hold(parts)
             objective = SharedObjective(
@@ -136,6 +137,9 @@ class MultiTask:
                 units={name: each.unit for name, each in ready.items()},
             )
             record = plan.train(objective, self.model)
+            if record.came_to_nothing:
+                put_back()
+                return record
         for each in ready.values():
             each.finish(record)
         self._hold(parts)
@@ -161,9 +165,9 @@ class MultiTask:
             InvalidInput: A text is empty or not a string.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        listed: Sequence[Given] = [texts] if isinstance(texts, str) else list(texts)
+        listed, alone = given_many(texts)
         answers = list(self.predict_stream(listed, total=len(listed), show_progress=show_progress))
-        return answers[0] if isinstance(texts, str) else answers
+        return answers[0] if alone else answers
 
     def predict_stream(
         self, texts: Iterable[Given], *, total: int | None = None, show_progress: bool | None = None
