@@ -191,14 +191,17 @@ def environment(options: Options) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
+        "commit": commit(),
         "rounds": options.rounds,
         "quick": options.quick,
     }
 
 
 def commit() -> str | None:
-    """The commit of the code that is measured, with a plus where the working tree differs; None outside of a clone."""
-    here = Path(__file__).parent
+    """The commit of the package that is measured, with a plus where its tree differs; None outside of a clone."""
+    import bothways
+
+    here = Path(bothways.__file__).parent
     found = subprocess.run(
         ("git", "-C", str(here), "describe", "--always", "--abbrev=7", "--dirty=+", "--exclude=*"),
         capture_output=True,

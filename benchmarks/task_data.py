@@ -68,7 +68,7 @@ def _pairs(folder: str, kind: Kind, score: Callable[[Sequence[Row], Sequence[Any
 
 
 def _squad_v1() -> TaskData:
-    """One half of the articles to learn from, the other to be judged by; a tenth of the first is held out."""
+    """One half of the articles to learn from, the other to be judged by; two titles of the first are held out."""
     rows = _rows("squad_v1/validation.jsonl.gz")
     first, second = ([row for row in rows if row["half"] == half] for half in "ab")
     titles = sorted({row["title"] for row in first})

@@ -103,12 +103,22 @@ def single(name: str, seed: int, side: str, options: Options) -> dict[str, Any]:
         return dict(worker.call("run", name, seed, options.quick))
 
 
+def common_seeds(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of one data set whose seed every side has, in the order of the seeds."""
+    of_side: dict[str, set[int]] = {}
+    for entry in entries:
+        of_side.setdefault(entry["side"], set()).add(entry["seed"])
+    common = set.intersection(*of_side.values())
+    return sorted((entry for entry in entries if entry["seed"] in common), key=lambda entry: entry["seed"])
+
+
 def tasks_table(entries: Sequence[dict[str, Any]], options: Options) -> str:
-    """Means over the seeds, both sides beside each other."""
+    """Means over the seeds that all sides have, both sides beside each other."""
     rows = []
     for name in dict.fromkeys(entry["dataset"] for entry in entries):
+        of_data = [entry for entry in entries if entry["dataset"] == name]
         for side in options.chosen((OURS, PEER)):
-            runs = [entry for entry in entries if (entry["dataset"], entry["side"]) == (name, side)]
+            runs = [entry for entry in common_seeds(of_data) if entry["side"] == side]
             if runs:
                 first, *others = runs[0]["figures"]
                 rows.append(
@@ -116,7 +126,7 @@ def tasks_table(entries: Sequence[dict[str, Any]], options: Options) -> str:
                         f"{name} ({runs[0]['rows']['train']:,} rows, {runs[0]['epochs']} epochs)",
                         side,
                         f"{first} {statistics.mean(run['figures'][first] for run in runs):.4f}",
-                        ", ".join(f"{run['figures'][first]:.4f}" for run in runs),
+                        ", ".join(f"{run['seed']}: {run['figures'][first]:.4f}" for run in runs),
                         ", ".join(
                             f"{each} {statistics.mean(run['figures'][each] for run in runs):.4f}" for each in others
                         ),

@@ -96,7 +96,7 @@ def area(lower: Sequence[float], higher: Sequence[float]) -> float:
 
 
 def trust_table(runs: Sequence[dict[str, Any]]) -> str:
-    """Means over the seeds, a line for each data set."""
+    """Means over the seeds, a line for each data set; a column that some seeds lack says of how many it is."""
     names = list(dict.fromkeys(name for run in runs for name in run["trust"]))
     rows = []
     for dataset in dict.fromkeys(run["dataset"] for run in runs):
@@ -108,4 +108,5 @@ def trust_table(runs: Sequence[dict[str, Any]]) -> str:
 def _mean_of(runs: Sequence[dict[str, float]], name: str) -> str:
     """Over the runs that have it."""
     found = [run[name] for run in runs if name in run]
-    return f"{statistics.mean(found):.4f}" if found else ""
+    of = "" if len(found) == len(runs) else f" (of {len(found)})"
+    return f"{statistics.mean(found):.4f}{of}" if found else ""

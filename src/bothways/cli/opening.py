@@ -26,7 +26,8 @@ class ReadingOptions:
     on_overflow: Overflow | None = None
     """Longer texts are read in overlapping windows (the default), refused, or cut."""
     stride: WholeNumber | None = None
-    """Tokens that neighbouring windows share; by default a quarter of a window's room."""
+    """Tokens that neighbouring windows share; by default a quarter of a window's room, where masked words are learnt
+    none."""
 
 
 @Parameter(name="*", group="Reading")

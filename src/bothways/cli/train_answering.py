@@ -45,7 +45,7 @@ def answering(
 ) -> int:
     """Fine-tune an encoder to find answers in a context, and to say when there is none.
 
-    It keeps its best epoch, and chooses on held-out questions when to give no answer and how sure to be.
+    It keeps a good epoch (see --epochs), and chooses on held-out questions when to give no answer and how sure to be.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
