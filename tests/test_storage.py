@@ -3,16 +3,19 @@
 import errno
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import textwrap
+import threading
+from pathlib import Path
 
 import pytest
 
 from bothways import storage
 from bothways.errors import InvalidInput, OutOfDisk, OutputExists
-from bothways.storage import check_file_writable, check_folder_free, new_file, new_folder
+from bothways.storage import check_file_writable, check_folder_free, check_folder_place, new_file, new_folder
 
 
 def names(folder):
@@ -148,6 +151,105 @@ def test_an_empty_folder_counts_as_absent_and_a_full_one_does_not(tmp_path):
         check_folder_free(tmp_path / "empty", overwrite=False)
     with pytest.raises(OutputExists):
         check_folder_free(tmp_path / "empty" / "x", overwrite=True)
+
+
+def test_what_a_link_points_to_is_replaced_and_the_link_stays(tmp_path):
+    for name in ("big", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name} link").symlink_to(tmp_path / name)
+    (tmp_path / "big" / "old").touch()
+    with new_folder(tmp_path / "big link", overwrite=True) as new:
+        (new / "x").touch()
+    assert names(tmp_path / "big") == ["x"]
+
+    (tmp_path / "new link" / "file link").symlink_to("file")
+    with new_file(tmp_path / "new link" / "file link") as stream:
+        stream.write("one")
+    with new_file(tmp_path / "new link" / "file link") as stream:
+        stream.write("two")
+    assert (tmp_path / "new" / "file").read_text() == "two"
+    assert (tmp_path / "new" / "file link").is_symlink()
+    assert names(tmp_path) == ["big", "big link", "new", "new link"]
+    assert (tmp_path / "big link").is_symlink()
+
+
+@pytest.mark.parametrize("held", ["the older", "the new"])
+def test_a_folder_that_the_system_holds_in_its_place_is_said_and_left(tmp_path, monkeypatch, held):
+    def busy(self, target):
+        if self.name == "run" if held == "the older" else self.name.startswith(".run."):
+            raise OSError(errno.EBUSY, "Device or resource busy", str(self), None, str(target))
+        return usual(self, target)
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "old").touch()
+    usual = Path.rename
+    monkeypatch.setattr(storage, "_exchange", lambda *_: False)
+    monkeypatch.setattr(Path, "rename", busy)
+    said = pytest.raises(InvalidInput, match="cannot be written: Device or resource busy")
+    with said, new_folder(tmp_path / "run", overwrite=True) as new:
+        (new / "new").touch()
+    assert names(tmp_path / "run") == ["old"]
+    assert names(tmp_path) == ["run"]
+
+
+def test_a_folder_is_not_put_where_none_can_be_replaced(tmp_path, monkeypatch):
+    (tmp_path / "above" / "here").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "above" / "here")
+    (tmp_path / "link").symlink_to(tmp_path / "above")
+    for place in (".", "..", "", "new/..", tmp_path / "above", tmp_path / "link", tmp_path / "above" / "here"):
+        with pytest.raises(InvalidInput, match="must name a folder of its own"):
+            check_folder_free(place, overwrite=True)
+        with pytest.raises(InvalidInput, match="must name a folder of its own"), new_folder(place, overwrite=True):
+            pass
+    with pytest.raises(InvalidInput, match="a mount point"):
+        check_folder_free("/proc", overwrite=True)
+    check_folder_place("new")
+    check_folder_place(tmp_path / "above" / "beside")
+    assert names(tmp_path / "above") == ["here"]
+
+
+def received(reading, count):
+    """So many bytes from the other end of a terminal, which gives them in portions."""
+    data = b""
+    while len(data) < count:
+        data += os.read(reading, count - len(data))
+    return data
+
+
+def test_a_device_is_written_to_and_never_replaced():
+    reading, terminal = os.openpty()  # not /dev/null, which a failure of this test would destroy
+    device = os.ttyname(terminal)
+    try:
+        check_file_writable(device)
+        with new_file(device) as stream:
+            stream.write("x")
+        with new_file(device, binary=True, overwrite=False) as raw:
+            raw.write(b"y")
+        assert received(reading, 2) == b"xy"
+        assert Path(device).is_char_device()
+        with pytest.raises(OutputExists, match="a folder is to be written"):
+            check_folder_free(device, overwrite=True)
+    finally:
+        os.close(reading)
+        os.close(terminal)
+
+
+def test_a_pipe_takes_what_is_written_and_a_socket_is_refused(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    read = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    with new_file(tmp_path / "pipe") as stream:
+        stream.write("row")
+    reader.join()
+    assert read == ["row"]
+    assert names(tmp_path) == ["pipe"]
+
+    monkeypatch.chdir(tmp_path)  # the name of a socket has to be short
+    with socket.socket(socket.AF_UNIX) as here:
+        here.bind("socket")
+        with pytest.raises(InvalidInput, match="is a disk or a socket"):
+            check_file_writable("socket")
 
 
 def test_a_process_killed_while_replacing_a_folder_leaves_one_of_the_two_whole(tmp_path):

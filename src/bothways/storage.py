@@ -1,13 +1,15 @@
 """Output that appears whole or not at all.
 
 Files and folders are written under a temporary name beside their target, flushed, and renamed. If anything goes wrong
-in between, the temporary is removed and whatever was at the target before is still there.
+in between, the temporary is removed and whatever was at the target before is still there. A target that is a symbolic
+link stays one: what it points to is replaced. A device or a pipe cannot be replaced and is written to as it is.
 """
 
 import ctypes
 import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -37,23 +39,28 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
     """Open a file for writing that replaces ``path`` only when the block ends well.
 
     Args:
-        path: The target; missing parent folders are made.
+        path: The target; missing parent folders are made. What is written to a device or a pipe leaves at once.
         overwrite: Whether an existing file may be replaced.
         binary: Bytes instead of UTF-8 text.
 
     Raises:
-        OutputExists: ``path`` is a folder, or exists and ``overwrite`` is false.
-        InvalidInput: The folder may not be written to.
+        OutputExists: ``path`` is a folder, or a file that exists and ``overwrite`` is false.
+        InvalidInput: The folder may not be written to, or ``path`` is a disk or a socket.
         OutOfDisk: The disk is full; nothing was left behind.
     """
-    target = Path(path)
-    _check_file_free(target, overwrite=overwrite)
-    with _disk_errors(target):
+    named = Path(path)
+    _check_file_free(named, overwrite=overwrite)
+    mode, encoding, newline = ("wb", None, None) if binary else ("w", "utf-8", "")
+    if is_stream(named):
+        with _disk_errors(named, named), named.open(mode, encoding=encoding, newline=newline) as direct:
+            yield direct
+        return
+    target = _resolved(named)
+    with _disk_errors(named, target):
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         temporary = Path(name)
         try:
-            mode, encoding, newline = ("wb", None, None) if binary else ("w", "utf-8", "")
             stream: IO[Any] = os.fdopen(handle, mode, encoding=encoding, newline=newline)
             with stream:
                 yield stream
@@ -74,11 +81,13 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iter
 
     Raises:
         OutputExists: ``path`` is a file, or a folder with something in it and ``overwrite`` is false.
+        InvalidInput: ``path`` is a folder that cannot be replaced, or may not be written to.
         OutOfDisk: The disk is full; nothing was left behind.
     """
-    target = Path(path)
-    check_folder_free(target, overwrite=overwrite)
-    with _disk_errors(target):
+    named = Path(path)
+    check_folder_free(named, overwrite=overwrite)
+    target = _resolved(named)
+    with _disk_errors(named, target):
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
@@ -91,16 +100,38 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iter
 
 
 def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raise ``OutputExists`` now rather than after an hour of work.
+    """Raise now what `new_folder` would raise after an hour of work.
 
     Raises:
         OutputExists: ``path`` is a file, or a folder with something in it and ``overwrite`` is false.
+        InvalidInput: As `check_folder_place`.
     """
     target = Path(path)
-    if target.is_file():
+    if target.exists() and not target.is_dir():
         raise OutputExists(_in_the_way(target, "file", "folder"))
+    check_folder_place(target)
     if target.is_dir() and any(target.iterdir()) and not overwrite:
         raise OutputExists(_already_there(target, "folder"))
+
+
+def check_folder_place(path: str | os.PathLike[str]) -> None:
+    """Refuse a folder whose place no other folder can take, whatever is in it.
+
+    Raises:
+        InvalidInput: It is the current folder or one above it, or a mount point.
+    """
+    named = Path(path)
+    target = _resolved(named)
+    if named.name in ("", "..") or _holds_current_folder(target):
+        raise InvalidInput(
+            f"the output must name a folder of its own, but {str(named)!r} is the current folder or one above it. "
+            "Choose another path, such as a new folder in it."
+        )
+    if target.is_mount():
+        raise InvalidInput(
+            f"the output must name a folder of its own, but {str(named)!r} is a mount point, which cannot be replaced. "
+            "Choose another path, such as a new folder in it."
+        )
 
 
 def check_file_writable(path: str | os.PathLike[str]) -> None:
@@ -108,25 +139,58 @@ def check_file_writable(path: str | os.PathLike[str]) -> None:
 
     Raises:
         OutputExists: ``path`` is a folder.
-        InvalidInput: A file is where its folder should be, or the folder may not be written to.
+        InvalidInput: A file is where its folder should be, the folder may not be written to, or ``path`` is a disk or a
+            socket.
     """
-    target = Path(path)
-    _check_file_free(target, overwrite=True)
-    above = next(each for each in target.absolute().parents if each.exists())
+    named = Path(path)
+    _check_file_free(named, overwrite=True)
+    if is_stream(named):
+        if not os.access(named, os.W_OK):
+            raise _not_permitted(named, os.strerror(errno.EACCES))
+        return
+    above = next(each for each in _resolved(named).parents if each.exists())
     if not above.is_dir():
         raise InvalidInput(
-            f"the output {str(target)!r} cannot be written: {str(above)!r} is a file, where a folder was expected. "
+            f"the output {str(named)!r} cannot be written: {str(above)!r} is a file, where a folder was expected. "
             "Choose another path."
         )
     if not os.access(above, os.W_OK | os.X_OK):
-        raise _not_permitted(target, os.strerror(errno.EACCES))
+        raise _not_permitted(named, os.strerror(errno.EACCES))
+
+
+def is_stream(path: str | os.PathLike[str]) -> bool:
+    """Whether ``path`` is a pipe or a device that takes bytes as they come, such as /dev/null or a terminal."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):  # it is not there, or no path can be so
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 def _check_file_free(target: Path, *, overwrite: bool) -> None:
     if target.is_dir():
         raise OutputExists(_in_the_way(target, "folder", "file"))
+    if is_stream(target):
+        return
+    if target.exists() and not target.is_file():
+        raise InvalidInput(
+            f"the output {str(target)!r} is a disk or a socket: expected a file, a pipe or a device such as /dev/null. "
+            "Choose another path."
+        )
     if target.exists() and not overwrite:
         raise OutputExists(_already_there(target, "file"))
+
+
+def _holds_current_folder(folder: Path) -> bool:
+    try:
+        return Path.cwd().is_relative_to(folder)
+    except FileNotFoundError:  # somebody removed the current folder
+        return False
+
+
+def _resolved(path: Path) -> Path:
+    """Where ``path`` really lies, so that a link is not replaced by what was to be written behind it."""
+    return Path(os.path.realpath(path))
 
 
 def give_usual_mode(path: Path) -> None:
@@ -147,11 +211,12 @@ def _swap(temporary: Path, target: Path) -> None:
         shutil.rmtree(temporary)
         return
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    target.rename(aside / "old")
     try:
+        target.rename(aside / "old")
         temporary.rename(target)
     except BaseException:
-        (aside / "old").rename(target)
+        if (aside / "old").exists():
+            (aside / "old").rename(target)
         aside.rmdir()
         raise
     shutil.rmtree(aside)
@@ -168,15 +233,18 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def _disk_errors(target: Path) -> Iterator[None]:
+def _disk_errors(named: Path, target: Path) -> Iterator[None]:
+    """Say what is wrong with ``target`` by the name that the caller gave it."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and _is_beside(error.filename, target):
-            raise _not_permitted(target, error.strerror) from error
+        # Busy is a target that the system holds in its place, such as a file or a folder mounted there.
+        refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
+        if refused and _is_beside(error.filename, target):
+            raise _not_permitted(named, error.strerror) from error
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OutOfDisk(
-                f"no space left on the disk of {target}: the unfinished output was removed. "
+                f"no space left on the disk of {named}: the unfinished output was removed. "
                 "Free some space or choose another output path."
             ) from error
         raise

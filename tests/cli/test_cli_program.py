@@ -163,7 +163,6 @@ def test_the_choices_of_options_are_those_of_the_library(ours, theirs):
         (["train", "classification", "--epochs", "0", "--model", "m", "--train", "t", "--output", "o"], "Must be >= 1"),
         (["predict", "x", "text", "--max-length", "many"], 'unable to convert "many" into int'),
         (["models", "--family", "gpt"], 'Choose from: "bert"'),
-        (["train", "classification", "--model", "m", "--train", "t", "--output", "."], "must name a folder of its own"),
         (["predict", "x"], "give texts, or --data"),
         (["predict", "x", "text", "--data", "y"], "not both"),
         (["export", "x", "--format", "tflite", "--output", "y"], 'Choose from: "onnx"'),
@@ -229,6 +228,26 @@ def test_overwriting_is_offered_only_where_it_would_help(files, run, index, tmp_
         assert "--overwrite" not in outcome.err
         assert "ask for it" not in outcome.err
     assert "--overwrite." in call("search", "build", "--model", "m", "--data", "t", "--output", index).err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "classification", "--model", "m", "--train", "t", "--overwrite"),
+        ("adapt", "--model", "m", "--data", "t"),
+        ("ensemble", "a", "b", "--overwrite"),
+        ("search", "build", "--model", "m", "--data", "t", "--overwrite"),
+        ("export", "m", "--format", "safetensors", "--overwrite"),
+    ],
+)
+@pytest.mark.parametrize("output", [".", ".."])
+def test_the_current_folder_is_never_replaced(tmp_path, monkeypatch, command, output):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    outcome = call(*command, "--output", output)
+    assert outcome.code == 1
+    assert "must name a folder of its own" in outcome.err
+    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
 
 
 def test_a_standard_output_that_is_closed_is_a_clear_failure_before_any_work():

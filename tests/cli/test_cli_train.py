@@ -11,7 +11,8 @@ import time
 import pytest
 from command_line import call, rows, write_jsonl
 
-from bothways.training import step
+from bothways.cli.runs import RunFolders
+from bothways.training import state, step
 
 
 def words_of(files, output, *more):
@@ -239,6 +240,50 @@ def test_overwrite_begins_an_unfinished_run_anew(files, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.parametrize("wrong", [{"--train": "no.jsonl"}, {"--model": "no/such"}])
+def test_overwrite_forgets_an_unfinished_run_only_for_one_that_gets_as_far(files, tmp_path, wrong):
+    unfinished = tmp_path / "run.checkpoints"
+    (unfinished / "checkpoint-00000001").mkdir(parents=True)
+    (unfinished / "checkpoint-00000001" / "weights").write_text("dear")
+    (unfinished / "training.jsonl").write_text("old\n")
+    words = words_of(files, tmp_path / "run", "--overwrite")
+    for option, value in wrong.items():
+        words[words.index(option) + 1] = value
+    assert call(*words).code == 1
+    assert sorted(path.name for path in unfinished.iterdir()) == ["checkpoint-00000001", "training.jsonl"]
+    assert (unfinished / "checkpoint-00000001" / "weights").read_text() == "dear"
+    assert (unfinished / "training.jsonl").read_text() == "old\n"
+
+
+def test_a_run_set_aside_by_one_that_was_killed_comes_back_unless_there_is_a_newer_one(tmp_path):
+    folders = RunFolders(tmp_path / "run")
+    (folders.unfinished / "checkpoint-00000007").mkdir(parents=True)
+    folders.log.write_text("old\n")
+    folders.begin(resume=False, overwrite=True)
+    assert not folders.resumable
+    folders.log.write_text("new\n")
+
+    folders.begin(resume=True, overwrite=False)
+    assert [path.name for path in folders.unfinished.glob("checkpoint-*")] == ["checkpoint-00000007"]
+    assert folders.log.read_text() == "old\n"
+
+    folders.begin(resume=False, overwrite=True)
+    folders.log.write_text("new\n")
+    (folders.unfinished / "checkpoint-00000001").mkdir()
+    folders.begin(resume=True, overwrite=False)
+    assert sorted(path.name for path in folders.unfinished.iterdir()) == ["checkpoint-00000001", "training.jsonl"]
+    assert folders.log.read_text() == "new\n"
+
+
+@pytest.mark.usefixtures("ctrl_c_in_the_second_update")
+def test_an_interruption_without_checkpoints_leaves_the_unfinished_run_before(files, tmp_path):
+    checkpoint = tmp_path / "run.checkpoints" / "checkpoint-00000001"
+    checkpoint.mkdir(parents=True)
+    assert call(*words_of(files, tmp_path / "run", "--no-checkpoints", "--overwrite")).code == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["run.checkpoints"]
+    assert list(checkpoint.parent.iterdir()) == [checkpoint]
+
+
 def test_a_run_without_checkpoints_ends_like_any_other(files, tmp_path):
     assert call(*words_of(files, tmp_path / "run", "--no-checkpoints")).code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -263,6 +308,22 @@ def test_ctrl_c_while_the_model_is_saved_says_how_to_resume(files, tmp_path, mon
     assert "--resume" in outcome.err
     assert not (tmp_path / "run").exists()
     assert call(*words_of(files, tmp_path / "run", "--resume")).code == 0
+
+
+def test_ctrl_c_while_the_last_checkpoint_is_written_ends_as_interrupted(files, tmp_path, monkeypatch):
+    def pressed(self, checkpoint):
+        os.kill(os.getpid(), signal.SIGINT)
+        usual(self, checkpoint)
+
+    usual = state.CheckpointFolder.save
+    with monkeypatch.context() as patch:
+        patch.setattr(state.CheckpointFolder, "save", pressed)
+        outcome = call(*words_of(files, tmp_path / "run"))
+    assert outcome.code == 130
+    assert "has the epoch kept so far, 1. Run the same command with --resume to continue." in outcome.err
+    assert call("predict", tmp_path / "run", "w6 w8").code == 0
+    assert call(*words_of(files, tmp_path / "run", "--resume")).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_standard_input_cannot_be_read_twice(files, tmp_path):

@@ -152,6 +152,7 @@ def test_evaluate_writes_a_page(files, run, others, tmp_path):
     for words in ("Before calibration", "After calibration", "Confusion matrix", "Texts from elsewhere", "even"):
         assert words in written
     assert "flatter" in written  # the limits of the card
+    assert "On as many texts as these, probabilities without any error" in written
 
 
 @pytest.mark.parametrize("page", ["folder", "file/page.html"])

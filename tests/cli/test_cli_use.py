@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -14,6 +15,7 @@ import torch
 from command_line import call, rows, write_jsonl
 from safetensors.torch import load_file
 
+from bothways.errors import InvalidInput
 from bothways.tasks import SentenceEmbedder, TextClassifier
 
 
@@ -282,6 +284,18 @@ def test_the_header_of_an_array_fits_any_number_of_rows(tmp_path, count):
     array = np.load(tmp_path / "v.npy")
     assert array.shape == (count, 2)
     assert (array == vector).all()
+
+
+def test_an_array_is_not_written_to_a_pipe(tmp_path):
+    from bothways.cli.vectors import write_npy
+
+    reading, writing = os.pipe()
+    try:
+        with pytest.raises(InvalidInput, match=r"cannot be written to the pipe .* write \.jsonl"):
+            write_npy(f"/dev/fd/{writing}", iter([]), 2)
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def test_a_bad_row_leaves_no_array(files, tmp_path):

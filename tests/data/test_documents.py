@@ -1,11 +1,14 @@
 """JSON documents as rows: arrays of objects, and the nested files of SQuAD."""
 
 import gzip
+import io
 import json
+from dataclasses import replace
 
 import pytest
 
-from bothways.data import read_rows
+from bothways.data import read_rows, sources
+from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE
 from bothways.errors import InvalidInput
 
 ANSWER = {"text": "Broncos", "answer_start": 12}
@@ -95,3 +98,17 @@ FIRST = ("data", 0, "paragraphs", 0)
 def test_another_document_is_refused_with_the_place(tmp_path, content, said):
     with pytest.raises(InvalidInput, match=said):
         list(read_rows(written(tmp_path, content)))
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_document_may_be_one_line_longer_than_a_row_may_be(tmp_path, monkeypatch, as_text):
+    monkeypatch.setattr(sources, "LONGEST_LINE", replace(LONGEST_LINE, size=2**10))
+    content = json.dumps([{"text": "a" * 2**11}])
+    source = io.StringIO(content) if as_text else written(tmp_path, content)
+    assert [row.values["text"] for row in read_rows(source, format="json")] == ["a" * 2**11]
+
+
+def test_a_document_that_no_memory_holds_is_refused_with_a_way_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "LONGEST_IN_DOCUMENT", replace(LONGEST_IN_DOCUMENT, size=2**20))
+    with pytest.raises(InvalidInput, match=r"longer than 1 MiB. Save it as JSON Lines \(\.jsonl\)"):
+        list(read_rows(written(tmp_path, json.dumps([{"text": "a" * 2**21}]))))

@@ -8,12 +8,14 @@ import os
 import sys
 import tempfile
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bothways.data import Example, label_set, number, read_examples, read_rows, read_texts
-from bothways.data import lines as lines_module
+from bothways.data import sources as sources_module
+from bothways.data.lines import LONGEST_LINE
 from bothways.data.parquet import ROWS_AT_ONCE
 from bothways.errors import InvalidInput, MissingDependency
 
@@ -414,7 +416,7 @@ def test_a_standard_input_that_is_closed_is_refused(monkeypatch):
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines_module, "LONGEST_LINE", 2**20)
+    monkeypatch.setattr(sources_module, "LONGEST_LINE", replace(LONGEST_LINE, size=2**20))
     path = written(tmp_path, "a.txt.gz", gzip.compress(b"a\n" + bytes(2**23)))
     assert "line 2 of" in refusal(path)
     assert "is longer than 1 MiB" in refusal(path)
@@ -439,3 +441,25 @@ def test_an_unusable_text_is_refused_with_its_line_and_what_it_is(tmp_path, valu
     with pytest.raises(InvalidInput) as caught:
         list(read_texts(path))
     assert str(caught.value).startswith(f"line 2 of {str(path)!r}: {problem}")
+
+
+# Tables with tabs
+
+
+def test_quotes_that_would_join_rows_of_a_table_with_tabs_are_refused(tmp_path):
+    path = written(tmp_path, "a.tsv", 'text\tlabel\nfine\tpos\n"He said hi.\tpos\nThey left."\tneg\nok\tpos\n')
+    message = refusal(path)
+    assert message.startswith("line 3 of ")
+    assert "'text' hold tabs and line breaks" in message
+    assert "write the quote twice" in message
+    assert ".csv" in message
+
+
+def test_quotes_in_a_table_with_tabs_may_hold_a_tab_or_a_line_break(tmp_path):
+    path = written(tmp_path, "a.tsv", 'text\tlabel\n"a\tb"\tx\n"a\nb"\ty\n"""Hi,"" she said."\tz\n')
+    assert [row.values["text"] for row in read_rows(path)] == ["a\tb", "a\nb", '"Hi," she said.']
+
+
+def test_quotes_may_hold_both_where_the_header_has_quotes_too(tmp_path):
+    path = written(tmp_path, "a.tsv", '"text"\t"label"\n"a\tb\nc"\t"x"\n')
+    assert [row.values for row in read_rows(path)] == [{"text": "a\tb\nc", "label": "x"}]

@@ -16,7 +16,7 @@ from bothways.demo.news import SPLITS, file_name, news_rows
 from bothways.demo.pipeline import produce
 from bothways.demo.settings import HEADLINES, MODEL, PRONOUN, QUERIES, SENTENCE, DemoSettings
 from bothways.demo.stages import attend, mistakes, nll_change
-from bothways.errors import MissingDependency, OutputExists
+from bothways.errors import InvalidInput, MissingDependency, OutputExists
 from bothways.evaluation import Estimate
 
 ROWS = 24
@@ -207,6 +207,12 @@ def test_a_folder_that_is_something_else_is_refused_and_left(tmp_path, content):
     with pytest.raises(OutputExists, match="no demo made"):
         bothways.demo.run(tmp_path, show=silent)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_the_current_folder_is_no_place_for_the_demo(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="must name a folder of its own"):
+        folder.check_replaceable(Path())
 
 
 def test_a_demo_folder_with_something_added_is_refused(tmp_path):

@@ -279,6 +279,14 @@ def test_a_folder_of_other_things_is_never_replaced(tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
+def test_an_index_may_be_replaced_where_no_folder_can_be(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(OutputExists, match=r"the search index '\.' already exists"):
+        built(4).save(".")
+    built(4).save(".", overwrite=True)
+    assert len(SearchIndex.open(folder)) == 4
+
+
 def test_what_others_put_beside_the_files_of_an_index_stays_there(folder):
     (folder / "notes.txt").write_text("mine")
     built(4).save(folder, overwrite=True)

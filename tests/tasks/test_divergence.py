@@ -1,10 +1,13 @@
-"""Trainings that come to a bad end: which weights a task then answers with, and what it still says of itself."""
+"""Trainings that diverge, fail or are interrupted: which weights a task answers with, and what it says of itself."""
 
 import itertools
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
+import torch
 from classifier_cases import rows, without_dropout
 
 from answering_cases import questions
@@ -116,6 +119,101 @@ def test_an_adapted_model_has_no_card_of_other_weights(base, monkeypatch):
     assert model.card == card != {}
     assert diverge(monkeypatch, fit, updates=4, kind=MaskedLMObjective) == 1
     assert model.card == {}
+
+
+# --- failures and Ctrl-C before an epoch was finished ---
+
+UNFINISHED = {
+    **{name: (kind, fit, WindowObjective) for name, (kind, fit, *_) in ALONE.items()},
+    "several tasks": (MultiTask, lambda task: task.fit(SHARED, **QUICK), WindowObjective),
+    "masks": (
+        FillMask,
+        lambda task: task.fit([row["text"] for row in rows(18)], validation=TEXTS, **QUICK),
+        MaskedLMObjective,
+    ),
+    "embeddings": (
+        SentenceEmbedder,
+        lambda task: task.fit(rows(24), columns=LabelledTexts(), **QUICK),
+        EmbeddingObjective,
+    ),
+    "a few examples": (
+        FewShotClassifier,
+        lambda task: task.fit(rows(12), validation=rows(9, 30), **QUICK),
+        EmbeddingObjective,
+    ),
+}
+
+
+def in_the_second_update(monkeypatch, kind, act):
+    calls, loss = itertools.count(1), kind.loss
+
+    def acting(self, payload):
+        if next(calls) == 2:
+            act()
+        return loss(self, payload)
+
+    monkeypatch.setattr(kind, "loss", acting)
+
+
+def encoder_of(task):
+    encoder = (task.embedder if isinstance(task, FewShotClassifier) else task).model.encoder
+    return {name: value.clone() for name, value in encoder.state_dict().items()}
+
+
+def same_weights(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def asked(task):
+    if isinstance(task, SentenceEmbedder):
+        return [task.predict((TEXTS[0], TEXTS[1]))]
+    if isinstance(task, FillMask):
+        return [task.predict("w5 [MASK] w20")]
+    return task.predict([("w5", "w30 w5 w10")] if isinstance(task, QuestionAnswerer) else TEXTS)
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_ctrl_c_before_an_epoch_was_finished_leaves_a_task_as_it_was(base, monkeypatch, name):
+    kind, fit, objective = UNFINISHED[name]
+    task = kind.from_pretrained(without_dropout(base), device="cpu")
+    weights, columns = encoder_of(task), task.columns
+    with monkeypatch.context() as patch:
+        in_the_second_update(patch, objective, lambda: os.kill(os.getpid(), signal.SIGINT))
+        record = fit(task)
+    assert (record.came_to_nothing, record.updates > 0) == (True, True)
+    assert same_weights(encoder_of(task), weights)
+    assert (task.columns, task.card) == (columns, {})
+    if not isinstance(task, SentenceEmbedder):
+        with pytest.raises(NotFitted):
+            asked(task)
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_ctrl_c_in_a_second_fit_leaves_the_answers_of_the_first(base, monkeypatch, name):
+    kind, fit, objective = UNFINISHED[name]
+    task = kind.from_pretrained(without_dropout(base), device="cpu")
+    fit(task)
+    before, card = asked(task), task.card
+    with monkeypatch.context() as patch:
+        in_the_second_update(patch, objective, lambda: os.kill(os.getpid(), signal.SIGINT))
+        assert fit(task).came_to_nothing
+    assert (asked(task), task.card) == (before, card)
+
+
+@pytest.mark.parametrize("name", ["classification", "tagging", "answering", "several tasks", "masks"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError, ValueError])
+def test_an_untrained_head_does_not_answer_after_whatever_failure(base, monkeypatch, name, error):
+    kind, fit, _ = UNFINISHED[name]
+    task = kind.from_pretrained(base, device="cpu")
+
+    def failing(*_, **__):
+        raise error("no more")
+
+    monkeypatch.setattr("bothways.tasks.fitting.train", failing)
+    with pytest.raises(error, match="no more"):
+        fit(task)
+    with pytest.raises(NotFitted):
+        asked(task)
 
 
 # --- several tasks ---

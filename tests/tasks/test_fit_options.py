@@ -2,6 +2,7 @@
 
 import pytest
 
+from bothways.errors import InvalidInput
 from bothways.tasks import (
     FewShotClassifier,
     FillMask,
@@ -12,6 +13,7 @@ from bothways.tasks import (
     TextClassifier,
     TextTagger,
 )
+from bothways.tasks.settings import FitSettings
 
 TASKS = (
     FewShotClassifier,
@@ -31,3 +33,25 @@ def test_an_option_that_there_is_not_is_named_with_the_method(base, kind):
         kind.from_pretrained(base, device="cpu").fit([], learn_rate=1e-4)
     assert "learning_rate" in str(caught.value)
     assert "FitPlan" not in str(caught.value)
+
+
+UNUSABLE = [
+    ({"seed": -1}, "'seed' must be a whole number, 0 or more"),
+    ({"seed": 2**32}, r"'seed' must be less than 2\*\*32"),
+    ({"epochs": 0}, "'epochs' must be a whole number, 1 or more"),
+    ({"learning_rate": 0.0}, "'learning_rate' must be a finite number above 0"),
+    ({"learning_rate": float("nan")}, "'learning_rate' must be a finite number above 0"),
+    ({"batch_size": 0}, "batch_size must be a whole number, at least 1"),
+    ({"batch_size": 8.0}, "batch_size must be a whole number, at least 1"),
+    ({"settings": FitSettings(patience=0)}, "'patience' must be a whole number, 1 or more"),
+    ({"resume": True}, "resuming needs the folder of the checkpoints"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), UNUSABLE)
+def test_an_option_out_of_range_is_refused_before_any_row_is_read(base, options, message):
+    read = []
+    rows = (read.append(number) for number in range(3))
+    with pytest.raises(InvalidInput, match=message):
+        TextClassifier.from_pretrained(base, device="cpu").fit(rows, **options)
+    assert read == []

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 from dataclasses import asdict
 
@@ -25,7 +26,7 @@ from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import EncodedText, Window
-from tiny_models import FIRST_WORD, VOCABULARY, tiny_config
+from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}
 
@@ -330,6 +331,28 @@ def test_an_interrupted_run_that_is_resumed_gives_the_model_of_one_that_was_not(
     assert record.resumed_from == 9
     assert same(tensors(whole, tmp_path / "whole"), tensors(resumed, tmp_path / "resumed"))
     assert resumed.calibration == whole.calibration
+
+
+def test_a_run_is_not_resumed_from_another_model_or_with_other_labels(base, monkeypatch, tmp_path):
+    run = {"checkpoints": tmp_path / "run", **QUICK}
+    Interruption(monkeypatch, at=2)
+    classifier = opened(base)
+    assert classifier.fit(rows(), **run).interrupted
+    write_checkpoint(tmp_path / "other", seed=7)
+    other = opened(tmp_path / "other")
+    with pytest.raises(InvalidInput, match=r"starting model \(its weights\) was '\w{16}' and is now '\w{16}'"):
+        other.fit(rows(), resume=True, **run)
+    renamed = [{**row, "label": f"{row['label']}s"} for row in rows()]
+    held = [{**row, "label": f"{row['label']}s"} for row in QUICK["validation"]]
+    with pytest.raises(InvalidInput, match=r"labels was \"'ant', 'bee', 'cow'\" and is now \"'ants'"):
+        opened(base).fit(renamed, resume=True, **{**run, "validation": held})
+    # The same weights from elsewhere, and the object that was interrupted, are the same model.
+    shutil.copytree(base, tmp_path / "moved")
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    moved = opened(tmp_path / "moved")
+    assert moved.fit(rows(), resume=True, **run).resumed_from
+    assert classifier.fit(rows(), resume=True, **{**run, "checkpoints": tmp_path / "again"}).resumed_from
+    assert same(tensors(moved, tmp_path / "one"), tensors(classifier, tmp_path / "two"))
 
 
 def test_fitting_again_on_the_same_labels_goes_on_with_the_head(base, tmp_path):

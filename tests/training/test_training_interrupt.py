@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from test_training_loop import equal, weights_of
-from training_toys import Toy, mlp, settings
+from training_toys import Toy, Unvalidated, mlp, settings
 
+from bothways.training import loop
 from bothways.training.loop import train
+from bothways.training.state import CheckpointFolder
 
 
 def sigint_at(call):
@@ -66,6 +68,42 @@ def test_interrupted_before_any_validation_the_last_weights_stay():
     reference.on_loss = sigint_at(3)
     train(reference, settings())
     assert equal(weights_of(toy), weights_of(reference))
+
+
+def test_what_was_begun_can_be_undone_where_no_epoch_was_finished():
+    toy = Toy(on_loss=sigint_at(3))
+    start = weights_of(toy)
+    record = train(toy, settings(), undo_unfinished=True)
+    assert (record.came_to_nothing, record.epochs, record.updates) == (True, 0, 3)
+    assert equal(weights_of(toy), start)
+    later = Unvalidated(on_loss=sigint_at(8))
+    record = train(later, settings(), undo_unfinished=True)
+    assert (record.interrupted, record.came_to_nothing, record.epochs, record.kept_epoch) == (True, False, 1, None)
+    assert not equal(weights_of(later), start)
+
+
+@pytest.mark.parametrize("where", ["the weights are copied", "the checkpoint is written"])
+def test_sigint_after_the_last_update_is_not_lost(tmp_path, monkeypatch, where):
+    home, name = (loop, "copy_weights") if where == "the weights are copied" else (CheckpointFolder, "save")
+    usual, toy = getattr(home, name), Toy()
+
+    def pressed(*arguments):
+        if toy.validations == 3 and not pressing:
+            pressing.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+        return usual(*arguments)
+
+    pressing = []
+    with monkeypatch.context() as patch:
+        patch.setattr(home, name, pressed)
+        record = train(toy, settings(), log=tmp_path / "log.jsonl", checkpoints=tmp_path / "run")
+    assert pressing
+    assert (record.interrupted, record.epochs, record.kept_epoch) == (True, 3, 3)
+    assert json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])["event"] == "interrupted"
+    resumed = Toy()
+    record = train(resumed, settings(), checkpoints=tmp_path / "run", resume=True)
+    assert (record.interrupted, record.resumed_from) == (False, 15)
+    assert equal(weights_of(resumed), weights_of(toy))
 
 
 def test_sigint_in_validation_acts_at_once():

@@ -281,3 +281,32 @@ def test_a_batch_that_does_not_fit_says_what_to_reduce():
 
     with pytest.raises(OutOfMemory, match=r"does not fit into the memory of cpu\. Set its token budget lower"):
         train(Big(), settings())
+
+
+def test_a_batch_that_does_not_fit_on_the_cpu_says_so_too_and_other_errors_are_left_alone():
+    class Failing(Toy):
+        message = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried ..."
+
+        def loss(self, payload):  # noqa: ARG002  (the protocol's name)
+            raise RuntimeError(self.message)
+
+    with pytest.raises(OutOfMemory, match=r"does not fit into the memory of cpu\. Set its token budget lower"):
+        train(Failing(), settings())
+    other = Failing()
+    other.message = "mat1 and mat2 shapes cannot be multiplied"
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        train(other, settings())
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
+def test_a_run_that_fails_in_its_first_epoch_has_the_weights_that_it_began_with(error):
+    def fail(call):
+        if call == 4:
+            raise error("no more")
+
+    toy = Toy(on_loss=fail)
+    before = weights_of(toy)
+    with pytest.raises(error, match="no more"):
+        train(toy, settings())
+    assert equal(weights_of(toy), before)
+    assert not toy.module.training

@@ -14,7 +14,14 @@ from test_training_loop import equal, weights_of
 from torch import nn
 from training_toys import Toy, Unvalidated, mlp, run_settings, settings
 
-from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, OutOfDisk, OutputExists
+from bothways.errors import (
+    CorruptCheckpoint,
+    IncompatibleWeights,
+    InvalidInput,
+    OutOfDisk,
+    OutputExists,
+    TrainingDiverged,
+)
 from bothways.training import state as state_module
 from bothways.training.loop import train
 from bothways.training.schedules import CosineDecay, LinearDecay
@@ -152,6 +159,27 @@ def test_resuming_on_other_data_or_another_model_is_refused(tmp_path):
         train(Toy(splits=(4,)), settings(), checkpoints=tmp_path, resume=True)
     with pytest.raises(IncompatibleWeights, match="weight"):
         train(Toy(nn.Linear(6, 4)), settings(), checkpoints=tmp_path, resume=True)
+
+
+def test_resuming_from_another_origin_is_refused(tmp_path):
+    train(Toy(), settings(epochs=1), checkpoints=tmp_path, origin={"model": "one"})
+    with pytest.raises(InvalidInput, match=r"identity\.model was 'one' and is now 'two'"):
+        train(Toy(), settings(epochs=1), checkpoints=tmp_path, resume=True, origin={"model": "two"})
+    assert train(Toy(), settings(epochs=1), checkpoints=tmp_path, resume=True, origin={"model": "one"}).epochs == 1
+
+
+@pytest.mark.parametrize(("update", "kept"), [(3, None), (8, 1), (13, 2)])
+def test_a_resumed_run_that_diverges_falls_back_to_what_was_kept_before_the_checkpoint(tmp_path, update, kept):
+    reference, stopped, resumed = Toy(scores=[1.0, 2.0, 3.0]), Unvalidated(), Unvalidated()
+    start = weights_of(resumed)
+    train(reference, settings())
+    stopped.on_loss = lambda call: os.kill(os.getpid(), signal.SIGINT) if call == update else None
+    assert train(stopped, settings(), checkpoints=tmp_path).interrupted
+    resumed.points.fill_(float("nan"))
+    with pytest.raises(TrainingDiverged) as caught:
+        train(resumed, settings(), checkpoints=tmp_path, resume=True)
+    assert caught.value.kept_epoch == kept
+    assert equal(weights_of(resumed), start if kept is None else reference.seen[kept - 1])
 
 
 def test_an_earlier_run_is_not_overwritten_unasked(tmp_path):

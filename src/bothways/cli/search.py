@@ -77,13 +77,13 @@ def build(
         opening: How the model is found and where it runs.
     """
     from bothways.retrieval import SemanticSearch
+    from bothways.retrieval.index_files import check_index_free
     from bothways.retrieval.lexical import check_available
-    from bothways.storage import check_folder_free
 
     stemmer = None if language == "none" else language
     with bad_usage():
         check_available(stemmer)
-    check_folder_free(output, overwrite=overwrite)
+    check_index_free(output, overwrite=overwrite)
     with _replacing(output):
         embedder = open_embedder(model, reading, opening)
         texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)

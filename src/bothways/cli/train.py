@@ -57,7 +57,7 @@ def classification(
     reading: ClassifierOptions = AS_TRAINED,
     opening: ModelOptions = HERE,
 ) -> int:
-    """Fine-tune an encoder to label texts, keep its best epoch, and calibrate it.
+    """Fine-tune an encoder to label texts, keep a good epoch (see --epochs), and calibrate it.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.

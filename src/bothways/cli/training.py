@@ -27,7 +27,8 @@ class TrainingOptions:
     """How long and how fast."""
 
     epochs: PositiveInt = 3
-    """Passes over the training data; kept is the latest whose score is within a standard error of the best."""
+    """Passes over the training data; kept is the latest whose score is within a standard error of the best (of masked
+    language models: the best)."""
     learning_rate: PositiveFloat | None = None
     """Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones."""
     batch_size: PositiveInt = 32
@@ -46,7 +47,7 @@ class RunOptions:
     """What becomes of the run."""
 
     overwrite: Flag = False
-    """Replace a trained model at the output."""
+    """Replace a trained model at the output, and forget an unfinished run once there is a checkpoint of the new one."""
     resume: Flag = False
     """Continue an interrupted run; without one, begin afresh."""
     json: Flag = False
@@ -75,12 +76,7 @@ def train_and_save(
 
     Returns:
         The exit code.
-
-    Raises:
-        CycloptsError: The output is no folder of its own.
     """
-    if output.name in ("", ".."):
-        raise usage_error(f"--output must name a folder of its own for the model, but it is {str(output)!r}.")
     folders = RunFolders(output)
     folders.begin(resume=run.resume, overwrite=run.overwrite)
     try:
@@ -92,7 +88,7 @@ def train_and_save(
             note(f"Nothing was saved.{_how_to_resume(folders)}")
         raise
     finally:
-        folders.discard_if_empty()
+        folders.settle()
 
 
 def check_inputs(train: str, validation: str | None, option: str = "--train", elsewhere: str | None = None) -> None:

@@ -25,10 +25,16 @@ def write_npy(path: str, vectors: "Vectors", dimensions: int) -> int:
 
     NumPy leaves room in the header for the first dimension to grow, so the header for no rows is written first and the
     one with their number over it.
+
+    Raises:
+        InvalidInput: It is a pipe, in which nothing can be written over.
     """
+    from bothways.errors import InvalidInput
     from bothways.storage import new_file
 
     with new_file(path, binary=True) as stream:
+        if not stream.seekable():
+            raise InvalidInput(f"a .npy array cannot be written to the pipe {path!r}: name a file, or write .jsonl.")
         _write_header(stream, 0, dimensions)
         count = 0
         for vector_D in vectors:

@@ -1,6 +1,7 @@
 """Rows out of lines: JSON Lines, CSV, TSV, plain text and CoNLL. A JSON document: `bothways.data.documents`."""
 
 import csv
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -119,7 +120,7 @@ def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row
             fields than the header, or the quotes do not match.
     """
     # The limit is one for the whole process, so it is only ever raised.
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE.size))
     records = _csv_records(lines, name, delimiter)
     _, header = next(records, (0, None))
     if header is None:
@@ -139,6 +140,32 @@ def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row
         yield Row(number, dict(zip(header, fields, strict=True)), where)
     if not number:
         raise InvalidInput(f"{name} has a header but no rows below it. Expected at least one row.")
+
+
+def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
+    """As `csv_rows`, with tabs between the fields.
+
+    Many programs write tables like these without quotes, so a quote may be part of a text. Two such quotes, at the
+    start and at the end of fields on different lines, would join the rows between them into one without notice.
+
+    Raises:
+        InvalidInput: As `csv_rows`, or quotes hold both a tab and a line break, and the header has no quotes.
+    """
+    header = next(lines, "")
+    rows = csv_rows(itertools.chain([header], lines), name, delimiter="\t")
+    # Who quotes the names of the columns quotes by rule, as `write_rows` does.
+    yield from rows if header.startswith('"') else map(_not_joined, rows)
+
+
+def _not_joined(row: Row) -> Row:
+    for column, value in row.values.items():
+        if isinstance(value, str) and "\t" in value and "\n" in value:
+            raise InvalidInput(
+                f"{row.where}: the quotes around the field {column!r} hold tabs and line breaks, so they may join rows "
+                f"by mistake: {value!r:.80}. Where a quote is part of a text, put quotes around the field and write "
+                "the quote twice; where it is not, save the table as .csv or .jsonl."
+            )
+    return row
 
 
 def _csv_records(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -172,7 +199,7 @@ def _first_duplicate(names: list[str]) -> str:
 TEXT_FORMATS: Mapping[Format, Callable[[Iterator[str], str], Iterator[Row]]] = {
     "jsonl": jsonl_rows,
     "csv": partial(csv_rows, delimiter=","),
-    "tsv": partial(csv_rows, delimiter="\t"),
+    "tsv": tsv_rows,
     "txt": txt_rows,
     "conll": conll_rows,
 }

@@ -8,6 +8,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -17,8 +18,25 @@ GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
-# Without a limit, a binary file or a decompression bomb without line breaks would be read into memory whole.
-LONGEST_LINE = 64 * 1024 * 1024
+
+@dataclass(frozen=True, slots=True)
+class LineLimit:
+    """How long a line may be: without a limit, a binary file or a decompression bomb would fill the memory.
+
+    Attributes:
+        size: In bytes, or in characters of a stream of text.
+        advice: What to do about a longer one, a sentence.
+    """
+
+    size: int
+    advice: str
+
+
+LONGEST_LINE = LineLimit(64 * 1024 * 1024, "Check that this is a text file with one row a line.")
+# A document is read whole in any case, and most are written on a single line.
+LONGEST_IN_DOCUMENT = LineLimit(
+    8 * 1024**3, "Save it as JSON Lines (.jsonl), one object a line, which is read a row at a time."
+)
 
 
 def open_file(path: Path) -> IO[bytes]:
@@ -83,7 +101,7 @@ def _first_bytes(stream: IO[bytes]) -> bytes:
     return head
 
 
-def decoded_lines(stream: IO[bytes], name: str) -> Iterator[str]:
+def decoded_lines(stream: IO[bytes], name: str, limit: LineLimit = LONGEST_LINE) -> Iterator[str]:
     r"""Lines with their line ends, decoded from UTF-8; a byte order mark at the start is dropped.
 
     Only ``\n`` ends a line, so the separators that ``str.splitlines`` knows stay inside of texts.
@@ -93,7 +111,7 @@ def decoded_lines(stream: IO[bytes], name: str) -> Iterator[str]:
     """
     offset = 0
     for number in itertools.count(1):
-        line = _read_line(stream, name, number)
+        line = _read_line(stream, name, number, limit)
         if not line:
             return
         mark = len(BYTE_ORDER_MARK) if number == 1 and line.startswith(BYTE_ORDER_MARK) else 0
@@ -112,7 +130,7 @@ def decoded_lines(stream: IO[bytes], name: str) -> Iterator[str]:
         offset += len(line)
 
 
-def text_lines(stream: IO[str], name: str) -> Iterator[str]:
+def text_lines(stream: IO[str], name: str, limit: LineLimit = LONGEST_LINE) -> Iterator[str]:
     """Lines with their line ends from a stream that its owner opened as text.
 
     Raises:
@@ -120,20 +138,20 @@ def text_lines(stream: IO[str], name: str) -> Iterator[str]:
     """
     for number in itertools.count(1):
         try:
-            line = stream.readline(LONGEST_LINE + 1)
+            line = stream.readline(limit.size + 1)
         except UnicodeDecodeError as error:
             raise InvalidInput(
                 f"line {number} of {name} or one soon after it is not {error.encoding}: {error.reason}."
             ) from error
-        _check_length(line, name, number)
+        _check_length(line, name, number, limit)
         if not line:
             return
         yield line
 
 
-def _read_line(stream: IO[bytes], name: str, number: int) -> bytes:
+def _read_line(stream: IO[bytes], name: str, number: int, limit: LineLimit) -> bytes:
     try:
-        line = stream.readline(LONGEST_LINE + 1)
+        line = stream.readline(limit.size + 1)
     except EOFError:
         raise InvalidInput(
             f"{name} is truncated: the gzip data ends in line {number}, before its end marker. Fetch the file again."
@@ -144,7 +162,7 @@ def _read_line(stream: IO[bytes], name: str, number: int) -> bytes:
         ) from error
     except OSError as error:
         raise InvalidInput(f"{name} could not be read at line {number}: {_reason(error)}.") from error
-    _check_length(line, name, number)
+    _check_length(line, name, number, limit)
     return line
 
 
@@ -152,9 +170,6 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-def _check_length(line: str | bytes, name: str, number: int) -> None:
-    if len(line) > LONGEST_LINE:
-        raise InvalidInput(
-            f"line {number} of {name} is longer than {LONGEST_LINE // 2**20} MiB. "
-            "Check that this is a text file with one row a line."
-        )
+def _check_length(line: str | bytes, name: str, number: int, limit: LineLimit) -> None:
+    if len(line) > limit.size:
+        raise InvalidInput(f"line {number} of {name} is longer than {limit.size // 2**20} MiB. {limit.advice}")

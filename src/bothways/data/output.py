@@ -15,7 +15,7 @@ import numpy as np
 
 from bothways.data.formats import guess_format, is_gzip_name
 from bothways.errors import InvalidInput
-from bothways.storage import new_file
+from bothways.storage import is_stream, new_file
 
 OutputFormat = Literal["jsonl", "csv", "tsv", "conll"]
 OUTPUT_FORMATS: tuple[OutputFormat, ...] = get_args(OutputFormat)
@@ -38,9 +38,10 @@ def write_rows(
     its ``tokens`` and its ``tags``, and nothing else.
 
     Args:
-        target: A path, or ``"-"`` for standard output, where each row leaves at once.
+        target: A path, or ``"-"`` for standard output, where each row leaves at once. A device such as /dev/null and a
+            pipe are written to as they are.
         rows: Column name to value.
-        format: By default what the name says, and ``jsonl`` for standard output.
+        format: By default as `output_format`.
         overwrite: Whether an existing file may be replaced.
 
     Raises:
@@ -60,7 +61,9 @@ def write_rows(
 
 
 def output_format(target: str | Path) -> OutputFormat:
-    """The format in which rows are written there: what the name says, and ``jsonl`` for standard output.
+    """The format in which rows are written there.
+
+    It is what the name says, and ``jsonl`` for standard output and for a device or a pipe whose name says none.
 
     Raises:
         InvalidInput: It says none, or one that is not written.
@@ -71,6 +74,8 @@ def output_format(target: str | Path) -> OutputFormat:
     try:
         chosen = guess_format(name)
     except InvalidInput as error:
+        if is_stream(target):
+            return "jsonl"
         raise InvalidInput(
             f"the name {name!r} does not say what format to write: its ending must be one of "
             f"{', '.join(OUTPUT_FORMATS)}, with or without .gz."

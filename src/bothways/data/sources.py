@@ -15,7 +15,7 @@ from typing import IO, Generic, TypeVar, cast, overload
 from bothways.data.columns import Inputs, Joined, class_label, text_at, value_at
 from bothways.data.documents import json_rows
 from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, is_gzip_name
-from bothways.data.lines import decoded_lines, decompressed, open_file, text_lines
+from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE, decoded_lines, decompressed, open_file, text_lines
 from bothways.data.parquet import parquet_rows
 from bothways.data.row import Row
 from bothways.errors import InvalidInput
@@ -189,10 +189,12 @@ def _stream_rows(
                 "Save it to a file without .gz (Parquet is compressed in itself)."
             )
         return parquet_rows(cast("IO[bytes]", stream), name)
+    limit = LONGEST_IN_DOCUMENT if format_ == "json" else LONGEST_LINE
     if isinstance(stream, io.TextIOBase):
-        lines = text_lines(cast("IO[str]", stream), name)
+        lines = text_lines(cast("IO[str]", stream), name, limit)
     else:
-        lines = decoded_lines(decompressed(cast("IO[bytes]", stream), name, gzip_expected=gzip_expected), name)
+        raw = decompressed(cast("IO[bytes]", stream), name, gzip_expected=gzip_expected)
+        lines = decoded_lines(raw, name, limit)
     return _READERS[format_](lines, name)
 
 

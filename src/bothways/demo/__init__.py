@@ -21,6 +21,7 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
     Raises:
         MissingDependency: The extra ``demo`` is not installed.
         OutputExists: There is something else than an earlier demo at ``output``.
+        InvalidInput: ``output`` is a folder whose place no other can take, such as the current one.
         OutOfDisk: The disk is full; nothing was left behind.
     """
     from bothways.demo.folder import check_packages, check_replaceable

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bothways.errors import MissingDependency, OutputExists
+from bothways.storage import check_folder_place
 
 MADE_BY = "bothways demo"
 FIGURES, REPORT, MODEL_FOLDER, INDEX, DATA = "demo.json", "report.html", "model", "index", "data"
@@ -35,6 +36,7 @@ def check_replaceable(output: Path) -> None:
 
     Raises:
         OutputExists: It is a file, or a folder with something in it that no demo wrote.
+        InvalidInput: It is a folder whose place no other can take, such as the current one.
     """
     advice = "It was left as it is: choose another folder for the demo, or move it away."
     if output.is_dir():
@@ -46,6 +48,7 @@ def check_replaceable(output: Path) -> None:
             raise OutputExists(f"{str(output)!r} holds more than the demo made: {others}. {advice}")
     elif output.exists():
         raise OutputExists(f"{str(output)!r} is a file, where the demo makes a folder. {advice}")
+    check_folder_place(output)
 
 
 def _made_here(path: Path) -> bool:

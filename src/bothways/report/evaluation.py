@@ -80,8 +80,8 @@ def _reliability(
     if isinstance(report, ClassificationReport):
         blocks.append(
             Paragraph(
-                f"On so few texts, probabilities without any error would show {report.ece_noise:.3f} on average; what "
-                f"is above that is lack of calibration. With as many bins as the texts bear it is "
+                f"On as many texts as these, probabilities without any error would show {report.ece_noise:.3f} on "
+                f"average; what is above that is lack of calibration. With as many bins as the texts bear it is "
                 f"{report.ece_sweep:.3f}."
             )
         )

@@ -80,21 +80,40 @@ def write_index(folder: Path, contents: IndexContents, *, overwrite: bool) -> No
 
     Raises:
         OutputExists: The folder is there and ``overwrite`` is false, or it holds something else than an index.
+        InvalidInput: It is no index yet and cannot be replaced, as `check_index_free`.
         OutOfDisk: The disk is full; nothing was left behind.
         MissingDependency: bm25s or PyStemmer is not installed.
     """
-    check_folder_free(folder, overwrite=overwrite)
-    if not folder.is_dir() or not any(folder.iterdir()):
+    check_index_free(folder, overwrite=overwrite)
+    if not (folder / HEADER).is_file():
         with new_folder(folder) as unfinished:
             _write_contents(unfinished, "data-1", contents)
         return
-    if not (folder / HEADER).is_file():
-        # Replacing a folder deletes what is in it, which nobody means for a folder of other things.
-        raise OutputExists(f"{str(folder)!r} is not a search index, so it is not replaced. Choose another folder.")
     numbers = [int(found[1] or found[2]) for path in folder.iterdir() if (found := _DATA.fullmatch(path.name))]
     data, beside = f"data-{max(numbers, default=0) + 1}", _files_beside_header(folder)
     _write_contents(folder, data, contents)
     _sweep(folder, data, beside)
+
+
+def check_index_free(folder: Path, *, overwrite: bool) -> None:
+    """Raise now what `write_index` would raise after all texts are read.
+
+    Raises:
+        OutputExists: The folder is there and ``overwrite`` is false, or it holds something else than an index.
+        InvalidInput: It is no index, and the current folder, one above it or a mount point.
+    """
+    if (folder / HEADER).is_file():
+        # Its files are replaced one by one, so it may lie where no folder can be.
+        if not overwrite:
+            raise OutputExists(
+                f"the search index {str(folder)!r} already exists. "
+                "Choose another path, or ask for it to be overwritten."
+            )
+        return
+    check_folder_free(folder, overwrite=overwrite)
+    if folder.is_dir() and any(folder.iterdir()):
+        # Replacing a folder deletes what is in it, which nobody means for a folder of other things.
+        raise OutputExists(f"{str(folder)!r} is not a search index, so it is not replaced. Choose another folder.")
 
 
 def read_index(folder: Path) -> IndexContents:
