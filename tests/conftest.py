@@ -99,3 +99,19 @@ def _is_local(host):
         return ipaddress.ip_address(host.decode() if isinstance(host, bytes) else host).is_loopback
     except ValueError:
         return False
+
+
+@pytest.fixture
+def terminal():
+    """A device to write to, and what reads so many bytes of it; not /dev/null, which a failing test would destroy."""
+    reading, writing = os.openpty()
+
+    def received(count):
+        data = b""
+        while len(data) < count:  # a terminal gives them in portions
+            data += os.read(reading, count - len(data))
+        return data
+
+    yield os.ttyname(writing), received
+    os.close(reading)
+    os.close(writing)

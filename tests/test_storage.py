@@ -208,30 +208,17 @@ def test_a_folder_is_not_put_where_none_can_be_replaced(tmp_path, monkeypatch):
     assert names(tmp_path / "above") == ["here"]
 
 
-def received(reading, count):
-    """So many bytes from the other end of a terminal, which gives them in portions."""
-    data = b""
-    while len(data) < count:
-        data += os.read(reading, count - len(data))
-    return data
-
-
-def test_a_device_is_written_to_and_never_replaced():
-    reading, terminal = os.openpty()  # not /dev/null, which a failure of this test would destroy
-    device = os.ttyname(terminal)
-    try:
-        check_file_writable(device)
-        with new_file(device) as stream:
-            stream.write("x")
-        with new_file(device, binary=True, overwrite=False) as raw:
-            raw.write(b"y")
-        assert received(reading, 2) == b"xy"
-        assert Path(device).is_char_device()
-        with pytest.raises(OutputExists, match="a folder is to be written"):
-            check_folder_free(device, overwrite=True)
-    finally:
-        os.close(reading)
-        os.close(terminal)
+def test_a_device_is_written_to_and_never_replaced(terminal):
+    device, received = terminal
+    check_file_writable(device)
+    with new_file(device) as stream:
+        stream.write("x")
+    with new_file(device, binary=True, overwrite=False) as raw:
+        raw.write(b"y")
+    assert received(2) == b"xy"
+    assert Path(device).is_char_device()
+    with pytest.raises(OutputExists, match="a folder is to be written"):
+        check_folder_free(device, overwrite=True)
 
 
 def test_a_pipe_takes_what_is_written_and_a_socket_is_refused(tmp_path, monkeypatch):

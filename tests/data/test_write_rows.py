@@ -3,7 +3,6 @@ import errno
 import gzip
 import io
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -45,25 +44,13 @@ def test_any_json_values_are_read_as_they_were_written(tmp_path, rows):
     assert [row.values for row in read_rows(tmp_path / "a.jsonl.gz")] == rows
 
 
-def received(reading, count):
-    """So many bytes from the other end of a terminal, which gives them in portions."""
-    data = b""
-    while len(data) < count:
-        data += os.read(reading, count - len(data))
-    return data
-
-
-def test_a_device_takes_rows_and_stays_a_device():
-    reading, terminal = os.openpty()
-    try:
-        assert write_rows(os.ttyname(terminal), [{"text": "a"}]) == 1
-        assert received(reading, 15) == b'{"text": "a"}\r\n'
-        assert write_rows(os.ttyname(terminal), [{"text": "a"}], format="csv", overwrite=False) == 1
-        assert received(reading, 13) == b'"text"\r\n"a"\r\n'
-        assert Path(os.ttyname(terminal)).is_char_device()
-    finally:
-        os.close(reading)
-        os.close(terminal)
+def test_a_device_takes_rows_and_stays_a_device(terminal):
+    device, received = terminal
+    assert write_rows(device, [{"text": "a"}]) == 1
+    assert received(15) == b'{"text": "a"}\r\n'
+    assert write_rows(device, [{"text": "a"}], format="csv", overwrite=False) == 1
+    assert received(13) == b'"text"\r\n"a"\r\n'
+    assert Path(device).is_char_device()
 
 
 def test_other_csv_readers_read_what_is_written(tmp_path):

@@ -99,26 +99,26 @@ def test_what_was_learnt_of_other_weights_is_forgotten_where_an_epoch_was_kept(b
     assert len(task.predict(asked)) == len(asked)
 
 
+def check_card(monkeypatch, task, fit, kind, *, updates):
+    """A card stays where nothing was learnt, and goes where the weights are those of another epoch."""
+    fit()
+    card = task.card
+    assert diverge(monkeypatch, fit, updates=0, kind=kind) is None
+    assert task.card == card != {}
+    assert diverge(monkeypatch, fit, updates=updates, kind=kind) == 1
+    assert task.card == {}
+
+
 def test_an_embedder_has_no_card_of_other_weights(base, monkeypatch):
     embedder = SentenceEmbedder.from_pretrained(without_dropout(base), device="cpu")
     fit = lambda: embedder.fit(rows(24), columns=LabelledTexts(), **QUICK)  # noqa: E731
-    fit()
-    card = embedder.card
-    assert diverge(monkeypatch, fit, updates=0, kind=EmbeddingObjective) is None
-    assert embedder.card == card != {}
-    assert diverge(monkeypatch, fit, updates=5, kind=EmbeddingObjective) == 1
-    assert embedder.card == {}
+    check_card(monkeypatch, embedder, fit, EmbeddingObjective, updates=5)
 
 
 def test_an_adapted_model_has_no_card_of_other_weights(base, monkeypatch):
     model = FillMask.from_pretrained(base, device="cpu")
     fit = lambda: model.fit([row["text"] for row in rows(18)], validation=TEXTS, **QUICK)  # noqa: E731
-    fit()
-    card = model.card
-    assert diverge(monkeypatch, fit, updates=0, kind=MaskedLMObjective) is None
-    assert model.card == card != {}
-    assert diverge(monkeypatch, fit, updates=4, kind=MaskedLMObjective) == 1
-    assert model.card == {}
+    check_card(monkeypatch, model, fit, MaskedLMObjective, updates=4)
 
 
 # --- failures and Ctrl-C before an epoch was finished ---

@@ -176,16 +176,16 @@ class SearchIndex:
             InvalidInput: Weights, vocabulary, pooling or dimensions differ.
         """
         built = self.encoder
-        same_words = None in (built.vocabulary, encoder.vocabulary) or built.vocabulary == encoder.vocabulary
         differences = [
             f"{field} is {theirs!r} instead of {ours!r}"
             for field, ours, theirs in (
                 ("weights fingerprint", built.fingerprint, encoder.fingerprint),
                 ("pooling", built.pooling, encoder.pooling),
                 ("dimensions", built.dimensions, encoder.dimensions),
-                *((("vocabulary", built.vocabulary, encoder.vocabulary),) if not same_words else ()),
+                ("vocabulary", built.vocabulary, encoder.vocabulary),
             )
-            if ours != theirs
+            # What an index or an identity does not know is None.
+            if ours != theirs and None not in (ours, theirs)
         ]
         if differences:
             raise InvalidInput(
