@@ -22,8 +22,8 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def full(*_, **__):
-    raise OSError(errno.ENOSPC, "No space left on device")
+def full(*_, code=errno.ENOSPC, **__):
+    raise OSError(code, os.strerror(code))
 
 
 def test_a_file_is_there_only_after_the_block(tmp_path):
@@ -98,6 +98,12 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):
         stream.write("x")
     with pytest.raises(OutOfDisk), new_folder(tmp_path / "b"):
         full()
+    assert names(tmp_path) == []
+
+
+def test_a_file_as_large_as_it_may_be_is_said_and_leaves_nothing(tmp_path):
+    with pytest.raises(OutOfDisk, match="File too large"), new_file(tmp_path / "a"):
+        full(code=errno.EFBIG)
     assert names(tmp_path) == []
 
 

@@ -21,6 +21,9 @@ from bothways.errors import InvalidInput, OutOfDisk, OutputExists
 # From linux/fcntl.h and linux/fs.h: paths count from the current folder, and the two names are exchanged.
 _HERE, _EXCHANGE = -100, 2
 
+# What a write that finds no room fails with (a full disk or quota, a file as large as it may be), and no reading does.
+OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @overload
 def new_file(
@@ -46,7 +49,7 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
     Raises:
         OutputExists: ``path`` is a folder, or a file that exists and ``overwrite`` is false.
         InvalidInput: The folder may not be written to, or ``path`` is a disk or a socket.
-        OutOfDisk: The disk is full; nothing was left behind.
+        OutOfDisk: The disk is full, or the file as large as it may be; nothing was left behind.
     """
     named = Path(path)
     _check_file_free(named, overwrite=overwrite)
@@ -242,10 +245,10 @@ def _disk_errors(named: Path, target: Path) -> Iterator[None]:
         refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
         if refused and _is_beside(error.filename, target):
             raise _not_permitted(named, error.strerror) from error
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in OUT_OF_ROOM:
             raise OutOfDisk(
-                f"no space left on the disk of {named}: the unfinished output was removed. "
-                "Free some space or choose another output path."
+                f"no space left for {named} ({error.strerror}): the unfinished output was removed. "
+                "Free some space, raise the limit of the process or choose another output path."
             ) from error
         raise
 

@@ -39,6 +39,7 @@ from bothways.cli import (
 from bothways.cli.help import FilledParagraphs
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
+from bothways.storage import OUT_OF_ROOM
 
 FAILED, BAD_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -49,9 +50,8 @@ _HINTS: tuple[tuple[type[BothwaysError], str, str], ...] = (
     (NotFitted, "", "bothways train --help."),
 )
 
-# Why standard output may take no more: a full disk or quota, a file as large as it may be, a terminal that is gone, a
-# stream that is open for reading alone.
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+# Why standard output may take no more: no room, a terminal that is gone, a stream that is open for reading alone.
+_UNWRITABLE = (*OUT_OF_ROOM, errno.EIO, errno.EBADF)
 
 
 def build_app() -> App:

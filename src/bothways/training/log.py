@@ -1,6 +1,5 @@
 """The log of a run: JSON Lines, each line on disk as soon as it is written."""
 
-import errno
 import json
 from io import FileIO
 from pathlib import Path
@@ -8,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from bothways.errors import OutOfDisk
+from bothways.storage import OUT_OF_ROOM
 
 
 class TrainingLog:
@@ -44,8 +44,10 @@ class TrainingLog:
             while rest:
                 rest = rest[self._stream.write(rest) :]
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise OutOfDisk(f"no space left for the training log {self._path}: free some and resume.") from error
+            if error.errno in OUT_OF_ROOM:
+                raise OutOfDisk(
+                    f"no space left for the training log {self._path} ({error.strerror}): free some and resume."
+                ) from error
             raise
         self.lines += 1
 
