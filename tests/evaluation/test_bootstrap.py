@@ -6,6 +6,7 @@ import scipy.stats
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import bootstrap_estimates, bootstrap_values, percentile_interval, resampled_counts
+from bothways.evaluation.bootstrap import percentile_estimates
 
 
 def mean_of(values_N):
@@ -33,6 +34,25 @@ def test_intervals_agree_with_those_of_scipy():
     ).confidence_interval
     assert ours.value == pytest.approx(values_N.mean(), abs=1e-12)
     assert (ours.low, ours.high) == (pytest.approx(theirs.low, abs=0.02), pytest.approx(theirs.high, abs=0.02))
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95])
+@pytest.mark.parametrize("rows", [1, 5, 60, 2000])
+def test_where_all_rows_are_right_or_wrong_the_interval_is_the_exact_one(rows, level):
+    for share in (1.0, 0.0):
+        (estimate,) = bootstrap_estimates(mean_of(np.full(rows, share)), rows, resamples=20, level=level, of_rows=rows)
+        exact = scipy.stats.binomtest(int(share * rows), rows).proportion_ci(level, method="exact")
+        assert estimate.value == share
+        assert (estimate.low, estimate.high) == (pytest.approx(exact.low), pytest.approx(exact.high))
+
+
+def test_of_what_is_no_share_the_resamples_alone_speak():
+    values_R2 = np.tile([1.0, 0.0], (30, 1))
+    for estimate in percentile_estimates(values_R2[0], values_R2):
+        assert estimate.low == estimate.value == estimate.high
+    share, other = percentile_estimates(values_R2[0], values_R2, of_rows=[10, 0])
+    assert share.low == pytest.approx(0.025 ** (1 / 10))
+    assert other.high == 0
 
 
 def test_every_resample_draws_as_many_rows_as_there_are():

@@ -120,7 +120,9 @@ def answering_report(
 
     value_K = statistic(np.ones((1, n)))[0]
     values_RK = bootstrap_values(statistic, n, resamples=resamples, seed=seed)
-    exact, f1, has_exact, has_f1, none = percentile_estimates(value_K[:5], values_RK[:, :5])
+    exact, f1, has_exact, has_f1, none = percentile_estimates(
+        value_K[:5], values_RK[:, :5], of_rows=kind_N5.sum(axis=0)
+    )
     interval = calibration_error_interval(value_K[5:], values_RK[:, 5:])
     answered = int(has_N.sum())
     return AnsweringReport(

@@ -7,6 +7,10 @@ resamples at once from those counts; the estimate itself is the statistic where 
 
 Two models on the same rows are compared by a statistic that returns the difference of their scores.
 
+Where all rows are right, so are those of every resample, and the percentiles say that there is no doubt left. A share
+of 1, or one that is 0 in every resample, has the end of its exact interval instead (Clopper and Pearson 1934): with n
+rows, ``0.025 ** (1 / n)`` at 95 %, so at least 0.94 with 60 of 60.
+
 Shape letters: N rows, R resamples, K statistics.
 """
 
@@ -14,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import FloatArray
@@ -88,28 +93,50 @@ def percentile_interval(values_R: FloatArray, level: float = LEVEL) -> Interval:
     return Interval(float(low), float(high), level)
 
 
-def percentile_estimates(value_K: FloatArray, values_RK: FloatArray, level: float = LEVEL) -> tuple[Estimate, ...]:
+def percentile_estimates(
+    value_K: FloatArray, values_RK: FloatArray, level: float = LEVEL, *, of_rows: ArrayLike = 0
+) -> tuple[Estimate, ...]:
     """The statistics on the data, with the percentile intervals of their resampled values.
+
+    Args:
+        value_K: The statistics on the data.
+        values_RK: In resamples.
+        level: Share of such intervals that hold the truth.
+        of_rows: Of how many rows each statistic (K,), or every one, is a share, or a score that is 1 if all of them are
+            right; 0 for what is neither, such as a loss or a difference.
 
     Raises:
         InvalidInput: a level not between 0 and 1.
     """
     low_K, high_K = _percentiles(values_RK, level)
+    rows_K = np.broadcast_to(np.asarray(of_rows, dtype=np.float64), value_K.shape)
+    # Where no row counts, the exponent is 1 / inf, and the end stays where it is.
+    least_K = ((1 - level) / 2) ** (1 / np.where(rows_K > 0, rows_K, np.inf))
+    # In resamples a flawless score may be 0 as well: by definition, where they drew none of its rows.
+    flawless_K = (rows_K > 0) & np.isclose(value_K, 1, rtol=0, atol=1e-12)
+    low_K, high_K = np.where(flawless_K, least_K, low_K), np.where(flawless_K, 1.0, high_K)
+    high_K = np.where((values_RK == 0).all(axis=0), 1 - least_K, high_K)
     return tuple(
         Estimate(float(value), float(low), float(high)) for value, low, high in zip(value_K, low_K, high_K, strict=True)
     )
 
 
 def bootstrap_estimates(
-    statistic: Statistic, rows: int, *, resamples: int = 1000, level: float = LEVEL, seed: int = 0
+    statistic: Statistic,
+    rows: int,
+    *,
+    resamples: int = 1000,
+    level: float = LEVEL,
+    seed: int = 0,
+    of_rows: ArrayLike = 0,
 ) -> tuple[Estimate, ...]:
-    """The K values of ``statistic`` on the data, each with its percentile interval.
+    """The K values of ``statistic`` on the data, each with its percentile interval; ``of_rows`` as for those.
 
     Raises:
         InvalidInput: no rows, no resamples, or a level not between 0 and 1.
     """
     values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
-    return percentile_estimates(statistic(np.ones((1, rows)))[0], values_RK, level)
+    return percentile_estimates(statistic(np.ones((1, rows)))[0], values_RK, level, of_rows=of_rows)
 
 
 def _percentiles(values: FloatArray, level: float) -> FloatArray:

@@ -76,15 +76,22 @@ def classification_report(
     )
     bins_NB = _gaps_and_shares((right_N - confidence_N)[:, None], equal_mass_bins(confidence_N, bins)[:, None])
 
+    confusion_CC = metrics.confusion_matrix(truth, predicted_N, classes)
+
     def statistic(counts_RN: FloatArray) -> FloatArray:
         counts = ClassCounts.resampled(truth, predicted_N, classes, counts_RN)
         headline = [metrics.accuracy(counts), metrics.macro_f1(counts), metrics.mcc(counts)]
         return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), _per_class(counts), counts_RN @ bins_NB])
 
     (accuracy, macro_f1, mcc, brier, nll), scores, ece, mce = _estimates(
-        statistic, rows=len(truth), headline=5, classes=classes, resamples=resamples, seed=seed
+        statistic,
+        rows=len(truth),
+        shares=(True, True, True, False, False),
+        support_C=confusion_CC.sum(axis=1),
+        predicted_C=confusion_CC.sum(axis=0),
+        resamples=resamples,
+        seed=seed,
     )
-    confusion_CC = metrics.confusion_matrix(truth, predicted_N, classes)
     reliability = reliability_bins(confidence_N, right_N, bins)
     return ClassificationReport(
         n=len(truth),
@@ -131,7 +138,7 @@ def multi_label_report(
         InvalidInput: no rows, shapes that do not fit, repeated labels, or values that are not probabilities.
     """
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
-    classes = _checked_labels(labels, probabilities)
+    _checked_labels(labels, probabilities)
     truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
     predicted_NC = probabilities >= threshold
     wrong_NC = truth != predicted_NC
@@ -152,7 +159,13 @@ def multi_label_report(
         return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), _per_class(counts), counts_RN @ bins_NB])
 
     (micro_f1, macro_f1, subset_accuracy, hamming_loss, brier, nll), scores, ece, mce = _estimates(
-        statistic, rows=len(truth), headline=6, classes=classes, resamples=resamples, seed=seed
+        statistic,
+        rows=len(truth),
+        shares=(True, True, True, True, False, False),
+        support_C=truth.sum(axis=0),
+        predicted_C=predicted_NC.sum(axis=0),
+        resamples=resamples,
+        seed=seed,
     )
     reliability = reliability_bins(probabilities.ravel(), truth.ravel(), bins)
     return MultiLabelReport(
@@ -215,13 +228,25 @@ class _Estimates(NamedTuple):
 
 
 def _estimates(
-    statistic: Statistic, *, rows: int, headline: int, classes: int, resamples: int, seed: int
+    statistic: Statistic,
+    *,
+    rows: int,
+    shares: Sequence[bool],
+    support_C: IntArray,
+    predicted_C: IntArray,
+    resamples: int,
+    seed: int,
 ) -> _Estimates:
-    """Split the columns of ``statistic``: headline, three scores for each class, gaps and shares of the bins."""
+    """Split the columns of ``statistic``: headline, three scores for each class, gaps and shares of the bins.
+
+    ``shares`` says which numbers of the headline are 1 where all rows are right.
+    """
     value_K = statistic(np.ones((1, rows)))[0]
     values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
-    end = headline + 3 * classes
-    estimates = percentile_estimates(value_K[:end], values_RK[:, :end])
+    headline = len(shares)
+    end = headline + 3 * len(support_C)
+    of_rows_K = np.concatenate([np.where(shares, rows, 0), metrics.score_rows(support_C, predicted_C)])
+    estimates = percentile_estimates(value_K[:end], values_RK[:, :end], of_rows=of_rows_K)
     (gap_B, share_B), (gaps_RB, shares_RB) = np.split(value_K[end:], 2), np.split(values_RK[:, end:], 2, axis=1)
     expected = calibration_error_interval(gap_B, gaps_RB)
     maximum = maximum_error_interval(gap_B, share_B, gaps_RB, shares_RB)

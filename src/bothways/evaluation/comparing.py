@@ -60,7 +60,7 @@ def compare_classifications(
         return statistic
 
     names = ("accuracy", "macro_f1", "mcc", "brier", "nll")
-    found = paired_differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed)
+    found = paired_differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed, shares=3)
     return ComparisonReport(
         len(truth),
         found,
@@ -114,7 +114,7 @@ def compare_labellings(
         return statistic
 
     names = ("micro_f1", "macro_f1", "subset_accuracy", "nll")
-    found = paired_differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed)
+    found = paired_differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed, shares=3)
     tests = mcnemar(*right), permutation_test(losses[0], losses[1], of="nll", seed=seed)
     return ComparisonReport(len(truth), found, tests)
 
@@ -182,7 +182,7 @@ def compare_row_scores(
     """Two models' scores of the same rows, for metrics that are the mean of their rows' scores.
 
     Args:
-        first: the first model's scores of each row (N), by the name of the metric; the first metric is tested.
+        first: the first model's scores of each row (N), from 0 to 1, by the name of the metric; the first is tested.
         second: the second model's.
         resamples: bootstrap resamples.
         seed: seed of resamples and permutations.
@@ -199,5 +199,6 @@ def compare_row_scores(
     def means_of(values_NK: FloatArray) -> Statistic:
         return lambda counts_RN: counts_RN @ values_NK / rows
 
-    found = paired_differences(tuple(first), means_of(sides_NK[0]), means_of(sides_NK[1]), rows, resamples, seed)
+    sides = means_of(sides_NK[0]), means_of(sides_NK[1])
+    found = paired_differences(tuple(first), *sides, rows, resamples, seed, shares=len(first))
     return ComparisonReport(rows, found, (permutation_test(*pairs[0], of=next(iter(first)), seed=seed),))

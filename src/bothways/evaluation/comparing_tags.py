@@ -83,5 +83,7 @@ def _compared(
         return lambda counts_RN: counts.headline(counts_RN)[:, list(places.values())]
 
     texts = len(first.words_N2)
-    found = paired_differences(tuple(places), statistic_of(first), statistic_of(second), texts, resamples, seed)
+    found = paired_differences(
+        tuple(places), statistic_of(first), statistic_of(second), texts, resamples, seed, shares=len(places)
+    )
     return ComparisonReport(texts, found, (permutation_test(errors(first), errors(second), of=of, seed=seed),))

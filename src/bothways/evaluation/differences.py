@@ -57,7 +57,14 @@ class ComparisonReport:
 
 
 def paired_differences(
-    names: tuple[str, ...], first: Statistic, second: Statistic, rows: int, resamples: int, seed: int
+    names: tuple[str, ...],
+    first: Statistic,
+    second: Statistic,
+    rows: int,
+    resamples: int,
+    seed: int,
+    *,
+    shares: int = 0,
 ) -> dict[str, MetricDifference]:
     """Statistics of both models and their differences, from the same resamples of N rows.
 
@@ -68,15 +75,19 @@ def paired_differences(
         rows: N.
         resamples: R.
         seed: Of the resamples.
+        shares: How many of the statistics, counted from the first, are 1 where all rows are right.
     """
+    count = len(names)
 
     def both(counts_RN: FloatArray) -> FloatArray:
         first_RK, second_RK = first(counts_RN), second(counts_RN)
         return np.concatenate([first_RK, second_RK, second_RK - first_RK], axis=1)
 
     values_RK = bootstrap_values(both, rows, resamples=resamples, seed=seed)
-    estimates = percentile_estimates(both(np.ones((1, rows)))[0], values_RK)
-    count = len(names)
+    of_rows_K = np.tile([rows] * shares + [0] * (count - shares), 2)
+    estimates = percentile_estimates(
+        both(np.ones((1, rows)))[0], values_RK, of_rows=np.concatenate([of_rows_K, np.zeros(count)])
+    )
     return {
         name: MetricDifference(estimates[index], estimates[count + index], estimates[2 * count + index])
         for index, name in enumerate(names)

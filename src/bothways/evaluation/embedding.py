@@ -118,7 +118,11 @@ def ranking_report(reciprocal_ranks_N: ArrayLike, *, resamples: int = 1000, seed
         )
     values_NK = np.column_stack([ranks == 1, ranks])
     accuracy, mrr = bootstrap_estimates(
-        lambda counts_RN: counts_RN @ values_NK / len(ranks), len(ranks), resamples=resamples, seed=seed
+        lambda counts_RN: counts_RN @ values_NK / len(ranks),
+        len(ranks),
+        resamples=resamples,
+        seed=seed,
+        of_rows=len(ranks),
     )
     return RankingReport(len(ranks), accuracy=accuracy, mrr=mrr)
 

@@ -58,7 +58,7 @@ class SimilarityJudgement:
 
 @dataclass(frozen=True, slots=True)
 class RowScores:
-    """Metrics that are the mean of their rows' scores (N), by name; the first is the one to test."""
+    """Metrics that are the mean of their rows' scores (N), from 0 to 1, by name; the first is the one to test."""
 
     scores: Mapping[str, FloatArray]
 

@@ -51,5 +51,8 @@ def masked_lm_report(losses: TokenLosses, *, resamples: int = 1000, seed: int = 
         loss_R = counts_RN @ losses.losses_N / tokens_R
         return np.stack([loss_R, np.exp(loss_R), counts_RN @ losses.right_N / tokens_R], axis=1)
 
-    loss, perplexity, accuracy = bootstrap_estimates(statistic, len(losses.tokens_N), resamples=resamples, seed=seed)
-    return MaskedLMReport(len(losses.tokens_N), int(losses.tokens_N.sum()), loss, perplexity, accuracy)
+    texts = len(losses.tokens_N)
+    loss, perplexity, accuracy = bootstrap_estimates(
+        statistic, texts, resamples=resamples, seed=seed, of_rows=[0, 0, texts]
+    )
+    return MaskedLMReport(texts, int(losses.tokens_N.sum()), loss, perplexity, accuracy)

@@ -114,7 +114,8 @@ def out_of_domain_report(
             for rows, each in zip((len(inside), len(outside)), _seeds(seed, start), strict=True)
         ]
         values_RK.append(statistic(*counts))
-    auroc_, aupr_, fpr = percentile_estimates(value_K, np.concatenate(values_RK))
+    fewer = min(len(inside), len(outside))
+    auroc_, aupr_, fpr = percentile_estimates(value_K, np.concatenate(values_RK), of_rows=[fewer, fewer, len(outside)])
     return OutOfDomainReport(
         n_inside=len(inside),
         n_outside=len(outside),

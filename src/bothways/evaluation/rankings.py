@@ -79,7 +79,7 @@ def ranking_report(
         if len(set(rankings[query])) < len(rankings[query]):
             raise InvalidInput(f"the ranking of query {query!r} has a document twice.")
     values_NM = _values(judged, rankings, judgements)
-    estimates = _means(values_NM, resamples, seed)
+    estimates = _means(values_NM, resamples, seed, of_rows=len(judged))
     return RankingReport(judged, values_NM, estimates, len(rankings) - len(judged))
 
 
@@ -101,13 +101,13 @@ def named(estimates: Mapping[str, Estimate], ending: str = "") -> dict[str, floa
     return {key: number for name, each in estimates.items() for key, number in each.named(name + ending).items()}
 
 
-def _means(values_NM: FloatArray, resamples: int, seed: int) -> dict[str, Estimate]:
+def _means(values_NM: FloatArray, resamples: int, seed: int, *, of_rows: int = 0) -> dict[str, Estimate]:
     rows = len(values_NM)
 
     def means(counts_RN: FloatArray) -> FloatArray:
         return counts_RN @ values_NM / rows
 
-    estimates = bootstrap_estimates(means, rows, resamples=resamples, seed=seed)
+    estimates = bootstrap_estimates(means, rows, resamples=resamples, seed=seed, of_rows=of_rows)
     return dict(zip(MEASURES, estimates, strict=True))
 
 

@@ -1,0 +1,97 @@
+"""Where every row is right, or none is, reports do not claim to know the score exactly."""
+
+import numpy as np
+import pytest
+
+from bothways.evaluation import (
+    answering_report,
+    classification_report,
+    compare_classifications,
+    compare_row_scores,
+    multi_label_report,
+    out_of_domain_report,
+    score_answers,
+    span_report,
+)
+from bothways.evaluation.embedding import ranking_report as rank_report
+from bothways.evaluation.rankings import ranking_differences, ranking_report
+from bothways.evaluation.tag_counts import TaggedWords
+from bothways.evaluation.tag_schemes import TagSpan
+
+N = 20
+LEAST = 0.025 ** (1 / N)
+TRUTH_N = np.arange(N) % 2
+SURE_N2 = np.eye(2)[TRUTH_N] * 0.8 + 0.1
+
+
+def flawless_spans():
+    spans = [[TagSpan("PER", 0, 1), TagSpan("PER", 1, 2)] for _ in range(N)]
+    words = TaggedWords(np.zeros(2 * N, int), np.zeros(2 * N, int), np.full(2 * N, 0.9), np.repeat(np.arange(N), 2))
+    return span_report(spans, spans, words, ("PER", "LOC"))
+
+
+def flawless_rankings():
+    judged = {str(query): {"a": 1} for query in range(N)}
+    return ranking_report({query: ["a", "b"] for query in judged}, judged)
+
+
+REPORTS = {
+    "labels": (lambda: classification_report("ab", TRUTH_N, SURE_N2), ("accuracy", "macro_f1", "mcc")),
+    "label sets": (
+        lambda: multi_label_report("ab", SURE_N2 > 0.5, SURE_N2),
+        ("micro_f1", "macro_f1", "subset_accuracy"),
+    ),
+    "spans": (flawless_spans, ("span_f1", "span_precision", "span_recall", "accuracy")),
+    "answers": (
+        lambda: answering_report(score_answers(["x"] * N, [["x"]] * N), np.full(N, 0.9)),
+        ("exact_match", "f1", "has_answer_f1"),
+    ),
+    "ranks": (lambda: rank_report(np.ones(N)), ("accuracy", "mrr")),
+    "rankings": (flawless_rankings, ("ndcg@10", "map", "mrr", "recall@10")),
+    "texts from elsewhere": (lambda: out_of_domain_report(np.zeros(N), np.ones(5 * N)), ("auroc", "aupr")),
+}
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_a_flawless_test_leaves_the_doubt_of_its_size(kind):
+    make, names = REPORTS[kind]
+    found = make().to_dict()
+    for name in names:
+        assert (found[name], found[f"{name}_high"]) == pytest.approx((1, 1)), name
+        assert found[f"{name}_low"] == pytest.approx(LEAST), name
+
+
+def test_the_error_rates_of_a_flawless_test_have_an_upper_end():
+    labelled = multi_label_report("ab", SURE_N2 > 0.5, SURE_N2)
+    assert (labelled.hamming_loss.low, labelled.hamming_loss.high) == (0, pytest.approx(1 - LEAST))
+    told = out_of_domain_report(np.zeros(5 * N), np.ones(N))
+    assert (told.fpr95.low, told.fpr95.high) == (0, pytest.approx(1 - LEAST))
+
+
+def test_the_scores_of_a_class_are_of_its_own_rows_alone():
+    truth_N = np.array([0] * 17 + [1] * 3)
+    report = classification_report("abc", truth_N, np.eye(3)[truth_N] * 0.7 + 0.1)
+    often, rare, never = report.per_class
+    for each, rows in ((often, 17), (rare, 3)):
+        for estimate in (each.precision, each.recall, each.f1):
+            assert (estimate.low, estimate.high) == (pytest.approx(0.025 ** (1 / rows)), 1)
+    # 0 by definition, not by what was seen.
+    assert (never.recall.value, never.recall.low, never.recall.high) == (0, 0, 0)
+    (of_spans, _) = flawless_spans().per_class
+    assert of_spans.recall.low == pytest.approx(LEAST)  # 40 spans, but in 20 texts
+
+
+def test_answers_of_which_none_is_right_have_an_upper_end():
+    report = answering_report(score_answers(["x"] * N, [["y"]] * N), np.full(N, 0.1))
+    assert (report.exact_match.low, report.exact_match.high) == (0, pytest.approx(1 - LEAST))
+
+
+def test_models_that_are_compared_have_the_intervals_of_their_own_reports():
+    found = compare_classifications(TRUTH_N, SURE_N2, SURE_N2[::-1])
+    for name in ("accuracy", "macro_f1", "mcc"):
+        assert found.metrics[name].first.low == pytest.approx(LEAST)
+    scores = compare_row_scores({"f1": np.ones(N)}, {"f1": np.zeros(N)}).metrics["f1"]
+    assert (scores.first.low, scores.second.high) == (pytest.approx(LEAST), pytest.approx(1 - LEAST))
+    rankings = flawless_rankings()
+    same = ranking_differences(rankings, rankings)["map"]
+    assert (same.low, same.high) == (0, 0)
