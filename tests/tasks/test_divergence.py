@@ -11,8 +11,9 @@ import torch
 from classifier_cases import rows, without_dropout
 
 from answering_cases import questions
-from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
+from bothways.errors import InvalidInput, NotFitted, OutOfDisk, TrainingDiverged
 from bothways.objectives import MaskedLMObjective
+from bothways.retrieval import SemanticSearch
 from bothways.tasks import (
     FewShotClassifier,
     FillMask,
@@ -27,6 +28,7 @@ from bothways.tasks import (
 from bothways.tasks.embedding.data import LabelledTexts
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.objective import WindowObjective
+from bothways.training import loop
 
 QUICK = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 6}
 TEXTS = [row["text"] for row in rows(6)]
@@ -216,6 +218,47 @@ def test_an_untrained_head_does_not_answer_after_whatever_failure(base, monkeypa
         asked(task)
 
 
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_what_was_learnt_of_other_weights_is_forgotten_after_whatever_failure(base, monkeypatch, name):
+    kind, fit, _ = UNFINISHED[name]
+    task = kind.from_pretrained(without_dropout(base), device="cpu")
+    fit(task)
+    weights = encoder_of(task)
+    calls, end_epoch = itertools.count(1), loop._Run._validate
+
+    def failing(run):
+        if next(calls) == 2:
+            raise OutOfDisk("no space left")
+        end_epoch(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Run, "_validate", failing)
+        with pytest.raises(OutOfDisk):
+            fit(task)
+    assert not same_weights(encoder_of(task), weights)
+    assert not any(task.card.values())
+    if name in ALONE:
+        assert ALONE[name][-1](task)
+    if isinstance(task, FewShotClassifier):
+        with pytest.raises(NotFitted):
+            asked(task)
+    else:
+        assert asked(task)
+
+
+def test_an_embedder_counts_the_trainings_that_changed_it(base, monkeypatch):
+    embedder = SentenceEmbedder.from_pretrained(without_dropout(base), device="cpu")
+    search = SemanticSearch.build(embedder, TEXTS)
+    fit = UNFINISHED["embeddings"][1]
+    with monkeypatch.context() as patch:
+        in_the_second_update(patch, EmbeddingObjective, lambda: os.kill(os.getpid(), signal.SIGINT))
+        fit(embedder)
+    assert embedder.trainings == 0
+    assert search.search(TEXTS[0], k=1)
+    assert diverge(monkeypatch, lambda: fit(embedder), updates=5, kind=EmbeddingObjective) == 1
+    assert embedder.trainings == 1
+
+
 # --- several tasks ---
 
 SHARED = {
@@ -287,9 +330,20 @@ def test_a_head_stays_where_its_vectors_do(base, monkeypatch):
     assert diverge(monkeypatch, lambda: again(classifier), updates=0, kind=EmbeddingObjective) is None
     with pytest.raises(InvalidInput, match="batch_size must be 2 or more"):
         again(classifier, batch_size=1)
-    np.testing.assert_array_equal(classifier.embedder.encode(TEXTS), vectors)
-    assert classifier.predict(TEXTS) == before
     with pytest.raises(InvalidInput, match="strength of a regression must be above 0"):
         again(classifier, strength=0.0)
+    np.testing.assert_array_equal(classifier.embedder.encode(TEXTS), vectors)
+    assert classifier.predict(TEXTS) == before
+
+
+def test_a_head_that_cannot_be_fitted_to_new_vectors_is_dropped(base, monkeypatch):
+    classifier = few(base)
+
+    def failing(*_, **__):
+        raise MemoryError("no more")
+
+    monkeypatch.setattr("bothways.tasks.embedding.few_shot.fit_softmax_regression", failing)
+    with pytest.raises(MemoryError):
+        again(classifier)
     with pytest.raises(NotFitted, match="call fit first"):
         classifier.predict(TEXTS)

@@ -10,7 +10,7 @@ from typing import Generic, TypedDict, TypeVar
 import torch
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint
-from bothways.errors import InvalidInput, TrainingDiverged
+from bothways.errors import InvalidInput
 from bothways.tasks.settings import FitSettings
 from bothways.training.loop import train
 from bothways.training.objective import Objective, Payload
@@ -76,8 +76,12 @@ class FitPlan:
         rate = RATE_OF_NARROW if self.learning_rate is None else self.learning_rate
         self.settings.training(self.epochs, rate, self.seed, torch.device("cpu"))
 
-    def train(self, objective: Objective[Payload], model: PretrainedEncoder) -> TrainingRecord:
+    def train(
+        self, objective: Objective[Payload], model: PretrainedEncoder, *, on_keep: Callable[[], None] | None = None
+    ) -> TrainingRecord:
         """Train an objective above this encoder; where no epoch is finished its weights are as they were.
+
+        ``on_keep`` is called when they no longer will be.
 
         Raises:
             InvalidInput: A setting is out of range. And everything that `bothways.training.loop.train` raises.
@@ -93,6 +97,7 @@ class FitPlan:
             show_progress=self.show_progress,
             origin=None if self.checkpoints is None else _origin(model),
             undo_unfinished=True,
+            on_keep=on_keep,
         )
 
 
@@ -128,13 +133,33 @@ class Preparation(Generic[ObjectiveT]):
     unit: float = 1.0
 
 
-@contextmanager
-def undone_on_failure(task: object, *names: str) -> Iterator[Callable[[], None]]:
-    """Put attributes of a task back where a training fails: a new head that learnt nothing is no trained one.
+class Attempt:
+    """A training that may come to nothing, and what is put back then: a head that learnt nothing is no trained one.
 
-    A training that diverged after a good epoch has not failed; the model has that epoch's weights. One that Ctrl-C
-    ended before an epoch was finished raises nothing (`TrainingRecord.came_to_nothing`): there the function that is
-    given puts them back.
+    Attributes:
+        kept: Whether an epoch was finished and its weights are the task's now, however the training ended.
+    """
+
+    def __init__(self, put_back: Callable[[], None]) -> None:
+        self.kept = False
+        self._put_back = put_back
+
+    def train(self, plan: FitPlan, objective: Objective[Payload], model: PretrainedEncoder) -> TrainingRecord:
+        """`FitPlan.train`; where Ctrl-C ended it before an epoch was finished, which is no error, all is put back."""
+        record = plan.train(objective, model, on_keep=self._keep)
+        if record.came_to_nothing:
+            self._put_back()
+        return record
+
+    def _keep(self) -> None:
+        self.kept = True
+
+
+@contextmanager
+def undone_on_failure(task: object, *names: str) -> Iterator[Attempt]:
+    """Put attributes of a task back where a training fails before an epoch was finished.
+
+    After one its weights stay, so what was learnt of the older ones must not come back.
     """
     before = {name: getattr(task, name) for name in names}
 
@@ -142,10 +167,11 @@ def undone_on_failure(task: object, *names: str) -> Iterator[Callable[[], None]]
         for name, value in before.items():
             setattr(task, name, value)
 
+    attempt = Attempt(put_back)
     try:
-        yield put_back
-    except BaseException as error:  # whatever it was, the head is none
-        if not (isinstance(error, TrainingDiverged) and error.kept_epoch):
+        yield attempt
+    except BaseException:  # whatever it was, the head is none
+        if not attempt.kept:
             put_back()
         raise
 

@@ -7,7 +7,7 @@ device.
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Generic
@@ -27,7 +27,7 @@ from bothways.training.seeding import RandomState, seeded
 from bothways.training.settings import TrainingSettings
 from bothways.training.state import Checkpoint, CheckpointFolder, RunState, check_conditions
 from bothways.training.step import Stepper
-from bothways.training.weights import copy_weights, live_weights, restore_weights
+from bothways.training.weights import Weights, copy_weights, live_weights, restore_weights
 
 
 def train(
@@ -40,6 +40,7 @@ def train(
     show_progress: bool | None = None,
     origin: Mapping[str, str] | None = None,
     undo_unfinished: bool = False,
+    on_keep: Callable[[], None] | None = None,
 ) -> TrainingRecord:
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the weights to keep.
 
@@ -59,6 +60,7 @@ def train(
         show_progress: Force the progress bar on or off; by default it shows on a terminal only.
         origin: What the module was before the training. A checkpoint is continued only from the same.
         undo_unfinished: Also after a Ctrl-C in the first epoch leave the weights that it began with.
+        on_keep: Called whenever other weights than those that the run began with are to be left.
 
     Raises:
         InvalidInput: The objective or settings are unusable, or the checkpoint is of another run.
@@ -74,7 +76,7 @@ def train(
     with ExitStack() as stack:
         stack.enter_context(seeded(settings.seed))
         stack.enter_context(sparse_tables(objective.module))
-        run = _Run(objective, settings, folder, stack.enter_context(Interrupts()), origin or {})
+        run = _Run(objective, settings, folder, stack.enter_context(Interrupts()), origin or {}, on_keep)
         resumed_from = run.resume() if resume else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))
         run.bar = stack.enter_context(progress("training", run.total, show=show_progress))
@@ -93,6 +95,7 @@ class _Run(Generic[Payload]):
         folder: CheckpointFolder | None,
         interrupts: Interrupts,
         origin: Mapping[str, str],
+        on_keep: Callable[[], None] | None,
     ) -> None:
         self.objective = objective
         self.settings = settings
@@ -100,6 +103,7 @@ class _Run(Generic[Payload]):
         self.folder = folder
         self.interrupts = interrupts
         self.origin = origin
+        self.on_keep = on_keep
         self.optimizer = NamedAdamW(self.module, settings)
         self.device = self.optimizer.parameters[0].device
         self.per_epoch = objective.updates_per_epoch()
@@ -132,7 +136,7 @@ class _Run(Generic[Payload]):
         checkpoint.random.restore()
         self.state = checkpoint.state
         if checkpoint.kept is not None:  # in its first epoch a run falls back to the start, which is not the checkpoint
-            self.kept = checkpoint.kept
+            self._keep(checkpoint.kept)
         self.started = time.perf_counter() - self.state.seconds
         return self.state.updates
 
@@ -258,8 +262,13 @@ class _Run(Generic[Payload]):
         state = self.state
         state.epoch, state.update_in_epoch = state.epoch + 1, 0
         if validation is None or state.kept_epoch == state.epoch:
-            self.kept = copy_weights(self.module)
+            self._keep(copy_weights(self.module))
         self.meter.go_on()
+
+    def _keep(self, weights: Weights) -> None:
+        self.kept = weights
+        if self.on_keep is not None:
+            self.on_keep()
 
     def _judge(self, validation: Validation) -> None:
         """Put a validation on record."""

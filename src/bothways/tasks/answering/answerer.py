@@ -147,16 +147,15 @@ class QuestionAnswerer:
             held_out = read_questions(validation, columns)
         training, held = self._stored(questions), self._stored(held_out)
         calibrated = plan.settings.wants_temperature()
-        with undone_on_failure(self, "_module", "threshold", "temperature", "columns", "card") as put_back:
+        with undone_on_failure(self, "_module", "threshold", "temperature", "columns", "card") as attempt:
             # What was learnt of the head before, and its card, do not hold for the weights to come.
             self.threshold, self.temperature, self.columns, self.card = None, None, columns, {}
             if self._module is None:
                 with seeded(plan.seed):
                     self._open_head(self._opened.checkpoint.new_score_head(HEAD))
-            record = plan.train(self._objective(training, held, plan), self.model)
-            if record.came_to_nothing:
-                put_back()
-                return record
+            record = attempt.train(plan, self._objective(training, held, plan), self.model)
+        if record.came_to_nothing:
+            return record
         longest = self.answering.max_answer_tokens
         candidates = held.candidates(self._fitted(), self._opened.batch_tokens, longest)
         self.threshold = candidates.threshold()

@@ -239,15 +239,15 @@ class SentenceEmbedder:
         """`fit` on rows that are read already."""
         training = EmbeddingTraining(self.model, self.settings, loss or usual_loss(examples.columns), pairs_per_text)
         objective, card = training.prepare(examples, plan)
-        self._unsaved = True
-        self._trainings += 1
-        with undone_on_failure(self, "columns", "card") as put_back:
+        with undone_on_failure(self, "columns", "card") as attempt:
             self.columns, self.card = examples.columns, {}
-            record = plan.train(objective, self.model)
-            if record.came_to_nothing:
-                put_back()
-                return record
-        self.card = card(record)
+            try:
+                record = attempt.train(plan, objective, self.model)
+            finally:
+                self._unsaved |= attempt.kept
+                self._trainings += attempt.kept
+        if not record.came_to_nothing:
+            self.card = card(record)
         return record
 
     def evaluate(

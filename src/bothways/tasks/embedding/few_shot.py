@@ -16,14 +16,20 @@ from typing import Any, ClassVar, Unpack, cast, overload
 import numpy as np
 
 from bothways.data import Example, Row, Source, read_rows, text_at
-from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
+from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import Calibration, ClassJudgement, Evidence, TextsRead
 from bothways.tasks.card import NOTICES_NOTHING, Worth, unmeasured, worth_card
 from bothways.tasks.columns import stored_columns, typed_texts
 from bothways.tasks.embedding.data import EmbeddingRow, LabelledTexts, read_embedding_rows
 from bothways.tasks.embedding.embedder import SentenceEmbedder
 from bothways.tasks.embedding.losses import EmbeddingLoss
-from bothways.tasks.embedding.softmax_regression import LinearHead, fit_softmax_regression, read_head, write_head
+from bothways.tasks.embedding.softmax_regression import (
+    LinearHead,
+    check_strength,
+    fit_softmax_regression,
+    read_head,
+    write_head,
+)
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.embedding.vectors import Vectors
 from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan
@@ -149,6 +155,7 @@ class FewShotClassifier(TrustingTask):
         """
         columns, plan = LabelledTexts((text,) if isinstance(text, str) else text, label), fit_plan(self, options)
         layers = _layers(plan.settings)
+        check_strength(strength)
         if validation is None and plan.settings.calibration not in ("auto", None):
             raise InvalidInput(
                 f"calibration by {plan.settings.calibration!r} wants held-out texts: give validation data, or leave "
@@ -299,9 +306,8 @@ class FewShotClassifier(TrustingTask):
         trainings = self.embedder.trainings
         try:
             yield
-        except BaseException as error:
-            put_back = isinstance(error, TrainingDiverged) and error.kept_epoch is None
-            if self.embedder.trainings > trainings and not put_back:
+        except BaseException:
+            if self.embedder.trainings > trainings:
                 self._head, self.target, self.trust, self.card = None, None, Trust(), {}
             raise
 

@@ -39,6 +39,16 @@ class LinearHead:
         return scores_NC + self.bias_C
 
 
+def check_strength(strength: float) -> None:
+    """Refuse a strength that no regression can be fitted with.
+
+    Raises:
+        InvalidInput: It is not above 0.
+    """
+    if not strength > 0.0:
+        raise InvalidInput(f"the strength of a regression must be above 0, but it is {strength}.")
+
+
 def fit_softmax_regression(
     vectors_NK: NDArray[Any], classes_N: NDArray[np.int64], classes: int, *, strength: float = 1.0
 ) -> LinearHead:
@@ -58,8 +68,7 @@ def fit_softmax_regression(
     Raises:
         InvalidInput: The strength is not above 0.
     """
-    if not strength > 0.0:
-        raise InvalidInput(f"the strength of a regression must be above 0, but it is {strength}.")
+    check_strength(strength)
     inputs_NK, truth_N = torch.from_numpy(vectors_NK.astype(np.float64)), torch.from_numpy(classes_N)
     weight_CK = torch.zeros(classes, inputs_NK.shape[1], dtype=torch.float64, requires_grad=True)
     bias_C = torch.zeros(classes, dtype=torch.float64, requires_grad=True)

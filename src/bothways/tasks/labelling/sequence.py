@@ -246,12 +246,11 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         kind: TargetKind,
         plan: FitPlan,
     ) -> TrainingRecord:
-        with undone_on_failure(self, "_labeller", "columns", "card") as put_back:
+        with undone_on_failure(self, "_labeller", "columns", "card") as attempt:
             ready = self.prepare(train_data, validation, columns, kind, plan)
-            record = plan.train(ready.objective, self.model)
-            if record.came_to_nothing:
-                put_back()
-                return record
+            record = attempt.train(plan, ready.objective, self.model)
+        if record.came_to_nothing:
+            return record
         ready.finish(record)
         return record
 

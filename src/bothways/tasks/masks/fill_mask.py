@@ -157,7 +157,7 @@ class FillMask:
         training, held = self._stored(examples), self._stored(held_out)
         masker = Masker(self.model.tokenizer, masking or Masking(), plan.seed)
         new = self._head is None
-        with undone_on_failure(self, "_head", "columns", "card") as put_back:
+        with undone_on_failure(self, "_head", "columns", "card") as attempt:
             self.columns, self.card = columns, {}
             if self._head is None:
                 with seeded(plan.seed):
@@ -165,10 +165,9 @@ class FillMask:
             module, tokens = MaskedLM(self.model.encoder, self._head).eval(), plan.settings.tokens
             objective = MaskedLMObjective(module, training, held, masker, batch_size=plan.batch_size, tokens=tokens)
             before = _held_out(objective)
-            record = plan.train(objective, self.model)
-            if record.came_to_nothing:
-                put_back()
-                return record
+            record = attempt.train(plan, objective, self.model)
+        if record.came_to_nothing:
+            return record
         parts = data_part(len(examples), training), data_part(len(held_out), held)
         self.card = {
             **written_card(

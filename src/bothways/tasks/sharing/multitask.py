@@ -126,7 +126,7 @@ class MultiTask:
         check_names(tasks)
         tags = any(isinstance(data, TaggingData) for data in tasks.values())
         parts = {name: self._begun(name, data, tags=tags) for name, data in tasks.items()}
-        with undone_on_failure(self, "parts", "columns", "card") as put_back:
+        with undone_on_failure(self, "parts", "columns", "card") as attempt:
             ready = {name: prepared(name, part, tasks[name], plan) for name, part in parts.items()}
             self._hold(parts)
             objective = SharedObjective(
@@ -136,10 +136,9 @@ class MultiTask:
                 seed=plan.seed,
                 units={name: each.unit for name, each in ready.items()},
             )
-            record = plan.train(objective, self.model)
-            if record.came_to_nothing:
-                put_back()
-                return record
+            record = attempt.train(plan, objective, self.model)
+        if record.came_to_nothing:
+            return record
         for each in ready.values():
             each.finish(record)
         self._hold(parts)

@@ -183,12 +183,11 @@ class TextTagger:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         columns, plan = TagColumns(tokens, tags, self.columns.text), fit_plan(self, options)
-        with undone_on_failure(self, "_labeller", "columns", "card") as put_back:
+        with undone_on_failure(self, "_labeller", "columns", "card") as attempt:
             ready = self.prepare(train_data, validation, columns, scheme, plan)
-            record = plan.train(ready.objective, self.model)
-            if record.came_to_nothing:
-                put_back()
-                return record
+            record = attempt.train(plan, ready.objective, self.model)
+        if record.came_to_nothing:
+            return record
         ready.finish(record)
         return record
 
