@@ -68,6 +68,15 @@ def test_counting_a_few_layers_gives_what_counting_all_gives(name):
     assert count_flops(config, 2, 16) == _flops(config, 2, 16)
 
 
+@pytest.mark.parametrize("name", ["google/electra-small-discriminator", "microsoft/deberta-v3-xsmall"])
+@pytest.mark.parametrize(("batch", "length"), [(2, 16), (4, 64)])
+def test_the_memory_of_a_few_layers_tells_that_of_all(monkeypatch, name, batch, length):
+    _, config = find_config(name)
+    followed = training_bytes.__wrapped__(config, batch, length)
+    monkeypatch.setattr("bothways.advice.dry._layers_alike", lambda _: False)
+    assert followed == training_bytes.__wrapped__(config, batch, length)
+
+
 def test_layers_that_are_not_all_alike_are_all_counted():
     _, config = find_config("albert/albert-base-v2")
     grouped = dataclasses.replace(config, sharing=SharedGroups(3))
@@ -81,14 +90,16 @@ def test_layers_that_are_not_all_alike_are_all_counted():
         ("google/electra-small-discriminator", 32),
         ("albert/albert-base-v2", 8),
         ("answerdotai/ModernBERT-base", 16),
+        ("answerdotai/ModernBERT-base", 300),
     ],
 )
 def test_memory_of_many_texts_is_that_of_a_run_with_all_of_them(monkeypatch, name, length):
     _, config = find_config(name)
-    followed = inference_bytes(config, 90, length), training_bytes(config, 90, length)
-    monkeypatch.setattr("bothways.advice.dry._STEADY", 45)
-    inference = inference_bytes.__wrapped__(config, 90, length)
-    training = training_bytes.__wrapped__(config, 90, length)
+    batch = 90 if length < 100 else 18
+    followed = inference_bytes(config, batch, length), training_bytes(config, batch, length)
+    monkeypatch.setattr("bothways.advice.dry._steady", lambda _: batch)
+    inference = inference_bytes.__wrapped__(config, batch, length)
+    training = training_bytes.__wrapped__(config, batch, length)
     assert followed[0] == pytest.approx(inference, rel=1e-5)
     assert followed[1].activations == pytest.approx(training.activations, rel=1e-5)
     # The peak of the smaller batches may be at another moment than that of the larger ones.

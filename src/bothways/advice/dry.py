@@ -6,6 +6,7 @@ really run: a family that is added needs no formula of its own here.
 Shapes: B sequences, n tokens of each, T = B x n packed tokens.
 """
 
+import math
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,8 +27,8 @@ from bothways.packing import Packed
 
 Kwargs: TypeAlias = Mapping[str, object] | None
 
-_STEADY = 32
-"""Texts from which on each further one takes the same memory."""
+_STEADY, _STEADY_TOKENS = 32, 1024
+"""Texts, and tokens in them, from which on each further text takes the same memory; whichever is fewer texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,8 @@ def count_flops(config: EncoderConfig, batch: int, length: int) -> int:
     """
     if not _layers_alike(config) or config.layers <= 3:
         return _flops(config, batch, length)
-    two = _flops(replace(config, layers=2), batch, length)
-    three = _flops(replace(config, layers=3), batch, length)
-    return two + (config.layers - 2) * (three - two)
+    two, three = (_flops(replace(config, layers=layers), batch, length) for layers in (2, 3))
+    return _deeper(config, two, three)
 
 
 def _flops(config: EncoderConfig, batch: int, length: int) -> int:
@@ -74,9 +74,10 @@ def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
     One layer's states go before the next one's come, so where all layers are alike two of them tell. Two batches of
     some size tell of larger ones.
     """
-    if batch > 2 * _STEADY:
-        few, more = (inference_bytes(config, texts, length) for texts in (_STEADY, 2 * _STEADY))
-        return _continued(batch, few, more)
+    steady = _steady(length)
+    if batch > 2 * steady:
+        few, more = (inference_bytes(config, texts, length) for texts in (steady, 2 * steady))
+        return _continued(batch, steady, few, more)
     shown = replace(config, layers=2) if _layers_alike(config) and config.layers > 2 else config
     with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
         encoder, packed = _without_content(shown).eval(), _packed(batch, length)
@@ -95,13 +96,18 @@ def _layers_alike(config: EncoderConfig) -> bool:
 def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBytes:
     """What a forward and backward pass needs beyond the weights, on a CPU in float32.
 
-    Two batches of some size tell of larger ones; the peak up to 5 % too low, where theirs is at another moment.
+    Two batches of some size tell of larger ones; the peak up to 5 % too low, where theirs is at another moment. Where
+    all layers are alike, two and three of them tell of all.
     """
-    if batch > 2 * _STEADY:
-        few, more = (training_bytes(config, texts, length) for texts in (_STEADY, 2 * _STEADY))
-        activations = _continued(batch, few.activations, more.activations)
+    steady = _steady(length)
+    if batch > 2 * steady:
+        few, more = (training_bytes(config, texts, length) for texts in (steady, 2 * steady))
+        activations = _continued(batch, steady, few.activations, more.activations)
         # With short texts, the peak of the two may be at a moment whose memory grows less or not at all.
-        return TrainingBytes(activations, max(activations, _continued(batch, few.most, more.most)))
+        return TrainingBytes(activations, max(activations, _continued(batch, steady, few.most, more.most)))
+    if _layers_alike(config) and config.layers > 3:
+        two, three = (training_bytes(replace(config, layers=layers), batch, length) for layers in (2, 3))
+        return TrainingBytes(_deeper(config, two.activations, three.activations), _deeper(config, two.most, three.most))
     with FakeTensorMode(allow_non_fake_inputs=True):
         encoder, packed = _without_content(config).train(), _packed(batch, length)
         for part in encoder.modules():
@@ -114,9 +120,19 @@ def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBy
     return TrainingBytes(activations, live.most)
 
 
-def _continued(batch: int, few: int, more: int) -> int:
-    """What a batch takes if ``_STEADY`` texts take ``few`` and twice as many ``more``."""
-    return more + (batch - 2 * _STEADY) * (more - few) // _STEADY
+def _deeper(config: EncoderConfig, two: int, three: int) -> int:
+    """What all layers take if two of them take ``two`` and three ``three``."""
+    return two + (config.layers - 2) * (three - two)
+
+
+def _steady(length: int) -> int:
+    """From how many texts of a length on each further one takes the same memory: at least 2."""
+    return min(_STEADY, max(2, math.ceil(_STEADY_TOKENS / length)))
+
+
+def _continued(batch: int, steady: int, few: int, more: int) -> int:
+    """What a batch takes if ``steady`` texts take ``few`` and twice as many ``more``."""
+    return more + (batch - 2 * steady) * (more - few) // steady
 
 
 def _without_content(config: EncoderConfig) -> Encoder:
