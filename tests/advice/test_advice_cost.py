@@ -68,10 +68,13 @@ def test_counting_a_few_layers_gives_what_counting_all_gives(name):
     assert count_flops(config, 2, 16) == _flops(config, 2, 16)
 
 
+@pytest.mark.parametrize("groups", [None, 2])
 @pytest.mark.parametrize("name", ["google/electra-small-discriminator", "microsoft/deberta-v3-xsmall"])
 @pytest.mark.parametrize(("batch", "length"), [(2, 16), (4, 64)])
-def test_the_memory_of_a_few_layers_tells_that_of_all(monkeypatch, name, batch, length):
+def test_the_memory_of_a_few_layers_tells_that_of_all(monkeypatch, name, batch, length, groups):
     _, config = find_config(name)
+    if groups is not None:
+        config = dataclasses.replace(config, sharing=SharedGroups(groups))
     followed = training_bytes.__wrapped__(config, batch, length)
     monkeypatch.setattr("bothways.advice.dry._layers_alike", lambda _: False)
     assert followed == training_bytes.__wrapped__(config, batch, length)
@@ -97,13 +100,20 @@ def test_memory_of_many_texts_is_that_of_a_run_with_all_of_them(monkeypatch, nam
     _, config = find_config(name)
     batch = 90 if length < 100 else 18
     followed = inference_bytes(config, batch, length), training_bytes(config, batch, length)
-    monkeypatch.setattr("bothways.advice.dry._steady", lambda _: batch)
+    monkeypatch.setattr("bothways.advice.dry._steady", lambda *_: batch)
     inference = inference_bytes.__wrapped__(config, batch, length)
     training = training_bytes.__wrapped__(config, batch, length)
     assert followed[0] == pytest.approx(inference, rel=1e-5)
     assert followed[1].activations == pytest.approx(training.activations, rel=1e-5)
     # The peak of the smaller batches may be at another moment than that of the larger ones.
     assert 0.95 * training.most < followed[1].most < 1.0001 * training.most
+
+
+def test_weights_are_no_activations():
+    # A layer keeps for each token its inputs and what lies within it, some 20 times its width and no more.
+    _, config = find_config("google-bert/bert-base-uncased")
+    per_number = training_bytes(config, 2, 32).activations / (2 * 32 * config.layers * config.hidden * 4)
+    assert 10 < per_number < 30
 
 
 def test_the_memory_of_a_million_texts_is_known_at_once():

@@ -66,19 +66,19 @@ def trusts_nothing(task):
 ALONE = {
     "classification": (
         TextClassifier,
-        lambda task: task.fit(rows(18), validation=rows(9, 30), **QUICK),
+        lambda task, **more: task.fit(rows(18), validation=rows(9, 30), **QUICK, **more),
         TEXTS,
         trusts_nothing,
     ),
     "tagging": (
         TextTagger,
-        lambda task: task.fit(tagged(18), validation=tagged(9), **QUICK),
+        lambda task, **more: task.fit(tagged(18), validation=tagged(9), **QUICK, **more),
         TEXTS,
         lambda task: task.labeller.temperature is None,
     ),
     "answering": (
         QuestionAnswerer,
-        lambda task: task.fit(questions(18), validation=questions(8), **QUICK),
+        lambda task, **more: task.fit(questions(18), validation=questions(8), **QUICK, **more),
         [("w5", "w30 w5 w10 w11 w40")],
         lambda task: task.threshold is None and task.temperature is None,
     ),
@@ -127,20 +127,20 @@ def test_an_adapted_model_has_no_card_of_other_weights(base, monkeypatch):
 
 UNFINISHED = {
     **{name: (kind, fit, WindowObjective) for name, (kind, fit, *_) in ALONE.items()},
-    "several tasks": (MultiTask, lambda task: task.fit(SHARED, **QUICK), WindowObjective),
+    "several tasks": (MultiTask, lambda task, **more: task.fit(SHARED, **QUICK, **more), WindowObjective),
     "masks": (
         FillMask,
-        lambda task: task.fit([row["text"] for row in rows(18)], validation=TEXTS, **QUICK),
+        lambda task, **more: task.fit([row["text"] for row in rows(18)], validation=TEXTS, **QUICK, **more),
         MaskedLMObjective,
     ),
     "embeddings": (
         SentenceEmbedder,
-        lambda task: task.fit(rows(24), columns=LabelledTexts(), **QUICK),
+        lambda task, **more: task.fit(rows(24), columns=LabelledTexts(), **QUICK, **more),
         EmbeddingObjective,
     ),
     "a few examples": (
         FewShotClassifier,
-        lambda task: task.fit(rows(12), validation=rows(9, 30), **QUICK),
+        lambda task, **more: task.fit(rows(12), validation=rows(9, 30), **QUICK, **more),
         EmbeddingObjective,
     ),
 }
@@ -244,6 +244,24 @@ def test_what_was_learnt_of_other_weights_is_forgotten_after_whatever_failure(ba
             asked(task)
     else:
         assert asked(task)
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_a_resumed_training_that_fails_at_once_leaves_a_task_as_it_was(base, monkeypatch, tmp_path, name):
+    kind, fit, objective = UNFINISHED[name]
+    task = kind.from_pretrained(without_dropout(base), device="cpu")
+    fit(task)
+    weights, before, card = encoder_of(task), asked(task), task.card
+    again = lambda **more: fit(task, checkpoints=tmp_path / "run", **more)  # noqa: E731
+    with monkeypatch.context() as patch:
+        in_the_second_update(patch, objective, lambda: os.kill(os.getpid(), signal.SIGINT))
+        assert again().came_to_nothing
+    with pytest.raises(IsADirectoryError):
+        again(resume=True, log=tmp_path)
+    assert same_weights(encoder_of(task), weights)
+    assert (asked(task), task.card) == (before, card)
+    assert again(resume=True).resumed_from is not None
+    assert not same_weights(encoder_of(task), weights)
 
 
 def test_an_embedder_counts_the_trainings_that_changed_it(base, monkeypatch):

@@ -9,7 +9,8 @@ Two models on the same rows are compared by a statistic that returns the differe
 
 Where all rows are right, so are those of every resample, and the percentiles say that there is no doubt left. A share
 of 1, or one that is 0 in every resample, has the end of its exact interval instead (Clopper and Pearson 1934): with n
-rows, ``0.025 ** (1 / n)`` at 95 %, so at least 0.94 with 60 of 60.
+rows, ``0.025 ** (1 / n)`` at 95 %, so at least 0.94 with 60 of 60. That is exact for the share of right rows alone; for
+scores such as F1 it is the doubt that so many rows leave. All other intervals, and differences, are the percentiles.
 
 Shape letters: N rows, R resamples, K statistics.
 """

@@ -86,7 +86,7 @@ def classification_report(
     (accuracy, macro_f1, mcc, brier, nll), scores, ece, mce = _estimates(
         statistic,
         rows=len(truth),
-        shares=(True, True, True, False, False),
+        of_rows=(*metrics.single_label_rows(truth, predicted_N, classes), 0, 0),
         support_C=confusion_CC.sum(axis=1),
         predicted_C=confusion_CC.sum(axis=0),
         resamples=resamples,
@@ -161,7 +161,7 @@ def multi_label_report(
     (micro_f1, macro_f1, subset_accuracy, hamming_loss, brier, nll), scores, ece, mce = _estimates(
         statistic,
         rows=len(truth),
-        shares=(True, True, True, True, False, False),
+        of_rows=(*metrics.label_set_rows(truth, predicted_NC), len(truth), len(truth), 0, 0),
         support_C=truth.sum(axis=0),
         predicted_C=predicted_NC.sum(axis=0),
         resamples=resamples,
@@ -231,7 +231,7 @@ def _estimates(
     statistic: Statistic,
     *,
     rows: int,
-    shares: Sequence[bool],
+    of_rows: Sequence[int],
     support_C: IntArray,
     predicted_C: IntArray,
     resamples: int,
@@ -239,13 +239,13 @@ def _estimates(
 ) -> _Estimates:
     """Split the columns of ``statistic``: headline, three scores for each class, gaps and shares of the bins.
 
-    ``shares`` says which numbers of the headline are 1 where all rows are right.
+    ``of_rows`` says of the headline what `percentile_estimates` wants to know.
     """
     value_K = statistic(np.ones((1, rows)))[0]
     values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
-    headline = len(shares)
+    headline = len(of_rows)
     end = headline + 3 * len(support_C)
-    of_rows_K = np.concatenate([np.where(shares, rows, 0), metrics.score_rows(support_C, predicted_C)])
+    of_rows_K = np.concatenate([of_rows, metrics.score_rows(support_C, predicted_C)])
     estimates = percentile_estimates(value_K[:end], values_RK[:, :end], of_rows=of_rows_K)
     (gap_B, share_B), (gaps_RB, shares_RB) = np.split(value_K[end:], 2), np.split(values_RK[:, end:], 2, axis=1)
     expected = calibration_error_interval(gap_B, gaps_RB)

@@ -60,7 +60,9 @@ def compare_classifications(
         return statistic
 
     names = ("accuracy", "macro_f1", "mcc", "brier", "nll")
-    found = paired_differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed, shares=3)
+    first_rows, second_rows = ((*metrics.single_label_rows(truth, each_N, classes), 0, 0) for each_N in predicted)
+    sides = statistic_of(0), statistic_of(1)
+    found = paired_differences(names, *sides, len(truth), resamples, seed, of_rows=(first_rows, second_rows))
     return ComparisonReport(
         len(truth),
         found,
@@ -114,7 +116,9 @@ def compare_labellings(
         return statistic
 
     names = ("micro_f1", "macro_f1", "subset_accuracy", "nll")
-    found = paired_differences(names, statistic_of(0), statistic_of(1), len(truth), resamples, seed, shares=3)
+    first_rows, second_rows = ((*metrics.label_set_rows(truth, each_NC), len(truth), 0) for each_NC in predicted)
+    sides = statistic_of(0), statistic_of(1)
+    found = paired_differences(names, *sides, len(truth), resamples, seed, of_rows=(first_rows, second_rows))
     tests = mcnemar(*right), permutation_test(losses[0], losses[1], of="nll", seed=seed)
     return ComparisonReport(len(truth), found, tests)
 
@@ -200,5 +204,5 @@ def compare_row_scores(
         return lambda counts_RN: counts_RN @ values_NK / rows
 
     sides = means_of(sides_NK[0]), means_of(sides_NK[1])
-    found = paired_differences(tuple(first), *sides, rows, resamples, seed, shares=len(first))
+    found = paired_differences(tuple(first), *sides, rows, resamples, seed, of_rows=([rows] * len(first),) * 2)
     return ComparisonReport(rows, found, (permutation_test(*pairs[0], of=next(iter(first)), seed=seed),))

@@ -83,7 +83,16 @@ def _compared(
         return lambda counts_RN: counts.headline(counts_RN)[:, list(places.values())]
 
     texts = len(first.words_N2)
+    rows_of_first, rows_of_second = (
+        [each.headline_rows()[place] for place in places.values()] for each in (first, second)
+    )
     found = paired_differences(
-        tuple(places), statistic_of(first), statistic_of(second), texts, resamples, seed, shares=len(places)
+        tuple(places),
+        statistic_of(first),
+        statistic_of(second),
+        texts,
+        resamples,
+        seed,
+        of_rows=(rows_of_first, rows_of_second),
     )
     return ComparisonReport(texts, found, (permutation_test(errors(first), errors(second), of=of, seed=seed),))

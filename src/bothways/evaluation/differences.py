@@ -6,6 +6,7 @@ both models' predictions of each (Efron and Tibshirani 1993, chapter 13).
 Shape letters: N rows, R resamples, K statistics.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ def paired_differences(
     resamples: int,
     seed: int,
     *,
-    shares: int = 0,
+    of_rows: tuple[Sequence[int], Sequence[int]] | None = None,
 ) -> dict[str, MetricDifference]:
     """Statistics of both models and their differences, from the same resamples of N rows.
 
@@ -75,7 +76,8 @@ def paired_differences(
         rows: N.
         resamples: R.
         seed: Of the resamples.
-        shares: How many of the statistics, counted from the first, are 1 where all rows are right.
+        of_rows: Of how many rows each statistic (K) of the first and of the second model is a share, as
+            `percentile_estimates` wants to know it; none is one when left out. A difference is none.
     """
     count = len(names)
 
@@ -84,9 +86,9 @@ def paired_differences(
         return np.concatenate([first_RK, second_RK, second_RK - first_RK], axis=1)
 
     values_RK = bootstrap_values(both, rows, resamples=resamples, seed=seed)
-    of_rows_K = np.tile([rows] * shares + [0] * (count - shares), 2)
+    first_rows, second_rows = of_rows or ([0] * count, [0] * count)
     estimates = percentile_estimates(
-        both(np.ones((1, rows)))[0], values_RK, of_rows=np.concatenate([of_rows_K, np.zeros(count)])
+        both(np.ones((1, rows)))[0], values_RK, of_rows=[*first_rows, *second_rows, *[0] * count]
     )
     return {
         name: MetricDifference(estimates[index], estimates[count + index], estimates[2 * count + index])

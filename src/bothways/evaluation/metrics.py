@@ -124,6 +124,29 @@ def score_rows(support_C: IntArray, predicted_C: IntArray) -> IntArray:
     return np.concatenate([predicted_C, support_C, np.maximum(support_C, predicted_C)])
 
 
+def macro_rows(support_C: IntArray, predicted_C: IntArray) -> int:
+    """Of how many rows a mean over the classes is a share: those of the rarest that occurs, on which it hangs; or 0."""
+    rows_C = np.maximum(support_C, predicted_C)
+    return int(rows_C[rows_C > 0].min(initial=np.iinfo(np.int64).max)) if rows_C.any() else 0
+
+
+def single_label_rows(truth_N: IntArray, predicted_N: IntArray, classes: int) -> tuple[int, int, int]:
+    """Of how many rows accuracy, macro F1 and MCC are shares.
+
+    The MCC is one only where it is 1: its 0 is no bound.
+    """
+    support_C, predicted_C = (np.bincount(each_N, minlength=classes) for each_N in (truth_N, predicted_N))
+    macro = macro_rows(support_C, predicted_C)
+    flawless = bool((truth_N == predicted_N).all()) and np.count_nonzero(support_C) > 1
+    return len(truth_N), macro, macro if flawless else 0
+
+
+def label_set_rows(truth_NC: BoolArray, predicted_NC: BoolArray) -> tuple[int, int]:
+    """Of how many rows the micro and the macro F1 of label sets are shares: rows with a label, true or predicted."""
+    rows = int((truth_NC | predicted_NC).any(axis=1).sum())
+    return rows, macro_rows(truth_NC.sum(axis=0), predicted_NC.sum(axis=0))
+
+
 def accuracy(counts: ClassCounts) -> FloatArray:
     """Share of single-label rows predicted right: (...)."""
     return _ratio(counts.hits.sum(axis=-1), counts.truth.sum(axis=-1))

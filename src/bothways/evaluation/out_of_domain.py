@@ -9,7 +9,7 @@ Shape letters: N rows from inside, M rows from outside, G different scores, R bo
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -115,7 +115,9 @@ def out_of_domain_report(
         ]
         values_RK.append(statistic(*counts))
     fewer = min(len(inside), len(outside))
-    auroc_, aupr_, fpr = percentile_estimates(value_K, np.concatenate(values_RK), of_rows=[fewer, fewer, len(outside)])
+    auroc_, aupr_, fpr = percentile_estimates(value_K, np.concatenate(values_RK), of_rows=fewer)
+    if aupr_.value == 1:  # what chance alone would show is no doubt about a flawless score
+        aupr_ = replace(aupr_, low=max(aupr_.low, len(outside) / (len(inside) + len(outside))))
     return OutOfDomainReport(
         n_inside=len(inside),
         n_outside=len(outside),

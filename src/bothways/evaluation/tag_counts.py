@@ -76,6 +76,18 @@ class TaggingCounts:
             ]
         )
 
+    @property
+    def texts_3L(self) -> IntArray:
+        """Texts that hold something right, there or predicted of each label."""
+        texts_3L: IntArray = (self.counts_N3L > 0).sum(axis=0)
+        return texts_3L
+
+    def headline_rows(self) -> tuple[int, ...]:
+        """Of how many texts each number of the headline (5) is a share."""
+        _, there, said = (self.counts_N3L > 0).any(axis=2).sum(axis=0).tolist()
+        macro = metrics.macro_rows(self.texts_3L[1], self.texts_3L[2])
+        return max(there, said), said, there, macro, len(self.words_N2)
+
     def resampled(self, counts_RN: FloatArray, *, joined: bool = False) -> ClassCounts:
         """Counts (R, L) of resampled texts, or (R, 1) of all labels joined."""
         texts, _, labels = self.counts_N3L.shape

@@ -198,9 +198,9 @@ def _estimated(
     value_K = statistic(np.ones((1, texts)))[0]
     values_RK = bootstrap_values(statistic, texts, resamples=resamples, seed=seed)
     end = 5 + 3 * count
-    totals_3L = counts.counts_N3L.sum(axis=0).astype(np.int64)
+    totals_3L = counts.counts_N3L.sum(axis=0)
     # Whole texts are drawn, so what stands in one text is one row.
-    of_rows_K = np.minimum(texts, [*[texts] * 5, *metrics.score_rows(totals_3L[1], totals_3L[2])])
+    of_rows_K = [*counts.headline_rows(), *metrics.score_rows(counts.texts_3L[1], counts.texts_3L[2])]
     estimates = percentile_estimates(value_K[:end], values_RK[:, :end], of_rows=of_rows_K)
     interval = calibration_error_interval(value_K[end:], values_RK[:, end:])
     rows = tuple(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Generic
 
 import torch
@@ -77,6 +78,7 @@ def train(
         stack.enter_context(seeded(settings.seed))
         stack.enter_context(sparse_tables(objective.module))
         run = _Run(objective, settings, folder, stack.enter_context(Interrupts()), origin or {}, on_keep)
+        stack.push(run.fall_back)
         resumed_from = run.resume() if resume else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))
         run.bar = stack.enter_context(progress("training", run.total, show=show_progress))
@@ -151,21 +153,16 @@ class _Run(Generic[Payload]):
 
     def to_the_end(self, *, undo_unfinished: bool) -> bool:
         """Train until the epochs or the patience are used up, or Ctrl-C; whether there was a Ctrl-C."""
-        interrupted, in_order = False, False
+        interrupted = False
         try:
-            try:
-                while self.state.epoch < self.settings.epochs and not self.state.out_of_patience(self.settings):
-                    self._epoch()
-            except KeyboardInterrupt:
-                interrupted = True
-                self._settle_interruption()
-            in_order = True
-        finally:
-            self.optimizer.forget_gradients()
-            undone = undo_unfinished and self.state.epoch == 0
-            if undone or not in_order or self.state.kept_epoch is not None:
-                restore_weights(self.module, self.kept)
-            self.module.eval()
+            while self.state.epoch < self.settings.epochs and not self.state.out_of_patience(self.settings):
+                self._epoch()
+        except KeyboardInterrupt:
+            interrupted = True
+            self._settle_interruption()
+        if self.state.kept_epoch is not None or (undo_unfinished and self.state.epoch == 0):
+            restore_weights(self.module, self.kept)
+        self._leave()
         # One that was held back after the last update was not looked at yet.
         interrupted = interrupted or self.interrupts.requested
         ending = "stopped_early" if self.state.out_of_patience(self.settings) else "finished"
@@ -176,6 +173,19 @@ class _Run(Generic[Payload]):
             seconds=self._seconds(),
         )
         return interrupted
+
+    def fall_back(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Where the run fails, at whatever moment, leave the weights kept so far; as the last step of an exit stack."""
+        del error, trace
+        if kind is not None:
+            restore_weights(self.module, self.kept)
+            self._leave()
+
+    def _leave(self) -> None:
+        self.optimizer.forget_gradients()
+        self.module.eval()
 
     def record(self, *, interrupted: bool, resumed_from: int | None) -> TrainingRecord:
         """What the run leaves behind."""
