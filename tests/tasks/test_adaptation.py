@@ -191,7 +191,7 @@ def test_the_columns_of_training_are_those_of_use(base, tmp_path):
 
 
 def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
-    def failing(self, objective, model):
+    def failing(self, objective, model, **_):
         raise InvalidInput("no")
 
     monkeypatch.setattr(FitPlan, "train", failing)
