@@ -106,7 +106,7 @@ def test_memory_of_many_texts_is_that_of_a_run_with_all_of_them(monkeypatch, nam
     assert followed[0] == pytest.approx(inference, rel=1e-5)
     assert followed[1].activations == pytest.approx(training.activations, rel=1e-5)
     # The peak of the smaller batches may be at another moment than that of the larger ones.
-    assert 0.95 * training.most < followed[1].most < 1.0001 * training.most
+    assert 0.97 * training.most < followed[1].most < 1.0001 * training.most
 
 
 def test_weights_are_no_activations():

@@ -146,15 +146,18 @@ UNFINISHED = {
 }
 
 
-def in_the_second_update(monkeypatch, kind, act):
+def interrupted(monkeypatch, kind, fit):
+    """The record of a fit that Ctrl-C ends in its second update."""
     calls, loss = itertools.count(1), kind.loss
 
-    def acting(self, payload):
+    def pressing(self, payload):
         if next(calls) == 2:
-            act()
+            os.kill(os.getpid(), signal.SIGINT)
         return loss(self, payload)
 
-    monkeypatch.setattr(kind, "loss", acting)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "loss", pressing)
+        return fit()
 
 
 def encoder_of(task):
@@ -179,9 +182,7 @@ def test_ctrl_c_before_an_epoch_was_finished_leaves_a_task_as_it_was(base, monke
     kind, fit, objective = UNFINISHED[name]
     task = kind.from_pretrained(without_dropout(base), device="cpu")
     weights, columns = encoder_of(task), task.columns
-    with monkeypatch.context() as patch:
-        in_the_second_update(patch, objective, lambda: os.kill(os.getpid(), signal.SIGINT))
-        record = fit(task)
+    record = interrupted(monkeypatch, objective, lambda: fit(task))
     assert (record.came_to_nothing, record.updates > 0) == (True, True)
     assert same_weights(encoder_of(task), weights)
     assert (task.columns, task.card) == (columns, {})
@@ -196,9 +197,7 @@ def test_ctrl_c_in_a_second_fit_leaves_the_answers_of_the_first(base, monkeypatc
     task = kind.from_pretrained(without_dropout(base), device="cpu")
     fit(task)
     before, card = asked(task), task.card
-    with monkeypatch.context() as patch:
-        in_the_second_update(patch, objective, lambda: os.kill(os.getpid(), signal.SIGINT))
-        assert fit(task).came_to_nothing
+    assert interrupted(monkeypatch, objective, lambda: fit(task)).came_to_nothing
     assert (asked(task), task.card) == (before, card)
 
 
@@ -253,9 +252,7 @@ def test_a_resumed_training_that_fails_at_once_leaves_a_task_as_it_was(base, mon
     fit(task)
     weights, before, card = encoder_of(task), asked(task), task.card
     again = lambda **more: fit(task, checkpoints=tmp_path / "run", **more)  # noqa: E731
-    with monkeypatch.context() as patch:
-        in_the_second_update(patch, objective, lambda: os.kill(os.getpid(), signal.SIGINT))
-        assert again().came_to_nothing
+    assert interrupted(monkeypatch, objective, again).came_to_nothing
     with pytest.raises(IsADirectoryError):
         again(resume=True, log=tmp_path)
     assert same_weights(encoder_of(task), weights)
@@ -268,9 +265,7 @@ def test_an_embedder_counts_the_trainings_that_changed_it(base, monkeypatch):
     embedder = SentenceEmbedder.from_pretrained(without_dropout(base), device="cpu")
     search = SemanticSearch.build(embedder, TEXTS)
     fit = UNFINISHED["embeddings"][1]
-    with monkeypatch.context() as patch:
-        in_the_second_update(patch, EmbeddingObjective, lambda: os.kill(os.getpid(), signal.SIGINT))
-        fit(embedder)
+    interrupted(monkeypatch, EmbeddingObjective, lambda: fit(embedder))
     assert embedder.trainings == 0
     assert search.search(TEXTS[0], k=1)
     assert diverge(monkeypatch, lambda: fit(embedder), updates=5, kind=EmbeddingObjective) == 1

@@ -91,13 +91,13 @@ def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
     return most
 
 
+def _groups(config: EncoderConfig) -> int:
+    """How many sets of shared weights its layers take by turns; 1 also where each layer has its own."""
+    return config.sharing.groups if isinstance(config.sharing, SharedGroups) else 1
+
+
 def _layers_alike(config: EncoderConfig) -> bool:
-    groups = config.sharing.groups if isinstance(config.sharing, SharedGroups) else 1
-    return isinstance(config.pattern, FullAttention) and groups <= 2
-
-
-def _shared_by_turns(config: EncoderConfig) -> bool:
-    return isinstance(config.sharing, SharedGroups) and config.sharing.groups > 1
+    return isinstance(config.pattern, FullAttention) and _groups(config) <= 2
 
 
 @cache
@@ -114,7 +114,7 @@ def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBy
         # With short texts, the peak of the two may be at a moment whose memory grows less or not at all.
         return TrainingBytes(activations, max(activations, _continued(batch, steady, few.most, more.most)))
     # With two groups of weights the third layer is the first to add to gradients that are there.
-    if _layers_alike(config) and not _shared_by_turns(config) and config.layers > 3:
+    if _layers_alike(config) and _groups(config) == 1 and config.layers > 3:
         two, three = (training_bytes(replace(config, layers=layers), batch, length) for layers in (2, 3))
         return TrainingBytes(_deeper(config, two.activations, three.activations), _deeper(config, two.most, three.most))
     with FakeTensorMode(allow_non_fake_inputs=True):

@@ -127,7 +127,8 @@ def score_rows(support_C: IntArray, predicted_C: IntArray) -> IntArray:
 def macro_rows(support_C: IntArray, predicted_C: IntArray) -> int:
     """Of how many rows a mean over the classes is a share: those of the rarest that occurs, on which it hangs; or 0."""
     rows_C = np.maximum(support_C, predicted_C)
-    return int(rows_C[rows_C > 0].min(initial=np.iinfo(np.int64).max)) if rows_C.any() else 0
+    occurring = rows_C[rows_C > 0]
+    return int(occurring.min()) if len(occurring) else 0
 
 
 def single_label_rows(truth_N: IntArray, predicted_N: IntArray, classes: int) -> tuple[int, int, int]:

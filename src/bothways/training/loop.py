@@ -178,10 +178,14 @@ class _Run(Generic[Payload]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Where the run fails, at whatever moment, leave the weights kept so far; as the last step of an exit stack."""
-        del error, trace
-        if kind is not None:
-            restore_weights(self.module, self.kept)
-            self._leave()
+        del kind, trace
+        if error is None:
+            return
+        restore_weights(self.module, self.kept)
+        self._leave()
+        if isinstance(error, TrainingDiverged):
+            # Without validation the latest epoch is the one to keep.
+            error.kept_epoch = self.state.kept_epoch or self.state.epoch or None
 
     def _leave(self) -> None:
         self.optimizer.forget_gradients()
@@ -236,17 +240,8 @@ class _Run(Generic[Payload]):
             self._read()
 
     def _read(self) -> None:
-        """Take the losses off the device; on a divergence put the weights back first."""
-        try:
-            self.state.losses += [one.loss for one in self.meter.read()]
-        except TrainingDiverged as error:
-            self._put_back(error)
-            raise
-
-    def _put_back(self, error: TrainingDiverged) -> None:
-        restore_weights(self.module, self.kept)
-        # Without validation the latest epoch is the one to keep.
-        error.kept_epoch = self.state.kept_epoch or self.state.epoch or None
+        """Take the losses off the device."""
+        self.state.losses += [one.loss for one in self.meter.read()]
 
     def _report(self) -> None:
         """Write what happened since the last report to the log and behind the bar."""
@@ -284,12 +279,10 @@ class _Run(Generic[Payload]):
         """Put a validation on record."""
         state = self.state
         if not math.isfinite(validation.score):
-            error = TrainingDiverged(
+            raise TrainingDiverged(
                 f"the validation score of epoch {state.epoch + 1} is {validation.score}: it must be a finite number, "
                 "for the epoch to keep is chosen by it. Look at the metrics and the validation data."
             )
-            self._put_back(error)
-            raise error
         score, standard_error = float(validation.score), float(validation.standard_error)
         judged = EpochValidation(
             state.epoch + 1, state.updates, score, dict(validation.metrics), standard_error=standard_error
