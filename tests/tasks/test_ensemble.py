@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from classifier_cases import LABELS, noisy_rows, rows
+from classifier_cases import LABELS, noisy_rows, rows, without_dropout
 from ensemble_cases import turned
 from pair_cases import pairs, scored
 
@@ -22,7 +22,7 @@ from bothways.errors import (
     UnsupportedConfig,
 )
 from bothways.evaluation import apply_temperature, held_out_probabilities
-from bothways.tasks import Ensemble, PairClassifier, SentenceEmbedder, TextClassifier
+from bothways.tasks import Ensemble, FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.tasks.ensembles.combining import fitted_temperature
 from bothways.tasks.trained import open_trained
 from tiny_models import write_checkpoint
@@ -57,6 +57,8 @@ def runs(tmp_path_factory):
     trained(folder / "pairs-a", bert, pairs(), PairClassifier, seed=1)
     trained(folder / "pairs-b", folder / "distilbert", pairs(), PairClassifier, seed=2)
     trained(folder / "scores", bert, scored(), PairClassifier, label="score", target="regression")
+    trained(folder / "few-a", without_dropout(bert), rows(24), FewShotClassifier, epochs=6, seed=1)
+    trained(folder / "few-b", without_dropout(folder / "distilbert"), rows(24), FewShotClassifier, epochs=6, seed=2)
     SentenceEmbedder.from_pretrained(bert).save(folder / "embedder")
     return folder
 
@@ -123,6 +125,29 @@ def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(
     assert found[-1].together.reading.windows == 3
     plain = Ensemble.of(animals, method="mean", device="cpu")
     assert plain.temperature is None
+
+
+@pytest.mark.parametrize("names", [["few-a", "few-b"], ["few-a", "xlnet-animals"], ["xlnet-animals", "few-b"]])
+@pytest.mark.parametrize("method", ["mean", "stacked"])
+def test_classifiers_from_a_few_examples_are_members_like_fine_tuned_ones(runs, tmp_path, names, method):
+    folders = [runs / name for name in names]
+    ensemble = Ensemble.of(folders, method=method, calibrate=HELD, device="cpu")
+    texts = [*(row["text"] for row in rows(8, first=101)), "w60 w61 w70"]
+    members = [open_trained(folder, device="cpu") for folder in folders]
+    alone = [member.predict(texts) for member in members]
+    for number, each in enumerate(Ensemble.of(folders, device="cpu").predict(texts)):
+        for label in LABELS:
+            mean = np.mean([said[number].probabilities[label] for said in alone])
+            assert each.together.probabilities[label] == pytest.approx(mean, abs=1e-6)
+        assert each.together.outside_score == np.mean([said[number].outside for said in alone])
+    found = ensemble.predict(texts, coverage=0.8)
+    assert all(each.together.label in each.together.label_set for each in found)
+    report = ensemble.evaluate(rows(12, first=60), resamples=5).to_dict()
+    for member, each in zip(members, report["members"], strict=True):
+        assert each["accuracy"] == member.evaluate(rows(12, first=60), resamples=5).accuracy.value
+    ensemble.save(tmp_path / "ens")
+    again = open_trained(tmp_path / "ens", device="cpu")
+    assert list(again.predict_rows(asked(texts), coverage=0.8)) == found
 
 
 def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):
@@ -362,6 +387,9 @@ def test_a_folder_that_is_there_is_not_replaced(saved):
         (["bert-animals", "plants"], {}, InvalidInput, "lacks 'cow' and has 'oak' besides"),
         (["bert-animals", "several-a"], {}, InvalidInput, r"classification \(single\) and .* classification \(multi\)"),
         (["bert-animals", "pairs-a"], {}, InvalidInput, r"classification \(single\) and .* pairs \(single\)"),
+        (["few-a", "pairs-a"], {}, InvalidInput, r"classification \(single\) and .* pairs \(single\)"),
+        (["few-a", "several-a"], {}, InvalidInput, r"classification \(single\) and .* classification \(multi\)"),
+        (["few-a", "plants"], {}, InvalidInput, "lacks 'cow' and has 'oak' besides"),
         (["pairs-a", "scores"], {}, InvalidInput, r"pairs \(single\) and .* pairs \(regression\)"),
         (["bert-animals", "embedder"], {}, InvalidInput, "is one for embedding"),
         (["bert-animals", "nothing"], {}, InvalidInput, "'.*nothing' is none"),

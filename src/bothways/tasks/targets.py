@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.data import Example, class_label, label_set, number
+from bothways.data import Example, Inputs, Source, class_label, label_set, number, read_examples
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
@@ -39,6 +39,7 @@ from bothways.evaluation import (
     spearman,
 )
 from bothways.tasks.predictions import Classification, Labelling, Prediction, Reading, Score
+from bothways.text.texts import Text
 from bothways.training.objective import Validation
 
 Logits = NDArray[np.float64]
@@ -250,6 +251,22 @@ class Regression:
 
 
 Target = SingleLabel | MultiLabel | Regression
+
+
+def labelled_texts(data: Source, inputs: Inputs, label: str, target: Target) -> tuple[list[Text], Truth]:
+    """The texts, or pairs, of labelled data, and their encoded labels.
+
+    Args:
+        data: A file, or a list of mappings.
+        inputs: The columns of a text, or of a pair.
+        label: The column of the label.
+        target: What the label is.
+
+    Raises:
+        InvalidInput: The data are not usable, or hold a label that is none of the target's; the message names the row.
+    """
+    examples = read_examples(data, text=inputs, label=label, convert=target.convert)
+    return [example.text for example in examples], target.encode(examples)
 
 
 def target_of(kind: TargetKind, examples: Sequence[Example[Any]]) -> Target:

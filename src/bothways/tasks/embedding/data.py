@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data import Row, Source, class_label, number, read_rows, text_at, value_at
+from bothways.data import Inputs, Joined, Row, Source, class_label, number, read_rows, text_at, value_at
 from bothways.data.windows import WindowStore, digest_of
 from bothways.errors import InvalidInput
 from bothways.inference import Reading
@@ -114,6 +114,11 @@ class LabelledTexts:
     label: str = "label"
 
     kind: ClassVar[str] = "labelled texts"
+
+    @property
+    def inputs(self) -> Inputs:
+        """What a row is read as."""
+        return Joined(self.text)
 
     @property
     def texts(self) -> tuple[tuple[str, ...]]:

@@ -42,7 +42,7 @@ from bothways.tasks.opening import OpenOptions
 from bothways.tasks.predictions import Prediction, Reading, texts_read
 from bothways.tasks.settings import ALL_LAYERS, FitSettings
 from bothways.tasks.stored import damaged, stored_card
-from bothways.tasks.targets import Logits, Report, SingleLabel, Truth, target_of
+from bothways.tasks.targets import Logits, Report, SingleLabel, Truth, labelled_texts, target_of
 from bothways.text.texts import Text
 from bothways.training.record import TrainingRecord
 
@@ -219,10 +219,18 @@ class FewShotClassifier(TrustingTask):
             InvalidInput: A text is empty or not a string, or the coverage is none that the model can promise.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        listed, alone = given_many(texts)
+        listed, alone = self.given(texts)
         stream = self.predict_stream(listed, coverage=coverage, total=len(listed), show_progress=show_progress)
         answers = list(stream)
         return answers[0] if alone else answers
+
+    def given(self, texts: str | Sequence[str]) -> tuple[list[str], bool]:
+        """The texts that `predict` was given, and whether it was one alone.
+
+        Raises:
+            InvalidInput: It is neither a string nor many.
+        """
+        return given_many(texts)
 
     def predict_stream(
         self,
@@ -234,7 +242,7 @@ class FewShotClassifier(TrustingTask):
     ) -> Iterator[Prediction]:
         """Predictions for an iterable of any length, in order and in flat memory."""
         judge = self.trusted.judge(coverage=coverage)
-        for row_K, reading in self._said(texts, "predicting", total, show_progress):
+        for row_K, reading in self.said(texts, "predicting", total, show_progress):
             yield judge(row_K, reading)
 
     def predict_rows(
@@ -274,10 +282,20 @@ class FewShotClassifier(TrustingTask):
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
         target, _ = self._fitted()
-        rows = read_embedding_rows(data, self.columns)
-        truth_N = target.encode(_examples(rows))
-        evidence, readings = self._read([row.texts[0] for row in rows], "evaluating", show_progress)
+        texts, truth_N = labelled_texts(data, self.columns.inputs, self.columns.label, target)
+        evidence, readings = self._read(texts, "evaluating", show_progress)
         return evidence, truth_N, texts_read(readings)
+
+    def said(
+        self, texts: Iterable[Text], description: str, total: int | None, show: bool | None
+    ) -> Iterator[tuple[Logits, Reading]]:
+        """Of each text its logits, and the vector that they are of where the detector reads that; how it was read."""
+        _, head = self._fitted()
+        layers = layers_read(self.trust)
+        alone = cast("Iterable[str]", texts)  # `inputs` and `given` give no pairs here
+        stream = self.embedder.read_stream(alone, total=total, description=description, show_progress=show)
+        for vector_K, reading in stream:
+            yield _numbers(head, vector_K[None], layers)[0], reading
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""
@@ -328,18 +346,8 @@ class FewShotClassifier(TrustingTask):
         worth = worth_card(Worth(metrics, self.trust.limits))
         self.card = {**self.embedder.card, **worth, "trust": self.trust.to_card()}
 
-    def _said(
-        self, texts: Iterable[str], description: str, total: int | None, show: bool | None
-    ) -> Iterator[tuple[Logits, Reading]]:
-        """Of each text its logits, and the vector that they are of where the detector reads that; how it was read."""
-        _, head = self._fitted()
-        layers = layers_read(self.trust)
-        stream = self.embedder.read_stream(texts, total=total, description=description, show_progress=show)
-        for vector_K, reading in stream:
-            yield _numbers(head, vector_K[None], layers)[0], reading
-
-    def _read(self, texts: Sequence[str], description: str, show: bool | None) -> tuple[Evidence, list[Reading]]:
-        said = list(self._said(texts, description, len(texts), show))
+    def _read(self, texts: Sequence[Text], description: str, show: bool | None) -> tuple[Evidence, list[Reading]]:
+        said = list(self.said(texts, description, len(texts), show))
         return self.trusted.evidence(np.stack([row_K for row_K, _ in said])), [reading for _, reading in said]
 
     def inputs(self, rows: Source) -> list[Text]:
@@ -351,8 +359,7 @@ class FewShotClassifier(TrustingTask):
         return [text_at(row, self.columns.text) for row in read_rows(rows)]
 
     def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> Evidence:
-        # `inputs` gives no pairs here.
-        return self._read(cast("list[str]", texts), "reading others", show_progress)[0]
+        return self._read(texts, "reading others", show_progress)[0]
 
     def _set_trust(self, trust: Trust) -> None:
         self.trust = trust

@@ -66,8 +66,8 @@ class Ensemble:
         """Combine saved models.
 
         Args:
-            members: Folders of two or more models of one task: `TextClassifier`, `PairClassifier`, `TextTagger` or
-                `QuestionAnswerer`.
+            members: Folders of two or more models of one task: `TextClassifier` and `FewShotClassifier`, or
+                `PairClassifier`, `TextTagger` or `QuestionAnswerer`.
             method: ``"mean"`` of the probabilities (or numbers), ``"vote"``, or ``"stacked"``, which is fitted on the
                 calibration data; numbers have the mean only, and answers to questions no stacking.
             calibrate: Held-out labelled rows that none of the members was trained on; a file, or a list of mappings.

@@ -15,6 +15,8 @@ from bothways.data import Row, Source, read_rows
 from bothways.data.windows import digest_of
 from bothways.evaluation import ConformalInterval, ConformalSets, Judgement, Temperature
 from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.embedding.data import LabelledTexts
+from bothways.tasks.embedding.few_shot import FewShotClassifier
 from bothways.tasks.ensembles.combining import (
     Combination,
     Disagreement,
@@ -34,10 +36,11 @@ from bothways.tasks.labelling.judging import learn_promise, outside_of, promise_
 from bothways.tasks.labelling.pairs import PairClassifier
 from bothways.tasks.predictions import Classification, Prediction, Reading, Score, texts_read
 from bothways.tasks.stored import Extras, stored_temperature
-from bothways.tasks.targets import Logits, Report, Target, Truth
+from bothways.tasks.targets import Logits, Report, Target, Truth, labelled_texts
 from bothways.text.texts import Text
 
-LabelModel: TypeAlias = TextClassifier | PairClassifier
+LabelModel: TypeAlias = TextClassifier | FewShotClassifier | PairClassifier
+LabelColumns: TypeAlias = TextColumns | LabelledTexts | PairColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,35 +85,35 @@ class LabelCommittee:
             InvalidInput: They have different labels.
         """
         first = members[0][1]
-        labels, name = first.labeller.target.labels, first.model.name
-        places = tuple(places_of(labels, name, model.labeller.target.labels, folder) for folder, model in members)
+        labels, name = first.trusted.target.labels, first.trusted.name
+        places = tuple(places_of(labels, name, model.trusted.target.labels, folder) for folder, model in members)
         return cls(tuple(model for _, model in members), places, combination)
 
     @property
     def target(self) -> Target:
         """What they predict, with the labels in the order of the first member."""
-        return self.models[0].labeller.target
+        return self.models[0].trusted.target
 
     @property
     def knows_its_domain(self) -> bool:
         """Whether some member tells texts from elsewhere."""
-        return any(model.labeller.trust.border is not None for model in self.models)
+        return any(model.trust.border is not None for model in self.models)
 
     def check_method(self, method: str) -> None:
         """Refuse a way to combine that the target does not have."""
         check_method(method, self.target)
 
-    def asked(self, row: Row, columns: TextColumns | PairColumns) -> Text:
+    def asked(self, row: Row, columns: LabelColumns) -> Text:
         """The text, or pair, of a row."""
         return columns.inputs.read(row)
 
-    def given(self, what: Any) -> tuple[Sequence[Text], bool]:  # noqa: ANN401 (as `TextClassifier` or `PairClassifier`)
+    def given(self, what: Any) -> tuple[Sequence[Text], bool]:  # noqa: ANN401 (as `predict` of the members)
         """Texts, or pairs, and whether it was one alone."""
         return self.models[0].given(what)
 
-    def labelled(self, data: Source, columns: TextColumns | PairColumns) -> tuple[list[Text], Truth]:
+    def labelled(self, data: Source, columns: LabelColumns) -> tuple[list[Text], Truth]:
         """Texts, or pairs, and their encoded labels."""
-        return self.models[0].labeller.labelled(list(read_rows(data)), columns)
+        return labelled_texts(list(read_rows(data)), columns.inputs, columns.label, self.target)
 
     def part(self, items: Sequence[Text], truth: Truth) -> dict[str, object]:
         """What a card says of labelled texts."""
@@ -120,13 +123,12 @@ class LabelCommittee:
         self, member: int, items: Iterable[Text], description: str, total: int | None, show: bool | None
     ) -> Iterator[ScoredText]:
         """What one member says of texts."""
-        model, places = self.models[member], self.places[member]
-        labeller, classes = model.labeller, self.target.outputs
-        for answer in labeller.run(labeller.judging(), items, description, total, show):
-            row_K, border = labeller.merged(answer), labeller.trust.border
+        model, places, classes = self.models[member], self.places[member], self.target.outputs
+        border = model.trust.border
+        for row_K, reading in model.said(items, description, total, show):
             logits_1C = calibrated_logits(self.target, row_K[None, :classes], model.calibration)
             outside = None if border is None else float(outside_of(border, row_K, classes)[1])
-            yield ScoredText(logits_1C[0, places], Reading(len(answer.lengths), answer.dropped_tokens), outside)
+            yield ScoredText(logits_1C[0, places], reading, outside)
 
     def combined(self, said: Sequence[ScoredText]) -> ScoredText:
         """What all say of a text together."""

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from bothways.errors import InvalidInput
 from bothways.tasks.answering.answerer import QuestionAnswerer
+from bothways.tasks.embedding.few_shot import FewShotClassifier
 from bothways.tasks.ensembles.answering import AnswerCommittee
 from bothways.tasks.ensembles.combining import Combination
 from bothways.tasks.ensembles.committee import Committee
@@ -24,6 +25,7 @@ Model: TypeAlias = LabelModel | TextTagger | QuestionAnswerer
 # By the name that ``bothways.json`` gives a task.
 MEMBERS: Mapping[str, Callable[..., Model]] = {
     TextClassifier.task: TextClassifier.from_pretrained,
+    FewShotClassifier.task: FewShotClassifier.from_pretrained,
     PairClassifier.task: PairClassifier.from_pretrained,
     TextTagger.task: TextTagger.from_pretrained,
     QuestionAnswerer.task: QuestionAnswerer.from_pretrained,
@@ -56,16 +58,16 @@ def committee_of(members: Sequence[tuple[Path, Model]], combination: Combination
         InvalidInput: They are of different tasks, or have different labels or tags.
         NotFitted: One is no trained model.
     """
-    first = members[0][1]
+    first_folder, first = members[0]
     for folder, model in members:
         if _kind(model) != _kind(first):
             raise InvalidInput(
-                f"members of an ensemble are models of one task, but {first.model.name!r} is one for {_kind(first)} "
+                f"members of an ensemble are models of one task, but {str(first_folder)!r} is one for {_kind(first)} "
                 f"and {str(folder)!r} one for {_kind(model)}."
             )
     match first:
-        case TextClassifier() | PairClassifier():
-            return LabelCommittee.of(_all(members, (TextClassifier, PairClassifier)), combination)
+        case TextClassifier() | FewShotClassifier() | PairClassifier():
+            return LabelCommittee.of(_all(members, (TextClassifier, FewShotClassifier, PairClassifier)), combination)
         case TextTagger():
             return TagCommittee.of(_all(members, (TextTagger,)), combination)
         case QuestionAnswerer():
@@ -74,8 +76,10 @@ def committee_of(members: Sequence[tuple[Path, Model]], combination: Combination
 
 def _kind(model: Model) -> str:
     match model:
-        case TextClassifier() | PairClassifier():
-            return f"{model.task} ({model.labeller.target.kind})"
+        case TextClassifier() | FewShotClassifier():  # however they were trained, they are asked and answer alike
+            return f"{TextClassifier.task} ({model.trusted.target.kind})"
+        case PairClassifier():
+            return f"{model.task} ({model.trusted.target.kind})"
         case TextTagger() | QuestionAnswerer():
             return model.task
 

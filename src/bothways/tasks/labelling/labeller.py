@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from bothways.checkpoints.save import head_tensors
-from bothways.data import Source, read_examples
+from bothways.data import Source
 from bothways.encoder import ScoreHead
 from bothways.errors import NotFitted
 from bothways.evaluation import Evidence, TextsRead
@@ -34,7 +34,7 @@ from bothways.tasks.merging import Merge, merge_windows
 from bothways.tasks.objective import HeadModel, LabelledWindows, Scoring, predict_logits
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.predictions import Prediction, Reading
-from bothways.tasks.targets import Logits, SingleLabel, Target, Truth
+from bothways.tasks.targets import Logits, SingleLabel, Target, Truth, labelled_texts
 from bothways.text.texts import Text
 
 HEAD: HeadName = "sequence"
@@ -122,8 +122,7 @@ class Labeller:
         Raises:
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        examples = read_examples(data, text=columns.inputs, label=columns.label, convert=self.target.convert)
-        return [example.text for example in examples], self.target.encode(examples)
+        return labelled_texts(data, columns.inputs, columns.label, self.target)
 
     def rows(
         self, module: Scoring, data: Source, columns: TextColumns | PairColumns, show: bool | None

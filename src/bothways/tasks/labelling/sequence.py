@@ -32,7 +32,7 @@ from bothways.tasks.labelling.window_attention import check_long, read_attention
 from bothways.tasks.merging import Merge, check_merge
 from bothways.tasks.objective import WindowObjective
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
-from bothways.tasks.predictions import Prediction
+from bothways.tasks.predictions import Prediction, Reading
 from bothways.tasks.saving import write_task
 from bothways.tasks.stored import Extras, stored_card, stored_choice
 from bothways.tasks.targets import Logits, Report, Target, TargetKind, Truth
@@ -171,6 +171,14 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         """A prediction for each row, in order and in flat memory; columns as in `columns`, coverage as in `predict`."""
         return self._predicted(map(self.columns.inputs.read, rows), coverage=coverage, show_progress=show_progress)
 
+    def said(
+        self, texts: Iterable[Text], description: str, total: int | None, show: bool | None
+    ) -> Iterator[tuple[Logits, Reading]]:
+        """Of each text, or pair: uncalibrated logits and what the detector reads, (K,), and how much of it was read."""
+        labeller = self.labeller
+        for answer in labeller.run(labeller.judging(), texts, description, total, show):
+            yield labeller.merged(answer), Reading(len(answer.lengths), answer.dropped_tokens)
+
     def evidence(self, data: Source, *, show_progress: bool | None = None) -> tuple[Evidence, Truth, TextsRead]:
         """Of labelled rows: uncalibrated logits and what the detector reads, the encoded labels, how texts were read.
 
@@ -263,10 +271,9 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         total: int | None = None,
         show_progress: bool | None = None,
     ) -> Iterator[Prediction]:
-        labeller = self.labeller
-        judge = labeller.judge(calibrated=calibrated, coverage=coverage)
-        for answer in labeller.run(labeller.judging(), texts, "predicting", total, show_progress):
-            yield judge(answer)
+        judge = self.trusted.judge(calibrated=calibrated, coverage=coverage)
+        for row_K, reading in self.said(texts, "predicting", total, show_progress):
+            yield judge(row_K, reading)
 
     def _evaluated(
         self, data: Source, columns: ColumnsT, *, resamples: int, seed: int, show_progress: bool | None

@@ -1,6 +1,6 @@
 """What all tasks share that learn on held-out rows how far their answers can be trusted.
 
-Shapes: N texts, C outputs.
+Shapes: N texts, C outputs, K numbers that the model gives for a text: C, and the features that its detector reads.
 """
 
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from bothways.data import Row, Source
 from bothways.evaluation import Evidence, OutOfDomainReport, TextsRead
 from bothways.tasks.labelling.trust import Trust, card_told_from
 from bothways.tasks.labelling.trusted import Trusted
-from bothways.tasks.predictions import Prediction
+from bothways.tasks.predictions import Prediction, Reading
 from bothways.tasks.targets import Logits, Report, Truth
 from bothways.text.texts import Text
 
@@ -39,6 +39,21 @@ class TrustingTask(ABC):
         self, rows: Iterable[Row], *, coverage: float | None = None, show_progress: bool | None = None
     ) -> Iterator[Prediction]:
         """A prediction for each row, in order and in flat memory; columns as in training, coverage as in `predict`."""
+
+    @abstractmethod
+    def said(
+        self, texts: Iterable[Any], description: str, total: int | None, show: bool | None
+    ) -> Iterator[tuple[Logits, Reading]]:
+        """Of each text, or pair: uncalibrated logits and what the detector reads, (K,), and how much of it was read.
+
+        In order and in flat memory.
+
+        Args:
+            texts: What the model reads.
+            description: Of the progress bar.
+            total: How many texts there are, where that is known.
+            show: Force the progress bar on or off.
+        """
 
     @abstractmethod
     def evidence(self, data: Source, *, show_progress: bool | None = None) -> tuple[Evidence, Truth, TextsRead]:
