@@ -4,13 +4,17 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from classifier_cases import rows
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.data import Example
 from bothways.errors import InvalidInput
+from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier, TextTagger
+from bothways.tasks.embedding.data import LabelledTexts
 from bothways.tasks.splits import hold_out, hold_out_pairs
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from tiny_models import write_checkpoint
 
 classes = st.lists(st.sampled_from("abcdef"), min_size=2, max_size=60)
 label_sets = st.lists(st.sets(st.sampled_from("abcd")).map(sorted).map(tuple), min_size=2, max_size=40)
@@ -165,3 +169,68 @@ def test_labels_that_can_spare_a_pair_give_it_first():
 )
 def test_where_two_labels_have_no_pair_to_spare_none_is_held_out(labels):
     assert hold_out_pairs(examples(labels), 0.1, 0) is None
+
+
+def test_of_equal_rows_none_is_held_out_in_a_pair():
+    listed = [Example(f"text {row // 2}", f"l{row // 20}", row) for row in range(40)]
+    listed += [Example(f"other {row}", f"l{row % 2}", 40 + row) for row in range(8)]
+    for seed in range(10):
+        _, held = hold_out_pairs(listed, 0.1, seed, group=lambda row: row.text)
+        assert len(held) == 4
+        assert all(each.text.startswith("other") for each in held)
+
+
+# --- rows that are there twice ---
+
+
+def twice(count=24):
+    return [row for row in rows(count) for _ in range(2)]
+
+
+def words_twice():
+    return [{"tokens": row["text"].split(), "tags": ["O", *["B-X"] * row["text"].count(" ")]} for row in twice()]
+
+
+TWICE = {
+    "classification": (
+        "labelling.training",
+        TextClassifier,
+        lambda task: task.fit(twice(), epochs=1),
+        lambda row: row.text,
+    ),
+    "tagging": (
+        "tagging.training",
+        TextTagger,
+        lambda task: task.fit(words_twice(), epochs=1),
+        lambda row: row.words.text,
+    ),
+    "masks": (
+        "masks.fill_mask",
+        FillMask,
+        lambda task: task.fit([row["text"] for row in twice()], epochs=1),
+        lambda row: row.text,
+    ),
+    "labelled texts": (
+        "embedding.training",
+        SentenceEmbedder,
+        lambda task: task.fit(twice(), columns=LabelledTexts(), epochs=1),
+        lambda row: row.texts[0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_text_that_is_there_twice_is_not_learnt_and_held_out(tmp_path, monkeypatch, name):
+    module, kind, fit, text = TWICE[name]
+    write_checkpoint(tmp_path / "base")
+    parts = []
+
+    def spied(*given, **options):
+        parts.append(hold_out(*given, **options))
+        return parts[-1]
+
+    monkeypatch.setattr(f"bothways.tasks.{module}.hold_out", spied)
+    fit(kind.from_pretrained(tmp_path / "base", device="cpu"))
+    ((stays, held),) = parts
+    assert len(held) >= 2
+    assert not {text(row) for row in stays} & {text(row) for row in held}

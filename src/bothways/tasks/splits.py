@@ -74,7 +74,7 @@ def hold_out(
 
 
 def hold_out_pairs(
-    examples: Sequence[ExampleT], fraction: float, seed: int
+    examples: Sequence[ExampleT], fraction: float, seed: int, group: Callable[[ExampleT], Hashable] | None = None
 ) -> tuple[list[ExampleT], list[ExampleT]] | None:
     """Split at random, holding out two rows of a label or none; None where no two labels have a pair to spare.
 
@@ -85,10 +85,15 @@ def hold_out_pairs(
         examples: Rows with one label each.
         fraction: How much to hold out, about; two pairs at least, of rows that are enough for that.
         seed: Draws labels and rows.
+        group: What rows have in common that give each other away; none of several in a group is held out.
     """
     if len(examples) < FEWEST_FOR_PAIRS:
         return None
     order = np.random.default_rng(seed).permutation(len(examples)).tolist()
+    if group is not None:
+        keys = [group(example) for example in examples]
+        counts = Counter(keys)
+        order = [index for index in order if counts[keys[index]] == 1]
     several = [rows for rows in _grouped(order, [example.label for example in examples]) if len(rows) > 1]
     chosen = sorted(several, key=lambda rows: len(rows) == 2)[: max(2, round(fraction * len(examples)) // 2)]
     if len(chosen) < 2:

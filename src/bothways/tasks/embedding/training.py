@@ -198,12 +198,15 @@ def _split(
     fraction = min(0.1, MOST_HELD_OUT / len(rows))
     match columns:
         case LabelledTexts():
-            parts = hold_out(rows, fraction, seed, lambda label: (label,))
-            for each in (parts, hold_out_pairs(rows, fraction, seed)):
+            parts = hold_out(rows, fraction, seed, lambda label: (label,), group=_first)
+            for each in (parts, hold_out_pairs(rows, fraction, seed, group=_first)):
                 if each is not None and all(untelling(columns, [row.label for row in part]) is None for part in each):
                     return each
             return rows, []
-        case PlainTexts():
-            return hold_out(rows, fraction, seed, lambda _: ())
-        case ScoredPairs() | Pairs() | Triplets():
-            return hold_out(rows, fraction, seed, lambda _: (), group=lambda row: row.texts[0])
+        case PlainTexts() | ScoredPairs() | Pairs() | Triplets():
+            return hold_out(rows, fraction, seed, lambda _: (), group=_first)
+
+
+def _first(row: EmbeddingRow) -> str:
+    """What rows share of which one gives the other away."""
+    return row.texts[0]

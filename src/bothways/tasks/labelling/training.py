@@ -50,7 +50,7 @@ def read_labelled(
 ) -> LabelledData:
     """Read and tokenise data; without validation data a tenth is held out, drawn with ``seed``.
 
-    Pairs with the same first text stay together.
+    Rows with the same text stay together, and so do pairs with the same first text.
 
     Raises:
         InvalidInput: The data are not usable; the message names the row.
@@ -62,9 +62,11 @@ def read_labelled(
 
     examples = read(train_data)
     if validation is None:
-        # The same first text on both sides would give away what is asked of it.
-        first = (lambda example: example.text[0]) if isinstance(columns, PairColumns) else None
-        examples, held_out = hold_out(examples, 0.1, seed, variant.names, group=first)
+        # The same text on both sides would give away what is asked of it.
+        first = isinstance(columns, PairColumns)
+        examples, held_out = hold_out(
+            examples, 0.1, seed, variant.names, group=lambda each: each.text[0] if first else each.text
+        )
     else:
         held_out = read(validation)
     target = target_of(kind, examples)

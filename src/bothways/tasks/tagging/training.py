@@ -102,7 +102,9 @@ def read_tagged_data(
     wanted: Scheme = "BIO" if found == "IOB1" else found
     rows = tagged_in(rows, found, wanted)
     if validation is None:
-        rows, held_rows = hold_out(rows, 0.1, seed, lambda tags: tuple(set(tags)), "tag")
+        rows, held_rows = hold_out(
+            rows, 0.1, seed, lambda tags: tuple(set(tags)), "tag", group=lambda row: row.words.text
+        )
     else:
         held_rows = read_in(validation, columns, scheme, wanted)
     tag_set = TagSet.of_rows(rows, wanted)
