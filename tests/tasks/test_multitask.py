@@ -13,9 +13,11 @@ from classifier_cases import rows, same
 from safetensors.torch import load_file, save_file
 
 from bothways.checkpoints.files import sha256_of
+from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, TextTooLong
 from bothways.tasks import MultiTask, TaskData, TextClassifier
+from bothways.tasks.columns import RawTextColumns
 from bothways.tasks.objective import WindowObjective
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.sharing.sampling import Proportional, Tempered, Uniform
@@ -466,3 +468,48 @@ def test_a_damaged_head_is_noticed(copied):
     path.unlink()
     with pytest.raises(CorruptCheckpoint, match="is missing"):
         opened(copied)
+
+
+# --- tasks that learnt from different columns ---
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """Two tasks above one encoder, each with texts in a column of its own; the labels of one are the other's."""
+    folder = tmp_path_factory.mktemp("apart")
+    write_checkpoint(folder)
+    reviews = [{"review": row["text"], "kind": row["label"]} for row in rows(18)]
+    headlines = [{"headline": row["text"], "topic": row["label"]} for row in rows(18)]
+    tasks = {
+        "s": TaskData(reviews, reviews[:6], "review", "kind"),
+        "t": TaskData(headlines, headlines[:6], "headline", "topic"),
+    }
+    return fitted(folder, tasks)[0]
+
+
+def test_a_row_is_read_from_the_column_that_it_has(apart):
+    text = rows(1)[0]["text"]
+    found = list(apart.predict_rows(read_rows([{"review": text}, {"headline": text}])))
+    assert found == apart.predict([text, text])
+    expected = apart.predict(text)
+    assert list(apart.predict_rows(read_rows([{"review": "", "headline": text}]))) == [expected]
+    assert list(apart.predict_rows(read_rows([{"review": text, "headline": text}]))) == [expected]
+    assert list(apart.predict_rows(read_rows(apart.rows_of([text])))) == [expected]
+
+
+def test_a_row_with_two_texts_is_refused_until_one_is_chosen(apart):
+    row = {"review": "w5 w20", "headline": "w30", "kind": "ant", "topic": "bee"}
+    said = "row 1 .*has several texts, in the columns review and headline, and one pass reads one"
+    with pytest.raises(InvalidInput, match=said):
+        list(apart.predict_rows(read_rows([row])))
+    with pytest.raises(InvalidInput, match=said):
+        apart.evaluate([row])
+    with pytest.raises(InvalidInput, match="no column 'review'"):
+        list(apart.predict_rows(read_rows([{"body": "w5"}])))
+    before = apart._texts
+    try:
+        apart.columns = RawTextColumns(("headline",))
+        assert list(apart.predict_rows(read_rows([row]))) == [apart.predict("w30")]
+        assert apart.evaluate([row], resamples=2).reports.keys() == {"s", "t"}
+    finally:
+        apart._texts = before

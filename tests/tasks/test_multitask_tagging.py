@@ -209,6 +209,14 @@ def test_a_row_without_words_cannot_be_evaluated(both):
         model.evaluate([{"text": "w5", "label": "a", "tags": ["O"]}])
 
 
+def test_words_and_a_text_that_is_another_are_refused(both):
+    model, _ = both
+    row = {"tokens": ["w9", ",", "w20"], "text": "w9, w20", "label": "a", "tags": ["O"] * 3}
+    assert model.evaluate([row], resamples=2).reports.keys() == {"animal", "names"}
+    with pytest.raises(InvalidInput, match=r"row 1 .*has several texts, in the columns text and tokens"):
+        model.evaluate([{**row, "text": "w10 w20"}])
+
+
 def test_a_text_is_a_string_or_words(both):
     model, _ = both
     with pytest.raises(InvalidInput, match="to be a str or a list of str"):

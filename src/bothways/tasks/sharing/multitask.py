@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
 import numpy as np
 
-from bothways.data import Row, Source, given_words, read_rows, words_at
+from bothways.data import Row, Source, given_words, read_rows, text_at, value_at, words_at
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.columns import RawTextColumns, typed_texts
 from bothways.tasks.fitting import FitOptions, fit_plan, undone_on_failure
@@ -48,7 +48,8 @@ class MultiTask:
     Attributes:
         model: The encoder and its tokenizer.
         parts: The tasks by name, each a classifier or a tagger above the shared encoder.
-        columns: Where the texts stand that are asked about.
+        columns: Where the texts stand that are asked about. Tasks that learnt from different columns answer for
+            whichever a row has; once this is set, all read what it says.
         card: What each task says of its making.
     """
 
@@ -59,8 +60,8 @@ class MultiTask:
         self.model = opened.model
         self.merge: Merge = merge
         self.parts: dict[str, Task] = {}
-        self.columns = RawTextColumns()
         self.card: dict[str, Any] = {}
+        self._texts: tuple[tuple[str, ...], ...] = (RawTextColumns().text,)
 
     @classmethod
     def from_pretrained(
@@ -89,6 +90,15 @@ class MultiTask:
         if ours:
             made._hold(read_parts(opened, chosen))
         return made
+
+    @property
+    def columns(self) -> RawTextColumns:
+        """Where the texts stand that are asked about; those of the first task where they learnt from different ones."""
+        return RawTextColumns(self._texts[0])
+
+    @columns.setter
+    def columns(self, columns: RawTextColumns) -> None:
+        self._texts = (columns.text,)
 
     def part(self, name: str) -> Any:  # noqa: ANN401 (a classifier or a tagger, as it was trained)
         """One of the tasks by itself, which can be asked, evaluated and saved like any classifier or tagger.
@@ -126,7 +136,7 @@ class MultiTask:
         check_names(tasks)
         tags = any(isinstance(data, TaggingData) for data in tasks.values())
         parts = {name: self._begun(name, data, tags=tags) for name, data in tasks.items()}
-        with undone_on_failure(self, "parts", "columns", "card") as attempt:
+        with undone_on_failure(self, "parts", "_texts", "card") as attempt:
             ready = {name: prepared(name, part, tasks[name], plan) for name, part in parts.items()}
             self._hold(parts)
             objective = SharedObjective(
@@ -176,10 +186,15 @@ class MultiTask:
         return self._predicted(given, total, show_progress)
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[MultiPrediction]:
-        """What all tasks say of each row's text, in order and in flat memory; where a task tags words, of its words."""
-        tokens, columns = self._words_column(), self.columns
-        given = (given_words(row, tokens, columns.text) if tokens else columns.inputs.read(row) for row in rows)
-        return self._predicted(given, None, show_progress)
+        """What all tasks say of each row's text, in order and in flat memory; where a task tags words, of its words.
+
+        Raises:
+            NotFitted: Nothing was trained yet.
+            InvalidInput: A row has no text, or several: one pass reads one.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        tokens = self._words_column()
+        return self._predicted((self._text_of(row, tokens) for row in rows), None, show_progress)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""
@@ -205,7 +220,8 @@ class MultiTask:
 
         Raises:
             NotFitted: Nothing was trained yet.
-            InvalidInput: Two tasks have their labels in the same column, or the data are not usable.
+            InvalidInput: Two tasks have their labels in the same column, a row has several texts, or the data are not
+                usable.
         """
         parts = {name: part_of(task) for name, task in self._trained().items()}
         if not self.told_apart:
@@ -217,7 +233,10 @@ class MultiTask:
             )
         rows = list(read_rows(data))
         tokens = self._words_column()
-        given = [words_at(row, tokens) if tokens else self.columns.inputs.read(row) for row in rows]
+        if tokens is not None:
+            for row in rows:
+                value_at(row, tokens)  # a text has words too, but no tags of them
+        given = [self._text_of(row, tokens) for row in rows]
         texts = [each.text if isinstance(each, Words) else str(each) for each in given]
         answers = list(self._run(given, "evaluating", len(given), show_progress))
         reading = [next(iter(each.values())).reading for each in answers]
@@ -322,12 +341,40 @@ class MultiTask:
             )
         return next(iter(names), None)
 
+    def _text_of(self, row: Row, tokens: str | None) -> str | Words:
+        """The text of a row, or its words where they are tagged.
+
+        Raises:
+            InvalidInput: There is none, or it has several.
+        """
+        there = [names for names in self._texts if _holds(row, names)]
+        texts = {"".join(text_at(row, names).split()) for names in there}
+        found = " and ".join("+".join(names) for names in there)
+        if tokens is not None and tokens in row.values:
+            texts.add("".join(words_at(row, tokens).text.split()))
+            found = f"{found} and {tokens}"
+        if len(texts) > 1:
+            raise InvalidInput(
+                f"{row.where} has several texts, in the columns {found}, and one pass reads one. Name the column that "
+                "all tasks are to read, leave the others out, or ask one task: part(name), or --task on the command "
+                "line."
+            )
+        names = there[0] if there else self._texts[0]
+        return text_at(row, names) if tokens is None else given_words(row, tokens, names)
+
     def _hold(self, parts: dict[str, Task]) -> None:
         self.parts = parts
-        self.columns = RawTextColumns(next(iter(parts.values())).columns.text)
+        # A tagger learns from words alone.
+        texts = [part.columns.text for part in parts.values() if isinstance(part, TextClassifier)]
+        self._texts = tuple(dict.fromkeys(texts)) or (next(iter(parts.values())).columns.text,)
         self.card = {name: part.card for name, part in parts.items()}
 
     def _trained(self) -> dict[str, Task]:
         if not self.parts:
             raise NotFitted(f"{self.model.name!r} has no trained tasks yet: call fit first.")
         return self.parts
+
+
+def _holds(row: Row, names: Sequence[str]) -> bool:
+    """Whether a row has these columns, and something in one of them: a table has all columns in every row."""
+    return all(name in row.values for name in names) and any(row.values[name] not in (None, "") for name in names)
