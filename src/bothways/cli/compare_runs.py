@@ -9,6 +9,7 @@ from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_colum
 from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task
 from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.terminal import plain_table, print_json, print_table
+from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions, use_vectors
 
 if TYPE_CHECKING:
     from bothways.evaluation import ComparisonReport
@@ -36,6 +37,7 @@ def compare(
     json: Flag = False,
     quiet: Flag = False,
     columns: ColumnOptions = AS_IN_TRAINING,
+    vectors: VectorOptions = AS_THE_MODEL_SAYS,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
 ) -> None:
@@ -53,6 +55,7 @@ def compare(
         json: Print one JSON object: each metric of the first (_a), the second (_b), and _difference, with intervals.
         quiet: Show no progress.
         columns: Where the parts of a row stand, for both models.
+        vectors: How texts become vectors, of both models, where they compare them.
         reading: How texts are read, by both models.
         model: How the models are found and where they run.
     """
@@ -62,6 +65,7 @@ def compare(
     one, other = _opened((first, second), task, reading, model)
     for each in (one, other):
         use_columns(each, columns)
+        use_vectors(each, vectors)
     # Read once: standard input cannot be read for each of the two.
     rows = list(read_rows(data, format=format))
     report = compare_tasks(one, other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
@@ -97,6 +101,8 @@ def _opened(
 
 
 def _show(report: "ComparisonReport") -> None:
+    from bothways.evaluation.report import reading_lines
+
     table = plain_table()
     table.add_column(f"{report.n} rows", no_wrap=True)
     for heading in ("first", "second", "difference", "95 % interval"):
@@ -118,3 +124,6 @@ def _show(report: "ComparisonReport") -> None:
             else f"; only the first has {test.only_first} right, only the second {test.only_second}"
         )
         print(f"{test.name} ({test.of}): p = {test.p_value:.4f}{alone}")
+    for name, read in zip(("first", "second"), report.readings, strict=True):
+        for line in reading_lines(read):
+            print(f"{name}: {line}")

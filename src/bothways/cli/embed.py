@@ -1,9 +1,10 @@
 """``bothways embed``: texts to vectors."""
 
-from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
+from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_embedder
 from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import check_output, given_rows, texts_of
 from bothways.cli.terminal import counted, note, print_json
+from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions
 from bothways.cli.vectors import VectorWriter, write_jsonl, write_npy
 
 EXAMPLE = """\
@@ -21,7 +22,8 @@ def embed(
     format: Format | None = None,  # noqa: A002 (the option's name)
     json: Flag = False,
     quiet: Flag = False,
-    reading: EmbedderOptions = AS_THE_MODEL_SAYS,
+    vectors: VectorOptions = AS_THE_MODEL_SAYS,
+    reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> None:
     """Vectors of unit length for texts, so that an inner product is the cosine.
@@ -34,15 +36,16 @@ def embed(
         format: Of the data, where the name does not say it.
         json: Print what was written as one JSON object.
         quiet: Show no progress.
+        vectors: How texts become vectors.
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
     write = _writer(output)
     check_output(data, output)
-    embedder = open_embedder(model, reading, opening)
+    embedder = open_embedder(model, vectors, reading, opening)
     rows = given_rows((), data, text, format)
-    vectors = embedder.encode_stream(texts_of(rows, text), show_progress=False if quiet else None)
-    count = write(output, vectors, embedder.dimensions)
+    made = embedder.encode_stream(texts_of(rows, text), show_progress=False if quiet else None)
+    count = write(output, made, embedder.dimensions)
     if json:
         print_json({"vectors": count, "dimensions": embedder.dimensions, "output": output})
     elif not quiet:

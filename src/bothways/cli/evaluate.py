@@ -20,6 +20,7 @@ from bothways.cli.opening import (
 from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import note, print_json
+from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions, use_vectors
 
 if TYPE_CHECKING:
     from bothways.data import Row, Source
@@ -36,6 +37,7 @@ Examples:
   bothways evaluate runs/mt --data topics.jsonl.gz --task topic
   bothways evaluate sentence-transformers/all-MiniLM-L6-v2 \\
     --data sts.jsonl.gz --task similarity
+  bothways evaluate runs/emb --data sts.jsonl.gz --dimensions 64
   bothways evaluate runs/reranker --data candidates.jsonl.gz --task ranking"""
 
 
@@ -54,6 +56,7 @@ def evaluate(
     task: str | None = None,
     relevant: str | None = None,
     columns: ColumnOptions = AS_IN_TRAINING,
+    vectors: VectorOptions = AS_THE_MODEL_SAYS,
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
 ) -> None:
@@ -77,6 +80,7 @@ def evaluate(
         relevant: Of candidates to rank: the label of those that answer; where left out, the one that is usually called
             so, or labels are grades from 0 on.
         columns: Where the parts of a row stand.
+        vectors: How texts become vectors, for a model that compares them.
         reading: How texts are read.
         model: How the model is found and where it runs.
     """
@@ -92,6 +96,7 @@ def evaluate(
     if task == RANKING:
         ranking = open_ranking(run, reading, model, relevant)
         use_columns(ranking, columns)
+        use_vectors(ranking, vectors)
         source = labelled_source(data, format)
         ranked = ranking.evaluate(source, resamples=resamples, seed=seed, show_progress=show)
         if json:
@@ -101,6 +106,7 @@ def evaluate(
         return
     trained = open_task(run, reading, model, task)
     use_columns(trained, columns)
+    use_vectors(trained, vectors)
     if out_of_domain is None and report is None:
         source = labelled_source(data, format)
         _print(trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show), None, json=json)

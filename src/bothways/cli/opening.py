@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from bothways.cli.options import ModelOptions, Overflow, Pooling, PositiveInt, WholeNumber, bad_usage, usage_error
+from bothways.cli.options import ModelOptions, Overflow, PositiveInt, WholeNumber, bad_usage, usage_error
+from bothways.cli.vector_options import VectorOptions
 
 if TYPE_CHECKING:
     from bothways.retrieval import CandidateRanking
@@ -24,7 +25,8 @@ class ReadingOptions:
     max_length: PositiveInt | None = None
     """Most tokens read at once; by default what the model was trained with, or can."""
     on_overflow: Overflow | None = None
-    """Longer texts are read in overlapping windows (the default), refused, or cut."""
+    """Longer texts are read in overlapping windows, refused, or cut; by default as the model was saved, or in
+    windows."""
     stride: WholeNumber | None = None
     """Tokens that neighbouring windows share; by default a quarter of a window's room, where masked words are learnt
     none."""
@@ -39,27 +41,11 @@ class ClassifierOptions(ReadingOptions):
     """Names of the outputs of a trained head that has none: --labels no --labels yes."""
 
 
-@Parameter(name="*", group="Reading")
-@dataclass(frozen=True, slots=True)
-class EmbedderOptions:
-    """How texts become vectors."""
-
-    pooling: Pooling | None = None
-    """From token states to one vector; by default what the model says, or the mean."""
-    dimensions: PositiveInt | None = None
-    """Keep this many leading dimensions, for models trained to allow it."""
-    max_length: PositiveInt | None = None
-    """Most tokens read at once; by default what the model says."""
-    on_overflow: Overflow = "window"
-    """Longer texts are read in overlapping windows, refused, or cut."""
-
-
 AS_TRAINED = ClassifierOptions()
 AS_IT_CAN = ReadingOptions()
 
 # What a model can be evaluated as besides its task: how well it ranks the candidates of queries.
 RANKING = "ranking"
-AS_THE_MODEL_SAYS = EmbedderOptions()
 
 
 def open_options(reading: ReadingOptions, model: ModelOptions) -> "OpenOptions":
@@ -118,7 +104,9 @@ def trusting_task(task: "Task", option: str) -> "TrustingTask":
     return task
 
 
-def open_embedder(name: str, reading: EmbedderOptions, model: ModelOptions) -> "SentenceEmbedder":
+def open_embedder(
+    name: str, vectors: VectorOptions, reading: ReadingOptions, model: ModelOptions
+) -> "SentenceEmbedder":
     """The embedder of this name.
 
     Raises:
@@ -128,16 +116,7 @@ def open_embedder(name: str, reading: EmbedderOptions, model: ModelOptions) -> "
 
     with bad_usage():
         return SentenceEmbedder.from_pretrained(
-            name,
-            pooling=reading.pooling,
-            dimensions=reading.dimensions,
-            max_length=reading.max_length,
-            on_overflow=reading.on_overflow,
-            revision=model.revision,
-            device=model.device,
-            dtype=model.dtype,
-            download=model.download,
-            allow_pickle=model.allow_pickle,
+            name, pooling=vectors.pooling, dimensions=vectors.dimensions, **open_options(reading, model)
         )
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
+from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_embedder
 from bothways.cli.options import (
     HERE,
     TEXT,
@@ -23,6 +23,7 @@ from bothways.cli.options import (
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.searching import open_search
 from bothways.cli.terminal import counted, note, print_json
+from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -56,7 +57,8 @@ def build(
     overwrite: Flag = False,
     json: Flag = False,
     quiet: Flag = False,
-    reading: EmbedderOptions = AS_THE_MODEL_SAYS,
+    vectors: VectorOptions = AS_THE_MODEL_SAYS,
+    reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> None:
     """Embed texts, look at their words, and keep both as an index to search.
@@ -73,6 +75,7 @@ def build(
         overwrite: Replace an index at the output.
         json: Print what was built as one JSON object.
         quiet: Show no progress.
+        vectors: How texts become vectors.
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
@@ -85,7 +88,7 @@ def build(
         check_available(stemmer)
     check_index_free(output, overwrite=overwrite)
     with _replacing(output):
-        embedder = open_embedder(model, reading, opening)
+        embedder = open_embedder(model, vectors, reading, opening)
         texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)
         show = False if quiet else None
         search = SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer, show_progress=show)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from bothways.cli.opening import AS_THE_MODEL_SAYS, EmbedderOptions, open_embedder
+from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_embedder
 from bothways.cli.options import (
     HERE,
     File,
@@ -21,6 +21,7 @@ from bothways.cli.options import (
 )
 from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
+from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions
 
 if TYPE_CHECKING:
     from bothways.tasks.embedding.data import EmbeddingColumns
@@ -113,7 +114,8 @@ def embedding(
     loss: LossOptions = AS_SUITS,
     run: RunOptions = ONCE,
     training: TrainingOptions = USUAL,
-    reading: EmbedderOptions = AS_THE_MODEL_SAYS,
+    vectors: VectorOptions = AS_THE_MODEL_SAYS,
+    reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> int:
     """Fine-tune a sentence embedder on pairs, triplets, scored pairs, labelled texts, or a teacher's likeness.
@@ -131,7 +133,8 @@ def embedding(
         loss: What makes vectors good.
         run: What becomes of the run.
         training: How long and how fast.
-        reading: How texts become vectors.
+        vectors: How texts become vectors.
+        reading: How texts are read.
         opening: How the model is found and where it runs.
     """
     check_inputs(train, validation)
@@ -141,7 +144,7 @@ def embedding(
 
         with bad_usage():
             kind = kind_of(**asdict(columns), teacher=loss.teacher is not None)
-        embedder = open_embedder(model, reading, opening)
+        embedder = open_embedder(model, vectors, reading, opening)
         with bad_usage():
             chosen = _loss_of(loss, kind, embedder.dimensions, opening)
         record = embedder.fit(
@@ -193,4 +196,4 @@ def _plain_loss(options: LossOptions, kind: "EmbeddingColumns", opening: ModelOp
         case "triplet":
             return Triplet() if options.margin is None else Triplet(options.margin)
         case _:
-            return Distillation(open_embedder(options.teacher or "", AS_THE_MODEL_SAYS, opening), scale)
+            return Distillation(open_embedder(options.teacher or "", AS_THE_MODEL_SAYS, AS_IT_CAN, opening), scale)

@@ -55,11 +55,20 @@ def settings_of(model: PretrainedEncoder, extras: Mapping[str, object], asked: A
     return EmbeddingSettings(
         pooling=check_pooling(asked.pooling) if asked.pooling else stored.pooling or "mean",
         unit_length=stored.unit_length is not False if asked.unit_length is None else asked.unit_length,
-        dimensions=stored.dimensions if asked.dimensions is None else _checked("dimensions", asked.dimensions, hidden),
+        dimensions=stored.dimensions if asked.dimensions is None else check_dimensions(asked.dimensions, hidden),
         max_length=length,
         on_overflow=check_overflow(asked.on_overflow or stored.on_overflow or "window"),
         stride=stride,
     )
+
+
+def check_dimensions(dimensions: int, hidden: int) -> int:
+    """The number of leading dimensions to keep, which an encoder of width ``hidden`` must have.
+
+    Raises:
+        InvalidInput: It has not as many.
+    """
+    return _checked("dimensions", dimensions, hidden)
 
 
 def text_vectors(

@@ -1,0 +1,133 @@
+"""How embedders read texts and cut vectors: as they were saved, or as the options of a command say."""
+
+import json
+
+import numpy as np
+import pytest
+from command_line import call, write_jsonl
+
+from bothways.tasks import SentenceEmbedder
+
+LONG = [{"text": " ".join(f"w{5 + (start + each) % 40}" for each in range(30))} for start in range(3)]
+SHORT_SIGHTED = {"max_length": 6, "on_overflow": "truncate", "stride": 1}
+CUT = ["--dimensions", 2]
+
+
+def words_of(number):
+    return f"w{5 + number % 40} w{10 + number % 30}"
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    """Scored pairs."""
+    made = [
+        {"text_a": words_of(each), "text_b": words_of(each + each % 3), "score": 5 - each % 3} for each in range(24)
+    ]
+    return write_jsonl(tmp_path_factory.mktemp("vectors") / "scored.jsonl", made)
+
+
+def train(files, scored, output, *more):
+    return call(
+        *("train", "embedding", "--model", files / "tiny", "--train", scored, "--output", output),
+        *("--epochs", 1, "--device", "cpu", *more),
+    )
+
+
+def figures(*words):
+    outcome = call("evaluate", *words, "--json", "--resamples", 20, "--device", "cpu")
+    assert outcome.code == 0, outcome.err
+    return outcome.json()
+
+
+@pytest.fixture(scope="module")
+def short_sighted(files, tmp_path_factory):
+    """An embedder that was saved with a reading of its own, and texts that are too long for it."""
+    folder = tmp_path_factory.mktemp("reading")
+    SentenceEmbedder.from_pretrained(files / "tiny", device="cpu", **SHORT_SIGHTED).save(folder / "run")
+    return folder / "run", write_jsonl(folder / "long.jsonl", LONG)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ([], {}),
+        (["--on-overflow", "window"], {"on_overflow": "window"}),
+        (["--on-overflow", "window", "--stride", 0], {"on_overflow": "window", "stride": 0}),
+    ],
+)
+def test_an_embedder_reads_as_it_was_saved_unless_something_else_is_said(short_sighted, tmp_path, words, options):
+    run, data = short_sighted
+    opened = SentenceEmbedder.from_pretrained(run, device="cpu", **options)
+    made = call("embed", run, "--data", data, "--output", tmp_path / "v.npy", "--device", "cpu", "--quiet", *words)
+    assert made.code == 0, made.err
+    expected = opened.encode([row["text"] for row in LONG])
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
+    built = call("search", "build", "--model", run, "--data", data, "--output", tmp_path / "index", *words)
+    assert built.code == 0, built.err
+    reading = json.loads((tmp_path / "index" / "index.json").read_text())["encoder"]["reading"]
+    assert reading == {**SHORT_SIGHTED, **options}
+
+
+def test_windows_and_strides_give_other_vectors(short_sighted):
+    # Without this the test above would hold of options that nobody reads.
+    run, texts = short_sighted[0], [row["text"] for row in LONG]
+    cut, windows, apart = (
+        SentenceEmbedder.from_pretrained(run, device="cpu", **options).encode(texts)
+        for options in ({}, {"on_overflow": "window"}, {"on_overflow": "window", "stride": 0})
+    )
+    assert not np.allclose(cut, windows, atol=1e-4)
+    assert not np.allclose(windows, apart, atol=1e-4)
+
+
+def test_an_embedder_that_says_nothing_reads_in_windows_and_is_trained_as_it_reads(files, scored, tmp_path):
+    assert train(files, scored, tmp_path / "a").code == 0
+    assert train(files, scored, tmp_path / "b", "--on-overflow", "error", "--stride", 2).code == 0
+    read = [json.loads((tmp_path / each / "bothways.json").read_text()) for each in "ab"]
+    assert [(each["on_overflow"], each["stride"]) for each in read] == [("window", None), ("error", 2)]
+
+
+def test_a_stride_that_no_window_has_is_bad_usage(files, tmp_path):
+    words = ("--data", files / "test.jsonl.gz", "--output", tmp_path / "v.npy", "--max-length", 6, "--stride", 6)
+    outcome = call("embed", files / "tiny", *words)
+    assert outcome.code == 2
+    assert "stride must lie between 0 and 5, but it is 6" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["--dimensions", 4], {"dimensions": 4}),
+        (["--pooling", "cls"], {"pooling": "cls"}),
+        (["--pooling", "max", "--dimensions", 8], {"pooling": "max", "dimensions": 8}),
+    ],
+)
+def test_vectors_are_evaluated_as_they_would_be_used(files, scored, tmp_path, words, options):
+    assert train(files, scored, tmp_path / "run").code == 0
+    for model, task in ((tmp_path / "run", []), (files / "tiny", ["--task", "similarity"])):
+        said = figures(model, "--data", scored, *task, *words)
+        opened = SentenceEmbedder.from_pretrained(model, device="cpu", **options)
+        assert said == opened.evaluate(scored, resamples=20, show_progress=False).to_dict()
+        assert said["spearman"] != figures(model, "--data", scored, *task)["spearman"]
+
+
+def test_vectors_that_rank_or_are_compared_are_cut_as_well(files, scored, tmp_path):
+    candidates = [
+        {"text_a": f"w{5 + number // 4}", "text_b": words_of(3 * number), "label": int(number % 4 == 0)}
+        for number in range(40)
+    ]
+    source = write_jsonl(tmp_path / "candidates.jsonl", candidates)
+    whole, cut = (figures(files / "tiny", "--data", source, "--task", "ranking", *more) for more in ([], CUT))
+    assert (whole["ranked_by"], whole["ndcg@10"] == cut["ndcg@10"]) == ("cosine", False)
+    words = ("compare", files / "tiny", files / "tiny", "--task", "similarity", "--data", scored)
+    compared = call(*words, *CUT, "--json", "--resamples", 20, "--device", "cpu").json()
+    alone = figures(files / "tiny", "--data", scored, "--task", "similarity", *CUT)
+    assert compared["spearman_a"] == pytest.approx(alone["spearman"])
+
+
+def test_vectors_are_asked_only_of_models_that_compare_them_and_have_them(files, scored, run):
+    outcome = call("evaluate", run, "--data", scored, "--dimensions", 8, "--pooling", "cls")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--pooling and --dimensions can be given for models that compare vectors" in outcome.err
+    outcome = call("evaluate", files / "tiny", "--data", scored, "--task", "similarity", "--dimensions", 25)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "dimensions must lie between 1 and 24, but it is 25" in outcome.err
