@@ -45,6 +45,29 @@ def test_the_summary_as_json_names_members_method_and_calibration(files, run, se
     assert summary["members"] == [str(run), str(second)]
 
 
+def test_an_ensemble_says_that_it_is_not_calibrated(files, run, second, tmp_path):
+    plain, calibrated = tmp_path / "plain", tmp_path / "calibrated"
+    assert call("ensemble", run, second, "--output", plain).code == 0
+    words = ["--calibrate", files / "validation.jsonl.gz", "--output", calibrated]
+    assert call("ensemble", run, second, *words).code == 0
+    said = "the probabilities of this model are not calibrated on held-out rows.\n"
+    assert call("predict", plain, "w6 w8").err == said
+    assert call("predict", plain, "w6 w8", "--quiet").err == ""
+    assert call("predict", calibrated, "w6 w8").err == ""
+
+
+def test_an_ensemble_is_refused_as_a_reranker_with_what_can_be_one(run, second, index, tmp_path):
+    assert call("ensemble", run, second, "--output", tmp_path / "ens").code == 0
+    for folder, said in (
+        (tmp_path / "ens", "is an ensemble, which does not rerank. Name one of its members"),
+        (run, "is a model for classification. Name one, or train one"),
+    ):
+        outcome = call("search", "query", index, "w6 w8", "--reranker", folder)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "--reranker must be one model of pairs, which reads query and passage at once" in outcome.err
+        assert f"but '{folder}' {said}" in outcome.err
+
+
 def test_an_output_that_is_there_is_replaced_on_request_only_where_it_is_an_ensemble(run, second, tmp_path):
     words = ["ensemble", run, second, "--output", tmp_path / "ens"]
     assert call(*words).code == 0

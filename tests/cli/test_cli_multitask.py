@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 from command_line import call, rows, write_jsonl
@@ -64,6 +65,18 @@ def test_a_text_is_answered_by_all_tasks_or_by_one(multi):
     (one,) = call("predict", run, "w6 w8", "--task", "topic").lines()
     assert one["label"] == both["topic"]["label"]
     assert one["probability"] == pytest.approx(both["topic"]["probability"], abs=1e-5)
+
+
+def test_a_task_that_nothing_calibrates_is_named(multi, tmp_path):
+    changed = shutil.copytree(multi[0], tmp_path / "changed")
+    assert call("predict", changed, "w6 w8").err == ""
+    stored = json.loads((changed / "bothways.json").read_text())
+    (topic,) = (part for part in stored["heads"] if part["name"] == "topic")
+    topic["calibration"] = None
+    (changed / "bothways.json").write_text(json.dumps(stored))
+    said = "the probabilities of topic are not calibrated on held-out rows.\n"
+    assert call("predict", changed, "w6 w8").err == said
+    assert call("predict", changed, "w6 w8", "--task", "sentiment").err == ""
 
 
 def test_a_file_is_answered_in_any_format(multi, task_files, tmp_path):

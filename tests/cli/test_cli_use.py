@@ -134,6 +134,17 @@ def test_predict_reads_texts_from_the_command_line(run):
     assert [first["probabilities"], second["probabilities"]] == [each.probabilities for each in expected]
 
 
+def test_probabilities_that_nothing_calibrates_are_called_so(run, tmp_path):
+    assert call("predict", run, "w6 w8").err == ""
+    foreign = shutil.copytree(run, tmp_path / "foreign")
+    (foreign / "bothways.json").unlink()
+    said = "the probabilities of this model are not calibrated on held-out rows.\n"
+    outcome = call("predict", foreign, "w6 w8")
+    assert (outcome.code, outcome.err) == (0, said)
+    assert call("predict", foreign, "w6 w8", "--output", tmp_path / "o.jsonl").err.endswith(said)
+    assert call("predict", foreign, "w6 w8", "--quiet").err == ""
+
+
 def test_predict_reads_standard_input_and_writes_standard_output(run, monkeypatch):
     as_stdin(monkeypatch, b'{"text": "w6 w8"}\n{"text": "w5"}\n')
     assert len(call("predict", run, "--data", "-", "--output", "-").lines()) == 2

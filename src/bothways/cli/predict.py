@@ -1,6 +1,8 @@
 """``bothways predict``: what a trained model says of texts."""
 
 import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from bothways.cli.answer_options import AS_USUAL, AnswerOptions, use_answers
 from bothways.cli.answers import form_of
@@ -18,6 +20,9 @@ from bothways.cli.options import (
 )
 from bothways.cli.reading import check_given, check_output, typed_rows
 from bothways.cli.terminal import counted, note
+
+if TYPE_CHECKING:
+    from bothways.tasks.task import Task
 
 EXAMPLE = """\
 Examples:
@@ -49,7 +54,7 @@ def predict(
     reading: ClassifierOptions = AS_TRAINED,
     model: ModelOptions = HERE,
 ) -> None:
-    """What a trained model says of texts, one JSON object a line; probabilities are calibrated.
+    """What a trained model says of texts, one JSON object a line; probabilities are calibrated where the model is.
 
     Args:
         run: Folder of a trained model.
@@ -65,7 +70,7 @@ def predict(
         scheme: Write the tags of words in this scheme, whatever the model's is.
         format: Of the data, where the name does not say it.
         json: Print JSON Lines, which is what is printed anyway.
-        quiet: Show no progress.
+        quiet: Show no progress, and do not say that probabilities are not calibrated.
         task: Which of its tasks, for a model of several; all of them when left out.
         answers: How answers to questions are looked for.
         columns: Where the parts of a row stand.
@@ -94,3 +99,22 @@ def predict(
     count = write_rows(output, form.rows(rows, predictions), format=form.format)
     if output != "-" and not quiet:
         note(f"{counted(count, 'prediction')} in {output}")
+    if not quiet and (bare := _uncalibrated(trained)):
+        note(f"the probabilities of {', '.join(bare)} are not calibrated on held-out rows.")
+
+
+def _uncalibrated(task: "Task") -> list[str]:
+    """What gives probabilities that nothing calibrates: the model, or some of its tasks."""
+    facts = task.facts()
+    parts = facts.get("tasks")
+    if isinstance(parts, list):
+        return [str(part["task"]) for part in parts if _lacks_calibration(part)]
+    return ["this model"] if _lacks_calibration(facts) else []
+
+
+def _lacks_calibration(facts: Mapping[str, object]) -> bool:
+    """Whether a model states that it has no calibration; one of numbers needs none."""
+    from bothways.tasks.targets import Regression
+
+    stated = [facts[name] for name in ("calibration", "temperature") if name in facts]
+    return stated == [None] and facts.get("labels") != list(Regression.labels)

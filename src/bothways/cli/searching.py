@@ -119,7 +119,7 @@ def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
     """The second look that the options say.
 
     Raises:
-        CycloptsError: The model has no such label.
+        CycloptsError: The model has no such label, or is none of pairs.
     """
     from bothways.retrieval import CrossEncoder, Rerank
     from bothways.tasks import PairClassifier
@@ -128,9 +128,33 @@ def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
         if options.relevant is not None:
             raise usage_error("--relevant names a label of the --reranker, which was not given.")
         return None
+    _check_reranker(options.reranker)
     pairs = PairClassifier.from_pretrained(options.reranker, device=opening.device, dtype=opening.dtype)
     with bad_usage():
         return Rerank(CrossEncoder(pairs, options.relevant), options.rerank_depth)
+
+
+def _check_reranker(name: str) -> None:
+    """Refuse a model that was trained here for something else than pairs.
+
+    Raises:
+        CycloptsError: It was.
+        UnknownModel: There is no such model.
+    """
+    from bothways.checkpoints.hub import locate
+    from bothways.tasks import Ensemble, PairClassifier
+    from bothways.tasks.task_names import stored_task
+
+    task = stored_task(locate(name).folder)
+    if task in (None, PairClassifier.task):
+        return
+    is_ensemble = task == Ensemble.task
+    what = "an ensemble, which does not rerank" if is_ensemble else f"a model for {task}"
+    which = "one of its members, if they are models of pairs" if is_ensemble else "one"
+    raise usage_error(
+        f"--reranker must be one model of pairs, which reads query and passage at once, but {name!r} is {what}. "
+        f"Name {which}, or train one with: bothways train pairs."
+    )
 
 
 def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
