@@ -74,18 +74,60 @@ def test_windows_cover_every_token_of_a_text(tokenizer, text, max_length, data):
 
 @given(first=ALPHABET, second=ALPHABET, max_length=st.integers(5, 60))
 @settings(max_examples=150, deadline=None)
-def test_windows_of_a_pair_keep_the_first_text_and_cover_the_second(tokenizer, first, second, max_length):
+def test_windows_of_a_question_keep_it_and_cover_the_context(tokenizer, first, second, max_length):
     full = whole(tokenizer, (first, second))
     frame = len(full.ids) - len(body(full, 1))
     if len(full.ids) > max_length and frame >= max_length:
-        with pytest.raises(TextTooLong, match="leaves no room"):
-            tokenizer.encode([(first, second)], max_length=max_length)
+        with pytest.raises(TextTooLong, match=r"leaves no room .* the first is not cut"):
+            tokenizer.encode([(first, second)], max_length=max_length, cut="second")
         return
-    (encoded,) = tokenizer.encode([(first, second)], max_length=max_length, offsets=True)
+    (encoded,) = tokenizer.encode([(first, second)], max_length=max_length, offsets=True, cut="second")
     assert_covers(encoded, full, 1, max_length, None)
     assert all(body(window, 0) == body(full, 0) for window in encoded.windows)
     head = full.ids[: len(full.ids) - len(body(full, 1)) - 1]
     assert all(window.ids[: len(head)] == head and window.ids[-1] == full.ids[-1] for window in encoded.windows)
+
+
+@given(first=ALPHABET, second=ALPHABET, max_length=st.integers(6, 60))
+@settings(max_examples=150, deadline=None)
+def test_windows_of_a_pair_hold_every_part_of_one_text_beside_every_part_of_the_other(
+    tokenizer, first, second, max_length
+):
+    full = whole(tokenizer, (first, second))
+    bodies = [body(full, 0), body(full, 1)]
+    special = len(full.ids) - sum(map(len, bodies))
+    if len(full.ids) > max_length and max_length - special < 2 and all(bodies):
+        with pytest.raises(TextTooLong, match="leaves no room for both"):
+            tokenizer.encode([(first, second)], max_length=max_length)
+        return
+    (encoded,) = tokenizer.encode([(first, second)], max_length=max_length, offsets=True)
+    assert encoded.dropped_tokens == 0
+    parts = [[body(window, number) for window in encoded.windows] for number in (0, 1)]
+    for window, *both in zip(encoded.windows, *parts, strict=True):
+        assert len(window.ids) == special + sum(map(len, both)) <= max_length
+        assert [body(window, None)[0], body(window, None)[-1]] == [body(full, None)[0], body(full, None)[-1]]
+    shorter = min(map(len, bodies))
+    for whole_body, of_windows in zip(bodies, parts, strict=True):
+        apart = list(dict.fromkeys(map(tuple, of_windows)))
+        assert {token for part in apart for token in part} == set(whole_body)
+        if len(whole_body) == shorter <= (max_length - special) // 2:
+            assert apart == [tuple(whole_body)]
+    assert len(set(zip(*(map(tuple, each) for each in parts), strict=True))) == len(encoded.windows)
+    (cut,) = tokenizer.encode([(first, second)], max_length=max_length, on_overflow="truncate", offsets=True)
+    assert cut.windows == encoded.windows[:1]
+    kept = sum(len(body(cut.windows[0], number)) for number in (0, 1))
+    assert cut.dropped_tokens == sum(map(len, bodies)) - kept
+
+
+def test_the_longer_text_of_a_pair_is_cut_as_transformers_does(minilm):
+    for lengths, kept in (((30, 3), (14, 3)), ((3, 30), (3, 14)), ((30, 40), (8, 9)), ((10, 7), (10, 7))):
+        pair = tuple(" ".join("a" * length) for length in lengths)
+        (window,) = minilm.encode([pair], max_length=20, on_overflow="truncate", offsets=True)[0].windows
+        assert tuple(len(body(window, number)) for number in (0, 1)) == kept
+    (encoded,) = minilm.encode([("a " * 40, "b " * 40)], max_length=20)
+    assert len(encoded.windows) == len(minilm.encode(["a " * 40], max_length=10)[0].windows) * len(
+        minilm.encode(["b " * 40], max_length=11)[0].windows
+    )
 
 
 def test_windows_are_the_same_with_and_without_offsets(tokenizer):
@@ -190,8 +232,11 @@ def test_arguments_out_of_range_are_refused(minilm, arguments, message):
 
 
 def test_a_stride_that_a_pair_has_no_room_for_is_refused_by_place(minilm):
+    given = [("a", "b"), ("a a a a a", "b " * 50)]
     with pytest.raises(InvalidInput, match=r"text 2 leaves room for 2 tokens"):
-        minilm.encode([("a", "b"), ("a a a a a", "b " * 50)], max_length=10, stride=4)
+        minilm.encode(given, max_length=10, stride=4, cut="second")
+    with pytest.raises(InvalidInput, match=r"text 2 leaves room for 3 tokens"):
+        minilm.encode(given, max_length=10, stride=4)
 
 
 def test_check_overflow_passes_on_what_is_valid():

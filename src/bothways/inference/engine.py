@@ -22,7 +22,7 @@ from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference.batching import by_token_budget, pack_in_blocks
 from bothways.packing import Packed, pack
 from bothways.progress import progress
-from bothways.text import EncodedText, Overflow, Places, TextTokenizer, Window, read_as_words
+from bothways.text import Cut, EncodedText, Overflow, Places, TextTokenizer, Window, read_as_words
 from bothways.text.texts import Text, check_text
 
 # On a CPU a batch should stay near the caches; a GPU wants to be filled.
@@ -44,6 +44,7 @@ class Reading:
         block_texts: Texts that are read ahead at once.
         block_characters: And characters.
         as_words: Whether of each text its words are read with single spaces between them, as taggers do.
+        cut: Which text of a pair is cut where the two are too long, see `bothways.text.overflow`.
 
     Raises:
         InvalidInput: The token budget or the size of a block is below 1.
@@ -56,6 +57,7 @@ class Reading:
     block_texts: int = 1024
     block_characters: int = 4_000_000
     as_words: bool = False
+    cut: Cut = "longer"
 
     def __post_init__(self) -> None:
         for name in ("tokens", "block_texts", "block_characters"):
@@ -206,6 +208,7 @@ class InferenceEngine:
             stride=reading.stride,
             offsets=offsets,
             first=block.first,
+            cut=reading.cut,
         )
 
     def _computed(

@@ -2,7 +2,7 @@
 
 from bothways.text.characters import behind_marks, is_mark
 from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
-from bothways.text.overflow import Overflow, check_overflow
+from bothways.text.overflow import Cut, Overflow, check_overflow
 from bothways.text.places import Places
 from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
 from bothways.text.texts import Text
@@ -12,6 +12,7 @@ from bothways.text.words import FirstTokens, ReadWords, Words, blanked_in_front,
 
 __all__ = [
     "ByteLevelBPE",
+    "Cut",
     "CutWord",
     "EncodedText",
     "FirstTokens",

@@ -6,6 +6,14 @@
     Raise ``TextTooLong``.
 ``"truncate"``
     Keep the first window and report how many tokens were dropped.
+
+Of a pair that is too long, windows hold parts of
+
+``"longer"``
+    the longer text, beside the whole of the other; where that one has more than half of the room, parts of both, each
+    part of one beside each part of the other.
+``"second"``
+    the second text, beside the whole of the first, as a question stands beside its context.
 """
 
 from typing import Literal, TypeAlias, TypeGuard, get_args
@@ -13,6 +21,8 @@ from typing import Literal, TypeAlias, TypeGuard, get_args
 from bothways.errors import InvalidInput
 
 Overflow: TypeAlias = Literal["window", "error", "truncate"]
+
+Cut: TypeAlias = Literal["longer", "second"]
 
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 

@@ -17,7 +17,7 @@ import tokenizers
 
 from bothways.errors import IncompatibleWeights, InvalidInput, UnknownModel
 from bothways.text.building import build_tokenizer
-from bothways.text.overflow import Overflow, check_overflow
+from bothways.text.overflow import Cut, Overflow, check_overflow
 from bothways.text.recipes import Recipe
 from bothways.text.saving import read_files, write_tokenizer
 from bothways.text.settings import apply_settings, read_settings
@@ -189,26 +189,28 @@ class TextTokenizer:
         stride: int | None = None,
         offsets: bool = False,
         first: int = 0,
+        cut: Cut = "longer",
     ) -> list[EncodedText]:
         """Encode texts, or pairs of texts, with the special tokens that the model expects.
 
         Args:
             texts: Strings, or tuples of two strings. An empty string gives the special tokens alone.
             max_length: Most tokens a window may have, special ones included.
-            on_overflow: What to do with a longer text; of a pair only the second text is cut.
+            on_overflow: What to do with a longer text.
             stride: Tokens that neighbouring windows share; by default a quarter of what a window has for the text.
             offsets: Whether windows carry offsets, words and sequences.
             first: Number of the first text, for messages, where these are a part of many.
+            cut: Which text of a pair is cut, see `bothways.text.overflow`.
 
         Returns:
             One ``EncodedText`` for each text, in order.
 
         Raises:
             InvalidInput: A text is not a string or cannot be encoded as UTF-8, or an argument is out of range.
-            TextTooLong: A text is too long and ``on_overflow`` is ``"error"``; or the first text of a pair leaves
-                no room for the second.
+            TextTooLong: A text is too long and ``on_overflow`` is ``"error"``; or a pair leaves no room for
+                both of its texts.
         """
-        limits = Limits(max_length, check_overflow(on_overflow), stride, offsets)
+        limits = Limits(max_length, check_overflow(on_overflow), stride, offsets, cut)
         if isinstance(texts, str):
             raise InvalidInput("expected a sequence of texts, got one string: put it into a list.")
         texts = list(texts)

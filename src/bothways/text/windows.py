@@ -1,8 +1,10 @@
 """Encoded texts, and how one that is too long becomes overlapping windows.
 
 A window is ``head + body[start : start + room] + tail``: head and tail are the special tokens around the text (and,
-for a pair, the whole first text), ``room`` is what they leave of the model's length. Neighbouring windows share
-``stride`` tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body.
+for a pair, the whole of the other text), ``room`` is what they leave of the model's length. Neighbouring windows share
+``stride`` tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body. Where
+neither text of a pair can stand whole beside the other, both are bodies, and windows hold each part of one with each
+part of the other. `bothways.text.overflow` says which text is cut.
 
 The cut is made after the template was laid on, not before: offsets of the first token of a sequence are treated
 specially there, and a window in the middle of a text has no such token.
@@ -10,12 +12,13 @@ specially there, and a window in the middle of a text has no such token.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TypeVar
 
 import tokenizers
 
 from bothways.errors import InvalidInput, TextTooLong
-from bothways.text.overflow import Overflow
+from bothways.text.overflow import Cut, Overflow
 
 _V = TypeVar("_V")
 
@@ -68,12 +71,14 @@ class Limits:
         overflow: What to do beyond that.
         stride: Tokens that neighbouring windows share; ``None`` for a quarter of the room.
         offsets: Whether to keep offsets, words and sequences.
+        cut: Which text of a pair is cut.
     """
 
     max_length: int
     overflow: Overflow
     stride: int | None
     offsets: bool
+    cut: Cut = "longer"
 
 
 def encoded_text(raw: tokenizers.Encoding, limits: Limits, *, index: int, pair: bool, special: int) -> EncodedText:
@@ -83,11 +88,11 @@ def encoded_text(raw: tokenizers.Encoding, limits: Limits, *, index: int, pair: 
         raw: The encoding of the whole text with special tokens.
         limits: What was asked for.
         index: The text's place among the caller's, for messages.
-        pair: Whether it is a pair of texts; then the second is cut and the first kept whole.
+        pair: Whether it is a pair of texts.
         special: How many special tokens the template adds.
 
     Raises:
-        TextTooLong: It is too long and the policy is ``"error"``, or the first text of a pair leaves no room.
+        TextTooLong: It is too long and the policy is ``"error"``, or a pair leaves no room for both of its texts.
         InvalidInput: The stride is not smaller than the room.
     """
     ids = raw.ids
@@ -103,52 +108,85 @@ def encoded_text(raw: tokenizers.Encoding, limits: Limits, *, index: int, pair: 
             f"{limits.max_length}. Choose on_overflow='window' to read it in overlapping windows, 'truncate' to keep "
             "its start, or keep 'error' and shorten the text."
         )
-    begin, end = _body(raw, last=1 if pair else 0)
-    room = limits.max_length - (len(ids) - (end - begin))
-    if room < 1:
-        raise TextTooLong(
-            f"the first text of pair {index + 1} has {tokens - (end - begin)} tokens, which with {special} special "
-            f"ones leaves no room for the second within {limits.max_length}: only the second text of a pair is cut. "
-            "Shorten the first, or swap the two."
-        )
-    starts = _starts(end - begin, room, _stride(limits.stride, room, index))
+    first, second = _bodies(raw, pair=pair)
+    rooms = _rooms((len(first), len(second)), limits, special, index)
+    parts = [_parts(body, room, limits.stride, index) for body, room in zip((first, second), rooms, strict=True)]
+    cuts = [_Cut(first, second, *both) for both in product(*parts)]
     if limits.overflow == "truncate":
-        starts = starts[:1]
-    cuts = [_Cut(begin, end, begin + start, min(begin + start + room, end)) for start in starts]
-    return EncodedText(_cut_all(raw, ids, cuts, offsets=limits.offsets), tokens, end - cuts[-1].stop)
+        cuts = cuts[:1]
+    dropped = 0 if limits.overflow == "window" else tokens - len(cuts[0].first) - len(cuts[0].second)
+    return EncodedText(_cut_all(raw, ids, cuts, offsets=limits.offsets), tokens, dropped)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Keep everything but the body ``[begin, end)``, and of the body only ``[start, stop)``."""
+    """Keep everything but the two texts, and of these only a part each; of a single text, the first is empty."""
 
-    begin: int
-    end: int
-    start: int
-    stop: int
+    all_first: range
+    all_second: range
+    first: range
+    second: range
 
     def of(self, values: Sequence[_V]) -> list[_V]:
-        return [*values[: self.begin], *values[self.start : self.stop], *values[self.end :]]
+        return [
+            *values[: self.all_first.start],
+            *values[self.first.start : self.first.stop],
+            *values[self.all_first.stop : self.all_second.start],
+            *values[self.second.start : self.second.stop],
+            *values[self.all_second.stop :],
+        ]
+
+    @property
+    def start(self) -> int:
+        """Where the window begins in the second text."""
+        return self.second.start - self.all_second.start
 
 
 def _cut_all(raw: tokenizers.Encoding, ids: list[int], cuts: Sequence[_Cut], *, offsets: bool) -> tuple[Window, ...]:
     """Cut every per-token list of an encoding; each is fetched once, as fetching copies it."""
     types = raw.type_ids
     if not offsets:
-        return tuple(Window(cut.of(ids), cut.of(types), cut.start - cut.begin) for cut in cuts)
+        return tuple(Window(cut.of(ids), cut.of(types), cut.start) for cut in cuts)
     spans, words, sequences = raw.offsets, raw.word_ids, raw.sequence_ids
     return tuple(
-        Window(cut.of(ids), cut.of(types), cut.start - cut.begin, cut.of(spans), cut.of(words), cut.of(sequences))
-        for cut in cuts
+        Window(cut.of(ids), cut.of(types), cut.start, cut.of(spans), cut.of(words), cut.of(sequences)) for cut in cuts
     )
 
 
-def _body(raw: tokenizers.Encoding, *, last: int) -> tuple[int, int]:
-    """Where the tokens of the last text lie; an empty range at the end if it has none."""
+def _bodies(raw: tokenizers.Encoding, *, pair: bool) -> tuple[range, range]:
+    """Where the tokens of both texts lie; a single text is the second of two."""
     sequences = raw.sequence_ids
-    if last not in sequences:
-        return len(sequences), len(sequences)
-    return sequences.index(last), len(sequences) - sequences[::-1].index(last)
+
+    def body(number: int, nowhere: int) -> range:
+        if number not in sequences:
+            return range(nowhere, nowhere)
+        return range(sequences.index(number), len(sequences) - sequences[::-1].index(number))
+
+    end = len(sequences)
+    return (body(0, 0), body(1, end)) if pair else (range(0), body(0, end))
+
+
+def _rooms(lengths: tuple[int, int], limits: Limits, special: int, index: int) -> tuple[int, int]:
+    """How many tokens of each text a window has, of which there are together more than it holds.
+
+    Raises:
+        TextTooLong: There is no room for both.
+    """
+    first, second = lengths
+    room = limits.max_length - special
+    if limits.cut == "second":
+        rooms = first, room - first
+    elif min(lengths) <= room // 2:
+        rooms = (first, room - first) if first <= second else (room - second, second)
+    else:
+        rooms = room // 2, room - room // 2
+    if any(has < min(1, length) for has, length in zip(rooms, lengths, strict=True)):
+        raise TextTooLong(
+            f"pair {index + 1} has a first text of {first} tokens and a second one of {second}, which with {special} "
+            f"special ones leaves no room for both within {limits.max_length}"
+            + (", as the first is not cut. Shorten it." if limits.cut == "second" else ". Choose a larger max_length.")
+        )
+    return rooms
 
 
 def _stride(stride: int | None, room: int, index: int) -> int:
@@ -162,8 +200,10 @@ def _stride(stride: int | None, room: int, index: int) -> int:
     )
 
 
-def _starts(length: int, room: int, stride: int) -> list[int]:
-    """Starts of the windows over ``length`` tokens, which are more than ``room``."""
-    step = room - stride
-    count = 1 + -(-(length - room) // step)
-    return [step * number for number in range(count)]
+def _parts(body: range, room: int, stride: int | None, index: int) -> list[range]:
+    """The parts of a text that windows hold, of which each has room for so many tokens."""
+    if len(body) <= room:
+        return [body]
+    step = room - _stride(stride, room, index)
+    count = 1 + -(-(len(body) - room) // step)
+    return [body[step * number : step * number + room] for number in range(count)]
