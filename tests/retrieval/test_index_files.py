@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import CorruptCheckpoint, OutOfDisk, OutputExists, UnknownModel
-from bothways.retrieval import SearchIndex, TextReading, index_files, index_header
+from bothways.retrieval import SearchIndex, TextReading, index_files, index_header, lexical
 
 DATA_FILES = [
     "lexical/data.csc.index.npy",
@@ -71,7 +72,7 @@ def test_opened_vectors_are_mapped_and_not_read_into_memory(folder):
     assert not vectors.flags.writeable
 
 
-def test_the_files_are_those_of_format_version_3(tmp_path):
+def test_the_files_are_those_of_format_version_4(tmp_path):
     encoder = replace(ENCODER, dimensions=2, reading=TextReading(16, "truncate", None))
     index = SearchIndex.build(np.array([[0.0, 2.0]]), texts=["é"], fields=[{"n": 1}], encoder=encoder)
     index.save(tmp_path / "index")
@@ -93,7 +94,7 @@ def test_the_files_are_those_of_format_version_3(tmp_path):
     header.pop("checksum")
     assert header == {
         "format": "bothways search index",
-        "format_version": 3,
+        "format_version": 4,
         "metric": "cosine",
         "count": 1,
         "dimensions": 2,
@@ -109,7 +110,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path):
     assert header_of(tmp_path / "one") == header_of(tmp_path / "two")  # with the checksum of every file
 
 
-def test_an_index_of_format_version_1_opens_and_becomes_version_3_when_saved(folder, tmp_path):
+def test_an_index_of_format_version_1_opens_and_becomes_version_4_when_saved(folder, tmp_path):
     old = tmp_path / "old"
     old.mkdir()
     shutil.copy(folder / "data-1" / "vectors.npy", old)
@@ -134,6 +135,22 @@ def test_an_index_of_format_version_2_opens_without_knowing_how_texts_were_read(
     encoder = {name: header_of(folder)["encoder"][name] for name in ("name", "fingerprint", "pooling", "dimensions")}
     rewritten(folder, format_version=2, encoder=encoder)
     assert SearchIndex.open(folder).encoder == ENCODER
+
+
+@pytest.mark.parametrize(("text", "kept"), [("a wing", True), ("cafe\u0301 na\u00efve", False)])
+def test_words_of_format_version_3_are_cut_anew_where_they_may_be_others(tmp_path, monkeypatch, text, kept):
+    index = SearchIndex.build(random_vectors(2), texts=[text, "x"], encoder=ENCODER)
+    with monkeypatch.context() as before:
+        before.setattr(lexical, "terms_of", lambda text: re.findall(r"\w+", text.casefold()))
+        index.save(tmp_path / "index")
+    rewritten(tmp_path / "index", format_version=3)
+    opened = SearchIndex.open(tmp_path / "index")
+    assert (opened._contents.lexical is not None) == kept
+    assert [hit.id for hit in opened.search_lexical([text.split()[kept]], 2)[0]] == ["0"]
+    opened.save(tmp_path / "index", overwrite=True)
+    again = SearchIndex.open(tmp_path / "index")
+    assert header_of(tmp_path / "index")["format_version"] == 4
+    assert again.search_lexical([text], 2) == opened.search_lexical([text], 2)
 
 
 def test_an_update_removes_what_the_index_was_and_nothing_else_in_its_folder(folder):
@@ -200,10 +217,10 @@ def test_what_is_no_index_is_refused(tmp_path):
     ("changes", "problem"),
     [
         ({"format": "something else"}, "does not say that it is"),
-        ({"format_version": 4}, "has format version 4; this release reads versions 1 to 3. Build the index again"),
+        ({"format_version": 5}, "has format version 5; this release reads versions 1 to 4. Build the index again"),
         ({"count": 4}, r"vectors\.npy.*expected float32 of shape \(4, 8\), got float32 of shape \(3, 8\)"),
-        ({"count": "3"}, "not those of format version 3"),
-        ({"surplus": 1}, "not those of format version 3"),
+        ({"count": "3"}, "not those of format version 4"),
+        ({"surplus": 1}, "not those of format version 4"),
         ({"metric": "euclidean"}, "contradict"),
         ({"dimensions": 9}, "contradict"),
         ({"files": {}}, "SHA-256"),

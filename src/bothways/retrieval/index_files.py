@@ -63,7 +63,7 @@ class IndexContents:
         encoder: What made the vectors.
         columns: Values kept with the texts, by the name of the field, N of each.
         language: Of the stemmer of lexical search.
-        lexical: The texts prepared for it; None where that was not done yet.
+        lexical: The texts prepared for it; None where that is still to be done.
     """
 
     vectors_ND: npt.NDArray[np.float32]
@@ -239,7 +239,7 @@ def _read_contents(folder: Path, header: Header) -> IndexContents:
             raise corrupt(data / name, "its SHA-256 is not the one that was written")
     vectors_ND = _read_vectors(data / VECTORS, (header.count, header.dimensions))
     ids, texts, columns = _read_records(data / RECORDS, header)
-    lexical = _read_lexical(data / LEXICAL, header) if header.format_version > 1 else None
+    lexical = _read_lexical(data / LEXICAL, header) if _has_our_terms(header, texts) else None
     return IndexContents(vectors_ND, ids, texts, header.encoder, columns, header.language, lexical)
 
 
@@ -282,6 +282,14 @@ def _read_records(
     if len(ids) != count or len(set(ids)) != count or not all(isinstance(value, str) for value in ids + texts):
         raise corrupt(path, f"expected {count} records with ids of their own, got {len(set(ids))}")
     return tuple(ids), tuple(texts), {name: tuple(column) for name, column in columns.items()}
+
+
+def _has_our_terms(header: Header, texts: tuple[str, ...]) -> bool:
+    """Whether what was prepared for lexical search has the terms that queries have; otherwise it is made anew."""
+    if header.format_version > 3:
+        return True
+    # Of ASCII the terms were the same before.
+    return header.format_version > 1 and all(map(str.isascii, texts))
 
 
 def _read_lexical(folder: Path, header: Header) -> LexicalIndex:

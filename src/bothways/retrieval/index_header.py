@@ -12,12 +12,12 @@ from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.text import Overflow
 
 FORMAT = "bothways search index"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 METRIC = "cosine"
 HEADER = "index.json"
 
 # Version 1 had the files beside the header, no fields, and nothing for lexical search; version 2 did not know the
-# encoder's vocabulary, nor how texts were read.
+# encoder's vocabulary, nor how texts were read; version 3 cut words at their marks and at unseen characters.
 _SINCE_VERSION_1: dict[str, object] = {"fields": [], "language": DEFAULT_LANGUAGE, "data": "."}
 
 

@@ -1,13 +1,12 @@
 """Lexical retrieval by BM25 over word stems. Needs the extra ``search`` (bm25s, PyStemmer).
 
-The score is that of Robertson et al. 1995 (TREC-3) in Lucene's form, with Lucene's k1 = 1.2 and b = 0.75. A text is
-case-folded and cut into runs of letters and digits, and each word is stemmed by the Snowball algorithm of the index's
-language. No words are left out: the inverse document frequency makes the frequent ones count for next to nothing.
+The score is that of Robertson et al. 1995 (TREC-3) in Lucene's form, with Lucene's k1 = 1.2 and b = 0.75. A text is cut
+into words (`bothways.retrieval.terms`), and each is stemmed by the Snowball algorithm of the index's language. No words
+are left out: the inverse document frequency makes the frequent ones count for next to nothing.
 
 Letters in names: N rows of the index, K rows asked for, L rows allowed.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ import numpy as np
 
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.retrieval.ranking import Ranking, Rows, Scores, best
+from bothways.retrieval.terms import terms_of
 
 DEFAULT_LANGUAGE = "english"
-
-_WORD = re.compile(r"\w+")
 
 
 class LexicalIndex:
@@ -89,7 +87,7 @@ def analyser(language: str | None) -> Callable[[str], list[str]]:
         MissingDependency: PyStemmer is not installed.
     """
     if language is None:
-        return _words
+        return terms_of
     try:
         import Stemmer
     except ImportError as error:
@@ -99,7 +97,7 @@ def analyser(language: str | None) -> Callable[[str], list[str]]:
             f"there is no stemmer for {language!r}. Expected one of {', '.join(Stemmer.algorithms())}, or none."
         )
     stemmer = Stemmer.Stemmer(language)
-    return lambda text: stemmer.stemWords(_words(text))
+    return lambda text: stemmer.stemWords(terms_of(text))
 
 
 def check_available(language: str | None) -> None:
@@ -111,10 +109,6 @@ def check_available(language: str | None) -> None:
     """
     _bm25s()
     analyser(language)
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
 
 
 def _bm25s() -> Any:  # noqa: ANN401 (bm25s has no types)

@@ -1,5 +1,7 @@
 """Characters that are no words by themselves: marks on the character in front of them, joiners, and unseen ones."""
 
+import functools
+import itertools
 import re
 import unicodedata
 
@@ -11,9 +13,9 @@ _ZERO_WIDTH_JOINER = "\u200d"
 # The joiners of Persian, Indic and Mongolian words and of emoji, and the tags of flags.
 _JOINERS = frozenset(("\u200c", _ZERO_WIDTH_JOINER, "\u180e", *map(chr, range(0xE0020, 0xE0080))))
 
-UNSEEN = re.compile(
-    "[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001]"
-)
+_UNSEEN = "\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001"
+
+UNSEEN = re.compile(f"[{SEPARATOR}{_UNSEEN}]")
 """Format characters (Cf) with no form of their own, joiners aside: soft hyphens, word joiners, marks of direction."""
 
 
@@ -26,15 +28,32 @@ def is_mark(character: str) -> bool:
     return unicodedata.category(character) in ("Mn", "Mc", "Me") or character in _JOINERS
 
 
+@functools.cache
 def marks() -> str:
-    """All marks, joiners among them."""
-    characters = map(chr, (*range(0x300, 0x1F000), *range(0xE0020, 0xE01F0)))
-    return "".join(filter(is_mark, characters))
+    """All marks, joiners among them, as ranges: what a pattern has between brackets.
+
+    One by one, those beyond the first plane would make such a pattern slow.
+    """
+    places = [place for place in (*range(0x300, 0x1F000), *range(0xE0020, 0xE01F0)) if is_mark(chr(place))]
+    runs = itertools.groupby(enumerate(places), lambda numbered: numbered[1] - numbered[0])
+    ends = ((run[0][1], run[-1][1]) for run in (list(run) for _, run in runs))
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ends)
 
 
 def joiners() -> str:
     """The marks that cannot be seen when they stand alone."""
     return "".join(sorted(_JOINERS))
+
+
+def letter_run() -> str:
+    r"""The pattern of a run of letters and digits, with the marks and the unseen characters within it.
+
+    ``\w`` alone matches no marks: it would cut Hindi words at each vowel sign, and decomposed ones at each accent.
+
+    >>> re.findall(letter_run(), "हिन्दी भाषा!")
+    ['हिन्दी', 'भाषा']
+    """
+    return rf"\w[\w{marks()}{_UNSEEN}]*"
 
 
 def behind_marks(text: str, end: int) -> int:
