@@ -44,6 +44,16 @@ def test_of_a_word_the_pieces_behind_are_masked_too_on_request(pieces):
     assert answer.log_likelihood != pytest.approx(model.pseudo_log_likelihood(text).log_likelihood, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    "written", ["unhappy\u0301ly (cat", "u\u00adnhappyly\u0301 (\u0301 cat", "unhappy\u200dly (cat"]
+)
+def test_marks_and_unseen_characters_are_of_the_word_that_they_stand_in(pieces, written):
+    model, oracle = pieces
+    assert oracle.ids(written) == oracle.ids("unhappyly (cat")
+    answers = [model.pseudo_log_likelihood(text, whole_words=True) for text in (written, "unhappyly (cat")]
+    assert answers[0].log_likelihood == pytest.approx(answers[1].log_likelihood, abs=1e-5)
+
+
 def test_special_tokens_in_a_text_are_not_counted(pieces):
     model, _ = pieces
     assert model.pseudo_log_likelihood("the cat [SEP] sat").tokens == 3

@@ -2,12 +2,14 @@
 
 Salazar et al. 2020 (arXiv:1910.14659): the sum over all tokens of the log-probability of each, with it alone masked.
 Kauf & Ivanova 2023 (arXiv:2305.10588) mask the rest of its word as well, because the pieces of a rare word give each
-other away and make it look likely; a word is a run of letters and digits here, and each other sign is one by itself.
+other away and make it look likely; a word is a run of letters and digits with their marks here, and each other sign,
+with its own, is one by itself.
 
 All tokens of the text are summed over, also that for unknown words: leaving it out would make a text look the likelier
 the less of it the vocabulary can spell.
 """
 
+import functools
 import itertools
 import math
 import re
@@ -19,11 +21,10 @@ from bothways.inference import Reading
 from bothways.inference.masked_lm import Named, Query
 from bothways.tasks.masks.filling import Search
 from bothways.text import EncodedText, TextTokenizer, Window
+from bothways.text.characters import letter_run, marks
 
 # Tokens of the queries that one text asks at once.
 MOST_TOKENS = 16_384
-
-_WORD = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,11 @@ def _rest_of_word(window: Window, place: int, words: list[int]) -> list[int]:
 def _word_of_character(text: str) -> list[int]:
     """The number of the word that each character belongs to; -1 for white space."""
     words = [-1] * len(text)
-    for number, match in enumerate(_WORD.finditer(text)):
+    for number, match in enumerate(_word().finditer(text)):
         words[match.start() : match.end()] = [number] * (match.end() - match.start())
     return words
+
+
+@functools.cache
+def _word() -> re.Pattern[str]:
+    return re.compile(rf"{letter_run()}|[^\w\s][{marks()}]*")
