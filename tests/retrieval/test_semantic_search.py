@@ -104,9 +104,15 @@ def test_ids_that_do_not_fit_are_refused(embedder, minilm_folder, ids):
         SemanticSearch.build(embedder, TEXTS, ids=ids)
 
 
-def test_an_empty_query_is_refused(search):
-    with pytest.raises(InvalidInput, match="empty"):
-        search.search(" ")
+@pytest.mark.parametrize("mode", [Dense(), Lexical(), Hybrid()])
+def test_an_empty_query_is_refused_in_every_mode(search, mode):
+    for query in ("", " \n"):
+        with pytest.raises(InvalidInput, match="query 1 is empty or only white space"):
+            search.search(query, mode=mode)
+    with pytest.raises(InvalidInput, match="query 2 is empty"):
+        search.search(["wool", ""], mode=mode)
+    with pytest.raises(InvalidInput, match="expected a string for query 2, got NoneType: None"):
+        search.search(["wool", None], mode=mode)
 
 
 class Backwards:

@@ -199,11 +199,12 @@ class SemanticSearch:
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: A query is empty, ``k`` is below 1, a filter names a field that the index does not have, or
-                the embedder was trained in the meantime.
+            InvalidInput: A query is empty or no string, ``k`` is below 1, a filter names a field that the index does
+                not have, or the embedder was trained in the meantime.
             MissingDependency: The extra ``search`` is not installed.
         """
         queries = [query] if isinstance(query, str) else list(query)
+        _check_queries(queries)
 
         def find(count: int) -> list[list[Hit]]:
             return self._found(queries, count, mode, filters, show_progress)
@@ -242,6 +243,14 @@ class SemanticSearch:
             OutOfDisk: The disk is full; nothing was left behind.
         """
         self.index.save(folder, overwrite=overwrite)
+
+
+def _check_queries(queries: Sequence[object]) -> None:
+    for number, query in enumerate(queries, start=1):
+        if not isinstance(query, str):
+            raise InvalidInput(f"expected a string for query {number}, got {type(query).__name__}: {query!r:.80}.")
+        if not query.strip():
+            raise InvalidInput(f"query {number} is empty or only white space: drop it or fill it in.")
 
 
 def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
