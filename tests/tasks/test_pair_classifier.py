@@ -130,7 +130,18 @@ def test_a_label_that_training_did_not_have_is_refused(fitted):
         fitted.evaluate([{"text_a": "w5", "text_b": "w6", "label": "third"}])
 
 
-@pytest.mark.parametrize("bad", ["w5 w6", ("w5",), ("w5", "w6", "w7"), ["w5", "w6"], None, ("w5", 3)])
+def test_a_pair_among_many_may_be_a_list(fitted):
+    pairs = [("w5 w6", "w5"), ("w7", "w8 w9")]
+    found = fitted.predict(pairs)
+    listed = [list(pair) for pair in pairs]
+    assert fitted.predict(listed) == fitted.predict(tuple(listed)) == fitted.predict([listed[0], pairs[1]]) == found
+    assert fitted.predict(listed[:1]) == fitted.predict(pairs[:1])
+    assert list(fitted.predict_stream(iter(listed))) == found
+    with pytest.raises(InvalidInput, match="pair 1 must be a tuple of two texts, but it is str: 'w5'"):
+        fitted.predict(["w5", "w6"])
+
+
+@pytest.mark.parametrize("bad", ["w5 w6", ("w5",), ("w5", "w6", "w7"), ["w5"], ["w5", "w6", "w7"], ["w5", 3], None])
 def test_what_is_no_pair_is_refused_by_its_number(fitted, bad):
     with pytest.raises(InvalidInput, match="pair 2 must be a tuple of two texts"):
         fitted.predict([("w5", "w6"), bad])

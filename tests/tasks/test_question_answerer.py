@@ -311,9 +311,18 @@ def test_an_unfitted_answerer_says_to_fit_it(base, use, tmp_path):
     assert not (tmp_path / "saved").exists()
 
 
+def test_a_question_among_many_may_be_a_list(answerer):
+    assert answerer.predict([list(ASKED)]) == answerer.predict([ASKED])
+    assert list(answerer.predict_stream([list(ASKED)])) == list(answerer.predict_stream([ASKED]))
+    with pytest.raises(InvalidInput, match="question 1 must be a tuple of a question and its context, but it is str"):
+        answerer.predict(list(ASKED))
+
+
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
+        (["w5", "w6", "w7", "w8"], r"but it is list\[str, str, str, \.\.\.\]: "),
+        (["w5", ""], "the context of question 2 is empty"),
         (("w5",), "question 2 must be a tuple of a question and its context, but it is tuple"),
         (("w5", "w6", "w7"), "question 2 must be a tuple"),
         (("w5", None), "question 2 must be a tuple"),

@@ -186,6 +186,7 @@ def test_one_pair_gives_the_cosine_of_its_vectors_and_many_give_a_list(base):
     assert [each.similarity for each in found] == pytest.approx([first_K @ second_K, 1.0], abs=1e-6)
     assert embedder.predict(pairs[0]) == embedder.predict(pairs[:1])[0]
     assert embedder.predict([]) == []
+    assert embedder.predict([list(pair) for pair in pairs]) == found
     rows = read_rows([{"text_a": one, "text_b": other, "score": 1} for one, other in pairs])
     assert list(embedder.predict_rows(rows)) == found
 
@@ -195,6 +196,7 @@ def test_one_pair_gives_the_cosine_of_its_vectors_and_many_give_a_list(base):
     [
         ("w5 w6", "a tuple of two texts, or a list"),
         ([("w5", "w6"), "w7"], "pair 2 must be a tuple of two texts"),
+        (["w5", "w6"], "pair 1 must be a tuple of two texts, but it is str"),
         ([("w5", "w6"), ("w5", " ")], "second text of pair 2 is empty"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Two texts that belong together, as tasks on pairs are given them: a tuple of both."""
+"""Two texts that belong together, as tasks on pairs are given them: a tuple of both, among many also a list."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from bothways.errors import InvalidInput
 
 Two = tuple[str, str]
+
+# What stands for two texts among many: a list is what JSON makes of a tuple. Alone, a list is many.
+OneOfMany = Two | list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +31,14 @@ QUESTION = Kind("question", "a tuple of a question and its context", ("question"
 
 
 def given_twos(value: object, kind: Kind) -> tuple[list[Two], bool]:
-    """The tuples that `predict` was given, and whether it was one alone.
+    """The two texts of each that `predict` was given, and whether it was one alone.
 
     Raises:
-        InvalidInput: It is neither a tuple of two texts nor many of them, or a text is empty.
+        InvalidInput: It is neither a tuple of two texts nor many such tuples or lists, or a text is empty.
     """
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidInput(f"expected {kind.form}, or a list of such tuples, got {_shown(value)}.")
-    if isinstance(value, tuple) and len(value) == 2 and not any(isinstance(part, tuple) for part in value):
+    if isinstance(value, tuple) and len(value) == 2 and not any(isinstance(part, tuple | list) for part in value):
         return [checked_two(0, value, kind)], True
     return [checked_two(index, each, kind) for index, each in enumerate(value)], False
 
@@ -45,24 +48,26 @@ def checked_two(index: int, value: object, kind: Kind) -> Two:
 
     Args:
         index: Its place among them, from 0; messages count from 1.
-        value: What was given.
+        value: What was given: a tuple, or a list.
         kind: What it is to be.
 
     Raises:
-        InvalidInput: It is no tuple of two texts, or one of them is empty.
+        InvalidInput: It is not two texts, or one of them is empty.
     """
     name = f"{kind.whole} {index + 1}"
-    if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str)):
+    if not (isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(part, str) for part in value)):
         raise InvalidInput(f"{name} must be {kind.form}, but it is {_shown(value)}.")
     for part, text in zip(kind.parts, value, strict=True):
         if not text.strip():
             whose = name if part == kind.whole else f"the {part} of {name}"
             raise InvalidInput(f"{whose} is empty or only white space: drop the {kind.whole} or fill it in.")
-    return value
+    first, second = value
+    return first, second
 
 
 def _shown(value: object) -> str:
     what = type(value).__name__
-    if isinstance(value, tuple):
-        what = f"tuple[{', '.join(type(part).__name__ for part in value)}]"
+    if isinstance(value, tuple | list):
+        parts = [type(part).__name__ for part in value[:3]] + ["..."] * (len(value) > 3)
+        what = f"{what}[{', '.join(parts)}]"
     return f"{what}: {value!r:.80}"

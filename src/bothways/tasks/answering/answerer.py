@@ -33,7 +33,7 @@ from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Reading
 from bothways.tasks.saving import write_task
 from bothways.tasks.stored import stored_card, stored_temperature, stored_whole
-from bothways.tasks.twos import QUESTION, checked_two, given_twos
+from bothways.tasks.twos import QUESTION, OneOfMany, checked_two, given_twos
 from bothways.text import Text, blanked_in_front
 from bothways.training.objective import Validation
 from bothways.training.record import TrainingRecord
@@ -179,7 +179,7 @@ class QuestionAnswerer:
     @overload
     def predict(
         self,
-        questions: Sequence[QuestionAndContext],
+        questions: Sequence[OneOfMany],
         *,
         top: int | None = ...,
         calibrated: bool | None = ...,
@@ -188,7 +188,7 @@ class QuestionAnswerer:
 
     def predict(
         self,
-        questions: QuestionAndContext | Sequence[QuestionAndContext],
+        questions: QuestionAndContext | Sequence[OneOfMany],
         *,
         top: int | None = None,
         calibrated: bool | None = None,
@@ -197,7 +197,7 @@ class QuestionAnswerer:
         """Answers to questions, in order; one for a single question.
 
         Args:
-            questions: A tuple of a question and its context, or many of them.
+            questions: A tuple of a question and its context, or many, each a tuple or a list of both.
             top: How many answers to give that do not overlap, best first; as `answering` says when left out.
             calibrated: True insists on calibrated probabilities, False wants those of the head as it is; when left
                 out they are calibrated where the model is.
@@ -206,7 +206,7 @@ class QuestionAnswerer:
         Raises:
             NotFitted: There is no trained head yet.
             NotCalibrated: Calibrated probabilities were insisted on and the model has no calibration.
-            InvalidInput: A question or context is empty, or something is not a tuple of both.
+            InvalidInput: A question or context is empty, or something is not both.
             TextTooLong: A context is too long and the policy is ``"error"``, or its question leaves no room for it.
         """
         listed, alone = self.given(questions)
@@ -222,7 +222,7 @@ class QuestionAnswerer:
 
     def predict_stream(
         self,
-        questions: Iterable[QuestionAndContext],
+        questions: Iterable[OneOfMany],
         *,
         top: int | None = None,
         calibrated: bool | None = None,

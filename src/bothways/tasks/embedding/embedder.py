@@ -35,7 +35,7 @@ from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan, undone_on_fail
 from bothways.tasks.given import given_many
 from bothways.tasks.predictions import Similarity
 from bothways.tasks.stored import stored_card
-from bothways.tasks.twos import PAIR, Two, given_twos
+from bothways.tasks.twos import PAIR, OneOfMany, Two, given_twos
 from bothways.text import Overflow
 from bothways.training.record import TrainingRecord
 
@@ -285,15 +285,15 @@ class SentenceEmbedder:
     def predict(self, pairs: Two, *, show_progress: bool | None = ...) -> Similarity: ...
 
     @overload
-    def predict(self, pairs: Sequence[Two], *, show_progress: bool | None = ...) -> list[Similarity]: ...
+    def predict(self, pairs: Sequence[OneOfMany], *, show_progress: bool | None = ...) -> list[Similarity]: ...
 
     def predict(
-        self, pairs: Two | Sequence[Two], *, show_progress: bool | None = None
+        self, pairs: Two | Sequence[OneOfMany], *, show_progress: bool | None = None
     ) -> Similarity | list[Similarity]:
         """How alike the two texts of pairs are, in order; one similarity for a single pair.
 
         Args:
-            pairs: A tuple of two texts, or many of them.
+            pairs: A tuple of two texts, or many pairs, each a tuple or a list.
             show_progress: Force the progress bar on or off.
 
         Raises:

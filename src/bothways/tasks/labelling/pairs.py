@@ -10,7 +10,7 @@ from bothways.tasks.fitting import FitOptions, fit_plan
 from bothways.tasks.labelling.sequence import SequenceTask
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.targets import Logits, Report, TargetKind, Truth
-from bothways.tasks.twos import PAIR, checked_two, given_twos
+from bothways.tasks.twos import PAIR, OneOfMany, checked_two, given_twos
 from bothways.training.record import TrainingRecord
 
 Pair = tuple[str, str]
@@ -79,7 +79,7 @@ class PairClassifier(SequenceTask[PairColumns]):
     @overload
     def predict(
         self,
-        pairs: Sequence[Pair],
+        pairs: Sequence[OneOfMany],
         *,
         calibrated: bool | None = ...,
         coverage: float | None = ...,
@@ -88,7 +88,7 @@ class PairClassifier(SequenceTask[PairColumns]):
 
     def predict(
         self,
-        pairs: Pair | Sequence[Pair],
+        pairs: Pair | Sequence[OneOfMany],
         *,
         calibrated: bool | None = None,
         coverage: float | None = None,
@@ -97,7 +97,7 @@ class PairClassifier(SequenceTask[PairColumns]):
         """Predictions for pairs, in order; one prediction for a single pair.
 
         Args:
-            pairs: A tuple of two texts, or many of them.
+            pairs: A tuple of two texts, or many pairs, each a tuple or a list.
             calibrated: True insists on calibrated probabilities, False wants those of the head as it is; when left
                 out they are calibrated where the model is.
             coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
@@ -124,7 +124,7 @@ class PairClassifier(SequenceTask[PairColumns]):
 
     def predict_stream(
         self,
-        pairs: Iterable[Pair],
+        pairs: Iterable[OneOfMany],
         *,
         calibrated: bool | None = None,
         coverage: float | None = None,
