@@ -97,6 +97,29 @@ def test_compare_prints_a_table_for_people(files, run, other_run):
     assert "mcnemar (right or wrong): p = " in outcome.out
 
 
+# Texts of five words, and of two from elsewhere, of which windows of four and three tokens hold two words and one.
+CUTTING = ("--on-overflow", "truncate", "--quiet", "--resamples", 5)
+
+
+def test_compare_says_what_each_model_did_not_read(files, run, other_run):
+    words = ("compare", run, other_run, "--data", files / "test.jsonl.gz", "--max-length", 4, *CUTTING)
+    assert call(*words).out.splitlines()[-2:] == [
+        f"{model}: 30 of 30 texts were cut, by 90 tokens together" for model in ("first", "second")
+    ]
+    given = call(*words, "--json").json()
+    assert given["reading_a"] == given["reading_b"] == {"texts": 30, "in_windows": 0, "cut": 30, "dropped_tokens": 90}
+
+
+def test_evaluate_says_what_of_texts_from_elsewhere_was_not_read(files, run, others, tmp_path):
+    words = ("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others, "--max-length", 3, *CUTTING)
+    said = ["30 of 30 texts were cut, by 120 tokens together", "30 of 30 texts were cut, by 30 tokens together"]
+    assert [line for line in call(*words, "--report", tmp_path / "page.html").out.splitlines() if "cut" in line] == said
+    given = call(*words, "--json").json()
+    assert [each["reading"]["dropped_tokens"] for each in (given, given["out_of_domain"])] == [120, 30]
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert all(f"{each}." in page for each in said)
+
+
 def test_compare_refuses_models_of_different_labels(files, run, tmp_path):
     relabelled = [{**row, "label": row["label"].upper()} for row in rows(30, 0)]
     data = write_jsonl(tmp_path / "upper.jsonl", relabelled)

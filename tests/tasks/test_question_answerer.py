@@ -170,6 +170,7 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
         "dropped_tokens": reading.dropped_tokens,
     }
     assert "1 of 4 texts were cut" in report.summary()
+    assert compare_tasks(answerer, cut, [*questions(3), row], resamples=10).readings[1] == report.reading
     with pytest.raises(TextTooLong, match="limit of 18"):
         opened(base, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)
 

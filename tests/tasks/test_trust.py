@@ -9,7 +9,7 @@ from classifier_cases import LABELS, noisy_rows, rows
 
 from bothways import PairClassifier, TextClassifier
 from bothways.encoder import Encoder
-from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
 from bothways.evaluation import Platt, Temperature, VectorScaling, coverage_of, method_of
 from bothways.packing import pack
 from bothways.tasks import MultiTask, TaskData
@@ -224,6 +224,17 @@ def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
     balance = report.kept_inside + 1 - report.passed_outside
     scores = before.detector.score(evidence)
     assert balance >= (scores <= before.threshold).mean()
+
+
+def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    cutting = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu", max_length=4, on_overflow="truncate")
+    evidence, *_ = cutting.evidence(rows(6))
+    report = cutting.out_of_domain(evidence, ELSEWHERE, resamples=5)
+    assert report.to_dict()["reading"] == {"texts": 20, "in_windows": 0, "cut": 20, "dropped_tokens": 20}
+    assert report.summary().endswith("20 of 20 texts were cut, by 20 tokens together")
+    with pytest.warns(TextsTruncated, match=r"20 of 20 texts were cut: 20 tokens were not read"):
+        cutting.tell_from(ELSEWHERE)
 
 
 @pytest.mark.parametrize(

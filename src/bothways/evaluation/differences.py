@@ -17,6 +17,8 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.bootstrap import Estimate, Statistic, bootstrap_values, percentile_estimates
 from bothways.evaluation.inputs import FloatArray
 from bothways.evaluation.paired import PairedTest
+from bothways.evaluation.reading import TextsRead
+from bothways.evaluation.report import reading_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +44,32 @@ class ComparisonReport:
         n: Rows.
         metrics: By name.
         tests: What the differences are tested by.
+        readings: How much of the texts the first model read, and how much the second; None where the report is of
+            numbers alone.
     """
 
     n: int
     metrics: dict[str, MetricDifference]
     tests: tuple[PairedTest, ...]
+    readings: tuple[TextsRead | None, TextsRead | None] = (None, None)
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-ready: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval."""
+        """JSON-ready: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval, and so on.
+
+        Then the tests, and how the texts were read: ``reading_a`` and ``reading_b``.
+        """
         flat: dict[str, float] = {}
         for name, each in self.metrics.items():
             flat |= each.first.named(f"{name}_a") | each.second.named(f"{name}_b")
             flat |= each.difference.named(f"{name}_difference")
-        return {"n": self.n, **flat, "tests": [asdict(test) for test in self.tests]}
+        first, second = self.readings
+        return {
+            "n": self.n,
+            **flat,
+            "tests": [asdict(test) for test in self.tests],
+            **reading_values(first, "reading_a"),
+            **reading_values(second, "reading_b"),
+        }
 
 
 def paired_differences(

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from bothways.errors import InvalidInput
 from bothways.evaluation.bootstrap import CHUNK_CELLS, Estimate, bootstrap_estimates
 from bothways.evaluation.inputs import FloatArray, real_array
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.regression import correlated_vectors, weighted_pearson, weighted_spearman
-from bothways.evaluation.report import estimate_table, flat_estimates
+from bothways.evaluation.report import estimate_table, flat_estimates, reading_values
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,13 @@ class SimilarityReport:
         n: pairs.
         pearson: linear correlation.
         spearman: rank correlation.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
     pearson: Estimate
     spearman: Estimate
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -35,11 +38,11 @@ class SimilarityReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``pearson``, ``pearson_low``, ``pearson_high`` and so on."""
-        return {"n": self.n, **flat_estimates(self.estimates())}
+        return {"n": self.n, **flat_estimates(self.estimates()), **reading_values(self.reading)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return estimate_table(f"{self.n} pairs", self.estimates())
+        return estimate_table(f"{self.n} pairs", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,13 @@ class RankingReport:
         n: texts that looked.
         accuracy: share of them that found it at rank 1.
         mrr: mean reciprocal rank of the first that belongs to them.
+        reading: how much of the texts was read; None where the report is of numbers alone.
     """
 
     n: int
     accuracy: Estimate
     mrr: Estimate
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -62,11 +67,11 @@ class RankingReport:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``accuracy``, ``accuracy_low``, ``accuracy_high`` and so on."""
-        return {"n": self.n, **flat_estimates(self.estimates())}
+        return {"n": self.n, **flat_estimates(self.estimates()), **reading_values(self.reading)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
-        return estimate_table(f"{self.n} texts", self.estimates())
+        return estimate_table(f"{self.n} texts", self.estimates(), self.reading)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Shape letters: N rows, C classes or labels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from bothways.errors import InvalidInput
@@ -18,11 +18,19 @@ from bothways.evaluation.comparing import (
 from bothways.evaluation.comparing_tags import compare_spans, compare_tags
 from bothways.evaluation.differences import ComparisonReport
 from bothways.evaluation.inputs import FloatArray, IntArray
+from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.tag_counts import TaggingCounts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What every judgement may know: how much of the texts was read; None where it is of numbers alone."""
+
+    reading: TextsRead | None = None
+
+
 @dataclass(frozen=True, slots=True)
-class ClassJudgement:
+class ClassJudgement(Judged):
     """One of C classes for each row: numbers of the true ones (N), and stated probabilities (N, C)."""
 
     labels: Sequence[str]
@@ -31,7 +39,7 @@ class ClassJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelJudgement:
+class LabelJudgement(Judged):
     """Any of C labels for each row: 0 or 1 (N, C), stated probabilities (N, C), and from where on one is predicted."""
 
     labels: Sequence[str]
@@ -41,7 +49,7 @@ class LabelJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberJudgement:
+class NumberJudgement(Judged):
     """A number for each row: what is right (N), and what was predicted (N)."""
 
     truth_N: FloatArray
@@ -49,7 +57,7 @@ class NumberJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarityJudgement:
+class SimilarityJudgement(Judged):
     """A similarity for each pair (N), and its score (N), in whatever units."""
 
     truth_N: FloatArray
@@ -57,14 +65,14 @@ class SimilarityJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class RowScores:
+class RowScores(Judged):
     """Metrics that are the mean of their rows' scores (N), from 0 to 1, by name; the first is the one to test."""
 
     scores: Mapping[str, FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
-class SpanJudgement:
+class SpanJudgement(Judged):
     """Spans of texts: what is right, there and predicted of each label."""
 
     labels: Sequence[str]
@@ -72,7 +80,7 @@ class SpanJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class TagJudgement:
+class TagJudgement(Judged):
     """Tags of words that are no spans: what is right, there and predicted of each."""
 
     labels: Sequence[str]
@@ -98,6 +106,11 @@ def compare_judgements(
     Raises:
         InvalidInput: They are of different kinds, labels, metrics or rows.
     """
+    report = _compared(first, second, resamples, seed)
+    return replace(report, readings=(first.reading, second.reading))
+
+
+def _compared(first: Judgement, second: Judgement, resamples: int, seed: int) -> ComparisonReport:
     match first, second:
         case ClassJudgement(), ClassJudgement():
             places = _places(first.labels, second.labels)

@@ -18,6 +18,8 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.bootstrap import Estimate, percentile_estimates, resampled_counts
 from bothways.evaluation.inputs import FloatArray, real_array
 from bothways.evaluation.metrics import group_sums
+from bothways.evaluation.reading import TextsRead
+from bothways.evaluation.report import reading_lines, reading_values
 
 KEPT = 0.95
 _CHUNK = 50
@@ -37,6 +39,7 @@ class OutOfDomainReport:
         threshold: Scores above this are called outside; None where none was given.
         kept_inside: Share of rows from inside at or below it.
         passed_outside: Share of rows from outside at or below it.
+        reading: How much of the texts from outside was read; None where the report is of numbers alone.
     """
 
     n_inside: int
@@ -47,6 +50,7 @@ class OutOfDomainReport:
     threshold: float | None = None
     kept_inside: float | None = None
     passed_outside: float | None = None
+    reading: TextsRead | None = None
 
     def estimates(self) -> dict[str, Estimate]:
         """The numbers that carry an interval, by name."""
@@ -63,7 +67,7 @@ class OutOfDomainReport:
             lines.append(
                 f"taken for texts of the domain: {self.kept_inside:.1%} of its own, {self.passed_outside:.1%} of others"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *reading_lines(self.reading)])
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``auroc``, ``auroc_low``, ``auroc_high`` and so on."""
@@ -75,6 +79,7 @@ class OutOfDomainReport:
             "threshold": self.threshold,
             "kept_inside": self.kept_inside,
             "passed_outside": self.passed_outside,
+            **reading_values(self.reading),
         }
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.evaluation.bootstrap import Estimate, bootstrap_estimates
 from bothways.evaluation.inputs import FloatArray
-from bothways.evaluation.report import estimate_table
+from bothways.evaluation.reading import TextsRead
+from bothways.evaluation.report import estimate_table, reading_values
 
 MEASURES = {"ndcg@10": "nDCG@10", "map": "AP", "mrr": "RR", "recall@10": "R@10", "recall@100": "R@100"}
 """Our names, and those of ir-measures. nDCG takes the relevance as the gain, the others 1 and above as relevant."""
@@ -29,6 +30,8 @@ class RankingReport:
         estimates: the means by the name of the measure, with intervals over queries.
         unjudged: queries that were ranked and have no relevant document; left out.
         untelling: queries that were not ranked, as all of their documents are relevant, or none; left out.
+        reading: how much was read of what a model ranked by, such as queries with their documents; None where the
+            report is of rankings alone.
     """
 
     queries: tuple[str, ...]
@@ -36,18 +39,19 @@ class RankingReport:
     estimates: Mapping[str, Estimate]
     unjudged: int
     untelling: int = 0
+    reading: TextsRead | None = None
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready: ``queries``, ``unjudged``, ``ndcg@10``, ``ndcg@10_low``, ``ndcg@10_high`` and so on."""
         left_out = {"unjudged": self.unjudged, "untelling": self.untelling}
-        return {"queries": len(self.queries), **left_out, **named(self.estimates)}
+        return {"queries": len(self.queries), **left_out, **named(self.estimates), **reading_values(self.reading)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
         left_out = [f"{self.unjudged} more without a relevant document"] * bool(self.unjudged)
         left_out += [f"{self.untelling} more of which all documents are relevant, or none"] * bool(self.untelling)
         left = f" ({', '.join(left_out)})" if left_out else ""
-        return estimate_table(f"{len(self.queries)} queries{left}", self.estimates)
+        return estimate_table(f"{len(self.queries)} queries{left}", self.estimates, self.reading)
 
 
 def ranking_report(

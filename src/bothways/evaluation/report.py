@@ -256,9 +256,15 @@ def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:
     return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
 
 
-def reading_values(reading: TextsRead | None) -> dict[str, object]:
+def reading_values(reading: TextsRead | None, name: str = "reading") -> dict[str, object]:
     """How texts were read, for a report's JSON values; nothing of a report of numbers alone."""
-    return {} if reading is None else {"reading": reading.to_dict()}
+    return {} if reading is None else {name: reading.to_dict()}
+
+
+def reading_lines(reading: TextsRead | None) -> list[str]:
+    """What of the texts was read in parts or not at all, for a report's summary; no line where there is nothing."""
+    remark = "" if reading is None else reading.summary()
+    return [remark] if remark else []
 
 
 def estimate_table(title: str, estimates: Mapping[str, Estimate], reading: TextsRead | None = None) -> str:
@@ -267,5 +273,4 @@ def estimate_table(title: str, estimates: Mapping[str, Estimate], reading: Texts
     lines = [
         f"{name:<{width}}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in estimates.items()
     ]
-    remark = "" if reading is None else reading.summary()
-    return "\n".join([f"{title}; 95 % intervals", *lines, *([remark] if remark else [])])
+    return "\n".join([f"{title}; 95 % intervals", *lines, *reading_lines(reading)])

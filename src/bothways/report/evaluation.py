@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from bothways.evaluation import ClassificationReport, Estimate, MultiLabelReport, OutOfDomainReport
+from bothways.evaluation import ClassificationReport, Estimate, MultiLabelReport, OutOfDomainReport, TextsRead
+from bothways.evaluation.report import reading_lines
 from bothways.report.matrices import confusion_matrix
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
 from bothways.report.reliability import reliability_diagram
@@ -34,7 +35,7 @@ def evaluation_page(
         MissingDependency: The extra ``report`` is not installed.
     """
     sections = [
-        Section("Metrics", (_headline(report.estimates()), _metrics(report, uncalibrated))),
+        Section("Metrics", (_headline(report.estimates()), _metrics(report, uncalibrated), *_read(report.reading))),
         _reliability(report, uncalibrated),
     ]
     if out_of_domain is not None:
@@ -103,7 +104,12 @@ def _outside(report: OutOfDomainReport) -> Section:
                 f"{report.passed_outside:.1%} of the others."
             )
         )
-    return Section("Texts from elsewhere", tuple(blocks))
+    return Section("Texts from elsewhere", (*blocks, *_read(report.reading)))
+
+
+def _read(reading: TextsRead | None) -> list[Block]:
+    """What of the texts was read in parts or not at all, where that is anything."""
+    return [Paragraph(f"{line}.") for line in reading_lines(reading)]
 
 
 def _classes(report: ClassificationReport | MultiLabelReport) -> Section:

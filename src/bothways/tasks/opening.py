@@ -1,20 +1,22 @@
 """How every task opens a checkpoint: the options, and what it holds afterwards."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
 from bothways.data.windows import WindowStore
-from bothways.errors import InvalidInput, NotFitted, TextsTruncated
+from bothways.errors import InvalidInput, NotFitted
+from bothways.evaluation import TextsRead
 from bothways.inference import InferenceEngine, Reading
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.packing import Packed
+from bothways.tasks.predictions import warn_of_cut
 from bothways.tasks.stored import Extras, stored_flag, stored_length, stored_overflow, stored_whole
 from bothways.text import Overflow, TextTokenizer, check_overflow
 from bothways.text.texts import Text
@@ -132,12 +134,13 @@ def stored_texts(
             first=start,
         )
     )
-    if store.dropped_tokens.any():
-        cut, dropped = int((store.dropped_tokens > 0).sum()), int(store.dropped_tokens.sum())
-        warnings.warn(
-            TextsTruncated(f"{cut:,} of {len(texts):,} texts were cut: {dropped:,} tokens were not read."), stacklevel=2
-        )
+    warn_of_cut(stored_texts_read(store))
     return store
+
+
+def stored_texts_read(store: WindowStore) -> TextsRead:
+    """How the texts of a store were read."""
+    return TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist())
 
 
 def open_model(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> OpenedModel:

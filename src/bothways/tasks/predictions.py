@@ -1,8 +1,10 @@
 """What a classifier says of a text."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from bothways.errors import TextsTruncated
 from bothways.evaluation import TextsRead
 
 
@@ -22,6 +24,17 @@ class Reading:
 def texts_read(readings: Sequence[Reading]) -> TextsRead:
     """How the texts of a report were read."""
     return TextsRead.of([each.windows for each in readings], [each.dropped_tokens for each in readings])
+
+
+def warn_of_cut(read: TextsRead) -> None:
+    """Tell the caller of the function that calls this that texts were cut, where its result has no place for that.
+
+    Warns:
+        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+    """
+    if read.cut:
+        said = f"{read.cut:,} of {read.texts:,} texts were cut: {read.dropped_tokens:,} tokens were not read."
+        warnings.warn(TextsTruncated(said), stacklevel=3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from bothways.tasks.answering.answers import (
     answered,
     report_of,
     row_scores,
-    scores_of,
 )
 from bothways.tasks.answering.fitting import StoredQuestions, answering_limits, no_answer_index, stored_threshold
 from bothways.tasks.answering.questions import Question, annotated_questions, hold_out_contexts, read_questions
@@ -268,7 +267,7 @@ class QuestionAnswerer:
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> RowScores:
         """F1 and exact match of each question, to compare with another model's."""
-        return row_scores(scores_of(*self._answered(data, self.columns, show_progress)))
+        return row_scores(*self._answered(data, self.columns, show_progress))
 
     def spans(
         self,

@@ -164,9 +164,11 @@ def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64
     return scores_NK
 
 
-def row_scores(scores: AnswerScores) -> RowScores:
-    """What two models' answers are compared by."""
-    return RowScores({"f1": scores.f1_N, "exact_match": scores.exact_N})
+def row_scores(found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]]) -> RowScores:
+    """What two models' answers are compared by, and how much was read for them."""
+    scores = scores_of(found, annotated)
+    read = texts_read([each.reading for each in found])
+    return RowScores({"f1": scores.f1_N, "exact_match": scores.exact_N}, reading=read)
 
 
 def scores_of(found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]]) -> AnswerScores:

@@ -267,7 +267,8 @@ class FewShotClassifier(TrustingTask):
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> ClassJudgement:
         """Calibrated probabilities of labelled texts and what is right, to compare with another model's."""
         target, _ = self._fitted()
-        return target.judgement(*self.logits(data, show_progress=show_progress), self.calibration)
+        evidence, truth_N, read = self.evidence(data, show_progress=show_progress)
+        return replace(target.judgement(evidence.logits_NC, truth_N, self.calibration), reading=read)
 
     def logits(self, data: Source, *, show_progress: bool | None = None) -> tuple[Logits, Truth]:
         """Uncalibrated logits (N, C) of labelled texts, and their class numbers (N)."""
@@ -283,8 +284,8 @@ class FewShotClassifier(TrustingTask):
         """
         target, _ = self._fitted()
         texts, truth_N = labelled_texts(data, self.columns.inputs, self.columns.label, target)
-        evidence, readings = self._read(texts, "evaluating", show_progress)
-        return evidence, truth_N, texts_read(readings)
+        evidence, read = self._read(texts, "evaluating", show_progress)
+        return evidence, truth_N, read
 
     def said(
         self, texts: Iterable[Text], description: str, total: int | None, show: bool | None
@@ -346,9 +347,10 @@ class FewShotClassifier(TrustingTask):
         worth = worth_card(Worth(metrics, self.trust.limits))
         self.card = {**self.embedder.card, **worth, "trust": self.trust.to_card()}
 
-    def _read(self, texts: Sequence[Text], description: str, show: bool | None) -> tuple[Evidence, list[Reading]]:
+    def _read(self, texts: Sequence[Text], description: str, show: bool | None) -> tuple[Evidence, TextsRead]:
         said = list(self.said(texts, description, len(texts), show))
-        return self.trusted.evidence(np.stack([row_K for row_K, _ in said])), [reading for _, reading in said]
+        read = texts_read([reading for _, reading in said])
+        return self.trusted.evidence(np.stack([row_K for row_K, _ in said])), read
 
     def inputs(self, rows: Source) -> list[Text]:
         """The texts of rows; columns as in `columns`.
@@ -358,8 +360,8 @@ class FewShotClassifier(TrustingTask):
         """
         return [text_at(row, self.columns.text) for row in read_rows(rows)]
 
-    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> Evidence:
-        return self._read(texts, "reading others", show_progress)[0]
+    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> tuple[Evidence, TextsRead]:
+        return self._read(texts, "reading others", show_progress)
 
     def _set_trust(self, trust: Trust) -> None:
         self.trust = trust

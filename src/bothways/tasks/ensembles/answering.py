@@ -162,7 +162,7 @@ class AnswerCommittee:
 
     def judgement(self, combined: Sequence[FoundSpans], truth: Annotated) -> Judgement:
         """What the members say together, to compare with another model's."""
-        return row_scores(scores_of([self.predicted(each) for each in combined], truth))
+        return row_scores([self.predicted(each) for each in combined], truth)
 
     def alone(self, said: Sequence[FoundSpans], truth: Annotated) -> Mapping[str, float]:
         """Metrics of what one member says."""

@@ -173,7 +173,9 @@ class LabelCommittee:
 
     def judgement(self, combined: Sequence[ScoredText], truth: Truth) -> Judgement:
         """What the members say together, to compare with another model's."""
-        return self.target.judgement(np.stack([each.logits_C for each in combined]), truth, self.temperature)
+        logits_NC = np.stack([each.logits_C for each in combined])
+        judgement = self.target.judgement(logits_NC, truth, self.temperature)
+        return replace(judgement, reading=texts_read([each.reading for each in combined]))
 
     def alone(self, said: Sequence[ScoredText], truth: Truth) -> Mapping[str, float]:
         """Metrics of what one member says."""

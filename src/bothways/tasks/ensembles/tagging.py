@@ -167,7 +167,8 @@ class TagCommittee:
 
     def judgement(self, combined: Sequence[ScoredWords], truth: TrueTags) -> Judgement:
         """What the members say together, to compare with another model's."""
-        return words_judgement(self.tag_set, np.concatenate([each.scores_WC for each in combined]), truth)
+        judgement = words_judgement(self.tag_set, np.concatenate([each.scores_WC for each in combined]), truth)
+        return replace(judgement, reading=texts_read([each.reading for each in combined]))
 
     def alone(self, said: Sequence[ScoredWords], truth: TrueTags) -> Mapping[str, float]:
         """Metrics of what one member says."""

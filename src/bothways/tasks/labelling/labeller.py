@@ -129,14 +129,21 @@ class Labeller:
     ) -> tuple[Logits, Truth, TextsRead]:
         """What a module says of labelled rows (N, K), the encoded labels, and how the texts were read."""
         texts, truth = self.labelled(data, columns)
-        answers = list(self.run(module, texts, "evaluating", len(texts), show))
-        read = TextsRead.of([len(each.lengths) for each in answers], [each.dropped_tokens for each in answers])
-        return np.stack([self.merged(answer) for answer in answers]), truth, read
+        rows_NK, read = self._said(module, texts, "evaluating", show)
+        return rows_NK, truth, read
 
-    def evidence_of(self, texts: list[Text], show: bool | None) -> Evidence:
-        """What the detector reads of texts, or pairs."""
-        answers = self.run(self.judging(), texts, "reading others", len(texts), show)
-        return self.trusted.evidence(np.stack([self.merged(answer) for answer in answers]))
+    def evidence_of(self, texts: list[Text], show: bool | None) -> tuple[Evidence, TextsRead]:
+        """What the detector reads of texts, or pairs, and how they were read."""
+        rows_NK, read = self._said(self.judging(), texts, "reading others", show)
+        return self.trusted.evidence(rows_NK), read
+
+    def _said(
+        self, module: Scoring, texts: list[Text], description: str, show: bool | None
+    ) -> tuple[Logits, TextsRead]:
+        """What a module says of texts, or pairs (N, K), and how they were read."""
+        answers = list(self.run(module, texts, description, len(texts), show))
+        read = TextsRead.of([len(each.lengths) for each in answers], [each.dropped_tokens for each in answers])
+        return np.stack([self.merged(answer) for answer in answers]), read
 
     def learn(self, data: LabelledData, plan: FitPlan) -> Logits:
         """Learn how windows count, and from the held-out rows how far to trust the head; their logits (N, C)."""

@@ -192,7 +192,8 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
         """Calibrated probabilities of labelled rows, or numbers, and what is right, to compare with another model's."""
-        return self.labeller.target.judgement(*self._logits(data, self.columns, show_progress), self.calibration)
+        logits_NC, truth, read = self._rows(data, self.columns, show_progress)
+        return replace(self.labeller.target.judgement(logits_NC, truth, self.calibration), reading=read)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model in the ecosystem's layout, whole or not at all.
@@ -295,7 +296,7 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         """
         return [self.columns.inputs.read(row) for row in read_rows(rows)]
 
-    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> Evidence:
+    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> tuple[Evidence, TextsRead]:
         return self.labeller.evidence_of(texts, show_progress)
 
     def _set_trust(self, trust: Trust) -> None:

@@ -5,13 +5,14 @@ Shapes: N texts, C outputs, K numbers that the model gives for a text: C, and th
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from bothways.data import Row, Source
 from bothways.evaluation import Evidence, OutOfDomainReport, TextsRead
 from bothways.tasks.labelling.trust import Trust, card_told_from
 from bothways.tasks.labelling.trusted import Trusted
-from bothways.tasks.predictions import Prediction, Reading
+from bothways.tasks.predictions import Prediction, Reading, warn_of_cut
 from bothways.tasks.targets import Logits, Report, Truth
 from bothways.text.texts import Text
 
@@ -73,8 +74,8 @@ class TrustingTask(ABC):
         """
 
     @abstractmethod
-    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> Evidence:
-        """What the detector reads of texts."""
+    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> tuple[Evidence, TextsRead]:
+        """What the detector reads of texts, and how they were read."""
 
     @abstractmethod
     def _set_trust(self, trust: Trust) -> None:
@@ -102,8 +103,12 @@ class TrustingTask(ABC):
         Raises:
             NotCalibrated: The model has no detector.
             InvalidInput: The data are not usable.
+
+        Warns:
+            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
         """
-        elsewhere = self._elsewhere(others, show_progress)
+        elsewhere, read = self._elsewhere(others, show_progress)
+        warn_of_cut(read)
         trust = self.trusted.told_from(elsewhere)
         self._set_trust(trust)
         if "trust" in self.card:
@@ -131,13 +136,13 @@ class TrustingTask(ABC):
             NotCalibrated: The model has no detector.
             InvalidInput: The data are not usable.
         """
-        outside = self._elsewhere(others, show_progress)
-        return self.trusted.out_of_domain(inside, outside, resamples=resamples, seed=seed)
+        outside, read = self._elsewhere(others, show_progress)
+        return replace(self.trusted.out_of_domain(inside, outside, resamples=resamples, seed=seed), reading=read)
 
     def facts(self) -> dict[str, object]:
         """Labels and calibration, as JSON values."""
         return self.trusted.facts()
 
-    def _elsewhere(self, others: Source, show_progress: bool | None) -> Evidence:
+    def _elsewhere(self, others: Source, show_progress: bool | None) -> tuple[Evidence, TextsRead]:
         self.trusted.border()  # before the texts are read, and not after
         return self._evidence_of(self.inputs(others), show_progress)

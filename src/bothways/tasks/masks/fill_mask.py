@@ -6,13 +6,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Unpack, overload
 
-import numpy as np
-
 from bothways.data import Example, Row
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import MaskedLMReport, TextsRead, masked_lm_report
+from bothways.evaluation import MaskedLMReport, masked_lm_report
 from bothways.evaluation.report import flat_estimates
 from bothways.families import HeadName
 from bothways.inference.masked_lm import MaskedLMScorer
@@ -29,7 +27,7 @@ from bothways.tasks.masks.mask_filler import FillOptions, MaskFiller
 from bothways.tasks.masks.masked_text import MaskReader
 from bothways.tasks.masks.pseudo_likelihood import PseudoLikelihood, pseudo_likelihood
 from bothways.tasks.masks.raw_texts import Texts, raw_examples
-from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
+from bothways.tasks.opening import OpenedModel, OpenOptions, open_model, stored_texts_read
 from bothways.tasks.splits import hold_out
 from bothways.tasks.stored import stored_card
 from bothways.text import Overflow
@@ -305,8 +303,8 @@ class FillMask:
         store = self._stored(raw_examples(data, columns.inputs))
         masker = Masker(self.model.tokenizer, masking or Masking(), seed)
         losses = masked_losses(module, store, masker, self._opened.batch_tokens)
-        read = TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist())
-        return replace(masked_lm_report(losses, resamples=resamples, seed=seed), reading=read)
+        report = masked_lm_report(losses, resamples=resamples, seed=seed)
+        return replace(report, reading=stored_texts_read(store))
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""

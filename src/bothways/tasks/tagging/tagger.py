@@ -314,9 +314,8 @@ class TextTagger:
         """The spans, or tags, of labelled rows that are right and wrong, to compare with another model's."""
         labeller = self.labeller
         rows = labeller.read(data, self.columns, None)
-        return words_judgement(
-            labeller.tag_set, labeller.answers(rows, show_progress)[0], labeller.tag_set.encode(rows)
-        )
+        scores_MC, read = labeller.answers(rows, show_progress)
+        return replace(words_judgement(labeller.tag_set, scores_MC, labeller.tag_set.encode(rows)), reading=read)
 
     def scores(
         self,
