@@ -86,7 +86,8 @@ def test_an_embedder_is_evaluated_without_training(files, data):
         *("evaluate", files / "tiny", "--data", data / "scored.jsonl.gz", "--task", "similarity", "--json"),
         *("--resamples", 50),
     ).json()
-    assert set(report) == {"n", *(f"{name}{end}" for name in ("pearson", "spearman") for end in ("", "_low", "_high"))}
+    figures_of = {f"{name}{end}" for name in ("pearson", "spearman") for end in ("", "_low", "_high")}
+    assert set(report) == {"n", *figures_of, "reading"}
     other = call(
         *("evaluate", files / "tiny", "--data", data / "triplets.jsonl.gz", "--task", "similarity"),
         *("--text-a", "anchor", "--text-b", "positive", "--score", "missing"),
@@ -98,10 +99,19 @@ def test_an_embedder_is_evaluated_without_training(files, data):
 def test_two_typed_texts_are_compared(files, data, tmp_path):
     assert train(files, data, "scored", tmp_path / "run").code == 0
     (answer,) = call("predict", tmp_path / "run", "w5 w6", "w5 w6").lines()
-    assert answer == {"similarity": pytest.approx(1.0)}
+    assert answer == {"similarity": pytest.approx(1.0), "windows": 1, "dropped_tokens": 0}
     outcome = call("predict", tmp_path / "run", "w5 w6")
     assert outcome.code == 2
     assert "how alike two texts are" in outcome.err
+
+
+def test_similarities_of_texts_that_are_cut_say_so(files, data, tmp_path):
+    assert train(files, data, "scored", tmp_path / "run").code == 0
+    cutting = ("--max-length", 3, "--on-overflow", "truncate", "--quiet")
+    answer = call("predict", tmp_path / "run", "w5 w6", "w5 w6 w7", *cutting)
+    assert answer.lines() == [{"similarity": pytest.approx(1.0), "windows": 1, "dropped_tokens": 3}]
+    report = call("evaluate", tmp_path / "run", "--data", data / "scored.jsonl.gz", *cutting, "--resamples", 5)
+    assert report.out.splitlines()[-1] == "48 of 48 texts were cut, by 48 tokens together"
 
 
 def test_a_few_examples_make_a_classifier(files, tmp_path):

@@ -55,6 +55,18 @@ def test_pairs_go_the_whole_way(files, pair_files, tmp_path, option, metrics):
     assert from_file[0].keys() == typed.lines()[0].keys()
 
 
+def test_a_ranking_counts_pairs_that_are_cut(files, pair_files, tmp_path):
+    assert call(*words(files, pair_files, tmp_path / "run")).code == 0
+    rows = [{"text_a": "w5", "text_b": f"w{6 + each} " * 9, "label": ("other", "same")[each % 2]} for each in range(4)]
+    data = write_jsonl(tmp_path / "candidates.jsonl", rows)
+    asked = ("evaluate", tmp_path / "run", "--data", data, "--task", "ranking", "--relevant", "same", "--quiet")
+    cut = call(*asked, "--max-length", 8, "--on-overflow", "truncate")
+    assert (cut.code, cut.err) == (0, "")
+    assert cut.out.splitlines()[-1] == "4 of 4 texts were cut, by 20 tokens together"
+    given = call(*asked, "--max-length", 8, "--on-overflow", "truncate", "--json").json()
+    assert given["reading"] == {"texts": 4, "in_windows": 0, "cut": 4, "dropped_tokens": 20}
+
+
 @pytest.mark.parametrize("texts", [["w5"], ["w5", "w6", "w7"]])
 def test_a_model_of_pairs_is_asked_with_two_texts(files, pair_files, tmp_path, texts):
     assert call(*words(files, pair_files, tmp_path / "run")).code == 0

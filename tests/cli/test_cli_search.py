@@ -187,6 +187,17 @@ def test_a_reranker_decides_the_order_of_the_first_hits(built_once, judge, mode)
     assert found(built_once, *words, "--reranker", judge, "--relevant", "no", "--top", 1) == no[:1]
 
 
+def test_passages_that_a_reranker_cuts_are_counted_once_for_all_queries(built_once, judged, judge, tmp_path):
+    from bothways.tasks import PairClassifier
+
+    cutting = PairClassifier.from_pretrained(judge, device="cpu", max_length=6, on_overflow="truncate")
+    cutting.save(tmp_path / "cutting")
+    outcome = call("search", "evaluate", built_once, *judged, "--reranker", tmp_path / "cutting", "--relevant", "yes")
+    assert outcome.code == 0
+    (said,) = [line for line in outcome.err.splitlines() if "cut" in line]
+    assert re.fullmatch(r"warning: 12 of 12 texts were cut: \d\d tokens were not read\.", said)
+
+
 def test_a_label_that_the_reranker_does_not_have_is_wrong_usage(built_once, judge):
     for words in (["--reranker", judge, "--relevant", "maybe"], ["--relevant", "yes"]):
         outcome = call("search", "query", built_once, "w6", *words)

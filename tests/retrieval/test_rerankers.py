@@ -1,20 +1,25 @@
 """Models as rerankers, lists of candidates, and hard negatives."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from bothways import PairClassifier, SemanticSearch, SentenceEmbedder, TextClassifier
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, TextsTruncated
 from bothways.retrieval import (
     BiEncoder,
     CandidateRanking,
     Candidates,
     CrossEncoder,
+    Hit,
     Mining,
     Rerank,
     evaluate_reranker,
     mine_negatives,
     read_candidates,
+    reranked,
+    search_reranked,
 )
 from tiny_models import write_checkpoint
 
@@ -182,6 +187,56 @@ def test_a_bi_encoder_scores_by_cosine(base):
     one, *others = embedder.encode(["w5", "w6 w7", "w8"]).astype(np.float64)
     expected = [one @ each / np.linalg.norm(one) / np.linalg.norm(each) for each in others]
     np.testing.assert_allclose(BiEncoder(embedder).score("w5", ["w6 w7", "w8"]), expected, atol=1e-6)
+
+
+# --- texts that are cut ---
+
+# Passages of twelve words, of which a window of eight tokens has room for four beside a query of one word.
+LONG = [{**row, "text_b": row["text_b"] + " w40" * 10} for row in ROWS]
+CUTTING = {"device": "cpu", "max_length": 8, "on_overflow": "truncate"}
+
+
+@pytest.fixture(scope="module")
+def cutting(pairs, tmp_path_factory):
+    """The folder of the model of pairs."""
+    pairs.save(folder := tmp_path_factory.mktemp("cutting") / "pairs")
+    return folder
+
+
+def test_a_reranker_says_once_a_call_what_it_did_not_read(base, cutting):
+    cross = CrossEncoder(PairClassifier.from_pretrained(cutting, **CUTTING))
+    cosine = BiEncoder(SentenceEmbedder.from_pretrained(base, **CUTTING))
+    passages = ["w6", LONG[0]["text_b"], LONG[1]["text_b"]]
+    hits = [Hit(str(place), text, 1.0, place + 1) for place, text in enumerate(passages)]
+    for by, whole, two in ((cross, "2 of 3", "4 of 6"), (cosine, "2 of 4", "4 of 8")):
+        of_one, of_two = (16, 32) if by is cross else (12, 24)
+        for ask, said in (
+            (lambda by=by: by.score("w5", passages), f"{whole} texts were cut: {of_one} tokens were not read."),
+            (lambda by=by: reranked(hits, "w5", Rerank(by)), f"{whole} texts were cut: {of_one} tokens were not read."),
+            (
+                lambda by=by: search_reranked(lambda _: [hits, hits], ["w5", "w6"], 1, Rerank(by)),
+                f"{two} texts were cut: {of_two} tokens were not read.",
+            ),
+        ):
+            with pytest.warns(TextsTruncated) as caught:
+                ask()
+            assert [str(each.message) for each in caught] == [said]
+            assert caught[0].filename == __file__
+
+
+def test_a_ranking_of_candidates_counts_what_was_not_read(base, cutting):
+    for folder, read in (
+        (cutting, {"texts": 16, "in_windows": 0, "cut": 16, "dropped_tokens": 16 * 8}),
+        (base, {"texts": 4 + 16, "in_windows": 0, "cut": 16, "dropped_tokens": 16 * 6}),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", TextsTruncated)
+            report = CandidateRanking.open(folder, **CUTTING).evaluate(LONG, resamples=5)
+        assert report.to_dict()["reading"] == read
+        assert report.summary().endswith(
+            f"16 of {read['texts']} texts were cut, by {read['dropped_tokens']} tokens together"
+        )
+    assert "reading" not in evaluate_reranker(ByLength(), read_candidates(LONG), resamples=5).to_dict()
 
 
 @pytest.fixture(scope="module")

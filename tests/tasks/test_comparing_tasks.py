@@ -52,6 +52,7 @@ def agrees(first, second, data):
         sides = each.first.value, each.second.value
         assert sides == pytest.approx([one[name] for one in alone], abs=1e-6)
         assert each.difference.value == pytest.approx(sides[1] - sides[0])
+    assert [report.to_dict()[f"reading_{side}"] for side in "ab"] == [one["reading"] for one in alone]
     return report
 
 
@@ -112,6 +113,17 @@ def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
     embedders[0].columns = PlainTexts()
     with pytest.raises(InvalidInput, match="texts alone"):
         compare_tasks(*embedders, rows(), **FEW)
+
+
+def test_it_is_said_what_each_model_did_not_read(folder):
+    whole = TextClassifier.from_pretrained(folder / "labels-a", device="cpu")
+    cutting = TextClassifier.from_pretrained(folder / "labels-b", device="cpu", max_length=5, on_overflow="truncate")
+    first, second = compare_tasks(whole, cutting, DATA, **FEW).readings
+    # Of two to seven words, a window of five tokens has room for three.
+    over = [max(0, len(row["text"].split()) - 3) for row in DATA]
+    assert (first.cut, first.dropped_tokens) == (0, 0)
+    assert (second.cut, second.dropped_tokens) == (sum(each > 0 for each in over), sum(over))
+    agrees(whole, cutting, DATA)
 
 
 def test_what_is_neither_right_nor_wrong_is_not_compared(folder):

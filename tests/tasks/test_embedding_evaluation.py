@@ -6,6 +6,7 @@ import pytest
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.data import EmbeddingRow, LabelledTexts, Pairs, Triplets
 from bothways.tasks.embedding.evaluation import Measured, found_at, untelling
+from bothways.tasks.predictions import Reading
 
 # Texts of one letter point the same way, and their digits nearly so.
 LETTERS = "abcdef"
@@ -25,7 +26,8 @@ def ranks(columns, rows, labels=None):
         EmbeddingRow(texts, label, "a row") for texts, label in zip(rows, labels or [None] * len(rows), strict=True)
     ]
     vectors_PH = np.stack([vector(text) for texts in rows for text in texts])
-    return found_at(columns, Measured.of(read, columns, vectors_PH)).tolist()
+    readings = [Reading(1, 0)] * len(vectors_PH)
+    return found_at(columns, Measured.of(read, columns, vectors_PH, readings)).tolist()
 
 
 def test_a_text_that_is_also_the_positive_of_another_is_no_wrong_answer_to_itself():

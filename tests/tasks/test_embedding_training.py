@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -477,6 +478,32 @@ def test_two_texts_are_as_alike_as_their_cosine(base):
     found = [each.to_dict()["similarity"] for each in embedder.predict_rows(rows)]
     first, second = embedder.encode(["w5 w6", "w7"])
     assert found == pytest.approx([float(first @ second), 1.0], abs=1e-6)
+
+
+def test_similarities_say_how_much_of_both_texts_was_read(base):
+    # A window of six tokens has room for four words.
+    one, other = ("w5 w6", "w7 " * 9), ("w8 " * 6, "w9 " * 5)
+    cutting = SentenceEmbedder.from_pretrained(base, device="cpu", max_length=6, on_overflow="truncate")
+    found = cutting.predict([one, other])
+    assert [(each.reading.windows, each.reading.dropped_tokens) for each in found] == [(1, 5), (1, 2 + 1)]
+    rows = [dict(zip(("text_a", "text_b"), each, strict=True)) for each in (one, other)]
+    from bothways.data import read_rows
+
+    assert list(cutting.predict_rows(read_rows(rows))) == found
+    assert found[0].to_dict() == {"similarity": found[0].similarity, "windows": 1, "dropped_tokens": 5}
+    whole = SentenceEmbedder.from_pretrained(base, device="cpu", max_length=6, stride=0)
+    assert [(each.windows, each.dropped_tokens) for each in [whole.predict(one).reading]] == [(3, 0)]
+
+
+@pytest.mark.parametrize("columns", [ScoredPairs(), Pairs("text_a", "text_b")])
+def test_reports_on_vectors_count_texts_that_are_cut(base, columns):
+    rows = [{"text_a": f"w{5 + each} " * 6, "text_b": f"w{5 + each}", "score": each % 3} for each in range(6)]
+    cutting = SentenceEmbedder.from_pretrained(base, device="cpu", max_length=6, on_overflow="truncate")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TextsTruncated)
+        report = cutting.evaluate(rows, columns=columns, resamples=5)
+    assert report.to_dict()["reading"] == {"texts": 12, "in_windows": 0, "cut": 6, "dropped_tokens": 12}
+    assert report.summary().endswith("6 of 12 texts were cut, by 12 tokens together")
 
 
 def test_an_embedder_of_single_texts_compares_nothing(base):

@@ -12,10 +12,18 @@ from bothways.data import Source, class_label, read_rows, text_at, value_at
 from bothways.errors import InvalidInput
 from bothways.evaluation.rankings import RankingReport, ranking_report
 from bothways.progress import progress
-from bothways.retrieval.reranking import AFFIRMATIVE, BiEncoder, CrossEncoder, Reranker, are_grades
+from bothways.retrieval.reranking import (
+    AFFIRMATIVE,
+    BiEncoder,
+    CrossEncoder,
+    Reranker,
+    are_grades,
+    scores_and_readings,
+)
 from bothways.tasks import FewShotClassifier, FillMask, PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.tasks.columns import PairColumns
 from bothways.tasks.opening import OpenOptions
+from bothways.tasks.predictions import Reading, texts_read
 from bothways.tasks.targets import Regression
 from bothways.tasks.task_names import stored_task, task_of_heads
 
@@ -122,14 +130,17 @@ def evaluate_reranker(
     if not telling:
         raise InvalidInput("there is no query with passages that answer and others that do not: nothing to measure.")
     rankings, judgements = {}, {}
+    readings: list[Reading] = []
     with progress("ranking", len(telling), show=show_progress) as bar:
         for each in telling:
-            scores_P = np.asarray(reranker.score(each.query, each.passages), dtype=np.float64)
+            scores_P, read = scores_and_readings(reranker, each.query, each.passages)
+            readings += read
             rankings[each.query] = [str(row) for row in np.lexsort((np.array(each.grades), -scores_P))]
             judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
             bar.advance()
     report = ranking_report(rankings, judgements, resamples=resamples, seed=seed)
-    return replace(report, untelling=len(candidates) - len(telling))
+    read_in_all = texts_read(readings) if readings else None
+    return replace(report, untelling=len(candidates) - len(telling), reading=read_in_all)
 
 
 def _reads_pairs(folder: Path, name: str) -> bool:

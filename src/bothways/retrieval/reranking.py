@@ -3,6 +3,7 @@
 Letters in names: P passages.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -16,7 +17,7 @@ from bothways.retrieval.hits import Hit
 from bothways.retrieval.ranking import best
 from bothways.tasks.embedding.embedder import SentenceEmbedder
 from bothways.tasks.labelling.pairs import PairClassifier
-from bothways.tasks.predictions import Prediction, Score
+from bothways.tasks.predictions import Prediction, Reading, Score, texts_read, warn_of_cut
 from bothways.tasks.targets import Regression, SingleLabel, Target
 
 # What the label of a passage that answers is usually called, where labels are no grades.
@@ -31,7 +32,42 @@ class Reranker(Protocol):
         ...
 
 
-class CrossEncoder:
+class ModelReranker(ABC):
+    """A model as a reranker, which knows how much it has read of what it scores."""
+
+    @abstractmethod
+    def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[Reading]]:
+        """The number of each passage, ``(P,)``, and how much was read of each text, or pair, that the model was given.
+
+        Raises:
+            InvalidInput: A text is empty.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+
+    def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
+        """The number of each passage, ``(P,)``.
+
+        Raises:
+            InvalidInput: A text is empty.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+
+        Warns:
+            TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
+        """
+        scores_P, readings = self.read(query, passages)
+        warn_of_cut(texts_read(readings))
+        return scores_P
+
+
+def scores_and_readings(
+    by: Reranker, query: str, passages: Sequence[str]
+) -> tuple[npt.NDArray[np.float64], list[Reading]]:
+    """A reranker's numbers, and how much of the texts it has read, where it is one that knows."""
+    scores, readings = by.read(query, passages) if isinstance(by, ModelReranker) else (by.score(query, passages), [])
+    return np.asarray(scores, dtype=np.float64), readings
+
+
+class CrossEncoder(ModelReranker):
     """A trained pair model as a reranker: it reads query and passage at once.
 
     A model of scores ranks by its score, one of labels by the probability of ``relevant``, the label that says that the
@@ -56,11 +92,11 @@ class CrossEncoder:
         self._worths = _worths(pairs.target, self.relevant)
         self._pairs = pairs
 
-    def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
-        """The score, the probability or the expected grade of each passage, ``(P,)``."""
+    def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[Reading]]:
+        """The score, the probability or the expected grade of each passage, ``(P,)``, and how the pairs were read."""
         pairs = [(query, passage) for passage in passages]
         found = self._pairs.predict(pairs, calibrated=False, show_progress=False)
-        return np.array([self._worth(each) for each in found])
+        return np.array([self._worth(each) for each in found]), [each.reading for each in found]
 
     def _worth(self, prediction: Prediction) -> float:
         if isinstance(prediction, Score):
@@ -68,18 +104,19 @@ class CrossEncoder:
         return sum(worth * prediction.probabilities[label] for label, worth in self._worths.items())
 
 
-class BiEncoder:
+class BiEncoder(ModelReranker):
     """The cosine of query and passage, each embedded by itself: what a cross-encoder has to beat."""
 
     def __init__(self, embedder: SentenceEmbedder) -> None:
         self.embedder = embedder
 
-    def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
-        """The cosine of each passage, ``(P,)``."""
-        vectors_PD = self.embedder.encode([query, *passages], show_progress=False).astype(np.float64)
+    def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[Reading]]:
+        """The cosine of each passage, ``(P,)``, and how query and passages were read."""
+        read, readings = self.embedder.read([query, *passages], show_progress=False)
+        vectors_PD = read.astype(np.float64)
         vectors_PD /= np.linalg.norm(vectors_PD, axis=1, keepdims=True)
         cosines_P: npt.NDArray[np.float64] = vectors_PD[1:] @ vectors_PD[0]
-        return cosines_P
+        return cosines_P, readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +144,21 @@ def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
 
     Raises:
         InvalidInput: The reranker gave no finite number for each passage.
+
+    Warns:
+        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
     """
+    found, readings = _reranked(hits, query, rerank)
+    warn_of_cut(texts_read(readings))
+    return found
+
+
+def _reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> tuple[list[Hit], list[Reading]]:
+    """As `reranked`, and how much was read instead of a warning."""
     first, rest = hits[: rerank.depth], hits[rerank.depth :]
     if not first:
-        return []
-    scores_P = np.asarray(rerank.by.score(query, [hit.text for hit in first]), dtype=np.float64)
+        return [], []
+    scores_P, readings = scores_and_readings(rerank.by, query, [hit.text for hit in first])
     if scores_P.shape != (len(first),) or not np.isfinite(scores_P).all():
         raise InvalidInput(
             f"the reranker must give one finite number for each of the {len(first)} passages, got an array of shape "
@@ -119,7 +166,7 @@ def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
         )
     order = best(np.arange(len(first)), scores_P, len(first))
     front = [replace(first[place], score=float(score)) for place, score in zip(*order, strict=True)]
-    return [replace(hit, rank=rank) for rank, hit in enumerate([*front, *rest], start=1)]
+    return [replace(hit, rank=rank) for rank, hit in enumerate([*front, *rest], start=1)], readings
 
 
 def search_reranked(
@@ -141,14 +188,21 @@ def search_reranked(
 
     Raises:
         InvalidInput: The reranker gave no finite number for each passage.
+
+    Warns:
+        TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``); once for all queries.
     """
     if rerank is None:
         return find(k)
     answers, found = find(max(k, rerank.depth)), []
+    readings: list[Reading] = []
     with progress("reranking", len(queries), show=show_progress) as bar:
         for query, hits in zip(queries, answers, strict=True):
-            found.append(reranked(hits, query, rerank)[:k])
+            ordered, read = _reranked(hits, query, rerank)
+            found.append(ordered[:k])
+            readings += read
             bar.advance()
+    warn_of_cut(texts_read(readings))
     return found
 
 

@@ -112,13 +112,16 @@ class Similarity:
 
     Attributes:
         similarity: Cosine of their vectors, -1 to 1.
+        reading: How much of them was read: the windows of the one that was read in more, and the tokens of both that
+            were not read.
     """
 
     similarity: float
+    reading: Reading
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values."""
-        return asdict(self)
+        """As JSON values, flat."""
+        return _flat(asdict(self))
 
 
 Prediction = Classification | Labelling | Score

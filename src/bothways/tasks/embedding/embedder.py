@@ -25,7 +25,7 @@ from bothways.tasks.embedding.data import (
     read_embedding_rows,
     stored_kind,
 )
-from bothways.tasks.embedding.evaluation import EmbeddingReport, Measured, judgement_of, pairs_of, report_of
+from bothways.tasks.embedding.evaluation import EmbeddingReport, Measured, judgement_of, report_of, similarities_of
 from bothways.tasks.embedding.losses import EmbeddingLoss, usual_loss
 from bothways.tasks.embedding.pooling import Pooling, check_pooling
 from bothways.tasks.embedding.sentence_layout import TASK, EmbeddingSettings, settings_to_store, write_sentence_layout
@@ -200,6 +200,13 @@ class SentenceEmbedder:
             show_progress=show_progress,
         )
 
+    def read(
+        self, texts: Sequence[str], *, show_progress: bool | None = None
+    ) -> tuple[Vectors, list[predictions.Reading]]:
+        """As `encode` of many texts (N, K), and how much of each was read instead of a warning."""
+        said = list(self.read_stream(texts, total=len(texts), show_progress=show_progress))
+        return np.stack([vector_K for vector_K, _ in said]), [reading for _, reading in said]
+
     def fit(
         self,
         train_data: Source,
@@ -302,8 +309,7 @@ class SentenceEmbedder:
         """
         listed, alone = given_twos(pairs, PAIR)
         texts = (text for pair in listed for text in pair)
-        vectors = self.encode_stream(texts, total=2 * len(listed), show_progress=show_progress)
-        found = [Similarity(cosine) for cosine in pairs_of(vectors)]
+        found = list(similarities_of(self.read_stream(texts, total=2 * len(listed), show_progress=show_progress)))
         return found[0] if alone else found
 
     def predict_rows(self, rows: Iterable[Row], *, show_progress: bool | None = None) -> Iterator[Similarity]:
@@ -314,7 +320,7 @@ class SentenceEmbedder:
         """
         first, second = self._two_columns()
         texts = (text_at(row, column) for row in rows for column in (first, second))
-        return map(Similarity, pairs_of(self.encode_stream(texts, show_progress=show_progress)))
+        return similarities_of(self.read_stream(texts, show_progress=show_progress))
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """One row, as it would stand in a file, of two texts.
@@ -383,8 +389,8 @@ class SentenceEmbedder:
 
     def _measured(self, data: Source, columns: EmbeddingColumns, show_progress: bool | None) -> Measured:
         rows = read_embedding_rows(data, columns)
-        vectors_PH = self.encode([text for row in rows for text in row.texts], show_progress=show_progress)
-        return Measured.of(rows, columns, vectors_PH)
+        vectors_PH, readings = self.read([text for row in rows for text in row.texts], show_progress=show_progress)
+        return Measured.of(rows, columns, vectors_PH, readings)
 
     def _two_columns(self) -> tuple[str, str]:
         if isinstance(self.columns, LabelledTexts) or len(self.columns.texts) < 2:

@@ -6,7 +6,7 @@ C texts among which they look.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import (
     RowScores,
     SimilarityJudgement,
+    TextsRead,
     correlation_error,
     share_error,
     spearman,
@@ -40,6 +41,7 @@ from bothways.tasks.embedding.data import (
     identities,
     truth_of,
 )
+from bothways.tasks.predictions import Reading, Similarity, texts_read
 from bothways.training.objective import Validation
 
 Floats = NDArray[np.float64]
@@ -58,19 +60,27 @@ class Measured:
         texts_RK: Which of them stand in each row.
         identity_P: Equal texts have equal numbers.
         truth_R: Scores, labels, or a teacher's vectors; None without.
+        reading: How much of the texts was read, where that is asked for.
     """
 
     vectors_PH: NDArray[np.float32]
     texts_RK: NDArray[np.int64]
     identity_P: NDArray[np.int64]
     truth_R: NDArray[Any] | None
+    reading: TextsRead | None = None
 
     @classmethod
-    def of(cls, rows: Sequence[EmbeddingRow], columns: EmbeddingColumns, vectors_PH: NDArray[np.float32]) -> "Measured":
-        """Rows of these columns, with the vectors of their texts."""
+    def of(
+        cls,
+        rows: Sequence[EmbeddingRow],
+        columns: EmbeddingColumns,
+        vectors_PH: NDArray[np.float32],
+        readings: Sequence[Reading],
+    ) -> "Measured":
+        """Rows of these columns, with the vectors of their texts and how these were read."""
         texts = [text for row in rows for text in row.texts]
         texts_RK = np.arange(len(texts)).reshape(len(rows), -1)
-        return cls(vectors_PH, texts_RK, identities(texts), truth_of(rows, columns))
+        return cls(vectors_PH, texts_RK, identities(texts), truth_of(rows, columns), texts_read(readings))
 
 
 def validation_of(columns: EmbeddingColumns, measured: Measured) -> Validation:
@@ -103,12 +113,13 @@ def judgement_of(columns: EmbeddingColumns, measured: Measured) -> SimilarityJud
     """
     match columns:
         case ScoredPairs():
-            return SimilarityJudgement(_truth(measured), cosines_of(measured))
+            return SimilarityJudgement(_truth(measured), cosines_of(measured), reading=measured.reading)
         case PlainTexts():
             raise _texts_alone()
         case Pairs() | Triplets() | LabelledTexts():
             found_N = found_at(columns, measured)
-            return RowScores({"mrr": found_N, "accuracy": (found_N == 1).astype(np.float64)})
+            ranked = {"mrr": found_N, "accuracy": (found_N == 1).astype(np.float64)}
+            return RowScores(ranked, reading=measured.reading)
 
 
 def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, seed: int) -> EmbeddingReport:
@@ -119,11 +130,14 @@ def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, 
     """
     match columns:
         case ScoredPairs():
-            return similarity_report(_truth(measured), cosines_of(measured), resamples=resamples, seed=seed)
+            cosines_R = cosines_of(measured)
+            similarity = similarity_report(_truth(measured), cosines_R, resamples=resamples, seed=seed)
+            return replace(similarity, reading=measured.reading)
         case PlainTexts():
             raise _texts_alone()
         case Pairs() | Triplets() | LabelledTexts():
-            return ranking_report(found_at(columns, measured), resamples=resamples, seed=seed)
+            ranking = ranking_report(found_at(columns, measured), resamples=resamples, seed=seed)
+            return replace(ranking, reading=measured.reading)
 
 
 def untelling(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:
@@ -218,10 +232,12 @@ def _by_row(measured: Measured) -> _Search:
     )
 
 
-def pairs_of(vectors: Iterator[NDArray[np.float32]]) -> Iterator[float]:
-    """Cosines of neighbours in a stream of vectors: of the first two, of the next two, and so on."""
-    for first_H, second_H in zip(vectors, vectors, strict=True):
-        yield float((_unit(first_H[None]) * _unit(second_H[None])).sum())
+def similarities_of(read: Iterator[tuple[NDArray[np.float32], Reading]]) -> Iterator[Similarity]:
+    """How alike neighbours are in a stream of vectors and readings: the first two, the next two, and so on."""
+    for (first_H, first), (second_H, second) in zip(read, read, strict=True):
+        cosine = float((_unit(first_H[None]) * _unit(second_H[None])).sum())
+        reading = Reading(max(first.windows, second.windows), first.dropped_tokens + second.dropped_tokens)
+        yield Similarity(cosine, reading)
 
 
 def _all_cosines(vectors_PH: NDArray[Any]) -> Floats:
