@@ -98,8 +98,9 @@ def test_an_embedder_is_evaluated_without_training(files, data):
 
 def test_two_typed_texts_are_compared(files, data, tmp_path):
     assert train(files, data, "scored", tmp_path / "run").code == 0
-    (answer,) = call("predict", tmp_path / "run", "w5 w6", "w5 w6").lines()
-    assert answer == {"similarity": pytest.approx(1.0), "windows": 1, "dropped_tokens": 0}
+    answers = call("predict", tmp_path / "run", "w5 w6", "w5 w6")
+    assert answers.lines() == [{"similarity": pytest.approx(1.0), "windows": 1, "dropped_tokens": 0}]
+    assert answers.err == ""
     outcome = call("predict", tmp_path / "run", "w5 w6")
     assert outcome.code == 2
     assert "how alike two texts are" in outcome.err

@@ -1,5 +1,6 @@
 """``ensemble``, from trained runs to an answer of all of them."""
 
+import gzip
 import json
 
 import pytest
@@ -43,6 +44,22 @@ def test_the_summary_as_json_names_members_method_and_calibration(files, run, se
     assert summary["temperature"] == stored["temperature"]
     assert summary["labels"] == ["even", "odd"]
     assert summary["members"] == [str(run), str(second)]
+
+
+def test_columns_are_named_for_all_members_alike(files, run, second, tmp_path):
+    with gzip.open(files / "validation.jsonl.gz", "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    renamed = tmp_path / "renamed.jsonl"
+    renamed.write_text("".join(json.dumps({"body": row["text"], "kind": row["label"]}) + "\n" for row in rows))
+    names, output = ["--text", "body", "--label", "kind"], tmp_path / "ens"
+    assert call("ensemble", run, second, "--calibrate", renamed, *names, "--output", output).code == 0
+    found = call("evaluate", output, "--data", renamed, *names, "--json").json()
+    expected = call("evaluate", output, "--data", files / "validation.jsonl.gz", "--json").json()
+    assert found["accuracy"] == expected["accuracy"]
+    assert [each["accuracy"] for each in found["members"]] == [each["accuracy"] for each in expected["members"]]
+    outcome = call("ensemble", run, second, "--tokens", "w", "--output", tmp_path / "other")
+    assert outcome.code != 0
+    assert "the members read no 'tokens' of a row. They read: text, label" in outcome.err
 
 
 def test_an_ensemble_says_that_it_is_not_calibrated(files, run, second, tmp_path):

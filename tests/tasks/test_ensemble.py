@@ -152,7 +152,7 @@ def test_classifiers_from_a_few_examples_are_members_like_fine_tuned_ones(runs, 
 
 def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
-    said, truth_N = ensemble._labelled(HELD, None)
+    said, truth_N, _ = ensemble._labelled(HELD, None)
     combined_NC = np.stack([ensemble.committee.combined(each).logits_C for each in said])
     scores_N = np.sort(1 - held_out_probabilities("temperature", combined_NC, truth_N)[np.arange(len(HELD)), truth_N])
     threshold = scores_N[math.ceil(0.8 * (len(HELD) + 1)) - 1]
@@ -197,7 +197,7 @@ def test_a_coverage_that_nothing_was_learnt_of_is_refused(runs, animals):
 
 def test_the_temperature_is_that_of_the_combined_logits(animals):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
-    said, truth_N = ensemble._labelled(HELD, None)
+    said, truth_N, _ = ensemble._labelled(HELD, None)
     combined_NC = np.stack([ensemble.committee.combined(each).logits_C for each in said])
     expected = fitted_temperature(ensemble.committee.target, combined_NC, truth_N)
     assert ensemble.temperature == expected
@@ -286,6 +286,38 @@ def test_an_ensemble_is_asked_as_its_members_are(runs, names, row):
 def test_what_members_do_not_read_an_ensemble_refuses(runs, names, given, said):
     with pytest.raises(InvalidInput, match=said):
         Ensemble.of([runs / name for name in names], device="cpu").predict(given)
+
+
+def test_each_member_reads_the_columns_of_its_own_training(runs, tmp_path):
+    for name, base in (("title", "bert"), ("body", "distilbert")):
+        data = [{name: row["text"], f"{name}_label": row["label"]} for row in rows(24)]
+        trained(tmp_path / name, runs / base, data, text=name, label=f"{name}_label")
+    folders = [tmp_path / "title", tmp_path / "body"]
+    given = [
+        {"title": one["text"], "body": other["text"], "title_label": one["label"]}
+        for one, other in zip(rows(12, first=40), rows(12, first=61), strict=True)
+    ]
+    ensemble = Ensemble.of(folders, calibrate=given, device="cpu")
+    members = [open_trained(folder, device="cpu") for folder in folders]
+    alone = [list(member.predict_rows(read_rows(given))) for member in members]
+    plain = Ensemble.of(folders, device="cpu")
+    for number, each in enumerate(plain.predict_rows(read_rows(given))):
+        mean = np.mean([said[number].probabilities["ant"] for said in alone])
+        assert each.together.probabilities["ant"] == pytest.approx(mean, abs=1e-6)
+    report = plain.evaluate(given, resamples=2).to_dict()
+    right = [[said.label == row["title_label"] for said, row in zip(of, given, strict=True)] for of in alone]
+    assert [each["accuracy"] for each in report["members"]] == pytest.approx(np.mean(right, axis=1))
+    assert ensemble.card["calibration_rows"] == len(given)
+    text = rows(1)[0]["text"]
+    assert plain.rows_of([text]) == [{"title": text, "body": text}]
+    with pytest.raises(InvalidInput, match=r"no column 'body'.* The member .*body' learnt from that column"):
+        list(plain.predict_rows(read_rows([{"title": text}])))
+    plain.read_from(text=("title",))
+    assert list(plain.predict_rows(read_rows([{"title": text}]))) == [plain.predict(text)]
+    alike = Ensemble.of(folders, columns={"text": ("title",)}, device="cpu")
+    assert list(alike.predict_rows(read_rows(given))) == list(plain.predict_rows(read_rows(given)))
+    with pytest.raises(InvalidInput, match=r"read no 'tokens' of a row\. They read: text, label"):
+        plain.read_from(tokens="words")
 
 
 def test_each_member_reads_texts_in_its_own_way(runs, animals, tmp_path):

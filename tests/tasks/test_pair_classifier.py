@@ -191,9 +191,17 @@ def test_a_score_beside_labels_is_refused(base, options):
         fit(base, scored(), score="score", **options)
 
 
-def test_a_first_text_that_leaves_no_room_for_the_second_is_refused(fitted):
-    with pytest.raises(TextTooLong, match="first text of pair 2 has 40 tokens"):
-        fitted.predict([("w5", "w6"), (LONG, "w6")])
+@pytest.mark.parametrize("pair", [(LONG, "w6"), ("w6", LONG), (LONG, LONG)])
+def test_whichever_text_is_long_all_of_it_is_read(fitted, pair):
+    short, found = fitted.predict([("w5", "w6"), pair])
+    assert (short.reading.windows, found.reading.dropped_tokens) == (1, 0)
+    assert found.reading.windows > 1
+    assert fitted.evaluate([{"text_a": pair[0], "text_b": pair[1], "label": "same"}], resamples=2).n == 1
+
+
+def test_pairs_with_a_long_first_text_are_learnt_from(base):
+    data = [*pairs(), {"text_a": LONG, "text_b": "w6", "label": "same"}]
+    assert opened(base).fit(data, **QUICK).updates > 0
 
 
 def test_a_long_pair_is_refused_or_cut_on_request(base):

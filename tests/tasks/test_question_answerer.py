@@ -360,7 +360,7 @@ def test_more_answers_can_be_asked_for_in_a_call(answerer):
 
 
 def test_a_question_that_leaves_no_room_is_refused(answerer):
-    with pytest.raises(TextTooLong, match="leaves no room for the second"):
+    with pytest.raises(TextTooLong, match="leaves no room for both"):
         answerer.predict(("w5 " * 20, "w6 w7"))
 
 

@@ -60,10 +60,20 @@ def use_columns(task: ReadsColumns, options: ColumnOptions) -> None:
     Raises:
         CycloptsError: It reads no such part of a row.
     """
-    given = {name: value for name, value in asdict(options).items() if value is not None}
+    from bothways.tasks import Ensemble
+
+    given = given_columns(options)
     known = [each.name for each in fields(task.columns)]
     for name in given:
         if name not in known:
             options_there = ", ".join(f"--{each.replace('_', '-')}" for each in known)
             raise usage_error(f"this model reads no --{name.replace('_', '-')}. Its columns are: {options_there}.")
-    task.columns = replace(task.columns, **given)
+    if isinstance(task, Ensemble):
+        task.read_from(**given)
+    else:
+        task.columns = replace(task.columns, **given)
+
+
+def given_columns(options: ColumnOptions) -> dict[str, object]:
+    """The names that were given, by what stands there."""
+    return {name: value for name, value in asdict(options).items() if value is not None}

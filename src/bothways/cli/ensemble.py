@@ -3,6 +3,7 @@
 import shlex
 from pathlib import Path
 
+from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, given_columns
 from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
 from bothways.cli.options import HERE, File, Flag, Format, Method, ModelOptions, bad_usage, usage_error
 from bothways.cli.reading import optional_source
@@ -26,6 +27,7 @@ def ensemble(
     overwrite: Flag = False,
     json: Flag = False,
     quiet: Flag = False,
+    columns: ColumnOptions = AS_IN_TRAINING,
     reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
@@ -44,6 +46,7 @@ def ensemble(
         overwrite: Replace an ensemble at the output.
         json: Print the summary as one JSON object.
         quiet: Show no progress.
+        columns: Of the rows to calibrate with, for all models alike.
         reading: How texts are read, here; by default each model reads as it was trained to.
         model: Where the models run.
     """
@@ -61,7 +64,8 @@ def ensemble(
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
     source = optional_source(calibrate, format)
     options, show = open_options(reading, model), False if quiet else None
-    made = Ensemble.of(runs, method=method, calibrate=source, show_progress=show, **options)
+    names = given_columns(columns)
+    made = Ensemble.of(runs, method=method, calibrate=source, columns=names, show_progress=show, **options)
     with bad_usage():
         made.save(output, overwrite=overwrite)
     if json:

@@ -113,6 +113,10 @@ class OpenedModel:
         """The same model, which of each text reads its words with single spaces between them."""
         return replace(self, reading=replace(self.reading, as_words=True))
 
+    def with_whole_questions(self) -> "OpenedModel":
+        """The same model, which cuts only the second text of a pair: contexts, and not the questions on them."""
+        return replace(self, reading=replace(self.reading, cut="second"))
+
 
 def stored_texts(
     tokenizer: TextTokenizer, texts: Sequence[Text], reading: Reading, *, offsets: bool = False
@@ -132,6 +136,7 @@ def stored_texts(
             stride=reading.stride,
             offsets=offsets,
             first=start,
+            cut=reading.cut,
         )
     )
     warn_of_cut(stored_texts_read(store))

@@ -69,7 +69,7 @@ class QuestionAnswerer:
     task: ClassVar[str] = "answering"
 
     def __init__(self, opened: OpenedModel, answering: Answering) -> None:
-        self._opened = opened
+        self._opened = opened.with_whole_questions()
         self._no_answer = no_answer_index(opened.model.tokenizer)
         self._module: HeadModel | None = None
         self.model = opened.model

@@ -95,6 +95,10 @@ class AnswerCommittee:
                 "outputs that are the same for every row, but the answers to choose from are other ones in every text."
             )
 
+    def columns_of(self, _: int) -> QuestionColumns:
+        """Where the first member has questions and contexts: all are asked the same."""
+        return self.models[0].columns
+
     def asked(self, row: Row, columns: QuestionColumns) -> QuestionAndContext:
         """The question of a row, and its context."""
         return columns.inputs.read(row)

@@ -53,6 +53,9 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
             InvalidInput: There is no such way, or it does not fit.
         """
 
+    def columns_of(self, member: int) -> Any:  # noqa: ANN401 (the column names of the task)
+        """Where what a member reads stands in a row."""
+
     def asked(self, row: Row, columns: Any) -> ItemT:  # noqa: ANN401 (the column names of the task)
         """What a row asks.
 

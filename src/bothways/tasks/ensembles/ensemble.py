@@ -1,13 +1,15 @@
 """Several trained models of one task that answer together, also such of different families."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
 import numpy as np
 
-from bothways.data import Row, Source
+from bothways.data import Row, Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.evaluation import AnsweringReport, Judgement, Temperature
 from bothways.tasks.answering.fitting import answering_limits
@@ -41,7 +43,7 @@ class Ensemble:
     Attributes:
         folders: Where the members are.
         committee: The members, how their answers become one, and what calibrates the result.
-        columns: Where the parts of a row stand; those of the first member's training unless told otherwise.
+        columns: Where the parts of a row stand for the first member; see `read_from`.
         card: What the ensemble says of its making.
     """
 
@@ -50,7 +52,6 @@ class Ensemble:
     def __init__(self, folders: Sequence[Path], committee: Committee[Any, Any, Any]) -> None:
         self.folders = list(folders)
         self.committee = committee
-        self.columns: Any = committee.models[0].columns
         self.card: dict[str, Any] = {}
 
     @classmethod
@@ -60,6 +61,7 @@ class Ensemble:
         *,
         method: Method = "mean",
         calibrate: Source | None = None,
+        columns: Mapping[str, object] | None = None,
         show_progress: bool | None = None,
         **options: Unpack[OpenOptions],
     ) -> Self:
@@ -71,6 +73,7 @@ class Ensemble:
             method: ``"mean"`` of the probabilities (or numbers), ``"vote"``, or ``"stacked"``, which is fitted on the
                 calibration data; numbers have the mean only, and answers to questions no stacking.
             calibrate: Held-out labelled rows that none of the members was trained on; a file, or a list of mappings.
+            columns: Where parts of a row stand that all members are to read alike, as `read_from` takes them.
             show_progress: Force the progress bar on or off.
             options: Where the members run, and how they read texts, where that is not to be their own way; see
                 `bothways.tasks.opening.OpenOptions`.
@@ -87,6 +90,7 @@ class Ensemble:
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
         made = cls([folder for folder, _ in opened], committee)
+        made.read_from(**(columns or {}))
         if calibrate is None:
             worth = Worth(None, (*UNCALIBRATED, *made._blindness()))
             made.card = _card(method, [{"member": _shown(folder)} for folder in made.folders], worth)
@@ -112,6 +116,34 @@ class Ensemble:
     def members(self) -> Sequence[Task]:
         """The models; what they read and how is their own."""
         return self.committee.models
+
+    @property
+    def columns(self) -> Any:  # noqa: ANN401 (the column names of the task)
+        """Where the parts of a row stand for the first member, which also says where the labels are."""
+        return self.members[0].columns
+
+    @columns.setter
+    def columns(self, columns: Any) -> None:  # noqa: ANN401 (as above)
+        self.read_from(**{each.name: getattr(columns, each.name) for each in fields(columns)})
+
+    def read_from(self, **names: object) -> None:
+        """Let all members read parts of a row from the same columns.
+
+        Without this, members that label texts or pairs read each the columns of its own training. Those that tag words
+        or answer questions read what the first one does.
+
+        Args:
+            names: Columns by what stands in them, such as ``text=("body",)`` or ``label="topic"``.
+
+        Raises:
+            InvalidInput: The members read no such part.
+        """
+        known = [each.name for each in fields(self.columns)]
+        for name in names:
+            if name not in known:
+                raise InvalidInput(f"the members read no {name!r} of a row. They read: {', '.join(known)}.")
+        for member in self.members:
+            member.columns = replace(member.columns, **names)
 
     @property
     def combination(self) -> Combination:
@@ -151,19 +183,22 @@ class Ensemble:
             TextTooLong: A text is too long for a member whose policy is ``"error"``.
         """
         items, alone = self.committee.given(what)
-        answers = list(self._predicted(items, coverage, len(items), show_progress))
+        each_member = [items] * len(self.members)
+        answers = list(self._predicted(each_member, coverage, len(items), show_progress))
         return answers[0] if alone else answers
 
     def predict_rows(
         self, rows: Iterable[Row], *, coverage: float | None = None, show_progress: bool | None = None
     ) -> Iterator[EnsemblePrediction]:
         """What the members say together of each row, in order and in flat memory; coverage as in `predict`."""
-        asked = (self.committee.asked(row, self.columns) for row in rows)
+        copies = itertools.tee(rows, len(self.members))
+        asked = [map(self._asked(member), copy) for member, copy in enumerate(copies)]
         return self._predicted(asked, coverage, None, show_progress)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Rows as they would stand in a file, of texts that were typed in."""
-        return self.members[0].rows_of(texts)
+        rows = [member.rows_of(texts) for member in self.members]
+        return [dict(ChainMap(*same)) for same in zip(*rows, strict=True)]
 
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
@@ -174,7 +209,7 @@ class Ensemble:
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
         committee = self.committee
-        said, truth = self._labelled(data, show_progress)
+        said, truth, _ = self._labelled(data, show_progress)
         combined = [committee.combined(each) for each in said]
         report = committee.report(combined, truth, resamples=resamples, seed=seed)
         apart = [committee.disagreement(*each).to_dict() for each in zip(said, combined, strict=True)]
@@ -183,7 +218,7 @@ class Ensemble:
 
     def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
         """What the members say together of labelled rows, and what is right, to compare with another model's."""
-        said, truth = self._labelled(data, show_progress)
+        said, truth, _ = self._labelled(data, show_progress)
         return self.committee.judgement([self.committee.combined(each) for each in said], truth)
 
     def facts(self) -> dict[str, object]:
@@ -203,8 +238,7 @@ class Ensemble:
 
     def _calibrate(self, data: Source, method: Method, show_progress: bool | None) -> None:
         """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
-        items, truth = self.committee.labelled(data, self.columns)
-        said, part = self._said(items, show_progress), self.committee.part(items, truth)
+        said, truth, part = self._labelled(data, show_progress)
         self.committee, learnt = self.committee.fitted(method, said, truth)
         combined = [self.committee.combined(each) for each in said]
         metrics = self.committee.report(combined, truth, resamples=1000, seed=0)
@@ -216,7 +250,7 @@ class Ensemble:
         return () if self.committee.knows_its_domain else (NOTICES_NOTHING,)
 
     def _predicted(
-        self, items: Iterable[Any], coverage: float | None, total: int | None, show_progress: bool | None
+        self, items: Sequence[Iterable[Any]], coverage: float | None, total: int | None, show_progress: bool | None
     ) -> Iterator[EnsemblePrediction]:
         committee = self.committee
         promise = committee.promise(coverage)
@@ -225,14 +259,30 @@ class Ensemble:
             answer = promise(committee.predicted(combined))
             yield EnsemblePrediction(answer, committee.disagreement(said, combined))
 
-    def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any]:
-        """For each labelled item what each member says, and what is right."""
-        items, truth = self.committee.labelled(data, self.columns)
-        return self._said(items, show_progress), truth
+    def _asked(self, member: int) -> Callable[[Row], Any]:
+        """What makes of a row what a member reads."""
+        committee, columns = self.committee, self.committee.columns_of(member)
 
-    def _said(self, items: Sequence[Any], show_progress: bool | None) -> list[Sequence[Any]]:
-        """For each item what each member says."""
-        return list(self._run(items, "evaluating", len(items), show_progress))
+        def asked(row: Row) -> Any:  # noqa: ANN401 (of the task)
+            try:
+                return committee.asked(row, columns)
+            except InvalidInput as error:
+                if columns == self.columns:
+                    raise
+                raise InvalidInput(
+                    f"{error} The member {_shown(self.folders[member])!r} learnt from that column: name one that all "
+                    "members are to read, with read_from or an option such as --text."
+                ) from error
+
+        return asked
+
+    def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any, dict[str, object]]:
+        """For each labelled item what each member says; what is right; and what a card says of the items."""
+        rows = list(read_rows(data))
+        items, truth = self.committee.labelled(rows, self.columns)
+        others = [list(map(self._asked(member), rows)) for member in range(1, len(self.members))]
+        said = list(self._run([items, *others], "evaluating", len(items), show_progress))
+        return said, truth, self.committee.part(items, truth)
 
     def _alone(self, said: Sequence[Sequence[Any]], truth: Any) -> list[tuple[str, Mapping[str, float]]]:  # noqa: ANN401 (of the task)
         """Metrics of each member by its name."""
@@ -240,13 +290,12 @@ class Ensemble:
         return list(zip(map(_shown, self.folders), alone, strict=True))
 
     def _run(
-        self, items: Iterable[Any], description: str, total: int | None, show_progress: bool | None
+        self, items: Sequence[Iterable[Any]], description: str, total: int | None, show_progress: bool | None
     ) -> Iterator[Sequence[Any]]:
-        """For each item what each member says."""
-        count = len(self.members)
+        """For each item what each member says, given what each member reads."""
         streams = [
-            self.committee.said(member, copy, f"{description} {member + 1}/{count}", total, show_progress)
-            for member, copy in enumerate(itertools.tee(items, count))
+            self.committee.said(member, copy, f"{description} {member + 1}/{len(items)}", total, show_progress)
+            for member, copy in enumerate(items)
         ]
         return zip(*streams, strict=True)
 

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data import Row, Source, read_rows
+from bothways.data import Row, Source
 from bothways.data.windows import digest_of
 from bothways.evaluation import ConformalInterval, ConformalSets, Judgement, Temperature
 from bothways.tasks.columns import PairColumns, TextColumns
@@ -103,6 +103,10 @@ class LabelCommittee:
         """Refuse a way to combine that the target does not have."""
         check_method(method, self.target)
 
+    def columns_of(self, member: int) -> LabelColumns:
+        """Where a member has its texts, or pairs: each as it was trained."""
+        return self.models[member].columns
+
     def asked(self, row: Row, columns: LabelColumns) -> Text:
         """The text, or pair, of a row."""
         return columns.inputs.read(row)
@@ -113,7 +117,7 @@ class LabelCommittee:
 
     def labelled(self, data: Source, columns: LabelColumns) -> tuple[list[Text], Truth]:
         """Texts, or pairs, and their encoded labels."""
-        return labelled_texts(list(read_rows(data)), columns.inputs, columns.label, self.target)
+        return labelled_texts(data, columns.inputs, columns.label, self.target)
 
     def part(self, items: Sequence[Text], truth: Truth) -> dict[str, object]:
         """What a card says of labelled texts."""

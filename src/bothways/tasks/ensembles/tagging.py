@@ -101,6 +101,10 @@ class TagCommittee:
         """Refuse a way to combine that there is not."""
         check_method(method, self.target)
 
+    def columns_of(self, _: int) -> TagColumns:
+        """Where the first member has the words: those of a row are tagged by all."""
+        return self.models[0].columns
+
     def asked(self, row: Row, columns: TagColumns) -> Words:
         """The words of a row, or of its text."""
         return given_words(row, columns.tokens, columns.text)

@@ -149,7 +149,7 @@ class FillMask:
         columns = RawTextColumns((text,) if isinstance(text, str) else text)
         examples = raw_examples(train_data, columns.inputs)
         if validation is None:
-            examples, held_out = hold_out(examples, 0.1, plan.seed, lambda _: ())
+            examples, held_out = hold_out(examples, 0.1, plan.seed, lambda _: (), group=lambda each: each.text)
         else:
             held_out = raw_examples(validation, columns.inputs)
         training, held = self._stored(examples), self._stored(held_out)
