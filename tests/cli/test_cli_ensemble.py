@@ -53,8 +53,9 @@ def test_columns_are_named_for_all_members_alike(files, run, second, tmp_path):
     renamed.write_text("".join(json.dumps({"body": row["text"], "kind": row["label"]}) + "\n" for row in rows))
     names, output = ["--text", "body", "--label", "kind"], tmp_path / "ens"
     assert call("ensemble", run, second, "--calibrate", renamed, *names, "--output", output).code == 0
-    found = call("evaluate", output, "--data", renamed, *names, "--json").json()
-    expected = call("evaluate", output, "--data", files / "validation.jsonl.gz", "--json").json()
+    found = call("evaluate", output, "--data", renamed, "--json").json()
+    names = ["--text", "text", "--label", "label"]
+    expected = call("evaluate", output, "--data", files / "validation.jsonl.gz", *names, "--json").json()
     assert found["accuracy"] == expected["accuracy"]
     assert [each["accuracy"] for each in found["members"]] == [each["accuracy"] for each in expected["members"]]
     outcome = call("ensemble", run, second, "--tokens", "w", "--output", tmp_path / "other")

@@ -320,6 +320,47 @@ def test_each_member_reads_the_columns_of_its_own_training(runs, tmp_path):
         plain.read_from(tokens="words")
 
 
+def test_a_saved_ensemble_reads_what_it_was_calibrated_on(runs, tmp_path):
+    for name in ("title", "body"):
+        data = [{name: row["text"], "label": row["label"]} for row in rows(24)]
+        trained(tmp_path / name, runs / "bert", data, text=name)
+    folders = [tmp_path / "title", tmp_path / "body"]
+    given = [
+        {"title": one["text"], "body": other["text"], "label": one["label"]}
+        for one, other in zip(rows(12, first=40), rows(12, first=61), strict=True)
+    ]
+    apart = Ensemble.of(folders, calibrate=given, device="cpu")
+    alike = Ensemble.of(folders, calibrate=given, columns={"text": ("body",)}, device="cpu")
+    first = Ensemble.of(folders, calibrate=given, columns={"text": ("title",)}, device="cpu")
+    for name, ensemble in (("apart", apart), ("alike", alike), ("first", first)):
+        ensemble.save(tmp_path / name)
+        again = open_trained(tmp_path / name, device="cpu")
+        assert [member.columns for member in again.members] == [member.columns for member in ensemble.members]
+        assert list(again.predict_rows(read_rows(given))) == list(ensemble.predict_rows(read_rows(given)))
+    path = tmp_path / "first" / "bothways.json"
+    stored = json.loads(path.read_text())
+    del stored["columns"]
+    path.write_text(json.dumps(stored))  # as it was saved when all members read what the first one did
+    before = open_trained(tmp_path / "first", device="cpu")
+    assert list(before.predict_rows(read_rows(given))) == list(first.predict_rows(read_rows(given)))
+    for damaged in (["text"], [{"text": ["title"], "label": "label"}], [{"text": 3}, {}]):
+        path.write_text(json.dumps({**stored, "columns": damaged}))
+        with pytest.raises(CorruptCheckpoint, match="columns"):
+            open_trained(tmp_path / "first", device="cpu")
+
+
+def test_a_typed_text_is_what_every_member_reads_or_is_refused(runs, tmp_path):
+    for name, columns in (("text", ("text",)), ("both", ("title", "text"))):
+        data = [{"title": "", "text": row["text"], "label": row["label"]} for row in rows(24)]
+        trained(tmp_path / name, runs / "bert", data, text=columns)
+    for order in (("text", "both"), ("both", "text")):
+        ensemble = Ensemble.of([tmp_path / name for name in order], device="cpu")
+        with pytest.raises(InvalidInput, match=r"columns that overlap: name one that all are to read"):
+            ensemble.rows_of(["w5 w6"])
+        ensemble.read_from(text=("text",))
+        assert list(ensemble.predict_rows(read_rows(ensemble.rows_of(["w5 w6"])))) == [ensemble.predict("w5 w6")]
+
+
 def test_each_member_reads_texts_in_its_own_way(runs, animals, tmp_path):
     trained(tmp_path / "short", runs / "bert", rows(), open_with={"max_length": 6, "on_overflow": "truncate"})
     ensemble = Ensemble.of([animals[0], tmp_path / "short"], device="cpu")

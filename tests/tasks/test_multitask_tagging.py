@@ -9,6 +9,7 @@ from classifier_cases import same, without_dropout
 from safetensors.torch import load_file, save_file
 
 from bothways import TaggingData, TextTagger
+from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.tasks import MultiTask, TaskData, TextClassifier
@@ -209,12 +210,13 @@ def test_a_row_without_words_cannot_be_evaluated(both):
         model.evaluate([{"text": "w5", "label": "a", "tags": ["O"]}])
 
 
-def test_words_and_a_text_that_is_another_are_refused(both):
+def test_of_a_row_with_words_and_a_text_the_words_are_read(both):
     model, _ = both
-    row = {"tokens": ["w9", ",", "w20"], "text": "w9, w20", "label": "a", "tags": ["O"] * 3}
-    assert model.evaluate([row], resamples=2).reports.keys() == {"animal", "names"}
-    with pytest.raises(InvalidInput, match=r"row 1 .*has several texts, in the columns text and tokens"):
-        model.evaluate([{**row, "text": "w10 w20"}])
+    row = {"tokens": ["w9", ",", "w20"], "text": "w10 w20", "label": "a", "tags": ["O"] * 3}
+    assert list(model.predict_rows(read_rows([row]))) == model.predict([row["tokens"]])
+    assert model.evaluate([row], resamples=2).reports["animal"].accuracy.value == float(
+        model.predict([row["tokens"]])[0]["animal"].label == "a"
+    )
 
 
 def test_a_text_is_a_string_or_words(both):

@@ -10,8 +10,8 @@
 Of a pair that is too long, windows hold parts of
 
 ``"longer"``
-    the longer text, beside the whole of the other; where that one has more than half of the room, parts of both, each
-    part of one beside each part of the other.
+    the longer text, beside the whole of the other; where that one has more than half of the room, parts of both, side
+    by side from their beginnings to their ends.
 ``"second"``
     the second text, beside the whole of the first, as a question stands beside its context.
 """

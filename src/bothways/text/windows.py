@@ -3,8 +3,9 @@
 A window is ``head + body[start : start + room] + tail``: head and tail are the special tokens around the text (and,
 for a pair, the whole of the other text), ``room`` is what they leave of the model's length. Neighbouring windows share
 ``stride`` tokens, so window k starts at ``k * (room - stride)`` and together they hold every token of the body. Where
-neither text of a pair can stand whole beside the other, both are bodies, and windows hold each part of one with each
-part of the other. `bothways.text.overflow` says which text is cut.
+neither text of a pair can stand whole beside the other, both are bodies, and their parts go side by side, as many
+windows as the one with more parts has: each part of one with each of the other would be as many as their product.
+`bothways.text.overflow` says which text is cut.
 
 The cut is made after the template was laid on, not before: offsets of the first token of a sequence are treated
 specially there, and a window in the middle of a text has no such token.
@@ -12,7 +13,6 @@ specially there, and a window in the middle of a text has no such token.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import TypeVar
 
 import tokenizers
@@ -111,7 +111,8 @@ def encoded_text(raw: tokenizers.Encoding, limits: Limits, *, index: int, pair: 
     first, second = _bodies(raw, pair=pair)
     rooms = _rooms((len(first), len(second)), limits, special, index)
     parts = [_parts(body, room, limits.stride, index) for body, room in zip((first, second), rooms, strict=True)]
-    cuts = [_Cut(first, second, *both) for both in product(*parts)]
+    count = max(map(len, parts))
+    cuts = [_Cut(first, second, *(each[number * len(each) // count] for each in parts)) for number in range(count)]
     if limits.overflow == "truncate":
         cuts = cuts[:1]
     dropped = 0 if limits.overflow == "window" else tokens - len(cuts[0].first) - len(cuts[0].second)

@@ -205,7 +205,10 @@ class SentenceEmbedder:
     ) -> tuple[Vectors, list[predictions.Reading]]:
         """As `encode` of many texts (N, K), and how much of each was read instead of a warning."""
         said = list(self.read_stream(texts, total=len(texts), show_progress=show_progress))
-        return np.stack([vector_K for vector_K, _ in said]), [reading for _, reading in said]
+        vectors_NK = np.empty((len(said), self.dimensions), dtype=np.float32)
+        for index, (vector_K, _) in enumerate(said):
+            vectors_NK[index] = vector_K
+        return vectors_NK, [reading for _, reading in said]
 
     def fit(
         self,

@@ -1,7 +1,6 @@
 """Several trained models of one task that answer together, also such of different families."""
 
 import itertools
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,13 +13,14 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import AnsweringReport, Judgement, Temperature
 from bothways.tasks.answering.fitting import answering_limits
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Part, Worth, flattered, unmeasured, worth_card
+from bothways.tasks.columns import column_settings, stored_columns
 from bothways.tasks.ensembles.combining import Combination, Mean, Method, Vote
 from bothways.tasks.ensembles.committee import Committee
 from bothways.tasks.ensembles.files import member_fingerprint, read_ensemble, write_ensemble
 from bothways.tasks.ensembles.members import committee_of, open_member
 from bothways.tasks.ensembles.results import EnsemblePrediction, EnsembleReport, Report
 from bothways.tasks.opening import OpenOptions
-from bothways.tasks.stored import stored_card
+from bothways.tasks.stored import Extras, damaged, stored_card
 from bothways.tasks.task import Task
 
 # A text, its words, or two texts: what models of one task are asked at once.
@@ -109,6 +109,7 @@ class Ensemble:
         stored, folders = read_ensemble(Path(folder))
         opened = [open_member(member, options) for member in folders]
         made = cls(folders, committee_of(opened, Mean()).restored(stored))
+        made._take_columns(stored)
         made.card = stored_card(stored)
         return made
 
@@ -124,7 +125,7 @@ class Ensemble:
 
     @columns.setter
     def columns(self, columns: Any) -> None:  # noqa: ANN401 (as above)
-        self.read_from(**{each.name: getattr(columns, each.name) for each in fields(columns)})
+        self.read_from(**_names(columns))
 
     def read_from(self, **names: object) -> None:
         """Let all members read parts of a row from the same columns.
@@ -196,9 +197,23 @@ class Ensemble:
         return self._predicted(asked, coverage, None, show_progress)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Rows as they would stand in a file, of texts that were typed in."""
-        rows = [member.rows_of(texts) for member in self.members]
-        return [dict(ChainMap(*same)) for same in zip(*rows, strict=True)]
+        """Rows as they would stand in a file, of texts that were typed in; each member finds them in its columns.
+
+        Raises:
+            InvalidInput: There can be no such row, or it is not what the members read.
+        """
+        if all(self.committee.columns_of(member) == self.columns for member in range(len(self.members))):
+            return self.members[0].rows_of(texts)
+        own = [member.rows_of(texts) for member in self.members]
+        rows = [_joined(same) for same in zip(*own, strict=True)]
+        for member, expected in enumerate(own):
+            asked = self._asked(member)
+            if [asked(row) for row in read_rows(rows)] != [asked(row) for row in read_rows(expected)]:
+                raise InvalidInput(
+                    "no row can be read alike by these members, as they learnt from columns that overlap: name one "
+                    "that all are to read, with read_from or an option such as --text."
+                )
+        return rows
 
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
@@ -232,9 +247,25 @@ class Ensemble:
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        extras = {"task": self.task, **self.committee.stored(), "card": self.card}
+        columns = [column_settings(member.columns) for member in self.members]
+        extras = {"task": self.task, **self.committee.stored(), "columns": columns, "card": self.card}
         fingerprints = [member_fingerprint(member) for member in self.folders]
         write_ensemble(folder, self.folders, fingerprints, extras, overwrite=overwrite)
+
+    def _take_columns(self, stored: Extras) -> None:
+        """Let the members read what they did when they were combined.
+
+        Raises:
+            CorruptCheckpoint: Those are not names of columns, or not those of as many members.
+        """
+        listed = stored.get("columns")
+        if listed is None:  # saved when all members read what the first one did
+            self.read_from(**_names(self.columns))
+            return
+        if not isinstance(listed, list) or len(listed) != len(self.members):
+            raise damaged("columns", f"names for each of {len(self.members)} members", listed)
+        for member, names in zip(self.members, listed, strict=True):
+            member.columns = stored_columns({"columns": names}, member.columns)
 
     def _calibrate(self, data: Source, method: Method, show_progress: bool | None) -> None:
         """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
@@ -298,6 +329,19 @@ class Ensemble:
             for member, copy in enumerate(items)
         ]
         return zip(*streams, strict=True)
+
+
+def _names(columns: Any) -> dict[str, object]:  # noqa: ANN401 (any dataclass of column names)
+    """Columns by what stands in them."""
+    return {each.name: getattr(columns, each.name) for each in fields(columns)}
+
+
+def _joined(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """One row with what each of several has in its columns; something rather than nothing."""
+    joined: dict[str, object] = {}
+    for row in rows:
+        joined |= {name: value for name, value in row.items() if value or name not in joined}
+    return joined
 
 
 def _shown(folder: Path) -> str:

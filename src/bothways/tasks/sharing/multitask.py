@@ -49,7 +49,8 @@ class MultiTask:
         model: The encoder and its tokenizer.
         parts: The tasks by name, each a classifier or a tagger above the shared encoder.
         columns: Where the texts stand that are asked about. Tasks that learnt from different columns answer for
-            whichever a row has; once this is set, all read what it says.
+            whichever a row has; once this is set, all read what it says. Where a task tags words, and a row has words,
+            all read these.
         card: What each task says of its making.
     """
 
@@ -347,13 +348,11 @@ class MultiTask:
         Raises:
             InvalidInput: There is none, or it has several.
         """
-        there = [names for names in self._texts if _holds(row, names)]
-        texts = {"".join(text_at(row, names).split()) for names in there}
-        found = " and ".join("+".join(names) for names in there)
         if tokens is not None and tokens in row.values:
-            texts.add("".join(words_at(row, tokens).text.split()))
-            found = f"{found} and {tokens}"
-        if len(texts) > 1:
+            return words_at(row, tokens)
+        there = [names for names in self._texts if _holds(row, names)]
+        if len({text_at(row, names) for names in there}) > 1:
+            found = " and ".join("+".join(names) for names in there)
             raise InvalidInput(
                 f"{row.where} has several texts, in the columns {found}, and one pass reads one. Name the column that "
                 "all tasks are to read, leave the others out, or ask one task: part(name), or --task on the command "
