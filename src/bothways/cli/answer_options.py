@@ -1,11 +1,11 @@
 """Options for models that answer questions."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from bothways.cli.options import PositiveInt, bad_usage, usage_error
+from bothways.cli.options import PositiveInt, bad_usage, given_of, usage_error
 
 if TYPE_CHECKING:
     from bothways.tasks.task import Task
@@ -33,7 +33,7 @@ def use_answers(task: "Task", options: AnswerOptions) -> None:
     """
     from bothways.tasks import Ensemble, QuestionAnswerer
 
-    given = {name: value for name, value in asdict(options).items() if value is not None}
+    given = given_of(options)
     models = task.members if isinstance(task, Ensemble) else [task]
     answerers = [model for model in models if isinstance(model, QuestionAnswerer)]
     with bad_usage():

@@ -1,11 +1,11 @@
 """Columns that a trained model reads, where they are not those of its training."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from cyclopts import Parameter
 
-from bothways.cli.options import usage_error
+from bothways.cli.options import given_of, usage_error
 
 
 @Parameter(name="*", group="Columns (by default as in training)")
@@ -62,7 +62,7 @@ def use_columns(task: ReadsColumns, options: ColumnOptions) -> None:
     """
     from bothways.tasks import Ensemble
 
-    given = given_columns(options)
+    given = given_of(options)
     known = [each.name for each in fields(task.columns)]
     for name in given:
         if name not in known:
@@ -72,8 +72,3 @@ def use_columns(task: ReadsColumns, options: ColumnOptions) -> None:
         task.read_from(**given)
     else:
         task.columns = replace(task.columns, **given)
-
-
-def given_columns(options: ColumnOptions) -> dict[str, object]:
-    """The names that were given, by what stands there."""
-    return {name: value for name, value in asdict(options).items() if value is not None}

@@ -3,9 +3,9 @@
 import shlex
 from pathlib import Path
 
-from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, given_columns
+from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions
 from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
-from bothways.cli.options import HERE, File, Flag, Format, Method, ModelOptions, bad_usage, usage_error
+from bothways.cli.options import HERE, File, Flag, Format, Method, ModelOptions, bad_usage, given_of, usage_error
 from bothways.cli.reading import optional_source
 from bothways.cli.terminal import print_json
 
@@ -64,7 +64,7 @@ def ensemble(
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
     source = optional_source(calibrate, format)
     options, show = open_options(reading, model), False if quiet else None
-    names = given_columns(columns)
+    names = given_of(columns)
     made = Ensemble.of(runs, method=method, calibrate=source, columns=names, show_progress=show, **options)
     with bad_usage():
         made.save(output, overwrite=overwrite)

@@ -6,13 +6,16 @@ The choices repeat those of the modules that they are for, because importing tho
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import CycloptsError, Parameter
 from cyclopts.validators import Number
 
 from bothways.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Calibration = Literal["auto", "temperature", "vector", "platt", "isotonic", "none"]
 Constraint = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]
@@ -133,6 +136,11 @@ def bad_usage() -> Iterator[None]:
         yield
     except InvalidInput as error:
         raise usage_error(str(error)) from error
+
+
+def given_of(options: "DataclassInstance") -> dict[str, Any]:
+    """The options of a group that were given, by name."""
+    return {name: value for name, value in asdict(options).items() if value is not None}
 
 
 def usage_error(message: str) -> CycloptsError:

@@ -1,11 +1,11 @@
 """Options for models that make vectors."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from bothways.cli.options import Pooling, PositiveInt, bad_usage, usage_error
+from bothways.cli.options import Pooling, PositiveInt, bad_usage, given_of, usage_error
 
 if TYPE_CHECKING:
     from bothways.retrieval import CandidateRanking
@@ -33,7 +33,7 @@ def use_vectors(model: "Task | CandidateRanking", options: VectorOptions) -> Non
     Raises:
         CycloptsError: It makes none, or has fewer dimensions.
     """
-    given = {name: value for name, value in asdict(options).items() if value is not None}
+    given = given_of(options)
     if not given:
         return
     embedder = _embedder_of(model)

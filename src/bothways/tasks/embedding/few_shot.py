@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Unpack, cast, overload
 
 import numpy as np
 
-from bothways.data import Example, Row, Source, read_rows, text_at
+from bothways.data import Example, Row, Source, text_at
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import Calibration, ClassJudgement, Evidence, TextsRead
 from bothways.tasks.card import NOTICES_NOTHING, Worth, unmeasured, worth_card
@@ -351,14 +351,6 @@ class FewShotClassifier(TrustingTask):
         said = list(self.said(texts, description, len(texts), show))
         read = texts_read([reading for _, reading in said])
         return self.trusted.evidence(np.stack([row_K for row_K, _ in said])), read
-
-    def inputs(self, rows: Source) -> list[Text]:
-        """The texts of rows; columns as in `columns`.
-
-        Raises:
-            InvalidInput: One is missing or empty; the message names the row.
-        """
-        return [text_at(row, self.columns.text) for row in read_rows(rows)]
 
     def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> tuple[Evidence, TextsRead]:
         return self._read(texts, "reading others", show_progress)

@@ -192,8 +192,10 @@ class Ensemble:
         self, rows: Iterable[Row], *, coverage: float | None = None, show_progress: bool | None = None
     ) -> Iterator[EnsemblePrediction]:
         """What the members say together of each row, in order and in flat memory; coverage as in `predict`."""
-        copies = itertools.tee(rows, len(self.members))
-        asked = [map(self._asked(member), copy) for member, copy in enumerate(copies)]
+        count = len(self.members)
+        if self._alike:
+            return self._predicted(itertools.tee(map(self._asked(0), rows), count), coverage, None, show_progress)
+        asked = [map(self._asked(member), copy) for member, copy in enumerate(itertools.tee(rows, count))]
         return self._predicted(asked, coverage, None, show_progress)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -202,7 +204,7 @@ class Ensemble:
         Raises:
             InvalidInput: There can be no such row, or it is not what the members read.
         """
-        if all(self.committee.columns_of(member) == self.columns for member in range(len(self.members))):
+        if self._alike:
             return self.members[0].rows_of(texts)
         own = [member.rows_of(texts) for member in self.members]
         rows = [_joined(same) for same in zip(*own, strict=True)]
@@ -290,6 +292,12 @@ class Ensemble:
             answer = promise(committee.predicted(combined))
             yield EnsemblePrediction(answer, committee.disagreement(said, combined))
 
+    @property
+    def _alike(self) -> bool:
+        """Whether all members read the same of a row, so that it is to be read once."""
+        first, *others = map(self.committee.columns_of, range(len(self.members)))
+        return all(columns == first for columns in others)
+
     def _asked(self, member: int) -> Callable[[Row], Any]:
         """What makes of a row what a member reads."""
         committee, columns = self.committee, self.committee.columns_of(member)
@@ -311,8 +319,9 @@ class Ensemble:
         """For each labelled item what each member says; what is right; and what a card says of the items."""
         rows = list(read_rows(data))
         items, truth = self.committee.labelled(rows, self.columns)
-        others = [list(map(self._asked(member), rows)) for member in range(1, len(self.members))]
-        said = list(self._run([items, *others], "evaluating", len(items), show_progress))
+        others = range(1, len(self.members))
+        read = [items, *(items if self._alike else list(map(self._asked(member), rows)) for member in others)]
+        said = list(self._run(read, "evaluating", len(items), show_progress))
         return said, truth, self.committee.part(items, truth)
 
     def _alone(self, said: Sequence[Sequence[Any]], truth: Any) -> list[tuple[str, Mapping[str, float]]]:  # noqa: ANN401 (of the task)

@@ -33,7 +33,7 @@ from bothways.tasks.labelling.window_attention import AttentiveModel, WindowAtte
 from bothways.tasks.merging import Merge, merge_windows
 from bothways.tasks.objective import HeadModel, LabelledWindows, Scoring, predict_logits
 from bothways.tasks.opening import OpenedModel
-from bothways.tasks.predictions import Prediction, Reading
+from bothways.tasks.predictions import Prediction, Reading, texts_read
 from bothways.tasks.targets import Logits, SingleLabel, Target, Truth, labelled_texts
 from bothways.text.texts import Text
 
@@ -109,12 +109,16 @@ class Labeller:
         text_W = np.zeros(len(lengths_W), dtype=np.int64)
         return merge_windows(answer.rows_WK, lengths_W, text_W, self.merge).reshape(-1)
 
+    def read(self, answer: TextRows) -> tuple[Logits, Reading]:
+        """What `merged` makes of what was said of a text, and how much of the text was read."""
+        return self.merged(answer), Reading(len(answer.lengths), answer.dropped_tokens)
+
     def judge(
         self, *, calibrated: bool | None = None, coverage: float | None = None
     ) -> Callable[[TextRows], Prediction]:
         """What makes a prediction of what the model says of a text, as `Trusted.judge` does of its numbers."""
         judged = self.trusted.judge(calibrated=calibrated, coverage=coverage)
-        return lambda answer: judged(self.merged(answer), Reading(len(answer.lengths), answer.dropped_tokens))
+        return lambda answer: judged(*self.read(answer))
 
     def labelled(self, data: Source, columns: TextColumns | PairColumns) -> tuple[list[Text], Truth]:
         """The texts, or pairs, of labelled data, and their encoded labels.
@@ -141,9 +145,8 @@ class Labeller:
         self, module: Scoring, texts: list[Text], description: str, show: bool | None
     ) -> tuple[Logits, TextsRead]:
         """What a module says of texts, or pairs (N, K), and how they were read."""
-        answers = list(self.run(module, texts, description, len(texts), show))
-        read = TextsRead.of([len(each.lengths) for each in answers], [each.dropped_tokens for each in answers])
-        return np.stack([self.merged(answer) for answer in answers]), read
+        said = list(map(self.read, self.run(module, texts, description, len(texts), show)))
+        return np.stack([row_K for row_K, _ in said]), texts_read([reading for _, reading in said])
 
     def learn(self, data: LabelledData, plan: FitPlan) -> Logits:
         """Learn how windows count, and from the held-out rows how far to trust the head; their logits (N, C)."""

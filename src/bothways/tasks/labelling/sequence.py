@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
-from bothways.data import Row, Source, read_rows
+from bothways.data import Row, Source
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
@@ -176,8 +176,7 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
     ) -> Iterator[tuple[Logits, Reading]]:
         """Of each text, or pair: uncalibrated logits and what the detector reads, (K,), and how much of it was read."""
         labeller = self.labeller
-        for answer in labeller.run(labeller.judging(), texts, description, total, show):
-            yield labeller.merged(answer), Reading(len(answer.lengths), answer.dropped_tokens)
+        yield from map(labeller.read, labeller.run(labeller.judging(), texts, description, total, show))
 
     def evidence(self, data: Source, *, show_progress: bool | None = None) -> tuple[Evidence, Truth, TextsRead]:
         """Of labelled rows: uncalibrated logits and what the detector reads, the encoded labels, how texts were read.
@@ -287,14 +286,6 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
 
     def _rows(self, data: Source, columns: ColumnsT, show: bool | None) -> tuple[Logits, Truth, TextsRead]:
         return self.labeller.rows(self.labeller.reader(), data, columns, show)
-
-    def inputs(self, rows: Source) -> list[Text]:
-        """The texts, or pairs of texts, of rows; columns as in `columns`.
-
-        Raises:
-            InvalidInput: One is missing or empty; the message names the row.
-        """
-        return [self.columns.inputs.read(row) for row in read_rows(rows)]
 
     def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> tuple[Evidence, TextsRead]:
         return self.labeller.evidence_of(texts, show_progress)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from bothways.data import Row, Source
+from bothways.data import Row, Source, read_rows
 from bothways.evaluation import Evidence, OutOfDomainReport, TextsRead
 from bothways.tasks.labelling.trust import Trust, card_told_from
 from bothways.tasks.labelling.trusted import Trusted
@@ -21,9 +21,11 @@ class TrustingTask(ABC):
     """A task that answers each text, or pair of texts, with a label, several labels, or a number, and knows how surely.
 
     Attributes:
+        columns: Where texts and labels stand in a row.
         card: What the model says of its making.
     """
 
+    columns: Any
     card: dict[str, Any]
 
     @property
@@ -66,20 +68,20 @@ class TrustingTask(ABC):
         """
 
     @abstractmethod
-    def inputs(self, rows: Source) -> list[Text]:
-        """The texts, or pairs of texts, of rows; columns as in training.
-
-        Raises:
-            InvalidInput: One is missing or empty; the message names the row.
-        """
-
-    @abstractmethod
     def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> tuple[Evidence, TextsRead]:
         """What the detector reads of texts, and how they were read."""
 
     @abstractmethod
     def _set_trust(self, trust: Trust) -> None:
         """Answer from now on with this."""
+
+    def inputs(self, rows: Source) -> list[Text]:
+        """The texts, or pairs of texts, of rows; columns as in training, unless others were set.
+
+        Raises:
+            InvalidInput: One is missing or empty; the message names the row.
+        """
+        return [self.columns.inputs.read(row) for row in read_rows(rows)]
 
     def report(
         self,
