@@ -163,6 +163,16 @@ def test_few_rows_are_not_chosen_on():
     assert (chosen.method, chosen.scores) == ("temperature", ())
 
 
+@pytest.mark.parametrize("rare", [0, 9])
+def test_a_class_that_is_hardly_there_is_not_unlearnt(rare):
+    logits_NC, labels_N = drawn(3_000, 4, lambda logits: logits * [1, 0.5, 0.3, 0.2])
+    inside_N = (labels_N != 3) | ((labels_N == 3).cumsum() <= rare)
+    chosen = choose_calibration(logits_NC[inside_N], labels_N[inside_N])
+    assert (chosen.method, chosen.scores) == ("temperature", ())
+    others_NC = logits_NC[~inside_N]
+    assert (chosen.calibration.apply(others_NC).argmax(1) == others_NC.argmax(1)).all()
+
+
 def test_the_choice_is_that_of_its_seed_and_the_fit_that_of_all_rows():
     logits_NC, labels_N = drawn(900, 2, lambda logits: logits / 2 + [0.0, 1.5])
     chosen = choose_calibration(logits_NC, labels_N, seed=3)

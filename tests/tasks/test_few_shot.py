@@ -220,8 +220,9 @@ def test_labels_can_be_renamed_but_not_be_fewer(base, tmp_path):
     fitted(base, epochs=1).save(tmp_path / "saved")
     renamed = open_trained(tmp_path / "saved", labels=["x", "y", "z"], device="cpu")
     assert renamed.predict("w5 w30").label in "xyz"
-    with pytest.raises(InvalidInput, match="needs as many labels"):
-        open_trained(tmp_path / "saved", labels=["x", "y"], device="cpu")
+    for labels in (["x", "y"], ["x", "y", "y"], ["x", "y", "z", "x"]):
+        with pytest.raises(InvalidInput, match="needs as many different labels"):
+            open_trained(tmp_path / "saved", labels=labels, device="cpu")
     with pytest.raises(InvalidInput, match="has none: call fit"):
         FewShotClassifier.from_pretrained(base, labels=["x", "y"], device="cpu")
 

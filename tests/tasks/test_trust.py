@@ -96,6 +96,14 @@ def test_a_temperature_of_an_earlier_model_still_calibrates(classifier, tmp_path
         again.tell_from(ELSEWHERE)
 
 
+@pytest.mark.parametrize("method", ["vector", "platt", "isotonic"])
+def test_a_label_without_held_out_rows_is_calibrated_by_a_temperature_only(base, method):
+    held_out = [row for row in rows(36) if row["label"] != LABELS[-1]]
+    with pytest.raises(InvalidInput, match=f"'{method}' needs held-out rows of every label, and of '{LABELS[-1]}'"):
+        fitted(base, validation=held_out, calibration=method)
+    assert isinstance(fitted(base, validation=held_out, calibration="auto").calibration, Temperature)
+
+
 def test_several_labels_take_a_temperature_only(base):
     listed = [{"text": row["text"], "label": [row["label"]]} for row in rows(36)]
     with pytest.raises(InvalidInput, match="'vector'"):

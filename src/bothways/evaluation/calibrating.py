@@ -38,7 +38,7 @@ FOLDS = 5
 CLEARLY = 2.0
 """Standard errors by which a method that may change predictions has to be better."""
 LEAST_ROWS = 10
-"""Rows for each class, below which only the temperature is tried."""
+"""Rows of every class, below which only the temperature is tried."""
 MOST_ROWS = 20_000
 """Rows that the choice is made on, drawn from more; the method that is chosen is fitted on all of them."""
 
@@ -101,8 +101,9 @@ def choose_calibration(logits_NC: ArrayLike, labels_N: ArrayLike, *, seed: int =
     """Fit the method that suits the rows, where several do the simplest.
 
     The temperature is kept unless another method, in cross-validation, lowers the NLL of the same rows by more than two
-    standard errors of the difference and makes no more mistakes. With fewer than ten rows for each class there is too
-    little to choose by, and the temperature is taken at once.
+    standard errors of the difference and makes no more mistakes. With fewer than ten rows of any class there is too
+    little to choose by, and the temperature is taken at once: the others learn something of each class, and of one that
+    is not there that it never comes.
 
     Args:
         logits_NC: logits of rows that the model was not trained on.
@@ -115,7 +116,7 @@ def choose_calibration(logits_NC: ArrayLike, labels_N: ArrayLike, *, seed: int =
     logits = logit_array(logits_NC, least_columns=2)
     labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
     generator = np.random.default_rng(seed)
-    if len(logits) < LEAST_ROWS * logits.shape[1]:
+    if np.bincount(labels, minlength=logits.shape[1]).min() < LEAST_ROWS:
         return ChosenCalibration(fit_calibration("temperature", logits, labels), "temperature", ())
     drawn_N = generator.permutation(len(logits))[:MOST_ROWS]
     fold_N = _folds(labels[drawn_N], generator)

@@ -34,7 +34,7 @@ from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.tasks.embedding.vectors import Vectors
 from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan
 from bothways.tasks.given import given_many
-from bothways.tasks.labelling.judging import MOST_TRAINING, layers_read, layers_wanted, learn_trust
+from bothways.tasks.labelling.judging import MOST_TRAINING, check_calibration, layers_read, layers_wanted, learn_trust
 from bothways.tasks.labelling.trust import Trust, stored_trust, write_trust
 from bothways.tasks.labelling.trusted import Trusted
 from bothways.tasks.labelling.trusting import TrustingTask
@@ -112,9 +112,9 @@ class FewShotClassifier(TrustingTask):
         names = tuple(stored) if isinstance(stored, list) and all(isinstance(name, str) for name in stored) else ()
         if len(names) < 2 or len(set(names)) != len(names):
             raise damaged("labels", "a list of different names", stored)
-        if labels is not None and len(set(labels)) != len(names):
+        if labels is not None and not len(labels) == len(set(labels)) == len(names):
             raise InvalidInput(
-                f"the trained head has {len(names)} outputs, so it needs as many labels: {list(labels)}."
+                f"the trained head has {len(names)} outputs, so it needs as many different labels: {list(labels)}."
             )
         made.target = SingleLabel(names if labels is None else tuple(labels))
         made.trust = stored_trust(extras, made.embedder.model.folder, len(names))
@@ -167,6 +167,8 @@ class FewShotClassifier(TrustingTask):
         if not isinstance(target, SingleLabel):
             raise InvalidInput("a few-shot classifier tells single labels apart.")
         classes_N, held_truth_N = target.encode(_examples(rows)), target.encode(_examples(held_out))
+        if held_out:
+            check_calibration(target, plan.settings.calibration, held_truth_N)
         examples = EmbeddingExamples(columns, rows, held_out, split=False)
         with self._dropped_with_its_vectors():
             record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)

@@ -103,12 +103,26 @@ def evidence_of(rows_NK: Logits, classes: int, layers: int) -> Evidence:
     return Evidence(logits_NC, features_NK.reshape(len(rows_NK), layers, features_NK.shape[1] // max(1, layers)))
 
 
-def check_calibration(target: Target, method: CalibrationMethod | Literal["auto"] | None) -> None:
+def check_calibration(target: Target, method: CalibrationMethod | Literal["auto"] | None, truth: Truth) -> None:
     """Refuse before the training what could not be learnt after it.
 
+    Args:
+        target: What is predicted.
+        method: Of calibration.
+        truth: The encoded labels of the rows that it will be learnt from.
+
     Raises:
-        InvalidInput: The method of calibration is none for the target.
+        InvalidInput: The method of calibration is none for the target, or learns something of each label and there is
+            one without a row.
     """
+    if isinstance(target, SingleLabel) and method in ("vector", "platt", "isotonic"):
+        rows_C = np.bincount(truth, minlength=target.outputs)
+        if not rows_C.all():
+            label = target.labels[int(rows_C.argmin())]
+            raise InvalidInput(
+                f"calibration by {method!r} needs held-out rows of every label, and of {label!r} there is none: give "
+                "validation data that have some, or choose 'temperature' or 'auto'."
+            )
     if isinstance(target, MultiLabel) and method not in ("auto", "temperature", None):
         raise InvalidInput(
             f"several labels for a text are calibrated by a temperature, not by {method!r}: "

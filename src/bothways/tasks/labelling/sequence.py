@@ -229,7 +229,7 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
             InvalidInput: The data are not usable, and the message names the row; or a setting does not go with them.
         """
         data = read_labelled(self._opened, train_data, validation, columns, kind, plan.seed)
-        check_calibration(data.target, plan.settings.calibration)
+        check_calibration(data.target, plan.settings.calibration, data.held.truth)
         if self.merge == "attention":
             check_long(data.training, "training texts")
             check_long(data.held, "validation texts")
