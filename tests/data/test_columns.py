@@ -31,6 +31,7 @@ def test_class_names_are_strings_whole_numbers_and_booleans(value, label):
         (["a"], "type list"),
         ({"a": 1}, "type dict"),
         (b"a", "type bytes"),
+        ("a\ud83d", r"half of a surrogate pair \(U\+D83D\)"),
     ],
 )
 def test_what_is_no_class_name_is_refused_and_described(value, described):
@@ -50,13 +51,19 @@ def test_what_is_no_class_name_is_refused_and_described(value, described):
         ("a| b |c", ("a", "b", "c")),
         ([1, 2], ("1", "2")),
         (["a|b"], ("a|b",)),
+        ('["a", "b|c"]', ("a", "b|c")),
+        (" ['a', \"b's\"] ", ("a", "b's")),
+        ("[]", ()),
+        ("[a]|[b]", ("[a]", "[b]")),
     ],
 )
 def test_label_sets_come_from_lists_and_from_strings_with_bars(value, labels):
     assert label_set(value) == labels
 
 
-@pytest.mark.parametrize("value", [None, 3, {"a": 1}, ["a", None], [["a"]], "a||b", [""]])
+@pytest.mark.parametrize(
+    "value", [None, 3, {"a": 1}, ["a", None], [["a"]], "a||b", [""], "['a' 'b']", "['a'\n 'b']", "['a', '']"]
+)
 def test_what_is_no_label_set_is_refused(value):
     with pytest.raises(InvalidInput, match="expected"):
         label_set(value)

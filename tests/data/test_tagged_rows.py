@@ -1,6 +1,7 @@
 """Words and tags out of rows, and CoNLL files."""
 
 import gzip
+import json
 
 import pytest
 
@@ -27,6 +28,22 @@ def test_words_and_tags_are_lists_or_strings_with_white_space():
     assert tagged({"tokens": "EU rejects", "tags": "B-ORG\tO"}) == expected
 
 
+@pytest.mark.parametrize("spell", [repr, json.dumps])
+def test_strings_that_spell_lists_are_those_lists(spell):
+    words, tags = ["EU", "it's", 'a "b"', "é\\"], ["B-ORG", "O", "O", "O"]
+    assert tagged({"tokens": spell(words), "tags": spell(tags)}) == [(words, tuple(tags))]
+    row = {"tokens": "[ EU ] [", "tags": "O O O O"}
+    assert tagged(row) == [(["[", "EU", "]", "["], ("O",) * 4)]
+
+
+@pytest.mark.parametrize("spelled", ["['EU' 'rejects']", "['EU'\n 'rejects']", "['EU', rejects']", "['\\x']"])
+def test_strings_that_only_look_like_lists_are_refused(spelled):
+    with pytest.raises(
+        InvalidInput, match=r"row 1 of .*'tokens': expected a list as JSON writes it, which .* only looks like\. Put"
+    ):
+        tagged({"tokens": spelled, "tags": "O O"})
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
@@ -40,6 +57,8 @@ def test_words_and_tags_are_lists_or_strings_with_white_space():
         ({"tokens": ["a"], "tags": [4]}, "number 1 in 'tags' is 4, of type int"),
         ({"tokens": ["a"], "tags": [" "]}, "tag 1 in 'tags' is empty"),
         ({"tokens": ["a", "\ud800"], "tags": ["O", "O"]}, r"word 2 in 'tokens' holds half of a surrogate pair"),
+        ({"tokens": ["a"], "tags": ["B-\ud800"]}, r"tag 1 in 'tags' holds half of a surrogate pair \(U\+D800\)"),
+        ({"tokens": "[]", "tags": "[]"}, "no words in 'tokens'"),
         ({"tokens": ["a"]}, "no column 'tags'"),
         ({"token": ["a"], "tags": ["O"]}, "no column 'tokens'.*Did you mean 'token'"),
     ],

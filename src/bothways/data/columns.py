@@ -1,6 +1,8 @@
 """Checked values of a row: texts, and the three kinds of label."""
 
+import ast
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterable
@@ -49,8 +51,13 @@ Inputs = Joined | Paired
 _COLUMNS_SHOWN = 20
 _SEPARATOR = "|"
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+# What JSON, Python and NumPy make of a list of strings; what only has a bracket at each end is something else.
+_LIKE_A_LIST = re.compile(r"""\s*\[\s*(\]|['"].*['"]\s*\])\s*""", re.DOTALL)
+# Commas are asked for, as without them (NumPy's way) Python would read its strings as a single one.
+_STRING = r"""('([^'\\]|\\.)*'|"([^"\\]|\\.)*")"""
+_PYTHON_LIST = re.compile(rf"\[\s*({_STRING}\s*,\s*)*({_STRING}\s*)?\]", re.DOTALL)
 
 
 def value_at(row: Row, column: str) -> object:
@@ -100,13 +107,43 @@ def _string_at(row: Row, column: str) -> str:
     return str(value)
 
 
+def written_list(text: str) -> list[object] | None:
+    """The list that a string spells, as a csv file has those of JSON or Python; None where it spells none.
+
+    >>> written_list("['B-PER', 'O']")
+    ['B-PER', 'O']
+
+    Raises:
+        InvalidInput: It looks like a list of strings, and is not one that can be read.
+    """
+    if not _LIKE_A_LIST.fullmatch(text):
+        return None
+    spelled = text.strip()
+    try:
+        return list(json.loads(spelled))
+    except ValueError:
+        pass
+    try:
+        if _PYTHON_LIST.fullmatch(spelled):
+            return list(ast.literal_eval(spelled))
+    except (ValueError, SyntaxError):  # an escape that Python does not know, or a line that ends within a string
+        pass
+    raise InvalidInput(f"expected a list as JSON writes it, which {text!r:.60} only looks like")
+
+
 def class_label(value: object) -> str:
     """A class name. Whole numbers and booleans become their string form; ``2.0`` counts as ``2``.
 
     Raises:
-        InvalidInput: The value is null, blank, a fraction, not finite, or a list or object.
+        InvalidInput: The value is null, blank, a fraction, not finite, or a list or object, or holds half of a
+            surrogate pair.
     """
     value = _plain(value)
+    if isinstance(value, str) and (surrogate := LONE_SURROGATE.search(value)):
+        raise InvalidInput(
+            f"expected a class name, got one with half of a surrogate pair (U+{ord(surrogate[0]):04X}), which no text "
+            "encoding can represent."
+        )
     if isinstance(value, str) and value.strip():
         return value
     if isinstance(value, bool | int):
@@ -119,16 +156,19 @@ def class_label(value: object) -> str:
 def label_set(value: object) -> tuple[str, ...]:
     """The labels that hold for a text, each once, in the order given; there may be none.
 
-    A list, or one string with ``|`` between the labels, as a csv file has it.
+    A list, or one string as a csv file has it: with ``|`` between the labels, or spelling a list as JSON or Python do.
 
     >>> label_set("sports| world")
     ('sports', 'world')
 
     Raises:
-        InvalidInput: The value is null or of another type, or one of its labels is refused by ``class_label``.
+        InvalidInput: The value is null or of another type, a list that cannot be read, or one of its labels is refused
+            by ``class_label``.
     """
     if isinstance(value, str):
-        parts: Iterable[object] = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
+        parts: Iterable[object] | None = _label_list(value)
+        if parts is None:
+            parts = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
     elif isinstance(value, list | tuple):
         parts = value
     else:
@@ -136,6 +176,13 @@ def label_set(value: object) -> tuple[str, ...]:
             f"expected a list of labels, or labels with {_SEPARATOR!r} between them, got {_described(value)}."
         )
     return tuple(dict.fromkeys(class_label(part) for part in parts))
+
+
+def _label_list(text: str) -> list[object] | None:
+    try:
+        return written_list(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}. Put {_SEPARATOR!r} between the labels, or write JSON Lines.") from error
 
 
 # Squares of larger ones overflow in float32, and so do squared errors.
@@ -150,7 +197,7 @@ def number(value: object) -> float:
     """
     value = _plain(value)
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if is_number or (isinstance(value, str) and _DECIMAL.fullmatch(value.strip())):
+    if is_number or (isinstance(value, str) and DECIMAL.fullmatch(value.strip())):
         try:
             result = float(value)  # type: ignore[arg-type]
         except OverflowError:

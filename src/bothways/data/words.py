@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bothways.data.columns import LONE_SURROGATE, text_at, value_at
+from bothways.data.columns import LONE_SURROGATE, text_at, value_at, written_list
 from bothways.data.row import Row
 from bothways.data.sources import Source, read_rows
 from bothways.errors import InvalidInput
@@ -28,6 +28,8 @@ class TaggedRow:
 def words_at(row: Row, column: str) -> Words:
     """The words in a column: a list of strings, or one string with white space between the words.
 
+    A string that spells a list of strings, as a csv file has those of JSON or Python, is that list.
+
     Raises:
         InvalidInput: The column is missing, there are no words, or one of them is empty or no string.
     """
@@ -37,11 +39,7 @@ def words_at(row: Row, column: str) -> Words:
     for number, word in enumerate(words, start=1):
         if not word:
             raise InvalidInput(f"{row.where}: word {number} in {column!r} is empty. Drop it, with its tag.")
-        if not word.isascii() and (surrogate := LONE_SURROGATE.search(word)):
-            raise InvalidInput(
-                f"{row.where}: word {number} in {column!r} holds half of a surrogate pair "
-                f"(U+{ord(surrogate[0]):04X}), which no text encoding can represent. Repair or drop the row."
-            )
+        _refuse_surrogates(row, word, f"word {number} in {column!r}")
     return Words.of_list(words)
 
 
@@ -85,13 +83,25 @@ def read_tagged(source: Source, tokens: str = "tokens", tags: str = "tags") -> I
         for number, label in enumerate(labels, start=1):
             if not label.strip():
                 raise InvalidInput(f"{row.where}: tag {number} in {tags!r} is empty. A word outside of all spans is O.")
+            _refuse_surrogates(row, label, f"tag {number} in {tags!r}")
         yield TaggedRow(words, tuple(labels), row.where)
+
+
+def _refuse_surrogates(row: Row, text: str, what: str) -> None:
+    if not text.isascii() and (surrogate := LONE_SURROGATE.search(text)):
+        raise InvalidInput(
+            f"{row.where}: {what} holds half of a surrogate pair (U+{ord(surrogate[0]):04X}), which no text encoding "
+            "can represent. Repair or drop the row."
+        )
 
 
 def _strings_at(row: Row, column: str) -> list[str]:
     value = value_at(row, column)
     if isinstance(value, str):
-        return value.split()
+        listed = _written_list_at(row, column, value)
+        if listed is None:
+            return value.split()
+        value = listed
     if not isinstance(value, list | tuple):
         found = "null" if value is None else f"of type {type(value).__name__}"
         raise InvalidInput(
@@ -104,3 +114,12 @@ def _strings_at(row: Row, column: str) -> list[str]:
                 "a string."
             )
     return list(value)
+
+
+def _written_list_at(row: Row, column: str, text: str) -> list[object] | None:
+    try:
+        return written_list(text)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{row.where}: {column!r}: {error}. Put white space between the strings, or write JSON Lines."
+        ) from error
