@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
+    ClassJudgement,
+    LabelJudgement,
+    NumberJudgement,
+    SimilarityJudgement,
+    SpanJudgement,
     TaggingCounts,
+    TagJudgement,
     classification_report,
     compare_classifications,
+    compare_judgements,
     compare_labellings,
     compare_regressions,
     compare_row_scores,
@@ -176,3 +183,48 @@ def test_models_of_different_shapes_or_rows_are_refused():
         mcnemar([1, 0], [1])
     with pytest.raises(InvalidInput, match="flips"):
         permutation_test([1.0], [2.0], of="score", flips=0)
+    with pytest.raises(InvalidInput, match="a seed of at least 0"):
+        permutation_test([1.0], [2.0], of="score", seed=-1)
+
+
+COUNTS = TaggingCounts(np.array([[[1], [1], [2]], [[0], [1], [0]]]), np.ones((2, 2)))
+OTHER_COUNTS = TaggingCounts(np.array([[[1], [1], [2]], [[0], [2], [0]]]), np.ones((2, 2)))
+STATED = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wrong"),
+    [
+        (
+            ClassJudgement(["a", "b"], np.array([0, 1, 0]), STATED),
+            ClassJudgement(["b", "a"], np.array([1, 1, 0]), STATED[:, ::-1]),
+            "2 of 3 rows, the first of them number 2",
+        ),
+        (
+            LabelJudgement(["a", "b"], np.array([[1, 0], [1, 1], [0, 0]]), STATED, 0.5),
+            LabelJudgement(["b", "a"], np.array([[0, 1], [1, 1], [0, 1]]), STATED[:, ::-1], 0.5),
+            "1 of 3 rows, the first of them number 3",
+        ),
+        (
+            NumberJudgement(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])),
+            NumberJudgement(np.array([1.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])),
+            "1 of 3 rows, the first of them number 1",
+        ),
+        (
+            SimilarityJudgement(np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.5, 1.0])),
+            SimilarityJudgement(np.array([0.0, 1.0, 5.0]), np.array([0.0, 0.5, 1.0])),
+            "1 of 3 rows, the first of them number 3",
+        ),
+        (
+            SpanJudgement(["PER"], COUNTS),
+            SpanJudgement(["PER"], OTHER_COUNTS),
+            "1 of 2 rows, the first of them number 2",
+        ),
+        (TagJudgement(["A"], COUNTS), TagJudgement(["A"], OTHER_COUNTS), "1 of 2 rows, the first of them number 2"),
+    ],
+)
+def test_models_that_are_judged_by_labels_of_their_own_are_not_compared(first, second, wrong):
+    for each in (first, second):
+        compare_judgements(each, each, resamples=5)
+    with pytest.raises(InvalidInput, match=f"judged by different labels in {wrong}.*Name those"):
+        compare_judgements(first, second)

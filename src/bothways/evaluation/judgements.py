@@ -5,7 +5,10 @@ Shape letters: N rows, C classes or labels.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.comparing import (
@@ -20,6 +23,9 @@ from bothways.evaluation.differences import ComparisonReport
 from bothways.evaluation.inputs import FloatArray, IntArray
 from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.tag_counts import TaggingCounts
+
+# Of what is counted of tags: that which is right, there, predicted.
+_THERE = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +110,7 @@ def compare_judgements(
         seed: Of resamples and permutations.
 
     Raises:
-        InvalidInput: They are of different kinds, labels, metrics or rows.
+        InvalidInput: They are of different kinds, labels, metrics or rows, or were not judged by the same truth.
     """
     report = _compared(first, second, resamples, seed)
     return replace(report, readings=(first.reading, second.reading))
@@ -114,28 +120,41 @@ def _compared(first: Judgement, second: Judgement, resamples: int, seed: int) ->
     match first, second:
         case ClassJudgement(), ClassJudgement():
             places = _places(first.labels, second.labels)
+            _check_truth(np.asarray(places)[first.truth_N], second.truth_N)
             return compare_classifications(
                 first.truth_N, first.stated_NC, second.stated_NC[:, places], resamples=resamples, seed=seed
             )
         case LabelJudgement(), LabelJudgement():
-            stated_NC = second.stated_NC[:, _places(first.labels, second.labels)]
+            places = _places(first.labels, second.labels)
+            _check_truth(first.truth_NC, second.truth_NC[:, places])
             return compare_labellings(
-                first.truth_NC, first.stated_NC, stated_NC, threshold=first.threshold, resamples=resamples, seed=seed
+                first.truth_NC,
+                first.stated_NC,
+                second.stated_NC[:, places],
+                threshold=first.threshold,
+                resamples=resamples,
+                seed=seed,
             )
         case NumberJudgement(), NumberJudgement():
+            _check_truth(first.truth_N, second.truth_N)
             return compare_regressions(
                 first.truth_N, first.predicted_N, second.predicted_N, resamples=resamples, seed=seed
             )
         case SimilarityJudgement(), SimilarityJudgement():
+            _check_truth(first.truth_N, second.truth_N)
             return compare_similarities(
                 first.truth_N, first.similarity_N, second.similarity_N, resamples=resamples, seed=seed
             )
         case RowScores(), RowScores():
             return compare_row_scores(first.scores, second.scores, resamples=resamples, seed=seed)
         case SpanJudgement(), SpanJudgement():
-            return compare_spans(first.counts, _in_order(second, first.labels), resamples=resamples, seed=seed)
+            counts = _in_order(second, first.labels)
+            _check_truth(first.counts.counts_N3L[:, _THERE], counts.counts_N3L[:, _THERE])
+            return compare_spans(first.counts, counts, resamples=resamples, seed=seed)
         case TagJudgement(), TagJudgement():
-            return compare_tags(first.counts, _in_order(second, first.labels), resamples=resamples, seed=seed)
+            counts = _in_order(second, first.labels)
+            _check_truth(first.counts.counts_N3L[:, _THERE], counts.counts_N3L[:, _THERE])
+            return compare_tags(first.counts, counts, resamples=resamples, seed=seed)
         case _:
             raise InvalidInput(
                 f"expected two models that say the same sort of thing, got {_SORTS[type(first)]} and "
@@ -152,6 +171,18 @@ _SORTS: Mapping[type[Judgement], str] = {
     SpanJudgement: "spans of words",
     TagJudgement: "tags of words",
 }
+
+
+def _check_truth(first: NDArray[Any], second: NDArray[Any]) -> None:
+    """Refuse two models of which each was judged by labels of its own; without as many rows, others say so."""
+    if first.shape != second.shape or np.array_equal(first, second):
+        return
+    differing_N = (first != second).reshape(len(first), -1).any(axis=1)
+    raise InvalidInput(
+        f"the two models were judged by different labels in {int(differing_N.sum()):,} of {len(first):,} rows, the "
+        f"first of them number {int(differing_N.argmax()) + 1}: each reads the columns of its training. Name those "
+        "that both are to be judged by (on the command line --label, --score or --tags)."
+    )
 
 
 def _in_order(judgement: SpanJudgement | TagJudgement, labels: Sequence[str]) -> TaggingCounts:
