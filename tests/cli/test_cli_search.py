@@ -229,12 +229,31 @@ def judged(tmp_path):
 
 def test_a_mode_is_measured_with_intervals(built_once, judged):
     report = call("search", "evaluate", built_once, *judged, "--mode", "lexical", "--json").json()
-    assert (report["mode"], report["queries"], report["unjudged"]) == ("lexical", 2, 1)
+    assert (report["mode"], report["queries"], report["unjudged"], report["unasked"]) == ("lexical", 2, 1, 0)
     assert (report["absent_documents"], report["against"]) == (1, [])
     for name, expected in {"mrr": 1, "map": 0.75, "recall@10": 0.75, "recall@100": 0.75}.items():
         assert report[name] == expected
         assert report[f"{name}_low"] <= expected <= report[f"{name}_high"]
     assert 0 < report["ndcg@10"] < 1
+
+
+def test_queries_that_are_judged_and_not_asked_are_counted(built_once, judged, tmp_path):
+    with (tmp_path / "qrels.tsv").open("a") as file:
+        file.write("9\td1\t1\n")
+    outcome = call("search", "evaluate", built_once, *judged)
+    assert outcome.code == 0
+    assert "left out, as no query asks for them: 1 of the judged queries" in outcome.err
+
+
+def test_fields_of_a_csv_file_are_filtered_as_numbers(files, tmp_path):
+    (tmp_path / "c.csv").write_text("text,year,lang\nw5 w6,1999,en\nw5 w7,2021,fr\n")
+    words = ["--model", files / "tiny", "--data", tmp_path / "c.csv", "--output", tmp_path / "index", "--quiet"]
+    assert call("search", "build", *words, "--field", "year", "--field", "lang").code == 0
+    assert found(tmp_path / "index", "w5", "--filter", "year>=2020") == ["1"]
+    assert found(tmp_path / "index", "w5", "--filter", "year<=2020") == ["0"]
+    outcome = call("search", "query", tmp_path / "index", "w5", "--filter", "lang>=1")
+    assert outcome.code != 0
+    assert "the filter on 'lang' asks for numbers, but that field holds none: a value is 'en'" in outcome.err
 
 
 def test_modes_are_compared_on_the_same_queries(built_once, judged):

@@ -90,6 +90,7 @@ def test_a_higher_level_gives_a_wider_interval():
     [
         (lambda: list(resampled_counts(0)), "at least 1 row"),
         (lambda: bootstrap_values(mean_of(np.ones(3)), 3, resamples=0), "1 resample"),
+        (lambda: bootstrap_values(mean_of(np.ones(3)), 3, seed=-1), "a seed of at least 0, got -1"),
         (lambda: percentile_interval(np.ones(3), 95), "between 0 and 1"),
     ],
 )

@@ -110,6 +110,24 @@ def test_what_cannot_be_measured_is_refused(rankings, problem):
         ranking_report(rankings, JUDGEMENTS)
 
 
+@pytest.mark.parametrize("grade", [1001, 2**31, 2**32, 2**63, -(10**40)])
+def test_grades_that_trec_eval_cannot_count_are_refused(grade):
+    with pytest.raises(InvalidInput, match=f"document 'b' of query 'q': the relevance .* got {str(grade)[:30]}"):
+        ranking_report({"q": ["a", "b"]}, {"q": {"a": 1, "b": grade}})
+
+
+def test_the_largest_grades_are_measured():
+    report = ranking_report({"q": ["a", "b"]}, {"q": {"a": 1000, "b": -1000}})
+    assert report.estimates["ndcg@10"].value == 1
+
+
+def test_queries_that_were_judged_and_not_asked_are_counted():
+    judgements = {"q1": {"a": 1}, "q2": {"a": 1}, "q3": {"a": 0}, "q4": {"b": 2}}
+    report = ranking_report({"q1": ["a"], "q3": ["a"]}, judgements)
+    assert (report.unasked, report.to_dict()["unasked"], report.unjudged) == (2, 2, 1)
+    assert "1 more without a relevant document, 2 more that were judged and not asked" in report.summary()
+
+
 def test_rankings_of_other_queries_are_not_compared():
     with pytest.raises(InvalidInput, match="on the same queries"):
         ranking_differences(ranking_report({"q1": ["a"]}, JUDGEMENTS), ranking_report({"q2": ["a"]}, JUDGEMENTS))

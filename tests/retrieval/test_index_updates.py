@@ -86,6 +86,7 @@ def test_rows_without_ids_are_numbered_on_from_the_highest_number():
         (lambda index: index.delete(["1", "absent"]), r"no texts with these ids: 'absent'\.$"),
         (lambda index: index.delete(map(str, range(2, 9))), r"these ids: '3', '4', '5' and 3 more"),
         (lambda index: index.delete(["0", "1", "2"]), "instead of deleting all"),
+        (lambda index: index.delete("12"), r"expected several ids, got one string: write \['12'\]"),
     ],
 )
 def test_an_update_that_cannot_be_made_leaves_the_index_as_it_was(update, problem):

@@ -181,6 +181,7 @@ def test_hybrid_hits_do_not_depend_on_the_batch():
     [
         (lambda: Weighted(1.5), "between 0 and 1, got 1.5"),
         (lambda: ReciprocalRank(-1), "at least 0, got -1"),
+        (lambda: ReciprocalRank(math.nan), "at least 0, got nan"),
         (lambda: Hybrid(depth=0), "depth must be at least 1"),
         (lambda: Rerank(None, depth=0), "depth must be at least 1"),
         (lambda: built(3).search_hybrid(["a"], random_vectors(2), 1), "a vector for each query, got 2 for 1"),
@@ -195,11 +196,11 @@ def test_settings_that_make_no_sense_are_refused(make, problem):
 # Filters
 
 FIELDS = [
-    {"lang": "en", "year": 2001, "open": True, "note": None},
-    {"lang": "en", "year": 2005.5, "open": False, "note": "x"},
-    {"lang": "fr", "year": 2010, "open": True, "note": None},
-    {"lang": "de", "year": None, "open": True, "note": "1"},
-    {"lang": "de", "year": 1, "open": False, "note": None},
+    {"lang": "en", "year": 2001, "written": "2001", "open": True, "note": None, "nothing": None},
+    {"lang": "en", "year": 2005.5, "written": " 2005.5", "open": False, "note": "x", "nothing": None},
+    {"lang": "fr", "year": 2010, "written": "2010", "open": True, "note": None, "nothing": None},
+    {"lang": "de", "year": None, "written": "unknown", "open": True, "note": "1", "nothing": None},
+    {"lang": "de", "year": 1, "written": "1", "open": False, "note": None, "nothing": None},
 ]
 
 
@@ -220,8 +221,9 @@ FIELDS = [
         ([Between("year", high=2005.5)], "014"),
         ([Between("year", 2002, 2009)], "1"),
         ([Between("year", 5, 4)], ""),
-        ([Between("open", 0, 1)], ""),
-        ([Between("lang", 0, 1)], ""),
+        ([Between("written", 2001)], "012"),  # as a csv file has them
+        ([Between("written", high=3)], "4"),
+        ([Between("nothing", 0)], ""),
     ],
 )
 def test_filters_leave_the_rows_whose_fields_fit_in_every_mode(filters, expected):
@@ -260,6 +262,25 @@ def test_a_filtered_search_is_a_search_in_the_rows_that_pass():
 def test_a_filter_on_an_unknown_field_names_those_there_are(fields, name, problem):
     with pytest.raises(InvalidInput, match=problem):
         index_of(["t"] * 5, fields=fields).search(random_vectors(1), 1, filters=[Among(name, ("a",))])
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: [Between("open", 0, 1)], "'open' asks for numbers, but that field holds none: a value is True"),
+        (lambda: [Between("lang", 0, 1)], "a value is 'en'"),
+        (lambda: [Between("year", "2003")], "'year' expects numbers as its ends, got '2003'"),
+        (lambda: [Between("year", high=math.nan)], "got nan"),
+        (lambda: [Among("lang", "en")], r"expects a tuple of values, got 'en': write Among\('lang', \('en',\)\)"),
+        (lambda: [Among("year", 2001)], "got 2001"),
+        (lambda: Among("lang", ("en",)), "expected a list of filters"),
+        (lambda: ["lang"], "expected a list of filters"),
+    ],
+)
+def test_a_filter_that_could_only_find_nothing_is_refused(make, problem):
+    index = index_of(["same words"] * 5, fields=FIELDS)
+    with pytest.raises(InvalidInput, match=problem):
+        index.search(random_vectors(1), 1, filters=make())
 
 
 @pytest.mark.parametrize(

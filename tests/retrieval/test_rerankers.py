@@ -147,6 +147,26 @@ def test_nobody_gains_by_equal_scores_nor_by_the_order_of_the_data(grades):
     assert report.estimates["mrr"].value == pytest.approx(1 / 3)
 
 
+class Scoring:
+    def __init__(self, scores):
+        self.scores = scores
+
+    def score(self, _query, _passages):
+        return np.array(self.scores)
+
+
+@pytest.mark.parametrize("scores", [[0.5, np.nan, 0.1], [0.5, 0.1], [[0.5, 0.1, 0.2]]])
+def test_a_reranker_that_does_not_score_every_passage_is_refused(scores):
+    with pytest.raises(InvalidInput, match="one finite number for each of the 3 passages"):
+        evaluate_reranker(Scoring(scores), [Candidates("q", ("a", "b", "c"), (0, 1, 0))])
+
+
+def test_grades_out_of_range_are_refused_with_their_row():
+    rows = [{"text_a": "q", "text_b": "a", "label": 1}, {"text_a": "q", "text_b": "b", "label": 2**31}]
+    with pytest.raises(InvalidInput, match=r"row 2 .* relevance must lie between -1000 and 1000, got 2147483648"):
+        read_candidates(rows)
+
+
 def test_grades_of_a_model_of_pairs_are_kept(base, tmp_path):
     made = PairClassifier.from_pretrained(base, device="cpu")
     rows = [{**row, "label": str(place % 3)} for place, row in enumerate(ROWS)]
@@ -250,6 +270,9 @@ def test_negatives_are_the_nearest_passages_that_are_no_answer(search):
     pairs = [("w5 w20", "w5 w20"), ("w5 w20", "w6 w21")]
     first, second = mine_negatives(search, pairs, Mining(per_query=4, share=None))
     nearest = [hit.text for hit in search.search("w5 w20", 30) if hit.text not in ("w5 w20", "w6 w21")]
+    assert search.search("w5 w20", 1)[0].text == "w5 w20"
+    (alone,) = mine_negatives(search, pairs[1:], Mining(per_query=4, share=None))
+    assert alone.negatives == tuple(nearest[:4])  # the query stands among the passages, and is not its own negative
     assert first.negatives == second.negatives == tuple(nearest[:4])
     assert (second.query, second.positive) == pairs[1]
 

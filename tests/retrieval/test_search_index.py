@@ -153,6 +153,8 @@ def test_building_leaves_the_callers_vectors_alone():
         ({"ids": ["a", "b", "a"]}, "the id 'a' is that of rows 0 and 2"),
         ({"ids": ["a", "b", 3]}, "id 2 .* must be a string, got int"),
         ({"texts": ["a", None, "c"]}, "text 1 .* must be a string, got NoneType"),
+        ({"ids": "abc"}, r"expected several ids, got one string: write \['abc'\]"),
+        ({"texts": "abc"}, "expected several texts, got one string"),
         ({"texts": ["a", "b", "\ud800"]}, "text 2 .* surrogate"),
         ({"vectors_ND": random_vectors(3, dimensions=D - 1)}, rf"shape \(rows, {D}\)"),
         ({"vectors_ND": random_vectors(3)[:, 0]}, rf"shape \(rows, {D}\)"),

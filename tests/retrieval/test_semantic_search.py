@@ -133,6 +133,19 @@ def test_each_mode_finds_by_what_it_looks_at(search, mode, best):
     assert search.search(["kittens and wool", "rates"], k=2, mode=mode)[1][0].id == "b"
 
 
+def test_what_is_no_mode_is_refused(search):
+    for query in ("a pet", ["a pet"]):
+        with pytest.raises(InvalidInput, match=r"expected Dense\(\), Lexical\(\) or Hybrid\(\) .*, got 'hybrid'"):
+            search.search(query, mode="hybrid")
+
+
+def test_one_string_is_not_taken_for_several(search, embedder):
+    with pytest.raises(InvalidInput, match="several texts, got one string"):
+        SemanticSearch.build(embedder, TEXTS[0])
+    with pytest.raises(InvalidInput, match="several ids, got one string"):
+        search.add(["x", "y"], ids="xy")
+
+
 def test_a_reranker_sees_the_first_hits_and_decides_their_order(search):
     judge = Backwards()
     plain = search.search("a pet cat", k=3)

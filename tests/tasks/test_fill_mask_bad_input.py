@@ -44,6 +44,7 @@ def test_the_number_of_a_bad_text_is_told(model):
         ({"beam": -1}, "beam must be at least 1"),
         ({"words": []}, "a list of at least one string"),
         ({"words": "cat"}, "a list of at least one string"),
+        ({"words": iter(["cat", "dog"])}, "a list of at least one string"),
         ({"words": ["cat"], "max_pieces": 2}, "leave max_pieces out"),
         ({"words": ["cat", " "]}, "words that are not empty"),
         ({"words": [3]}, "words that are not empty"),

@@ -159,7 +159,7 @@ def test_a_column_of_labels_may_have_any_name_even_text(base):
     learnt = [{"sentence": row["text"], "text": row["label"]} for row in rows(12)]
     odd = [{"sentence": row["text"], "parity": row["parity"]} for row in parities(12)]
     tasks = {
-        "animal": TaskData(learnt, learnt, text="sentence", label="text"),
+        "animal": TaskData(learnt, learnt, text=["sentence"], label="text"),
         "parity": TaskData(odd, odd, text="sentence", label="parity"),
     }
     model, _ = fitted(base, tasks, epochs=1)

@@ -290,6 +290,20 @@ def test_a_stride_decides_what_windows_share_and_is_kept(base, tmp_path, stride)
     assert again.predict(words).reading.windows == len(inside) == -(-(24 - stride) // (6 - stride))
 
 
+@pytest.mark.parametrize("length", [6, 5, 4])
+def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(base, tmp_path, length):
+    classifier = opened(base, stride=3, max_length=10)
+    classifier.fit(rows(), **QUICK)
+    classifier.save(tmp_path / "saved")
+    again = opened(tmp_path / "saved", max_length=length)
+    usual = opened(base, max_length=length)
+    words = " ".join(f"w{5 + place}" for place in range(24))
+    assert again.predict(words).reading.windows == len(usual._opened.stored([words]).starts) - 1
+    assert opened(tmp_path / "saved", max_length=8)._opened.reading.stride == 3
+    with pytest.raises(InvalidInput, match="stride must lie between 0 and 9, but it is 10"):
+        opened(tmp_path / "saved", stride=10)
+
+
 @pytest.mark.parametrize("stride", [-1, 8])
 def test_a_stride_out_of_range_is_refused(base, stride):
     with pytest.raises(InvalidInput, match=f"stride must lie between 0 and 7, but it is {stride}"):

@@ -102,6 +102,8 @@ def evaluate(
         note(f"not in the index: {counted(absent, 'relevant document')}")
     if report.unjudged:
         note(f"left out, as no document is judged relevant: {report.unjudged:,} of {len(asked):,} queries")
+    if report.unasked:
+        note(f"left out, as no query asks for them: {report.unasked:,} of the judged queries")
     _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 

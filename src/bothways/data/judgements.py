@@ -11,6 +11,9 @@ from bothways.errors import InvalidInput
 Judgements = dict[str, dict[str, int]]
 """Relevance by query and document; 0 or less for a document that was judged to be no answer."""
 
+MOST_GRADE = 1000
+"""Grades further from 0 are none: trec_eval counts with a table of them all, and reads larger ones wrongly."""
+
 _HEADERS = (("query_id", "doc_id", "relevance"), ("query-id", "corpus-id", "score"))
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
@@ -23,7 +26,8 @@ def read_judgements(path: str | os.PathLike[str]) -> Judgements:
     ``relevance``, or ``query-id``, ``corpus-id``, ``score``).
 
     Raises:
-        InvalidInput: The file cannot be read, is empty, has another layout, or judges a pair twice; says where.
+        InvalidInput: The file cannot be read, is empty, has another layout, judges a pair twice, or has a relevance
+            that is none; says where.
     """
     judgements: Judgements = {}
     for where, query, document, relevance in _records(Path(path)):
@@ -32,10 +36,25 @@ def read_judgements(path: str | os.PathLike[str]) -> Judgements:
         of_query = judgements.setdefault(query, {})
         if document in of_query:
             raise InvalidInput(f"{where}: document {document!r} was judged for query {query!r} before. Drop one.")
-        of_query[document] = int(relevance)
+        of_query[document] = check_grade(relevance, where)
     if not judgements:
         raise InvalidInput(f"{str(path)!r} is empty: expected at least one judgement.")
     return judgements
+
+
+def check_grade(grade: str, where: str) -> int:
+    """A grade of relevance, from -``MOST_GRADE`` to ``MOST_GRADE``.
+
+    Raises:
+        InvalidInput: It is another number, such as an id or a time from another column.
+    """
+    digits = grade.lstrip("+-0") or "0"
+    if len(digits) > len(str(MOST_GRADE)) or int(digits) > MOST_GRADE:
+        raise InvalidInput(
+            f"{where}: the relevance must lie between {-MOST_GRADE} and {MOST_GRADE}, got {grade:.30}. Is it from "
+            "another column?"
+        )
+    return int(grade)
 
 
 def _records(path: Path) -> Iterator[tuple[str, str, str, str]]:

@@ -54,16 +54,29 @@ class Estimate:
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
+def check_draws(resamples: int, seed: int) -> None:
+    """Refuse what nothing can be drawn by.
+
+    Raises:
+        InvalidInput: no resamples, or a seed below 0.
+    """
+    if resamples < 1:
+        raise InvalidInput(f"bootstrap: expected at least 1 resample, got {resamples}")
+    if seed < 0:
+        raise InvalidInput(f"bootstrap: expected a seed of at least 0, got {seed}")
+
+
 def resampled_counts(rows: int, *, resamples: int = 1000, seed: int = 0) -> Iterator[FloatArray]:
     """Draw ``rows`` of ``rows`` with replacement, ``resamples`` times; yield the counts (R, N) in chunks.
 
     The draws depend on the seed and not on the size of the chunks.
 
     Raises:
-        InvalidInput: no rows or no resamples.
+        InvalidInput: no rows, no resamples, or a seed below 0.
     """
-    if rows < 1 or resamples < 1:
-        raise InvalidInput(f"bootstrap: expected at least 1 row and 1 resample, got {rows} and {resamples}")
+    if rows < 1:
+        raise InvalidInput(f"bootstrap: expected at least 1 row, got {rows}")
+    check_draws(resamples, seed)
     generator = np.random.default_rng(seed)
     per_chunk = max(1, CHUNK_CELLS // rows)
     for start in range(0, resamples, per_chunk):

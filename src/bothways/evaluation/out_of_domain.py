@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.bootstrap import Estimate, percentile_estimates, resampled_counts
+from bothways.evaluation.bootstrap import Estimate, check_draws, percentile_estimates, resampled_counts
 from bothways.evaluation.inputs import FloatArray, real_array
 from bothways.evaluation.metrics import group_sums
 from bothways.evaluation.reading import TextsRead
@@ -96,9 +96,10 @@ def out_of_domain_report(
         seed: seed of the resamples.
 
     Raises:
-        InvalidInput: no rows of one kind, or scores that are not finite.
+        InvalidInput: no rows of one kind, scores that are not finite, no resamples, or a seed below 0.
     """
     inside, outside = _scores(inside_N, outside_M)
+    check_draws(resamples, seed)
     values_G, group_N = np.unique(np.concatenate([inside, outside]), return_inverse=True)
     group_of_inside, group_of_outside = group_N[: len(inside)], group_N[len(inside) :]
 

@@ -69,11 +69,11 @@ def permutation_test(
         seed: seed of the exchanges.
 
     Raises:
-        InvalidInput: empty, not finite, of different lengths, or fewer than one flip.
+        InvalidInput: empty, not finite, of different lengths, fewer than one flip, or a seed below 0.
     """
     first, second = paired_vectors(first_N, second_N)
-    if flips < 1:
-        raise InvalidInput(f"flips: expected at least 1, got {flips}")
+    if flips < 1 or seed < 0:
+        raise InvalidInput(f"flips: expected at least 1, and a seed of at least 0, got {flips} and {seed}")
     differences_N = second - first
     seen = abs(float(differences_N.sum()))
     # What differs by rounding alone counts as equal.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bothways.data.judgements import check_grade
 from bothways.errors import InvalidInput, MissingDependency
 from bothways.evaluation.bootstrap import Estimate, bootstrap_estimates
 from bothways.evaluation.inputs import FloatArray
@@ -29,6 +30,7 @@ class RankingReport:
         values_NM: each measure for each of these queries, in the order of ``MEASURES``.
         estimates: the means by the name of the measure, with intervals over queries.
         unjudged: queries that were ranked and have no relevant document; left out.
+        unasked: queries that have a relevant document and were not ranked; left out.
         untelling: queries that were not ranked, as all of their documents are relevant, or none; left out.
         reading: how much was read of what a model ranked by, such as queries with their documents; None where the
             report is of rankings alone.
@@ -38,17 +40,19 @@ class RankingReport:
     values_NM: FloatArray
     estimates: Mapping[str, Estimate]
     unjudged: int
+    unasked: int = 0
     untelling: int = 0
     reading: TextsRead | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-ready: ``queries``, ``unjudged``, ``ndcg@10``, ``ndcg@10_low``, ``ndcg@10_high`` and so on."""
-        left_out = {"unjudged": self.unjudged, "untelling": self.untelling}
+        """JSON-ready: ``queries``, ``unjudged``, ``unasked``, ``ndcg@10``, ``ndcg@10_low`` and so on."""
+        left_out = {"unjudged": self.unjudged, "unasked": self.unasked, "untelling": self.untelling}
         return {"queries": len(self.queries), **left_out, **named(self.estimates), **reading_values(self.reading)}
 
     def summary(self) -> str:
         """A short table of values and 95 % intervals."""
         left_out = [f"{self.unjudged} more without a relevant document"] * bool(self.unjudged)
+        left_out += [f"{self.unasked} more that were judged and not asked"] * bool(self.unasked)
         left_out += [f"{self.untelling} more of which all documents are relevant, or none"] * bool(self.untelling)
         left = f" ({', '.join(left_out)})" if left_out else ""
         return estimate_table(f"{len(self.queries)} queries{left}", self.estimates, self.reading)
@@ -70,21 +74,29 @@ def ranking_report(
         seed: Of the bootstrap.
 
     Raises:
-        InvalidInput: No query has a relevant document, or a document stands in a ranking twice.
+        InvalidInput: No query has a relevant document, a document stands in a ranking twice, or a relevance is far
+            out of range.
         MissingDependency: ir-measures is not installed.
     """
-    judged = tuple(query for query in rankings if any(grade > 0 for grade in judgements.get(query, {}).values()))
+    judged = tuple(query for query in rankings if _has_relevant(judgements.get(query, {})))
     if not judged:
         raise InvalidInput(
             f"none of the {len(rankings):,} queries has a relevant document in the judgements. Check that both name "
             f"the queries alike: one is {next(iter(rankings), None)!r}, a judged one {next(iter(judgements), None)!r}."
         )
     for query in judged:
+        for document, grade in judgements[query].items():
+            check_grade(str(grade), f"document {document!r} of query {query!r}")
         if len(set(rankings[query])) < len(rankings[query]):
             raise InvalidInput(f"the ranking of query {query!r} has a document twice.")
     values_NM = _values(judged, rankings, judgements)
     estimates = _means(values_NM, resamples, seed, of_rows=len(judged))
-    return RankingReport(judged, values_NM, estimates, len(rankings) - len(judged))
+    unasked = sum(query not in rankings and _has_relevant(of_query) for query, of_query in judgements.items())
+    return RankingReport(judged, values_NM, estimates, len(rankings) - len(judged), unasked)
+
+
+def _has_relevant(grades: Mapping[str, int]) -> bool:
+    return any(grade > 0 for grade in grades.values())
 
 
 def ranking_differences(

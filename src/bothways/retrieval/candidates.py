@@ -9,6 +9,7 @@ import numpy as np
 
 from bothways.checkpoints.hub import locate
 from bothways.data import Source, class_label, read_rows, text_at, value_at
+from bothways.data.judgements import check_grade
 from bothways.errors import InvalidInput
 from bothways.evaluation.rankings import RankingReport, ranking_report
 from bothways.progress import progress
@@ -65,9 +66,13 @@ def read_candidates(
             usually called so (``AFFIRMATIVE``).
 
     Raises:
-        InvalidInput: A text is missing, or it is not clear which label means that a passage answers.
+        InvalidInput: A text is missing, a grade is far out of range, or it is not clear which label means that a
+            passage answers.
     """
-    rows = [(text_at(row, query), text_at(row, passage), class_label(value_at(row, label))) for row in read_rows(data)]
+    rows, places = [], []
+    for row in read_rows(data):
+        rows.append((text_at(row, query), text_at(row, passage), class_label(value_at(row, label))))
+        places.append(row.where)
     labels = {value for _, _, value in rows}
     if relevant is None and not are_grades(labels):
         relevant = _usual(labels, label)
@@ -78,8 +83,8 @@ def read_candidates(
             "command line --relevant); of a model of pairs it must be a label of the model as well."
         )
     gathered: dict[str, list[tuple[str, int]]] = {}
-    for asked, found, value in rows:
-        grade = int(value) if relevant is None else int(value == relevant)
+    for where, (asked, found, value) in zip(places, rows, strict=True):
+        grade = check_grade(value, where) if relevant is None else int(value == relevant)
         gathered.setdefault(asked, []).append((found, grade))
     return [
         Candidates(asked, tuple(passage for passage, _ in found), tuple(grade for _, grade in found))
@@ -123,7 +128,7 @@ def evaluate_reranker(
         show_progress: Force the progress bar on or off.
 
     Raises:
-        InvalidInput: No query is left.
+        InvalidInput: No query is left, or the reranker gave no finite number for each passage.
         MissingDependency: The extra ``search`` is not installed.
     """
     telling = [each for each in candidates if any(each.grades) and not all(each.grades)]

@@ -5,11 +5,12 @@ Letters in names: N rows of the index, L rows allowed.
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from bothways.data.columns import DECIMAL
 from bothways.errors import InvalidInput
 from bothways.retrieval.ranking import Rows
 
@@ -27,14 +28,30 @@ class Among:
     field: str
     values: tuple[Scalar, ...]
 
+    def __post_init__(self) -> None:
+        given: object = self.values
+        if isinstance(given, str) or not isinstance(given, Collection):
+            raise InvalidInput(
+                f"the filter on {self.field!r} expects a tuple of values, got {given!r:.60}: write "
+                f"Among({self.field!r}, ({given!r:.60},))."
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Rows whose field is a number from ``low`` to ``high``, both included; None leaves an end open."""
+    """Rows whose field is a number from ``low`` to ``high``, both included; None leaves an end open.
+
+    A string that spells a number counts as that number: all values of a csv file are strings.
+    """
 
     field: str
     low: float | None = None
     high: float | None = None
+
+    def __post_init__(self) -> None:
+        for end in (self.low, self.high):
+            if end is not None and (isinstance(end, bool) or not isinstance(end, int | float) or math.isnan(end)):
+                raise InvalidInput(f"the filter on {self.field!r} expects numbers as its ends, got {end!r:.60}.")
 
 
 Filter = Among | Between
@@ -44,8 +61,11 @@ def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scala
     """The rows that pass all filters, ``(L,)`` in their order; None where there are no filters.
 
     Raises:
-        InvalidInput: A filter names a field that the index does not have.
+        InvalidInput: A filter names a field that the index does not have, or asks for numbers where there are none;
+            or something is no filter.
     """
+    if isinstance(filters, Among | Between) or not all(isinstance(each, Among | Between) for each in filters):
+        raise InvalidInput(f"expected a list of filters, each Among or Between, got {filters!r:.80}.")
     if not filters:
         return None
     passed = [np.fromiter(_passes(each, _column(each.field, columns)), dtype=bool) for each in filters]
@@ -58,12 +78,22 @@ def _passes(filter_: Filter, column: Sequence[Scalar]) -> Iterator[bool]:
             wanted = {_comparable(value) for value in values}
             return (_comparable(value) in wanted for value in column)
         case Between(low=low, high=high):
+            numbers = [_number(value) for value in column]
+            other = next((value for value in column if value is not None), None)
+            if other is not None and all(number is None for number in numbers):
+                raise InvalidInput(
+                    f"the filter on {filter_.field!r} asks for numbers, but that field holds none: a value is "
+                    f"{other!r:.60}."
+                )
             lowest, highest = -math.inf if low is None else low, math.inf if high is None else high
-            return (_is_between(value, lowest, highest) for value in column)
+            return (number is not None and lowest <= number <= highest for number in numbers)
 
 
-def _is_between(value: Scalar, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+def _number(value: Scalar) -> float | None:
+    """What a field's value is worth as a number; None where it is none."""
+    if isinstance(value, str):
+        return float(value) if DECIMAL.fullmatch(value.strip()) else None
+    return None if value is None or isinstance(value, bool) else value
 
 
 def _comparable(value: Scalar) -> tuple[bool, Scalar]:

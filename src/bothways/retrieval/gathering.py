@@ -6,7 +6,7 @@ Letters in names: N rows, D dimensions.
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ import numpy.typing as npt
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, checked_array, unit_rows
 from bothways.retrieval.filters import Fields, Scalar
+
+IterableT = TypeVar("IterableT", bound=Iterable[str])
 
 
 class Batch(NamedTuple):
@@ -51,7 +53,8 @@ def gather(batches: Iterable[Batch], dimensions: int, *, first_number: int = 0) 
 
     Raises:
         InvalidInput: No texts, counts or widths that differ, an id twice, a vector that is zero or not finite, or
-            fields that differ in their names or hold something else than a string, a number, a boolean or None.
+            fields that differ in their names or hold something else than a string, a number, a boolean or None; or a
+            string alone in the place of several texts or ids.
     """
     blocks: deque[npt.NDArray[np.float32]] = deque()
     ids: list[str] = []
@@ -60,7 +63,7 @@ def gather(batches: Iterable[Batch], dimensions: int, *, first_number: int = 0) 
     for vectors, batch_texts, batch_ids, batch_fields in batches:
         start = len(texts)
         numbers = range(first_number + start, first_number + start + len(batch_texts))
-        given = [str(number) for number in numbers] if batch_ids is None else batch_ids
+        given = [str(number) for number in numbers] if batch_ids is None else several(batch_ids, "ids")
         fields = [{} for _ in batch_texts] if batch_fields is None else batch_fields
         array = checked_array(vectors, dimensions, "vectors")
         if not len(array) == len(batch_texts) == len(given) == len(fields):
@@ -69,7 +72,7 @@ def gather(batches: Iterable[Batch], dimensions: int, *, first_number: int = 0) 
                 f"texts, {len(given)} ids and {len(fields)} fields."
             )
         blocks.append(unit_rows(array, "vector", start))
-        texts.extend(_checked_strings(batch_texts, "text", start))
+        texts.extend(_checked_strings(several(batch_texts, "texts"), "text", start))
         ids.extend(_checked_strings(given, "id", start))
         columns = {name: [] for each in fields[:1] for name in each} if columns is None else columns
         _extend(columns, fields, start)
@@ -78,6 +81,17 @@ def gather(batches: Iterable[Batch], dimensions: int, *, first_number: int = 0) 
     _refuse_duplicates(ids)
     kept = {name: tuple(column) for name, column in (columns or {}).items()}
     return Gathered(_joined(blocks, len(texts), dimensions), tuple(ids), tuple(texts), kept)
+
+
+def several(strings: IterableT, what: str) -> IterableT:
+    """The strings, as they are; their ``what`` is for the message.
+
+    Raises:
+        InvalidInput: They are one string, whose characters nobody means.
+    """
+    if isinstance(strings, str):
+        raise InvalidInput(f"expected several {what}, got one string: write [{strings!r:.60}].")
+    return strings
 
 
 def _extend(columns: dict[str, list[Scalar]], fields: Sequence[Fields], start: int) -> None:

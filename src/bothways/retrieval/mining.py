@@ -58,7 +58,7 @@ def mine_negatives(
 ) -> Iterator[Mined]:
     """Negatives for pairs of a query and a passage that answers it, in order.
 
-    All passages that any pair names for a query count as answers to it.
+    All passages that any pair names for a query count as answers to it, and the query itself is none.
 
     Args:
         search: The passages to look among.
@@ -76,7 +76,8 @@ def mine_negatives(
             found = search.search([query for query, _ in block], chosen.depth, show_progress=False)
             for (query, positive), hits, score in zip(block, found, _cosines(search, block), strict=True):
                 highest = np.inf if chosen.share is None else chosen.share * score
-                hard = [hit.text for hit in hits if hit.text not in answers[query] and hit.score <= highest]
+                none_of = answers[query] | {query}
+                hard = [hit.text for hit in hits if hit.text not in none_of and hit.score <= highest]
                 yield Mined(query, positive, tuple(dict.fromkeys(hard))[: chosen.per_query])
                 bar.advance()
 

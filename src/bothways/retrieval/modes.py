@@ -3,6 +3,7 @@
 Letters in names: F candidates.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +33,7 @@ class ReciprocalRank:
     constant: int = 60
 
     def __post_init__(self) -> None:
-        if self.constant < 0:
+        if not 0 <= self.constant < math.inf:
             raise InvalidInput(f"constant must be at least 0, got {self.constant!r}.")
 
 

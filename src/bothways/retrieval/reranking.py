@@ -62,9 +62,19 @@ class ModelReranker(ABC):
 def scores_and_readings(
     by: Reranker, query: str, passages: Sequence[str]
 ) -> tuple[npt.NDArray[np.float64], list[Reading]]:
-    """A reranker's numbers, and how much of the texts it has read, where it is one that knows."""
+    """A reranker's numbers, ``(P,)``, and how much of the texts it has read, where it is one that knows.
+
+    Raises:
+        InvalidInput: It gave no finite number for each passage.
+    """
     scores, readings = by.read(query, passages) if isinstance(by, ModelReranker) else (by.score(query, passages), [])
-    return np.asarray(scores, dtype=np.float64), readings
+    scores_P = np.asarray(scores, dtype=np.float64)
+    if scores_P.shape != (len(passages),) or not np.isfinite(scores_P).all():
+        raise InvalidInput(
+            f"the reranker must give one finite number for each of the {len(passages)} passages, got an array of shape "
+            f"{scores_P.shape}{'' if np.isfinite(scores_P).all() else ' with NaN or infinity'}."
+        )
+    return scores_P, readings
 
 
 class CrossEncoder(ModelReranker):
@@ -159,11 +169,6 @@ def _reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> tuple[list[Hit
     if not first:
         return [], []
     scores_P, readings = scores_and_readings(rerank.by, query, [hit.text for hit in first])
-    if scores_P.shape != (len(first),) or not np.isfinite(scores_P).all():
-        raise InvalidInput(
-            f"the reranker must give one finite number for each of the {len(first)} passages, got an array of shape "
-            f"{scores_P.shape}{'' if np.isfinite(scores_P).all() else ' with NaN or infinity'}."
-        )
     order = best(np.arange(len(first)), scores_P, len(first))
     front = [replace(first[place], score=float(score)) for place, score in zip(*order, strict=True)]
     return [replace(hit, rank=rank) for rank, hit in enumerate([*front, *rest], start=1)], readings

@@ -14,7 +14,7 @@ from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors
 from bothways.retrieval.filters import Fields, Filter
-from bothways.retrieval.gathering import Batch
+from bothways.retrieval.gathering import Batch, several
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.index_header import EncoderIdentity, TextReading
@@ -199,8 +199,8 @@ class SemanticSearch:
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: A query is empty or no string, ``k`` is below 1, a filter names a field that the index does
-                not have, or the embedder was trained in the meantime.
+            InvalidInput: A query is empty or no string, ``k`` is below 1, ``mode`` is none, a filter names a field that
+                the index does not have, or the embedder was trained in the meantime.
             MissingDependency: The extra ``search`` is not installed.
         """
         queries = [query] if isinstance(query, str) else list(query)
@@ -223,6 +223,10 @@ class SemanticSearch:
             case Hybrid():
                 vectors = self._vectors(queries, show_progress)
                 return self.index.search_hybrid(queries, vectors, k, mode=mode, filters=filters)
+            case _:
+                raise InvalidInput(
+                    f"expected Dense(), Lexical() or Hybrid() of bothways.retrieval as the mode, got {mode!r:.60}."
+                )
 
     def _vectors(self, queries: Sequence[str], show_progress: bool | None) -> Vectors:
         self._check_vectors()
@@ -274,9 +278,9 @@ def _batches(
     fields: Iterable[Fields] | None,
     show_progress: bool | None,
 ) -> Iterator[Batch]:
-    kept, again = itertools.tee(texts)
+    kept, again = itertools.tee(several(texts, "texts"))
     pairs = zip(kept, embedder.encode_stream(again, show_progress=show_progress), strict=True)
-    names = None if ids is None else iter(ids)
+    names = None if ids is None else iter(several(ids, "ids"))
     values = None if fields is None else iter(fields)
     while batch := list(itertools.islice(pairs, _BATCH)):
         yield Batch(

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from bothways.errors import InvalidInput
-from bothways.retrieval.gathering import Batch, gather
+from bothways.retrieval.gathering import Batch, gather, several
 from bothways.retrieval.index_files import IndexContents
 
 T = TypeVar("T")
@@ -45,9 +45,9 @@ def without_rows(old: IndexContents, ids: Iterable[str]) -> IndexContents:
     """The contents without the rows of these ids.
 
     Raises:
-        InvalidInput: There is no such id, or nothing would be left.
+        InvalidInput: There is no such id, a string alone was given, or nothing would be left.
     """
-    gone = set(ids)
+    gone = set(several(ids, "ids"))
     unknown = gone.difference(old.ids)
     if unknown:
         raise InvalidInput(f"the index has no texts with these ids: {_some(unknown)}.")

@@ -170,10 +170,14 @@ def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, options: OpenOpti
     asked, stride = options.get("max_length"), options.get("stride")
     if asked is not None and not 1 <= asked <= limit:
         raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, but it is {asked}.")
-    if stride is not None and not 0 <= stride < (asked or limit):
-        raise InvalidInput(f"stride must lie between 0 and {(asked or limit) - 1}, but it is {stride}.")
     extras = checkpoint.extras
-    length = asked or stored_length(extras, limit) or limit
+    before = stored_length(extras, limit) or limit
+    length = asked or before
+    if stride is not None and not 0 <= stride < length:
+        raise InvalidInput(f"stride must lie between 0 and {length - 1}, but it is {stride}.")
     overflow = check_overflow(options.get("on_overflow") or stored_overflow(extras) or "window")
-    kept = stored_whole(extras, "stride", length, least=0) if stride is None else stride
-    return Reading(length, overflow, kept, as_words=stored_flag(extras, "as_words"))
+    if stride is None:
+        stride = stored_whole(extras, "stride", before, least=0)
+        if length < before and stride is not None and stride >= length - model.tokenizer.most_special:
+            stride = None  # what went with longer windows does not go with these
+    return Reading(length, overflow, stride, as_words=stored_flag(extras, "as_words"))

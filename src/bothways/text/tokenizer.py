@@ -151,6 +151,11 @@ class TextTokenizer:
                 "of different checkpoints, or tokens were added without training rows for them."
             )
 
+    @property
+    def most_special(self) -> int:
+        """How many special tokens a window holds beside the text, or the pair of texts."""
+        return max(self._special_count.values())
+
     def token(self, id: int) -> str:  # noqa: A002
         """The token with this id, as it stands in the vocabulary.
 

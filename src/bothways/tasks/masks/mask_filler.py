@@ -59,7 +59,7 @@ class MaskFiller:
                 raise InvalidInput(f"{name} must be at least 1, but it is {value}.")
         if self.words is None:
             return
-        if isinstance(self.words, str) or not self.words:
+        if not isinstance(self.words, Sequence) or isinstance(self.words, str) or not self.words:
             raise InvalidInput(f"expected words as a list of at least one string, got {self.words!r}.")
         if self.max_pieces != 1:
             raise InvalidInput("given words have the pieces that spell them: leave max_pieces out.")

@@ -29,7 +29,7 @@ class TaskData:
     @property
     def columns(self) -> TextColumns:
         """The columns' names."""
-        return TextColumns((self.text,) if isinstance(self.text, str) else self.text, self.label)
+        return TextColumns((self.text,) if isinstance(self.text, str) else tuple(self.text), self.label)
 
 
 @dataclass(frozen=True, slots=True)
