@@ -82,6 +82,27 @@ def test_a_text_is_outside_where_most_members_call_it_so(animals):
     assert next(ensemble.predict_rows(asked(texts))).together.outside is None
 
 
+def test_how_texts_are_read_is_saved_with_what_was_learnt_of_them(animals, tmp_path):
+    reading = {"max_length": 6, "on_overflow": "truncate"}
+    ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu", **reading)
+    ensemble.save(tmp_path / "ensemble")
+    long = "w5 w20 w30 w40 w50 w60 w7"
+    expected = ensemble.predict(long)
+    assert expected.together.reading.dropped_tokens > 0
+    again = open_trained(tmp_path / "ensemble", device="cpu")
+    assert again.predict(long) == expected
+    again.save(tmp_path / "again")
+    assert Ensemble.from_pretrained(tmp_path / "again", device="cpu").predict(long) == expected
+    other = Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu", on_overflow="window")
+    assert other.predict(long).together.reading.windows > 1
+    assert {member.max_length for member in other.members} == {6}
+    path = tmp_path / "ensemble" / "bothways.json"
+    for damage in (3, {"max_length": "6"}, {"on_overflow": "fold"}, {"stride": -1}):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "reading": damage}))
+        with pytest.raises(CorruptCheckpoint):
+            Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu")
+
+
 def asked(texts):
     return list(read_rows([{"text": text} for text in texts]))
 

@@ -1,6 +1,7 @@
 """Tasks that label texts and tasks that tag words, above one encoder and from one pass of it."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from bothways import TaggingData, TextTagger
 from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.tasks import MultiTask, TaskData, TextClassifier
+from bothways.tasks import FillMask, MultiTask, PairClassifier, QuestionAnswerer, TaskData, TextClassifier
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.trained import open_trained
 from tiny_models import write_checkpoint
@@ -135,6 +136,24 @@ def test_a_task_that_is_saved_alone_reads_as_it_did(both, tmp_path):
         model.part(name).save(tmp_path / name)
         alone = open_trained(tmp_path / name, device="cpu")
         assert alone.predict(TEXTS) == model.part(name).predict(TEXTS)
+
+
+def test_what_is_trained_on_a_part_reads_texts_as_they_are_given(both, tmp_path):
+    """A part beside a tagger reads words with single spaces between them; offsets must not be those of such texts."""
+    model, _ = both
+    model.part("animal").save(tmp_path / "part")
+    assert TextClassifier.from_pretrained(tmp_path / "part", device="cpu")._opened.reading.as_words
+    for kind in (TextTagger, QuestionAnswerer, PairClassifier, MultiTask, FillMask):
+        assert not kind.from_pretrained(tmp_path / "part", device="cpu")._opened.reading.as_words
+    shutil.copytree(tmp_path / "part", tmp_path / "plain")
+    path = tmp_path / "plain" / "bothways.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "as_words": False}))
+    data = [{**row, "tokens": [f"#{word}%" for word in row["tokens"]]} for row in tagged()]
+    taggers = [TextTagger.from_pretrained(tmp_path / name, device="cpu") for name in ("part", "plain")]
+    for tagger in taggers:
+        tagger.fit(data, validation=data, **QUICK)
+    part, plain = (tagger.predict([data[0]["tokens"]]) for tagger in taggers)
+    assert part == plain
 
 
 @pytest.mark.parametrize("first", ["animal", "names"])

@@ -363,6 +363,37 @@ def test_fitting_again_on_the_same_labels_goes_on_with_the_head(base, tmp_path):
     np.testing.assert_allclose(classifier.logits(rows())[0], before, atol=1e-4)
 
 
+BARELY = {"epochs": 1, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)}
+
+
+@pytest.mark.parametrize("target", ["single", "multi"])
+def test_outputs_in_another_order_keep_their_labels_when_training_goes_on(base, tmp_path, target):
+    names = dict(zip(LABELS, ("zebra", "yak", "ox"), strict=True))  # sorted the other way round
+    learnt = [{**row, "label": [row["label"]] if target == "multi" else row["label"]} for row in rows()]
+    renamed = [{**row, "label": [names[row["label"]]] if target == "multi" else names[row["label"]]} for row in rows()]
+    fitted(base, learnt, validation=learnt, target=target).save(tmp_path / "saved")
+    classifier = opened(tmp_path / "saved", labels=list(names.values()))
+    before, _ = classifier.logits(renamed)
+    classifier.fit(renamed, validation=renamed, target=target, **BARELY)
+    assert classifier.target.labels == ("zebra", "yak", "ox")
+    np.testing.assert_allclose(classifier.logits(renamed)[0], before, atol=1e-4)
+
+
+def test_fitting_on_other_labels_begins_a_head_that_its_seed_draws(base, tmp_path):
+    before = fitted(base)
+    before.save(tmp_path / "saved")
+    other = [{**row, "label": row["label"] + "s"} for row in rows()]
+    weights = [before.labeller.module.head.output.weight]
+    for seed in (1, 1, 2):
+        classifier = opened(tmp_path / "saved")
+        classifier.fit(other, validation=other, seed=seed, **BARELY)
+        weights.append(classifier.labeller.module.head.output.weight)
+    known, first, again, second = weights
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, second, atol=1e-3)
+    assert not torch.allclose(first, known, atol=1e-3)
+
+
 def test_fitting_on_other_labels_begins_a_new_head(base):
     classifier = fitted(base)
     other = [{**row, "label": row["label"] + "s"} for row in rows()]

@@ -2,11 +2,13 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from classifier_cases import without_dropout
+from safetensors.torch import load_file, save_file
 
 from bothways import TextTagger
 from bothways.data import TaggedRow
@@ -432,3 +434,27 @@ def test_labels_that_do_not_fit_the_head_are_refused(tmp_path, base):
         opened(tmp_path / "token", labels=["O", "B-X"])
     with pytest.raises(InvalidInput, match="this checkpoint has none"):
         opened(base, labels=["O", "B-X"])
+
+
+def test_outputs_in_another_order_keep_their_tags_when_training_goes_on(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "turned")
+    order = ("O", "I-PER", "B-PER", "B-LOC", "I-LOC")  # as of a model from elsewhere
+    known = opened(folder).labeller.tag_set.labels
+    assert sorted(order) == sorted(known)
+    places = [known.index(label) for label in order]
+    path = tmp_path / "turned" / "model.safetensors"
+    tensors = load_file(path)
+    save_file(
+        {**tensors, **{f"classifier.{name}": tensors[f"classifier.{name}"][places] for name in ("weight", "bias")}},
+        path,
+    )
+    names = {"id2label": dict(enumerate(order)), "label2id": {label: number for number, label in enumerate(order)}}
+    edit_config(tmp_path / "turned", **names)
+    (tmp_path / "turned" / "bothways.json").unlink()
+    tagger = opened(tmp_path / "turned")
+    data = varied(40, 2)
+    before = tagger.evaluate(data, resamples=5).to_dict()["span_f1"]
+    assert before > 0.98
+    tagger.fit(data, validation=data, epochs=1, learning_rate=1e-9, settings=FitSettings(weight_decay=0.0))
+    assert tagger.labeller.tag_set.labels == order
+    assert tagger.evaluate(data, resamples=5).to_dict()["span_f1"] == before

@@ -129,6 +129,8 @@ class Checkpoint:
     def new_score_head(self, name: str, labels: int = 1) -> ScoreHead:
         """A head to train: what pre-training left of it (a pooler, in some families), the rest drawn.
 
+        Its outputs are always drawn: those of a trained head are bound to labels, which are not these.
+
         Args:
             name: Which head of the family.
             labels: How many labels it tells apart, for a head that gives a score for each.
@@ -141,7 +143,7 @@ class Checkpoint:
         stored = self._head_weights(name)
         with torch.no_grad():
             for key, parameter in head.named_parameters():
-                if key in stored and stored[key].shape == parameter.shape:
+                if not key.startswith("output.") and key in stored and stored[key].shape == parameter.shape:
                     parameter.copy_(stored[key])
         return head
 

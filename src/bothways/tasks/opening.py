@@ -148,8 +148,14 @@ def stored_texts_read(store: WindowStore) -> TextsRead:
     return TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist())
 
 
-def open_model(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> OpenedModel:
+def open_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOptions]) -> OpenedModel:
     """Open a checkpoint; what is left out is as ``bothways.json`` says, or else as the model can.
+
+    Args:
+        name_or_path: A folder or a name, see `bothways.load`.
+        task: What it is opened for. A model of another task may have read the words of a text with single spaces
+            between them, which is nothing to this one: its offsets would be those of another text.
+        options: See `OpenOptions`.
 
     Raises:
         InvalidInput: A setting is out of range.
@@ -162,7 +168,9 @@ def open_model(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Open
         allow_pickle=options.get("allow_pickle", False),
     )
     model = pretrained(checkpoint, device=options.get("device", "auto"), dtype=options.get("dtype", "float32"))
-    return OpenedModel(checkpoint, model, _reading(checkpoint, model, options))
+    reading = _reading(checkpoint, model, options)
+    as_words = stored_flag(checkpoint.extras, "as_words") and checkpoint.extras.get("task") == task
+    return OpenedModel(checkpoint, model, replace(reading, as_words=as_words))
 
 
 def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, options: OpenOptions) -> Reading:
@@ -180,4 +188,4 @@ def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, options: OpenOpti
         stride = stored_whole(extras, "stride", before, least=0)
         if length < before and stride is not None and stride >= length - model.tokenizer.most_special:
             stride = None  # what went with longer windows does not go with these
-    return Reading(length, overflow, stride, as_words=stored_flag(extras, "as_words"))
+    return Reading(length, overflow, stride)

@@ -291,6 +291,13 @@ def target_of(kind: TargetKind, examples: Sequence[Example[Any]]) -> Target:
     return SingleLabel(names)
 
 
+def continued(target: Target, before: Target | None) -> Target:
+    """The target of the model as it was, where it tells the same labels apart: its outputs keep their order."""
+    if before is not None and before.kind == target.kind and set(before.labels) == set(target.labels):
+        return before
+    return target
+
+
 def converter(kind: TargetKind) -> type[SingleLabel] | type[MultiLabel] | type[Regression]:
     """The variant of this name.
 

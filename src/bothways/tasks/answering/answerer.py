@@ -95,7 +95,7 @@ class QuestionAnswerer:
             InvalidInput: A setting is out of range.
             CorruptCheckpoint: A file is damaged.
         """
-        opened = open_model(name_or_path, **options)
+        opened = open_model(name_or_path, cls.task, **options)
         ours = opened.extras.get("task") == cls.task
         extras = opened.extras if ours else {}
         stored = stored_whole(extras, "max_answer_tokens", LONGEST_ANSWER)

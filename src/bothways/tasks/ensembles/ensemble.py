@@ -16,7 +16,13 @@ from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Part, Worth, flatte
 from bothways.tasks.columns import column_settings, stored_columns
 from bothways.tasks.ensembles.combining import Combination, Mean, Method, Vote
 from bothways.tasks.ensembles.committee import Committee
-from bothways.tasks.ensembles.files import member_fingerprint, read_ensemble, write_ensemble
+from bothways.tasks.ensembles.files import (
+    asked_reading,
+    member_fingerprint,
+    read_ensemble,
+    stored_reading,
+    write_ensemble,
+)
 from bothways.tasks.ensembles.members import committee_of, open_member
 from bothways.tasks.ensembles.results import EnsemblePrediction, EnsembleReport, Report
 from bothways.tasks.opening import OpenOptions
@@ -53,6 +59,8 @@ class Ensemble:
         self.folders = list(folders)
         self.committee = committee
         self.card: dict[str, Any] = {}
+        # How all members were asked to read texts, where that was not to be their own way.
+        self._asked_reading: OpenOptions = {}
 
     @classmethod
     def of(
@@ -76,7 +84,7 @@ class Ensemble:
             columns: Where parts of a row stand that all members are to read alike, as `read_from` takes them.
             show_progress: Force the progress bar on or off.
             options: Where the members run, and how they read texts, where that is not to be their own way; see
-                `bothways.tasks.opening.OpenOptions`.
+                `bothways.tasks.opening.OpenOptions`. How they read is saved with the ensemble.
 
         Raises:
             InvalidInput: The models do not belong together, the method does not fit them, or the data are not usable.
@@ -90,6 +98,7 @@ class Ensemble:
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
         made = cls([folder for folder, _ in opened], committee)
+        made._asked_reading = asked_reading(options)
         made.read_from(**(columns or {}))
         if calibrate is None:
             worth = Worth(None, (*UNCALIBRATED, *made._blindness()))
@@ -107,8 +116,11 @@ class Ensemble:
             CorruptCheckpoint: A member is no longer what it was, or the file is damaged.
         """
         stored, folders = read_ensemble(Path(folder))
-        opened = [open_member(member, options) for member in folders]
+        # What calibrates them was learnt of texts that were read so.
+        asked: OpenOptions = {**stored_reading(stored), **asked_reading(options)}
+        opened = [open_member(member, {**options, **asked}) for member in folders]
         made = cls(folders, committee_of(opened, Mean()).restored(stored))
+        made._asked_reading = asked
         made._take_columns(stored)
         made.card = stored_card(stored)
         return made
@@ -250,7 +262,8 @@ class Ensemble:
             OutOfDisk: The disk is full; nothing was left behind.
         """
         columns = [column_settings(member.columns) for member in self.members]
-        extras = {"task": self.task, **self.committee.stored(), "columns": columns, "card": self.card}
+        learnt = {**self.committee.stored(), "columns": columns, "reading": self._asked_reading}
+        extras = {"task": self.task, **learnt, "card": self.card}
         fingerprints = [member_fingerprint(member) for member in self.folders]
         write_ensemble(folder, self.folders, fingerprints, extras, overwrite=overwrite)
 

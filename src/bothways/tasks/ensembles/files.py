@@ -8,6 +8,7 @@ was combined, is refused when the ensemble is opened.
 import hashlib
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +23,8 @@ from bothways.evaluation import ConformalInterval, ConformalSets, Temperature
 from bothways.storage import new_folder
 from bothways.tasks.embedding.sentence_layout import LENGTH_FILE
 from bothways.tasks.ensembles.combining import Combination, Mean, Stacked, Vote
-from bothways.tasks.stored import damaged
+from bothways.tasks.opening import OpenOptions
+from bothways.tasks.stored import Extras, damaged, stored_overflow, stored_whole
 from bothways.tasks.targets import Regression, Target
 from bothways.text.saving import TOKENIZER_FILES
 
@@ -38,6 +40,32 @@ def member_fingerprint(folder: Path) -> str:
         if (path.suffix in _WEIGHTS or path.name in _NAMES) and path.is_file():
             content.update(f"{path.name} {sha256_of(path)}\n".encode())
     return content.hexdigest()
+
+
+def asked_reading(options: OpenOptions) -> OpenOptions:
+    """How texts are to be read by these options, without what they leave to the model."""
+    asked: OpenOptions = {}
+    if (length := options.get("max_length")) is not None:
+        asked["max_length"] = length
+    if (overflow := options.get("on_overflow")) is not None:
+        asked["on_overflow"] = overflow
+    if (stride := options.get("stride")) is not None:
+        asked["stride"] = stride
+    return asked
+
+
+def stored_reading(stored: Extras) -> OpenOptions:
+    """How the members of a saved ensemble were asked to read texts; nothing where they read as each of them does.
+
+    Raises:
+        CorruptCheckpoint: That is no way to read them.
+    """
+    reading = stored.get("reading", {})
+    if not isinstance(reading, Mapping):
+        raise damaged("reading", "an object", reading)
+    # How much a member can read it says itself.
+    length, stride = (stored_whole(reading, name, sys.maxsize, least=0) for name in ("max_length", "stride"))
+    return asked_reading({"max_length": length, "on_overflow": stored_overflow(reading), "stride": stride})
 
 
 def write_ensemble(

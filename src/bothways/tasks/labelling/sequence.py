@@ -90,7 +90,7 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
             InvalidInput: A setting is out of range, or a trained head's labels are not known.
             CorruptCheckpoint: A file is damaged.
         """
-        opened = open_model(name_or_path, **options)
+        opened = open_model(name_or_path, cls.task, **options)
         extras, checkpoint = opened.extras, opened.checkpoint
         ours = opened.trained_for == cls.task
         chosen = check_merge(
@@ -228,7 +228,8 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         Raises:
             InvalidInput: The data are not usable, and the message names the row; or a setting does not go with them.
         """
-        data = read_labelled(self._opened, train_data, validation, columns, kind, plan.seed)
+        before = None if self._labeller is None else self._labeller.target
+        data = read_labelled(self._opened, train_data, validation, columns, kind, plan.seed, before)
         check_calibration(data.target, plan.settings.calibration, data.held.truth)
         if self.merge == "attention":
             check_long(data.training, "training texts")

@@ -14,7 +14,7 @@ from bothways.tasks.merging import Merge
 from bothways.tasks.objective import HeadModel, LabelledWindows, TextAnswers, WindowObjective, predict_logits
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.splits import hold_out
-from bothways.tasks.targets import Regression, Target, TargetKind, converter, target_of
+from bothways.tasks.targets import Regression, Target, TargetKind, continued, converter, target_of
 from bothways.training.objective import Validation
 
 
@@ -47,10 +47,12 @@ def read_labelled(
     columns: TextColumns | PairColumns,
     kind: TargetKind,
     seed: int,
+    before: Target | None = None,
 ) -> LabelledData:
     """Read and tokenise data; without validation data a tenth is held out, drawn with ``seed``.
 
-    Rows with the same text stay together, and so do pairs with the same first text.
+    Rows with the same text stay together, and so do pairs with the same first text. Labels that are those of
+    ``before``, what the model was trained to tell apart, stand in its order.
 
     Raises:
         InvalidInput: The data are not usable; the message names the row.
@@ -69,7 +71,7 @@ def read_labelled(
         )
     else:
         held_out = read(validation)
-    target = target_of(kind, examples)
+    target = continued(target_of(kind, examples), before)
 
     def labelled(listed: Sequence[Example[Any]]) -> LabelledWindows:
         return LabelledWindows(opened.stored([example.text for example in listed]), target.encode(listed))

@@ -86,7 +86,7 @@ class FillMask:
             InvalidInput: The family has no such head, or a setting is out of range.
             CorruptCheckpoint: A file is damaged.
         """
-        opened = open_model(name_or_path, **options)
+        opened = open_model(name_or_path, cls.task, **options)
         checkpoint, family = opened.checkpoint, opened.model.family
         if HEAD not in family.heads:
             raise InvalidInput(

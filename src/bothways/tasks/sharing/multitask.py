@@ -81,7 +81,7 @@ class MultiTask:
             InvalidInput: A setting is out of range.
             CorruptCheckpoint: A file is damaged.
         """
-        opened = open_model(name_or_path, **options)
+        opened = open_model(name_or_path, cls.task, **options)
         ours = opened.extras.get("task") == cls.task
         stored = stored_choice(opened.extras, "merge", check_merge) if ours else None
         chosen = check_merge(merge or stored or "weighted_mean")

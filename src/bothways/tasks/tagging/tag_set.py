@@ -75,6 +75,12 @@ class TagSet:
             )
         return cls(tuple(labels), scheme)
 
+    def continued(self, before: "TagSet | None") -> "TagSet":
+        """The tags of the model as it was, where they are the same of the same scheme: its outputs keep their order."""
+        if before is not None and before.scheme == self.scheme and set(before.labels) == set(self.labels):
+            return before
+        return self
+
     @cached_property
     def span_labels(self) -> tuple[str, ...]:
         """What spans can be; none of plain tags."""

@@ -92,7 +92,7 @@ class TextTagger:
             InvalidInput: A setting is out of range, or a trained head's labels are not known.
             CorruptCheckpoint: A file is damaged.
         """
-        opened = open_model(name_or_path, **options)
+        opened = open_model(name_or_path, cls.task, **options)
         extras, checkpoint = opened.extras, opened.checkpoint
         ours = opened.trained_for == cls.task
         made = cls(opened)
@@ -207,7 +207,8 @@ class TextTagger:
             InvalidInput: The data or a setting is not usable; the message names the row.
         """
         calibrated = plan.settings.wants_temperature()
-        data = read_tagged_data(self._opened, train_data, validation, columns, scheme, plan.seed)
+        before = None if self._labeller is None else self._labeller.tag_set
+        data = read_tagged_data(self._opened, train_data, validation, columns, scheme, plan.seed, before)
         labeller = self._started(data.tag_set, plan.seed)
         self.columns, self.card = columns, {}
 

@@ -89,10 +89,12 @@ def read_tagged_data(
     columns: TagColumns,
     scheme: Scheme | None,
     seed: int,
+    before: TagSet | None = None,
 ) -> TaggedData:
     """Read and tokenise data; without validation data a tenth is held out, drawn with ``seed``.
 
-    Texts of which the tokenizer leaves nothing are not learnt from.
+    Texts of which the tokenizer leaves nothing are not learnt from. Tags that are those of ``before``, what the model
+    was trained to tell apart, stand in its order.
 
     Raises:
         InvalidInput: The data are not usable; the message names the row.
@@ -107,7 +109,7 @@ def read_tagged_data(
         )
     else:
         held_rows = read_in(validation, columns, scheme, wanted)
-    tag_set = TagSet.of_rows(rows, wanted)
+    tag_set = TagSet.of_rows(rows, wanted).continued(before)
     training, held = (TaggedTexts.of(opened, tag_set, each) for each in (rows, held_rows))
     if training.windows.unread:
         rows = [row for number, row in enumerate(rows) if number not in training.windows.unread]
