@@ -204,3 +204,24 @@ def test_an_ensemble_without_calibration_says_so(members, tmp_path):
     assert (card["method"], card["calibration_rows"], card["data"], card["metrics"]) == ("vote", 0, {}, None)
     assert any("no rows were given to calibrate with" in limit for limit in card["limits"])
     assert Ensemble.from_pretrained(tmp_path / "ensemble", device="cpu").card == card
+
+
+def test_a_card_says_that_a_model_was_trained_before(base, tmp_path):
+    classifier = opened(TextClassifier, base)
+    for before in (None, 1, 2):
+        classifier.fit(rows(), validation=rows(6), **ONCE)
+        assert (classifier.card["base_model"], classifier.card.get("trained_before")) == (str(base), before)
+    other = opened(SentenceEmbedder, base)
+    pairs = [{**row, "score": float(number)} for number, row in enumerate(scored())]
+    other.fit(pairs, validation=pairs, **ONCE)
+    other.save(tmp_path / "saved")
+    other.fit(pairs, validation=pairs, **ONCE)
+    assert other.card["base_model"] == str(tmp_path / "saved")
+    assert "trained_before" not in other.card
+
+
+def test_a_card_names_the_teacher(base):
+    student = opened(SentenceEmbedder, base)
+    data = [{"text": text} for text in TEXTS]
+    student.fit(data, columns=PlainTexts(), loss=Distillation(opened(SentenceEmbedder, base)), **ONCE)
+    assert student.card["teacher"] == str(base)

@@ -44,6 +44,8 @@ class PretrainedEncoder:
     name: str
     folder: Path
     revision: str | None
+    trainings: int = 0
+    """How often its weights were trained since they were what the folder holds."""
 
     @property
     def config(self) -> EncoderConfig:

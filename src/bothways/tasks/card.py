@@ -62,13 +62,18 @@ def data_part(rows: int, store: WindowStore) -> dict[str, object]:
 
 
 def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, worth: Worth) -> dict[str, Any]:
-    """The card of a model that was just trained."""
+    """The card of a model that was just trained.
+
+    ``trained_before`` counts the trainings between what lies in the folder of the base model and this one, where there
+    were any: the card does not know their data.
+    """
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     parts = {"training": data.training} | ({} if data.validation is None else {"validation": data.validation})
     given = "none" if data.validation is None else "a tenth of the training data" if data.split else "given"
     return {
         "base_model": model.name,
         "revision": model.revision,
+        **({"trained_before": model.trainings - 1} if model.trainings > 1 else {}),
         "columns": column_settings(data.columns),
         "training_rows": data.training["rows"],
         "validation_rows": 0 if data.validation is None else data.validation["rows"],

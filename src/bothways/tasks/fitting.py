@@ -146,7 +146,11 @@ class Attempt:
 
     def train(self, plan: FitPlan, objective: Objective[Payload], model: PretrainedEncoder) -> TrainingRecord:
         """`FitPlan.train`; where Ctrl-C ended it before an epoch was finished, which is no error, all is put back."""
-        record = plan.train(objective, model, on_keep=self._keep)
+        try:
+            record = plan.train(objective, model, on_keep=self._keep)
+        finally:
+            # A run that is resumed begins with what it began with before.
+            model.trainings += self.kept and not plan.resume
         if record.came_to_nothing:
             self._put_back()
         return record

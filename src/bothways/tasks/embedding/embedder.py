@@ -388,7 +388,7 @@ class SentenceEmbedder:
             write_sentence_layout(new, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
         if self._unsaved:
             model.name, model.folder, model.revision = str(folder), Path(folder), None
-            self._unsaved = False
+            model.trainings, self._unsaved = 0, False
 
     def _measured(self, data: Source, columns: EmbeddingColumns, show_progress: bool | None) -> Measured:
         rows = read_embedding_rows(data, columns)

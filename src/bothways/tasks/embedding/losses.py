@@ -302,13 +302,17 @@ def loss_settings(loss: EmbeddingLoss) -> dict[str, Any]:
     settings: dict[str, Any] = {"loss": inner.name}
     for each in fields(inner):
         value = getattr(inner, each.name)
-        settings[each.name] = (
-            value if isinstance(value, int | float | str) else str(getattr(value, "name", "another model"))
-        )
+        settings[each.name] = value if isinstance(value, int | float | str) else _name_of(value)
     if isinstance(loss, Matryoshka):
         settings["matryoshka"] = list(loss.dimensions)
         settings["matryoshka_weights"] = None if loss.weights is None else list(loss.weights)
     return settings
+
+
+def _name_of(teacher: object) -> str:
+    """Where a teacher says what it is called: itself, or the model that it is made of, as embedders are."""
+    own = getattr(teacher, "name", None) or getattr(getattr(teacher, "model", None), "name", None)
+    return "another model" if own is None else str(own)
 
 
 def unit(vectors_NH: Tensor) -> Tensor:
