@@ -1,9 +1,12 @@
-"""Two models of any task on the same rows: what `evaluate` says of each, and the difference."""
+"""Two models of a task on the same rows: what `evaluate` says of each, and the difference."""
 
+import numpy as np
 import pytest
 from classifier_cases import noisy_rows, rows
 
 from bothways.errors import InvalidInput
+from bothways.evaluation import compare_judgements
+from bothways.evaluation.tag_schemes import complete, converted
 from bothways.tasks import (
     Ensemble,
     FewShotClassifier,
@@ -16,6 +19,8 @@ from bothways.tasks import (
 )
 from bothways.tasks.comparing import compare_tasks
 from bothways.tasks.embedding.data import Pairs, PlainTexts, ScoredPairs
+from bothways.tasks.tagging.tag_set import TagSet
+from bothways.tasks.tagging.word_labeller import words_judgement
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -61,6 +66,33 @@ def test_taggers_are_compared_by_their_spans(folder):
     report = agrees(first, second, tagged(TAGS))
     assert list(report.metrics) == ["span_f1", "span_precision", "span_recall", "macro_span_f1", "accuracy"]
     assert report.tests[0].of == "span mistakes of a text"
+
+
+def test_taggers_of_different_schemes_are_compared_by_their_spans_alone(folder):
+    data = tagged(TAGS)
+    pieces = [{**row, "tags": converted(row["tags"], "BIO", "BIOES")} for row in data]
+    other = TextTagger.from_pretrained(folder / "b", device="cpu")
+    other.fit(pieces, validation=pieces, scheme="BIOES", **QUICK)
+    one = TextTagger.from_pretrained(folder / "tags-a", device="cpu")
+    assert list(agrees(one, other, data).metrics) == ["span_f1", "span_precision", "span_recall", "macro_span_f1"]
+    assert "accuracy" in agrees(other, other, data).metrics
+
+
+def test_spans_that_are_the_same_in_two_schemes_make_no_difference():
+    truth, said = ["B-PER", "I-PER", "B-PER", "O"], ["B-PER", "I-PER", "I-PER", "O"]
+    judged = []
+    for scheme in ("BIO", "BIOES"):
+        tag_set = TagSet(complete({"PER"}, scheme), scheme)
+        truth_M, said_M = (
+            [tag_set.labels.index(tag) for tag in converted(tags, "BIO", scheme)] for tags in (truth, said)
+        )
+        judged.append(words_judgement(tag_set, np.eye(len(tag_set.labels))[said_M], [np.array(truth_M)]))
+    accuracy = [words_N2[0, 0] / words_N2[0, 1] for words_N2 in (each.counts.words_N2 for each in judged)]
+    assert accuracy == [0.75, 0.5]  # of the words' tags, which say the same
+    report = compare_judgements(*judged, resamples=5)
+    assert list(report.metrics) == ["span_f1", "span_precision", "span_recall", "macro_span_f1"]
+    assert all(each.difference.value == 0 for each in report.metrics.values())
+    assert compare_judgements(judged[1], judged[1], resamples=5).metrics["accuracy"].first.value == 0.5
 
 
 def test_taggers_of_words_that_are_no_spans_are_compared_by_their_words(folder):

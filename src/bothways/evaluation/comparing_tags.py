@@ -19,7 +19,7 @@ _OF_TAGS = {"accuracy": 4, "macro_f1": 3}
 
 
 def compare_spans(
-    first: TaggingCounts, second: TaggingCounts, *, resamples: int = 1000, seed: int = 0
+    first: TaggingCounts, second: TaggingCounts, *, same_scheme: bool = True, resamples: int = 1000, seed: int = 0
 ) -> ComparisonReport:
     """Two models' spans in the same texts.
 
@@ -28,6 +28,8 @@ def compare_spans(
     Args:
         first: what the first model has right and wrong in each text.
         second: what the second model has.
+        same_scheme: whether both write spans as the same tags. Where they do not, the words' accuracy is left out: the
+            same mistake of a span is more wrong words in one scheme than in another.
         resamples: bootstrap resamples of texts.
         seed: seed of resamples and permutations.
 
@@ -40,7 +42,8 @@ def compare_spans(
         mistakes_N: FloatArray = (there_N - right_N) + (said_N - right_N)
         return mistakes_N
 
-    return _compared(first, second, _OF_SPANS, mistakes, "span mistakes of a text", resamples, seed)
+    places = {name: place for name, place in _OF_SPANS.items() if same_scheme or name != "accuracy"}
+    return _compared(first, second, places, mistakes, "span mistakes of a text", resamples, seed)
 
 
 def compare_tags(

@@ -23,6 +23,7 @@ from bothways.evaluation.differences import ComparisonReport
 from bothways.evaluation.inputs import FloatArray, IntArray
 from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.tag_counts import TaggingCounts
+from bothways.evaluation.tag_schemes import Scheme
 
 # Of what is counted of tags: that which is right, there, predicted.
 _THERE = 1
@@ -79,10 +80,11 @@ class RowScores(Judged):
 
 @dataclass(frozen=True, slots=True)
 class SpanJudgement(Judged):
-    """Spans of texts: what is right, there and predicted of each label."""
+    """Spans of texts: what is right, there and predicted of each label; and the scheme of the words' tags."""
 
     labels: Sequence[str]
     counts: TaggingCounts
+    scheme: Scheme = "BIO"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ def _compared(first: Judgement, second: Judgement, resamples: int, seed: int) ->
         case SpanJudgement(), SpanJudgement():
             counts = _in_order(second, first.labels)
             _check_truth(first.counts.counts_N3L[:, _THERE], counts.counts_N3L[:, _THERE])
-            return compare_spans(first.counts, counts, resamples=resamples, seed=seed)
+            same = first.scheme == second.scheme
+            return compare_spans(first.counts, counts, same_scheme=same, resamples=resamples, seed=seed)
         case TagJudgement(), TagJudgement():
             counts = _in_order(second, first.labels)
             _check_truth(first.counts.counts_N3L[:, _THERE], counts.counts_N3L[:, _THERE])

@@ -33,7 +33,9 @@ def compare_tasks(
 ) -> ComparisonReport:
     """Metrics of both models, their difference with paired intervals, and tests of it.
 
-    Each model reads the columns that it was trained on and states its own calibrated probabilities.
+    Each model reads the columns that it was trained on and states its own calibrated probabilities. Taggers of
+    different schemes are compared by their spans alone: the accuracy of their words, which is of other tags, is left
+    out.
 
     Args:
         first: One model.

@@ -166,7 +166,7 @@ def words_judgement(
     if tag_set.scheme == "plain":
         return TagJudgement(tag_set.labels, TaggingCounts(tag_counts(words, len(tag_set.labels)), words.right_N2))
     counts_N3L = span_counts(*_spans(tag_set, words, truth), tag_set.span_labels)
-    return SpanJudgement(tag_set.span_labels, TaggingCounts(counts_N3L, words.right_N2))
+    return SpanJudgement(tag_set.span_labels, TaggingCounts(counts_N3L, words.right_N2), tag_set.scheme)
 
 
 def _tagged(
