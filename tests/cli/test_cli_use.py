@@ -182,6 +182,32 @@ def test_keep_loses_no_column_of_the_input(run, test_data):
     assert first["id"] == "r0"
 
 
+def test_keep_loses_no_column_of_an_earlier_keep(run, tmp_path):
+    gold = write_jsonl(tmp_path / "gold.jsonl", [{"text": "w6 w8", "label": "GOLD"}])
+    once, twice, thrice = (tmp_path / f"{number}.jsonl" for number in (1, 2, 3))
+    for data, output in ((gold, once), (once, twice), (twice, thrice)):
+        assert call("predict", run, "--data", data, "--keep", "--output", output).code == 0
+    first, second, third = (json.loads(path.read_text()) for path in (once, twice, thrice))
+    assert first["input_label"] == second["input_label"] == third["input_label"] == "GOLD"
+    assert second["input_input_label"] == second["label"] == first["label"]
+    # Each answer has the same names, and all of them are there from each of the passes.
+    assert len(second) == len(first) + len(first.keys() - {"text", "input_label"})
+    assert len(third) == len(second) + len(first.keys() - {"text", "input_label"})
+
+
+@pytest.mark.parametrize("ids", [["a", None, "c"], [None, "b", None], [None, None, None]])
+@pytest.mark.parametrize("keep", [[], ["--keep"]])
+def test_a_row_without_an_id_has_an_empty_cell_in_a_table(run, tmp_path, ids, keep):
+    made = [{"text": f"w6 w{number}"} | ({} if each is None else {"id": each}) for number, each in enumerate(ids)]
+    data, output = write_jsonl(tmp_path / "d.jsonl", made), tmp_path / "o.csv"
+    outcome = call("predict", run, "--data", data, "--output", output, *keep)
+    assert outcome.code == 0, outcome.err
+    with output.open(newline="") as stream:
+        assert [row["id"] for row in csv.DictReader(stream)] == [each or "" for each in ids]
+    lines = call("predict", run, "--data", data, *keep).lines()
+    assert ["id" in line for line in lines] == [each is not None for each in ids]
+
+
 def test_predictions_can_be_a_table(run, test_data, tmp_path):
     assert call("predict", run, "--data", test_data, "--output", tmp_path / "out.csv").code == 0
     with (tmp_path / "out.csv").open(newline="") as stream:

@@ -38,8 +38,13 @@ class Form:
                 yield {"tokens": [word.text for word in tagging.words], "tags": list(tagging.tags)}
                 continue
             answer = said.to_dict() if self.format == "jsonl" else _flat(_of_one(said))
-            kept = row.values if self.keep else {name: row.values[name] for name in ("id",) if name in row.values}
-            yield {(f"input_{name}" if name in answer else name): value for name, value in kept.items()} | answer
+            yield _beside(answer, self._kept(row)) | answer
+
+    def _kept(self, row: "Row") -> dict[str, object]:
+        """What of the input stands beside an answer."""
+        kept = {name: value for name, value in row.values.items() if self.keep or name == "id"}
+        # A table has the same columns in every row, and a later one may have an id where the first has none.
+        return kept if self.format == "jsonl" else {**kept, "id": kept.get("id")}
 
 
 def form_of(task: "Task", output: str, *, scheme: SpanScheme | None, keep: bool) -> Form:
@@ -84,6 +89,17 @@ def _check_flat(task: "Task", chosen: str) -> None:
     else:
         return
     raise usage_error(f"{what} do not fit into the cells of a .{chosen}: write {other}.")
+
+
+def _beside(answer: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, object]:
+    """Columns of the input, those named like a part of the answer under a name that nothing else has."""
+    named: dict[str, object] = {}
+    for name, value in kept.items():
+        free = name
+        while free in answer or (free != name and (free in kept or free in named)):
+            free = f"input_{free}"
+        named[free] = value
+    return named
 
 
 def _tagger(task: "Task") -> "TextTagger | None":
