@@ -5,7 +5,8 @@ Each message says what was expected, what came, and what to do about it::
     BothwaysError
     ├── InvalidInput            a value, text, row or file of the caller's is not usable
     │   ├── TextTooLong         longer than the model reads, and the caller chose "error"
-    │   └── OutputExists        the output is already there and was not to be overwritten
+    │   ├── OutputExists        the output is already there and was not to be overwritten
+    │   └── UnreadColumn        a column was named for a part of a row that the task does not read
     ├── UnknownModel            no such folder, name or model type
     ├── UnsupportedConfig       a model asks for something that is not built
     ├── UnsupportedAttention    an attention backend cannot serve this request
@@ -39,6 +40,10 @@ class TextTooLong(InvalidInput):
 
 class OutputExists(InvalidInput):
     """The output path is already there, and overwriting was not asked for."""
+
+
+class UnreadColumn(InvalidInput):
+    """A column was named for a part of a row that the task does not read."""
 
 
 class UnknownModel(BothwaysError):

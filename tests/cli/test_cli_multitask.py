@@ -155,6 +155,22 @@ def test_words_that_make_no_sense_are_bad_usage(files, task_files, tmp_path, mor
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--task", "a=-:text:label", "--task", "b=-:text:label"], "--task a and --task b"),
+        (["--task", "a=-", "--task", "b=b.jsonl", "--validation", "b=-"], "--task a and --validation b"),
+        (["--task", "a=a", "--task", "b=b", "--validation", "a=-", "--validation", "b=-"], "--validation a and --val"),
+    ],
+)
+def test_standard_input_cannot_be_read_twice(files, tmp_path, given, named):
+    outcome = call("train", "multitask", "--model", files / "tiny", *given, "--output", tmp_path / "run")
+    assert outcome.code == 2
+    assert named in outcome.err
+    assert "cannot both be standard input" in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_task_alone_is_refused_with_the_command_for_it(files, task_files, tmp_path):
     single = ["train", "multitask", "--model", files / "tiny", "--task", f"s={task_files / 's.jsonl.gz'}"]
     outcome = call(*single, "--output", tmp_path / "run")

@@ -50,7 +50,7 @@ def ensemble(
         reading: How texts are read, here; by default each model reads as it was trained to.
         model: Where the models run.
     """
-    from bothways.errors import OutputExists
+    from bothways.errors import OutputExists, UnreadColumn
     from bothways.storage import check_folder_free
     from bothways.tasks import Ensemble
 
@@ -65,7 +65,10 @@ def ensemble(
     source = optional_source(calibrate, format)
     options, show = open_options(reading, model), False if quiet else None
     names = given_of(columns)
-    made = Ensemble.of(runs, method=method, calibrate=source, columns=names, show_progress=show, **options)
+    try:
+        made = Ensemble.of(runs, method=method, calibrate=source, columns=names, show_progress=show, **options)
+    except UnreadColumn as error:
+        raise usage_error(str(error)) from error
     with bad_usage():
         made.save(output, overwrite=overwrite)
     if json:

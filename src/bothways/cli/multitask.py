@@ -20,7 +20,7 @@ from bothways.cli.options import (
 )
 from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.train import RESUMING
-from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, train_and_save
+from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_piped, train_and_save
 
 if TYPE_CHECKING:
     from bothways.tasks import TaggingData, TaskData
@@ -72,7 +72,7 @@ def multitask(
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> int:
-    """Fine-tune one encoder with a head for each of several tasks, keep the best epoch, and calibrate each.
+    """Fine-tune one encoder with a head for each task, keep a good epoch (see --epochs), and calibrate each.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
@@ -97,6 +97,10 @@ def multitask(
     if temperature is not None and sampling != "temperature":
         raise usage_error("--temperature goes with --sampling temperature.")
     words = {name: _words(name, said) for name, said in tasks.items()}
+    check_piped(
+        {f"--task {name}": each.file for name, each in words.items()}
+        | {f"--validation {name}": file for name, file in held.items()}
+    )
 
     def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
         from bothways.tasks import MultiTask

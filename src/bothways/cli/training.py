@@ -103,10 +103,21 @@ def check_inputs(train: str, validation: str | None, option: str = "--train", el
     Raises:
         CycloptsError: Two are ``-``.
     """
-    given = {option: train, "--validation": validation, "--out-of-domain": elsewhere}
+    check_piped({option: train, "--validation": validation, "--out-of-domain": elsewhere})
+
+
+def check_piped(given: Mapping[str, str | None]) -> None:
+    """Refuse standard input for more than one of several options.
+
+    Args:
+        given: Values by the names of their options.
+
+    Raises:
+        CycloptsError: Two are ``-``.
+    """
     piped = [name for name, value in given.items() if value == "-"]
     if len(piped) > 1:
-        raise usage_error(f"{' and '.join(piped)} cannot both be standard input: give one of them as a file.")
+        raise usage_error(f"{piped[0]} and {piped[1]} cannot both be standard input: give one of them as a file.")
 
 
 def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders) -> "FitOptions":

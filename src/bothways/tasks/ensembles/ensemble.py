@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 import numpy as np
 
 from bothways.data import Row, Source, read_rows
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, UnreadColumn
 from bothways.evaluation import AnsweringReport, Judgement, Temperature
 from bothways.tasks.answering.fitting import answering_limits
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Part, Worth, flattered, unmeasured, worth_card
@@ -88,6 +88,7 @@ class Ensemble:
 
         Raises:
             InvalidInput: The models do not belong together, the method does not fit them, or the data are not usable.
+            UnreadColumn: The members read no part of a row that ``columns`` names.
             NotFitted: One is no trained model.
         """
         if len(members) < 2:
@@ -149,12 +150,12 @@ class Ensemble:
             names: Columns by what stands in them, such as ``text=("body",)`` or ``label="topic"``.
 
         Raises:
-            InvalidInput: The members read no such part.
+            UnreadColumn: The members read no such part.
         """
         known = [each.name for each in fields(self.columns)]
         for name in names:
             if name not in known:
-                raise InvalidInput(f"the members read no {name!r} of a row. They read: {', '.join(known)}.")
+                raise UnreadColumn(f"the members read no {name!r} of a row. They read: {', '.join(known)}.")
         for member in self.members:
             member.columns = replace(member.columns, **names)
 
