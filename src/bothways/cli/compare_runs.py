@@ -44,7 +44,7 @@ def compare(
     """Two trained models on the same labelled data: both, their difference, and whether it could be chance.
 
     Args:
-        first: Folder of a trained model.
+        first: Folder of a trained model, of any task but masked language modelling.
         second: Folder of another one, or of an ensemble, of the same task and labels; differences are second minus
             first.
         data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.

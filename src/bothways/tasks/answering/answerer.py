@@ -119,10 +119,11 @@ class QuestionAnswerer:
         answers: str = "answers",
         **options: Unpack[FitOptions],
     ) -> TrainingRecord:
-        """Fine-tune on answered questions, keep the best epoch, and choose threshold and temperature on held-out ones.
+        """Fine-tune on answered questions, keep a good epoch, and choose threshold and temperature on held-out ones.
 
-        Where several answers are annotated, start and end are to be spread over all of them. Where every held-out
-        question has an answer, the model will always give one.
+        Kept is the latest epoch whose validation score is within a standard error of the best. Where several
+        answers are annotated, start and end are to be spread over all of them. Where every held-out question has an
+        answer, the model will always give one.
 
         Args:
             train_data: A file (a SQuAD file among others), or a list of mappings.

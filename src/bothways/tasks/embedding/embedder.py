@@ -220,7 +220,9 @@ class SentenceEmbedder:
         pairs_per_text: int = 1,
         **options: Unpack[FitOptions],
     ) -> TrainingRecord:
-        """Fine-tune, and keep the best epoch.
+        """Fine-tune, and keep a good epoch.
+
+        Kept is the latest epoch whose validation score is within a standard error of the best.
 
         Args:
             train_data: A file, or a list of mappings.

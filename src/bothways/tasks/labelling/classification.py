@@ -35,7 +35,9 @@ class TextClassifier(SequenceTask[TextColumns]):
         target: TargetKind = "single",
         **options: Unpack[FitOptions],
     ) -> TrainingRecord:
-        """Fine-tune on labelled texts, keep the best epoch, and calibrate on the validation data.
+        """Fine-tune on labelled texts, keep a good epoch, and calibrate on the validation data.
+
+        Kept is the latest epoch whose validation score is within a standard error of the best.
 
         Args:
             train_data: A file, or a list of mappings.

@@ -43,7 +43,9 @@ class PairClassifier(SequenceTask[PairColumns]):
         target: TargetKind = "single",
         **options: Unpack[FitOptions],
     ) -> TrainingRecord:
-        """Fine-tune on labelled pairs, keep the best epoch, and calibrate on the validation data.
+        """Fine-tune on labelled pairs, keep a good epoch, and calibrate on the validation data.
+
+        Kept is the latest epoch whose validation score is within a standard error of the best.
 
         Args:
             train_data: A file, or a list of mappings.

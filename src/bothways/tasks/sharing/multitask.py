@@ -119,10 +119,11 @@ class MultiTask:
         sampling: Sampling = Proportional(),  # noqa: B008 (a value that does not change)
         **options: Unpack[FitOptions],
     ) -> TrainingRecord:
-        """Fine-tune on all tasks, keep the epoch of the best mean of their scores, and calibrate each.
+        """Fine-tune on all tasks, keep a good epoch, and calibrate each.
 
-        A score is accuracy, F1 of labels or of spans, or for numbers the squared error as a share of their variance. A
-        task that was there before under the same name and with the same labels goes on with its head.
+        Kept is the latest epoch whose mean of the tasks' scores is within a standard error of the best. A score is
+        accuracy, F1 of labels or of spans, or for numbers the squared error as a share of their variance. A task that
+        was there before under the same name and with the same labels goes on with its head.
 
         Args:
             tasks: What each task learns from, by its name.

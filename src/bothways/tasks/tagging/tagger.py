@@ -167,7 +167,9 @@ class TextTagger:
         scheme: Scheme | None = None,
         **options: Unpack[FitOptions],
     ) -> TrainingRecord:
-        """Fine-tune on tagged words, keep the best epoch, and calibrate on the validation data.
+        """Fine-tune on tagged words, keep a good epoch, and calibrate on the validation data.
+
+        Kept is the latest epoch whose validation score is within a standard error of the best.
 
         Args:
             train_data: A file, or a list of mappings.
