@@ -30,7 +30,11 @@ class Form:
     keep: bool
 
     def rows(self, rows: "Iterable[Row]", predictions: "Iterable[Prediction]") -> Iterator[Mapping[str, object]]:
-        """What is written of each row."""
+        """What is written of each row.
+
+        A table has the same columns in every row: one for ids where the first row has one, empty in rows without.
+        """
+        ids: bool | None = None
         for row, prediction in zip(rows, predictions, strict=True):
             said = prediction if self.scheme is None else _in_scheme(prediction, self.scheme)
             if self.format == "conll":
@@ -38,13 +42,11 @@ class Form:
                 yield {"tokens": [word.text for word in tagging.words], "tags": list(tagging.tags)}
                 continue
             answer = said.to_dict() if self.format == "jsonl" else _flat(_of_one(said))
-            yield _beside(answer, self._kept(row)) | answer
-
-    def _kept(self, row: "Row") -> dict[str, object]:
-        """What of the input stands beside an answer."""
-        kept = {name: value for name, value in row.values.items() if self.keep or name == "id"}
-        # A table has the same columns in every row, and a later one may have an id where the first has none.
-        return kept if self.format == "jsonl" else {**kept, "id": kept.get("id")}
+            kept = {name: value for name, value in row.values.items() if self.keep or name == "id"}
+            ids = "id" in kept if ids is None else ids
+            if ids and self.format != "jsonl":
+                kept.setdefault("id", None)
+            yield _beside(answer, kept) | answer
 
 
 def form_of(task: "Task", output: str, *, scheme: SpanScheme | None, keep: bool) -> Form:

@@ -63,7 +63,7 @@ def predict(
         data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
         output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz), replaced if it is there; '-' is
-            standard output. Tables have a column for each probability, and one for ids, empty where a row has none.
+            standard output. Tables have a column for each probability, and one for ids where the first row has one.
         coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
             texts, such as 0.9.
         keep: Copy all columns of the input; those named like a result get 'input_' before their names, again where
