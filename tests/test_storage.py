@@ -15,7 +15,7 @@ import pytest
 
 from bothways import storage
 from bothways.errors import InvalidInput, OutOfDisk, OutputExists
-from bothways.storage import check_file_writable, check_folder_free, check_folder_place, new_file, new_folder
+from bothways.storage import check_file_writable, check_folder_free, check_folder_place, held, new_file, new_folder
 
 
 def names(folder):
@@ -157,6 +157,39 @@ def test_an_empty_folder_counts_as_absent_and_a_full_one_does_not(tmp_path):
         check_folder_free(tmp_path / "empty", overwrite=False)
     with pytest.raises(OutputExists):
         check_folder_free(tmp_path / "empty" / "x", overwrite=True)
+
+
+def test_a_folder_that_appears_while_the_new_one_is_filled_is_not_replaced(tmp_path):
+    with pytest.raises(OutputExists, match="already exists"), new_folder(tmp_path / "run") as new:
+        (new / "new").touch()
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "mine").touch()
+    assert names(tmp_path / "run") == ["mine"]
+    assert names(tmp_path) == ["run"]
+
+
+def test_a_held_folder_is_refused_and_one_that_was_removed_holds_nobody_out(tmp_path, monkeypatch):
+    with held(tmp_path, "busy"), pytest.raises(InvalidInput, match="busy"), held(tmp_path, "busy"):
+        pass
+    (tmp_path / "gone").mkdir()
+    monkeypatch.setattr("fcntl.flock", lambda *_: (tmp_path / "gone").rmdir())
+    with pytest.raises(InvalidInput, match="busy"), held(tmp_path / "gone", "busy"):
+        pass
+
+
+def test_where_a_file_system_has_no_locks_nothing_is_held(tmp_path, monkeypatch):
+    def fails(number):
+        def lock(*_):
+            raise OSError(number, "no")
+
+        return lock
+
+    monkeypatch.setattr("fcntl.flock", fails(errno.ENOLCK))
+    with held(tmp_path, "busy"):
+        pass
+    monkeypatch.setattr("fcntl.flock", fails(errno.EIO))
+    with pytest.raises(OSError, match="no"), held(tmp_path, "busy"):
+        pass
 
 
 def test_what_a_link_points_to_is_replaced_and_the_link_stays(tmp_path):

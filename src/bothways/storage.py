@@ -24,6 +24,9 @@ _HERE, _EXCHANGE = -100, 2
 # What a write that finds no room fails with (a full disk or quota, a file as large as it may be), and no reading does.
 OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+# What a lock fails with on a file system that has none.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
 
 @overload
 def new_file(
@@ -83,7 +86,8 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iter
     The block fills the folder that it is given. An empty folder at ``path`` counts as absent.
 
     Raises:
-        OutputExists: ``path`` is a file, or a folder with something in it and ``overwrite`` is false.
+        OutputExists: ``path`` is a file, or a folder with something in it and ``overwrite`` is false, also where it
+            appeared while the block ran.
         InvalidInput: ``path`` is a folder that cannot be replaced, or may not be written to.
         OutOfDisk: The disk is full; nothing was left behind.
     """
@@ -96,10 +100,46 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iter
         try:
             yield temporary
             temporary.chmod(0o777 & ~_umask())
+            check_folder_free(named, overwrite=overwrite)  # filling it took its time
             _swap(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+
+
+@contextmanager
+def held(folder: str | os.PathLike[str], refusal: str) -> Iterator[None]:
+    """Hold a folder that is there; another process that wants to hold it too is refused.
+
+    The system lets go of it when the process ends, however it does. Where there are no such locks (Windows, some file
+    systems), nothing is held.
+
+    Args:
+        folder: What to hold.
+        refusal: What to say when another process has it.
+
+    Raises:
+        InvalidInput: Another process holds the folder, or has just removed it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InvalidInput(refusal) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        if not _is_still(descriptor, folder):
+            raise InvalidInput(refusal)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_folder_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
@@ -168,6 +208,14 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
     except (OSError, ValueError):  # it is not there, or no path can be so
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def _is_still(descriptor: int, folder: str | os.PathLike[str]) -> bool:
+    """Whether what was opened still has its name; a lock on a folder that another has removed keeps nobody out."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), Path(folder).stat())
+    except FileNotFoundError:
+        return False
 
 
 def _check_file_free(target: Path, *, overwrite: bool) -> None:

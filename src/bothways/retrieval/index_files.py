@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists
+from bothways.errors import CorruptCheckpoint, OutputExists
 from bothways.retrieval.filters import Scalar
 from bothways.retrieval.index_header import (
     FORMAT,
@@ -41,7 +41,7 @@ from bothways.retrieval.index_header import (
     read_header,
 )
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex
-from bothways.storage import check_folder_free, new_file, new_folder
+from bothways.storage import check_folder_free, held, new_file, new_folder
 
 VECTORS = "vectors.npy"
 RECORDS = "records.jsonl"
@@ -153,27 +153,11 @@ def updating(folder: str | os.PathLike[str]) -> Iterator[None]:
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Let no other process update the index in this folder, nor replace it.
 
-    The system lets go of the lock when the process ends, however it does. Where there are no such locks (Windows),
-    nothing is locked.
-
     Raises:
         InvalidInput: Another process is updating the index.
     """
-    try:
-        import fcntl
-    except ImportError:
+    with held(folder, f"another process is updating the index {str(folder)!r}. Wait until it is done."):
         yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise InvalidInput(f"another process is updating the index {str(folder)!r}. Wait until it is done.") from error
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _write_contents(folder: Path, data: str, contents: IndexContents) -> None:
