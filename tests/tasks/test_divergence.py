@@ -101,6 +101,20 @@ def test_what_was_learnt_of_other_weights_is_forgotten_where_an_epoch_was_kept(b
     assert len(task.predict(asked)) == len(asked)
 
 
+@pytest.mark.parametrize("name", ALONE)
+def test_a_diverged_task_may_be_finished_from_the_epoch_that_was_kept(base, monkeypatch, name):
+    kind, fit, asked, knows_nothing = ALONE[name]
+    task = kind.from_pretrained(base, device="cpu")
+    with monkeypatch.context() as patch:
+        poison(patch, 4)
+        record = fit(task, keep_diverged=True)
+    assert (record.kept_epoch, record.interrupted) == (1, False)
+    assert "the loss of update 5 is nan" in record.diverged
+    assert task.card["training"]["diverged"] == record.diverged
+    assert not knows_nothing(task)
+    assert len(task.predict(asked)) == len(asked)
+
+
 def check_card(monkeypatch, task, fit, kind, *, updates):
     """A card stays where nothing was learnt, and goes where the weights are those of another epoch."""
     fit()

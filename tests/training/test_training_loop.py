@@ -174,6 +174,28 @@ def test_without_validation_a_run_that_diverges_falls_back_to_its_latest_epoch()
     assert equal(weights_of(toy), reference.seen[1])
 
 
+@pytest.mark.parametrize(("kind", "kept"), [(Toy, 1), (Unvalidated, None)])
+def test_a_divergence_may_end_a_run_that_kept_an_epoch(kind, kept, tmp_path):
+    toy, reference = kind(scores=[0.9, 0.5, 0.5]), Toy(scores=[1.0, 2.0, 3.0])
+    toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 13 else None
+    record = train(toy, settings(), keep_diverged=True, log=tmp_path / "log.jsonl")
+    train(reference, settings())
+    assert "the loss of update 13 is nan" in record.diverged
+    assert (record.interrupted, record.came_to_nothing, record.epochs) == (False, False, 2)
+    assert record.kept_epoch == kept
+    assert equal(weights_of(toy), reference.seen[(kept or 2) - 1])
+    assert json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])["event"] == "diverged"
+
+
+def test_a_divergence_in_the_first_epoch_is_an_error_in_any_case():
+    toy = Toy()
+    toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 3 else None
+    before = weights_of(toy)
+    with pytest.raises(TrainingDiverged, match="update 3 "):
+        train(toy, settings(), keep_diverged=True)
+    assert equal(weights_of(toy), before)
+
+
 def test_a_run_that_diverges_before_any_validation_falls_back_to_the_start():
     toy = Toy()
     toy.points.fill_(float("inf"))

@@ -34,6 +34,7 @@ class FitOptions(TypedDict, total=False):
     log: str | Path | None
     checkpoints: str | Path | None
     resume: bool
+    keep_diverged: bool
     show_progress: bool | None
 
 
@@ -50,6 +51,8 @@ class FitPlan:
         log: JSON Lines file for the course of the training.
         checkpoints: Folder for checkpoints that training can be resumed from.
         resume: Continue from the newest checkpoint.
+        keep_diverged: Where a training diverges after a finished epoch, finish the task from the weights kept so far
+            instead of raising `TrainingDiverged`; ``diverged`` of the record says what was wrong.
         show_progress: Force the progress bar on or off.
 
     Raises:
@@ -64,6 +67,7 @@ class FitPlan:
     log: str | Path | None = None
     checkpoints: str | Path | None = None
     resume: bool = False
+    keep_diverged: bool = False
     show_progress: bool | None = None
 
     def __post_init__(self) -> None:
@@ -97,6 +101,7 @@ class FitPlan:
             show_progress=self.show_progress,
             origin=None if self.checkpoints is None else _origin(model),
             undo_unfinished=True,
+            keep_diverged=self.keep_diverged,
             on_keep=on_keep,
         )
 

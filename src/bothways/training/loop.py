@@ -41,6 +41,7 @@ def train(
     show_progress: bool | None = None,
     origin: Mapping[str, str] | None = None,
     undo_unfinished: bool = False,
+    keep_diverged: bool = False,
     on_keep: Callable[[], None] | None = None,
 ) -> TrainingRecord:
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the weights to keep.
@@ -61,11 +62,13 @@ def train(
         show_progress: Force the progress bar on or off; by default it shows on a terminal only.
         origin: What the module was before the training. A checkpoint is continued only from the same.
         undo_unfinished: Also after a Ctrl-C in the first epoch leave the weights that it began with.
+        keep_diverged: A divergence after a finished epoch is no error: it ends the run, and the record says why.
         on_keep: Called whenever other weights than those that the run began with are to be left.
 
     Raises:
         InvalidInput: The objective or settings are unusable, or the checkpoint is of another run.
-        TrainingDiverged: A loss, gradient or score is not finite; the model then has the weights kept so far.
+        TrainingDiverged: A loss, gradient or score is not finite, unless ``keep_diverged`` makes it an end of the run;
+            the model has the weights kept so far either way.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
         OutOfDisk: A checkpoint could not be written; the one before is intact.
         CorruptCheckpoint: The checkpoint to resume from is damaged.
@@ -83,7 +86,7 @@ def train(
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))
         run.bar = stack.enter_context(progress("training", run.total, show=show_progress))
         run.announce(resumed_from)
-        interrupted = run.to_the_end(undo_unfinished=undo_unfinished)
+        interrupted = run.to_the_end(undo_unfinished=undo_unfinished, keep_diverged=keep_diverged)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
 
 
@@ -118,6 +121,7 @@ class _Run(Generic[Payload]):
         self.log = TrainingLog(None)
         self.bar: Progress | None = None
         self.between_updates = True
+        self.diverged: str | None = None
         # What a diverged run falls back to: the start, then the epoch kept so far (without validation the latest).
         self.kept = copy_weights(self.module)
         self.started = time.perf_counter()
@@ -151,28 +155,46 @@ class _Run(Generic[Payload]):
             self._advance_bar(resumed_from)
         self.meter.go_on()
 
-    def to_the_end(self, *, undo_unfinished: bool) -> bool:
+    def to_the_end(self, *, undo_unfinished: bool, keep_diverged: bool) -> bool:
         """Train until the epochs or the patience are used up, or Ctrl-C; whether there was a Ctrl-C."""
         interrupted = False
         try:
-            while self.state.epoch < self.settings.epochs and not self.state.out_of_patience(self.settings):
-                self._epoch()
-        except KeyboardInterrupt:
-            interrupted = True
-            self._settle_interruption()
-        if self.state.kept_epoch is not None or (undo_unfinished and self.state.epoch == 0):
+            interrupted = self._epochs()
+        except TrainingDiverged as error:
+            if not (keep_diverged and self.state.epoch):
+                raise
+            self.diverged = str(error)
+        unfinished = undo_unfinished and self.state.epoch == 0
+        if self.state.kept_epoch is not None or unfinished or self.diverged is not None:
             restore_weights(self.module, self.kept)
         self._leave()
         # One that was held back after the last update was not looked at yet.
         interrupted = interrupted or self.interrupts.requested
-        ending = "stopped_early" if self.state.out_of_patience(self.settings) else "finished"
         self.log.write(
-            "interrupted" if interrupted else ending,
+            self._ending(interrupted=interrupted),
             update=self.state.updates,
             kept_epoch=self.state.kept_epoch,
             seconds=self._seconds(),
         )
         return interrupted
+
+    def _epochs(self) -> bool:
+        """Train all epochs that are left; whether Ctrl-C came before the last was finished."""
+        try:
+            while self.state.epoch < self.settings.epochs and not self.state.out_of_patience(self.settings):
+                self._epoch()
+        except KeyboardInterrupt:
+            self._settle_interruption()
+            return True
+        return False
+
+    def _ending(self, *, interrupted: bool) -> str:
+        """The name in the log for how the run ended."""
+        if self.diverged is not None:
+            return "diverged"
+        if interrupted:
+            return "interrupted"
+        return "stopped_early" if self.state.out_of_patience(self.settings) else "finished"
 
     def fall_back(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -205,6 +227,7 @@ class _Run(Generic[Payload]):
             resumed_from=resumed_from,
             settings=self.settings,
             epochs=self.state.epoch,
+            diverged=self.diverged,
         )
 
     def _epoch(self) -> None:

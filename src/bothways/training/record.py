@@ -40,7 +40,7 @@ class TrainingRecord:
         losses: Mean loss per unit (example or target token) of each update.
         validations: One for each epoch that was validated.
         kept_epoch: Epoch, from 1, whose weights the model has now (see `kept_of`); None if nothing was validated, and
-            then it has the last weights.
+            then it has the last weights, after a divergence those of the latest epoch.
         updates: Optimizer steps done.
         tokens: Tokens read in training.
         seconds: Wall time of training, validation and checkpoints, without what lay between an interruption and the
@@ -50,6 +50,7 @@ class TrainingRecord:
         resumed_from: Updates done at the checkpoint that this run continued; None if it began afresh.
         settings: What was asked for.
         epochs: Epochs that were finished, their validation included.
+        diverged: What was not finite and ended the run after them; None of all other runs.
     """
 
     losses: tuple[float, ...]
@@ -63,6 +64,7 @@ class TrainingRecord:
     resumed_from: int | None
     settings: TrainingSettings
     epochs: int
+    diverged: str | None = None
 
     @property
     def came_to_nothing(self) -> bool:
