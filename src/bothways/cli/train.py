@@ -92,7 +92,7 @@ def classification(
             target=target,
             **with_trust(options, trust),
         )
-        draw_border(classifier, others)
+        draw_border(classifier, others, record)
         return classifier, record
 
     return train_and_save(output, training, run, fit)
@@ -159,7 +159,7 @@ def pairs(
             target=target,
             **with_trust(options, trust),
         )
-        draw_border(classifier, others)
+        draw_border(classifier, others, record)
         return classifier, record
 
     return train_and_save(output, training, run, fit)

@@ -80,7 +80,7 @@ def few_shot(
             pairs_per_text=pairs_per_text,
             **with_trust(options, trust),
         )
-        draw_border(classifier, others)
+        draw_border(classifier, others, record)
         return classifier, record
 
     return train_and_save(output, training, run, fit)

@@ -11,14 +11,15 @@ from cyclopts.validators import Number
 
 from bothways.cli.options import Flag, PositiveFloat, PositiveInt, usage_error
 from bothways.cli.runs import RunFolders
-from bothways.cli.terminal import note, print_json
+from bothways.cli.terminal import complain, note, print_json
+from bothways.errors import OutputExists
 
 if TYPE_CHECKING:
     from bothways.tasks.fitting import FitOptions
     from bothways.tasks.task import Task
     from bothways.training.record import TrainingRecord
 
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 
 
 @Parameter(name="*", group="Training")
@@ -76,19 +77,22 @@ def train_and_save(
 
     Returns:
         The exit code.
+
+    Raises:
+        OutputExists: Something is there that was not to be overwritten, or that is no trained model.
+        InvalidInput: Another process is training into this output, or no folder can take its place.
     """
     folders = RunFolders(output)
-    folders.begin(resume=run.resume, overwrite=run.overwrite)
-    try:
-        task, record = fit(_fit_options(training, run, folders))
-        return _conclude(task, record, folders, json=run.json)
-    except KeyboardInterrupt:
-        # After the training itself, which ends by its own on Ctrl-C.
-        if folders.resumable:
-            note(f"Nothing was saved.{_how_to_resume(folders)}")
-        raise
-    finally:
-        folders.settle()
+    with folders.held():
+        folders.begin(resume=run.resume, overwrite=run.overwrite)
+        try:
+            task, record = fit(_fit_options(training, run, folders))
+            return _conclude(task, record, folders, json=run.json)
+        except KeyboardInterrupt:
+            # After the training itself, which ends by its own on Ctrl-C.
+            if folders.resumable:
+                note(f"Nothing was saved.{_how_to_resume(folders)}")
+            raise
 
 
 def check_inputs(train: str, validation: str | None, option: str = "--train", elsewhere: str | None = None) -> None:
@@ -132,29 +136,63 @@ def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders
         "log": folders.log,
         "checkpoints": folders.unfinished if training.checkpoints or run.resume else None,
         "resume": run.resume,
+        "keep_diverged": True,
         "show_progress": False if run.quiet else None,
     }
 
 
 def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, json: bool) -> int:
     """Save what was trained and say how it went; the exit code."""
-    if record.interrupted and record.kept_epoch is None:
+    if record.came_to_nothing:
         note(f"Interrupted before there was a model worth saving.{_how_to_resume(folders)}")
         if not folders.resumable:
             folders.forget()
         return INTERRUPTED
-    # What is in the way was checked, and allowed, before the training.
-    task.save(folders.output, overwrite=True)
-    if record.interrupted:
-        kept = f"{folders.output} has the epoch kept so far, {record.kept_epoch}"
-        note(f"Interrupted: {kept}.{_how_to_resume(folders)}")
-    if not (record.interrupted and folders.resumable):
-        folders.finish()
-    if json:
-        print_json(_summary(task, record, folders.output))
+    saved = _save(task, folders)
+    _say_how_it_ended(record, folders, saved)
+    if record.interrupted and record.diverged is None and folders.resumable:
+        folders.leave(saved)
     else:
-        print(_in_words(task, record, folders.output))
-    return INTERRUPTED if record.interrupted else 0
+        folders.finish(saved)
+    if json:
+        print_json(_summary(task, record, saved))
+    else:
+        print(_in_words(task, record, saved))
+    if record.diverged is None and record.interrupted:
+        return INTERRUPTED
+    return 0 if record.diverged is None and saved == folders.output else FAILED
+
+
+def _save(task: "Task", folders: RunFolders) -> Path:
+    """Save the model at the output, or beside it where something appeared there during the training; where it is."""
+    try:
+        task.save(folders.output, overwrite=folders.replaceable)
+    except OutputExists:
+        saved = folders.beside
+        task.save(saved)
+        complain(
+            f"{str(folders.output)!r} appeared or changed during the training and was not replaced: the model is in "
+            f"{str(saved)!r} instead."
+        )
+        return saved
+    return folders.output
+
+
+def _say_how_it_ended(record: "TrainingRecord", folders: RunFolders, saved: Path) -> None:
+    """What the weights are of, where the training did not come to its end."""
+    if record.diverged is not None:
+        complain(f"{record.diverged}\n{saved} has the epoch kept before that, {record.kept_epoch or record.epochs}.")
+    elif record.interrupted:
+        note(f"Interrupted: {saved} has {_whose_weights(record)}.{_how_to_resume(folders)}")
+
+
+def _whose_weights(record: "TrainingRecord") -> str:
+    """What an interrupted run has kept; without validation it is as far as it came."""
+    if record.kept_epoch is not None:
+        return f"the epoch kept so far, {record.kept_epoch}"
+    if record.epochs == record.settings.epochs:
+        return f"the last epoch, {record.epochs}"
+    return f"the weights after update {record.updates:,}, in epoch {record.epochs + 1} of {record.settings.epochs}"
 
 
 def _how_to_resume(folders: RunFolders) -> str:
@@ -172,6 +210,7 @@ def _summary(task: "Task", record: "TrainingRecord", output: Path) -> dict[str, 
         "seconds": record.seconds,
         "stopped_early": record.stopped_early,
         "interrupted": record.interrupted,
+        "diverged": record.diverged,
     }
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bothways.data import Row
     from bothways.tasks.fitting import FitOptions
     from bothways.tasks.labelling.trusting import TrustingTask
+    from bothways.training.record import TrainingRecord
 
 
 @Parameter(name="*", group="Trust (learnt on the held-out rows)")
@@ -71,7 +72,7 @@ def rows_from_elsewhere(
     return rows
 
 
-def draw_border(task: "TrustingTask", others: "list[Row] | None") -> None:
-    """Draw the border of the domain by rows from elsewhere, if there are any."""
-    if others is not None:
+def draw_border(task: "TrustingTask", others: "list[Row] | None", record: "TrainingRecord") -> None:
+    """Draw the border of the domain by rows from elsewhere, if there are any and a model to draw it for."""
+    if others is not None and not record.came_to_nothing:
         task.tell_from(others)

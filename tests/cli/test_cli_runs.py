@@ -1,0 +1,266 @@
+"""Trainings that do not end as they were meant to: what lies on disk then, and that no work is lost."""
+
+import itertools
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from command_line import call, rows, write_jsonl
+from test_cli_train import words_of
+
+from bothways.cli.runs import RunFolders
+from bothways.tasks.embedding.objective import EmbeddingObjective
+from bothways.tasks.labelling import sequence
+from bothways.tasks.objective import WindowObjective
+from bothways.training import loop, step
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def in_update(monkeypatch):
+    """Does something once, during an update with this number."""
+
+    def arrange(number, action):
+        calls, usual = itertools.count(1), step.Stepper.step
+
+        def acting(self, *arguments):
+            if next(calls) == number:
+                action()
+            return usual(self, *arguments)
+
+        monkeypatch.setattr(step.Stepper, "step", acting)
+
+    return arrange
+
+
+def ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture
+def few(files, tmp_path):
+    """The words of a training on a few examples, of two updates an epoch."""
+    data = write_jsonl(tmp_path / "few.jsonl", rows(8, 0))
+    return [
+        *("train", "few-shot", "--model", files / "tiny", "--train", data, "--output", tmp_path / "run"),
+        *("--epochs", 3, "--batch-size", 16, "--pairs-per-text", 4, "--device", "cpu"),
+    ]
+
+
+# --- what appears at the output during the training ---
+
+
+@pytest.mark.parametrize("more", [[], ["--no-checkpoints"], ["--overwrite"]])
+def test_what_appears_during_the_training_is_not_replaced(files, tmp_path, in_update, more):
+    output = tmp_path / "run"
+
+    def appear():
+        output.mkdir()
+        (output / "mine.txt").write_text("mine")
+
+    in_update(2, appear)
+    outcome = call(*words_of(files, output, *more))
+    assert outcome.code == 1
+    assert f"the model is in '{output}-2' instead" in outcome.err
+    assert (output / "mine.txt").read_text() == "mine"
+    assert names(tmp_path) == ["run", "run-2"]
+    assert (tmp_path / "run-2" / "training.jsonl").is_file()
+    assert call("predict", tmp_path / "run-2", "w6 w8").code == 0
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["nothing was there", "a model was there"])
+def test_another_model_that_appears_during_the_training_is_not_replaced(files, run, tmp_path, in_update, before):
+    output = tmp_path / "run"
+    if before:
+        assert call(*words_of(files, output, "--seed", 8)).code == 0
+
+    def appear():
+        shutil.rmtree(output, ignore_errors=True)
+        shutil.copytree(run, output)
+
+    in_update(3, appear)
+    (tmp_path / "run-2").mkdir()  # an empty folder is a name that somebody has taken
+    outcome = call(*words_of(files, output, "--overwrite", "--json"))
+    assert outcome.code == 1
+    assert outcome.json()["output"] == f"{output}-3"
+    assert (output / "bothways.json").read_bytes() == (run / "bothways.json").read_bytes()
+    assert names(tmp_path) == ["run", "run-2", "run-3"]
+
+
+def test_what_appears_while_the_model_is_written_is_not_replaced(files, tmp_path, monkeypatch):
+    output, usual = tmp_path / "run", sequence.write_task
+
+    def appear(*arguments, **more):
+        output.mkdir(exist_ok=True)
+        (output / "mine.txt").write_text("mine")
+        usual(*arguments, **more)
+
+    monkeypatch.setattr(sequence, "write_task", appear)
+    assert call(*words_of(files, output)).code == 1
+    assert names(output) == ["mine.txt"]
+    assert names(tmp_path) == ["run", "run-2"]
+
+
+def test_a_resumed_run_replaces_only_what_its_interruption_left(files, run, tmp_path, in_update):
+    output = tmp_path / "run"
+    words = words_of(files, output, "--batch-size", 64, "--patience", 5)
+    words[words.index("--epochs") + 1] = 2
+    in_update(4, ctrl_c)  # of three in an epoch
+    assert call(*words).code == 130
+    shutil.rmtree(output)
+    shutil.copytree(run, output)
+    outcome = call(*words, "--resume")
+    assert outcome.code == 1
+    assert "it is not what the unfinished run left there" in outcome.err
+    assert (output / "bothways.json").read_bytes() == (run / "bothways.json").read_bytes()
+    assert call(*words, "--resume", "--overwrite").code == 0
+    assert (output / "bothways.json").read_bytes() != (run / "bothways.json").read_bytes()
+    assert names(tmp_path) == ["run"]
+
+
+# --- two at the same time ---
+
+
+def test_a_second_training_into_the_same_output_is_refused_at_once(files, tmp_path):
+    words = words_of(files, tmp_path / "run")
+    with RunFolders(tmp_path / "run").held():
+        for more in ([], ["--overwrite"], ["--resume"]):
+            outcome = call(*words, *more)
+            assert outcome.code == 1
+            assert "another process is training into" in outcome.err
+        assert names(tmp_path) == ["run.checkpoints"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_was_killed_holds_nothing(files, tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from bothways.cli.runs import RunFolders\n"
+        "with RunFolders(Path(sys.argv[1])).held(): print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "run"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    words = words_of(files, tmp_path / "run")
+    assert "another process" in call(*words).err
+    process.kill()
+    process.communicate()
+    assert call(*words).code == 0
+    assert names(tmp_path) == ["run"]
+
+
+# --- Ctrl-C without validation ---
+
+
+def test_ctrl_c_without_validation_saves_the_weights_as_far_as_they_came(few, tmp_path, in_update):
+    in_update(3, ctrl_c)  # of two in an epoch
+    outcome = call(*few)
+    assert outcome.code == 130, outcome.err
+    assert "has the weights after update 3, in epoch 2 of 3. Run the same command with --resume" in outcome.err
+    assert call("predict", tmp_path / "run", "w6 w8").code == 0
+    assert call(*few, "--resume").code == 0
+    assert names(tmp_path) == ["few.jsonl", "run"]
+
+
+@pytest.mark.parametrize("more", [[], ["--no-checkpoints"]])
+def test_ctrl_c_after_the_last_update_saves_the_whole_model(few, tmp_path, monkeypatch, more):
+    def pressed(self, weights):
+        if self.state.epoch == 3:
+            ctrl_c()
+        usual(self, weights)
+
+    usual = loop._Run._keep
+    monkeypatch.setattr(loop._Run, "_keep", pressed)
+    outcome = call(*few, *more)
+    assert outcome.code == 130, outcome.err
+    assert "has the last epoch, 3." in outcome.err
+    assert ("--resume" in outcome.err) == (not more)
+    assert call("predict", tmp_path / "run", "w6 w8").code == 0
+
+
+# --- Ctrl-C before a border could be drawn ---
+
+
+@pytest.mark.parametrize("task", ["classification", "few-shot", "pairs"])
+def test_ctrl_c_in_the_first_epoch_with_rows_from_elsewhere_can_be_resumed(files, few, tmp_path, in_update, task):
+    made = [{**row, "text_a": row["text"], "text_b": "w9"} for row in rows(40, 1)]
+    data = write_jsonl(tmp_path / "data.jsonl", made)
+    words = [*few, "--out-of-domain", data, "--validation", data]
+    words[1], words[words.index("--train") + 1] = task, data
+    if task != "few-shot":
+        del words[words.index("--pairs-per-text") : words.index("--pairs-per-text") + 2]
+    in_update(1, ctrl_c)
+    outcome = call(*words)
+    assert outcome.code == 130, outcome.err
+    assert "Run the same command with --resume to continue." in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+# --- divergence ---
+
+
+def poison(monkeypatch, kind, updates):
+    """After so many updates, of one micro-batch each, the loss is no number."""
+    calls, loss = itertools.count(1), kind.loss
+    monkeypatch.setattr(
+        kind, "loss", lambda self, payload: loss(self, payload) * (1.0 if next(calls) <= updates else math.nan)
+    )
+
+
+def test_a_training_that_diverges_saves_the_epoch_that_it_kept(files, tmp_path, monkeypatch):
+    words = words_of(files, tmp_path / "run", "--batch-size", 64)
+    words[words.index("--epochs") + 1] = 3
+    poison(monkeypatch, WindowObjective, 7)  # of three in an epoch
+    outcome = call(*words, "--json")
+    assert outcome.code == 1
+    assert "the loss of update 8 is nan" in outcome.err
+    assert f"{tmp_path / 'run'} has the epoch kept before that, " in outcome.err
+    assert "update 8" in outcome.json()["diverged"]
+    saved = json.loads((tmp_path / "run" / "bothways.json").read_text())
+    assert saved["calibration"] is not None
+    assert "update 8" in saved["card"]["training"]["diverged"]
+    assert call("predict", tmp_path / "run", "w6 w8").code == 0
+    events = [json.loads(line)["event"] for line in (tmp_path / "run" / "training.jsonl").read_text().splitlines()]
+    assert events[-1] == "diverged"
+    assert names(tmp_path) == ["run"]
+
+
+@pytest.mark.parametrize("more", [[], ["--no-checkpoints"]])
+def test_a_few_shot_training_that_diverges_saves_its_latest_epoch(few, tmp_path, monkeypatch, more):
+    poison(monkeypatch, EmbeddingObjective, 5)
+    outcome = call(*few, *more)
+    assert outcome.code == 1
+    assert "has the epoch kept before that, 2." in outcome.err
+    assert call("predict", tmp_path / "run", "w6 w8").code == 0
+
+
+def test_a_training_that_diverges_in_its_first_epoch_saves_nothing(files, tmp_path, monkeypatch):
+    poison(monkeypatch, WindowObjective, 1)
+    outcome = call(*words_of(files, tmp_path / "run"))
+    assert outcome.code == 1
+    assert "the loss of update 2 is nan" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_diverged_model_that_could_not_be_saved_is_saved_by_resuming(files, tmp_path, monkeypatch):
+    words = words_of(files, tmp_path / "run", "--batch-size", 64)
+    words[words.index("--epochs") + 1] = 2
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        poison(patch, WindowObjective, 4)  # of three in an epoch
+        patch.setattr("bothways.tasks.TextClassifier.save", interrupted)
+        assert call(*words).code == 130
+    poison(monkeypatch, WindowObjective, 1)
+    outcome = call(*words, "--resume")
+    assert outcome.code == 1
+    assert f"{tmp_path / 'run'} has the epoch kept before that, 1." in outcome.err
+    assert names(tmp_path) == ["run"]
