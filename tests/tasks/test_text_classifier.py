@@ -22,6 +22,8 @@ from bothways.encoder.heads import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
 from bothways.evaluation import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
+from bothways.tasks.columns import TextColumns
+from bothways.tasks.fitting import FitPlan
 from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.targets import Regression, SingleLabel
@@ -477,3 +479,12 @@ def test_resuming_from_a_damaged_checkpoint_is_refused(base, tmp_path):
         classifier.fit(rows(), checkpoints=tmp_path / "run", resume=True, **QUICK)
     with pytest.raises(NotFitted):
         classifier.predict("w5")
+
+
+def test_squared_errors_are_told_in_units_of_what_is_learnt_even_if_one_row_is_held_out(base):
+    data = [{"text": f"w{5 + number}", "label": 100.0 * number} for number in range(12)]
+    classifier = opened(base)
+    ready = classifier.prepare(data, None, TextColumns(), "regression", FitPlan(epochs=1))
+    assert 0.5 < ready.unit / np.var([row["label"] for row in data]) < 2
+    constant = [{**row, "label": 3.0} for row in data]
+    assert opened(base).prepare(constant, None, TextColumns(), "regression", FitPlan(epochs=1)).unit == 1.0

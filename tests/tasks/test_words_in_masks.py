@@ -1,12 +1,16 @@
 """Words that fill masks are spelt as the tokenizer spells them in the same text, whatever marks its pieces carry."""
 
 import pytest
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from bothways.errors import InvalidInput
+from bothways.inference.masked_lm import refused_tokens
+from bothways.tasks import FillMask
 from bothways.tasks.masks.masked_text import MaskReader
 from bothways.text import TextTokenizer, recipes
 from bothways.text.word_marks import MarkedBeginnings
+from tiny_models import VOCABULARY, write_checkpoint
 
 TEXTS = ["the cat sat on the unhappy mat, the happy cats sat still", "a cat (the cat) is happy and sat on mats"] * 20
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -78,3 +82,48 @@ def test_a_filling_replaces_the_mask_in_the_text_as_it_was_written(tokenizer):
     read = reader.read("The <mask>  of [MASK]!")
     assert read.filled(["cat", "x"], [False, False]) == "The cat  of x!"
     assert read.filled(["s", "x"], [True, False]) == "Thes  of x!"
+
+
+def test_only_letters_and_digits_go_on_with_a_word_and_what_begins_one_spells_something(tokenizer):
+    numbers = {token: number for number, token in tokenizer.vocabulary().items()}
+    begins_V, continues_V = (~refused_tokens(tokenizer, len(numbers), among) for among in ("begins", "continues"))
+    mark = tokenizer.word_marks.mark
+    assert not begins_V[numbers[mark]]
+    assert begins_V[[number for token, number in numbers.items() if token.startswith(mark) and token != mark]].all()
+    assert continues_V[numbers["s"]]
+    for token in {",", "(", ")", ".", "-", "'", "\u010a", mark} & set(numbers):
+        assert not continues_V[numbers[token]]
+    assert not (begins_V & continues_V).any()
+    assert not any(begins_V[number] or continues_V[number] for number in tokenizer.special_ids)
+    if mark == "Ġ":  # bytes, of which letters of other scripts are made
+        assert continues_V[numbers["Ã"]]
+        assert continues_V[numbers["©"]]
+
+
+PIECES = ("Ġ", "Ġun", "happy", "Ġunhappy", "Ġthe", "Ġcat", "s", "u", "n", ",", "\u010a", "Ġ(", "Ġu")
+
+
+def test_words_of_several_pieces_end_before_punctuation_and_are_given_once(tmp_path):
+    write_checkpoint(tmp_path, "roberta", architecture="RobertaForMaskedLM")
+    names = [*SPECIAL, *PIECES]
+    names += [f"v{number}" for number in range(len(names), VOCABULARY)]
+    made = Tokenizer(models.BPE({name: number for number, name in enumerate(names)}, [], unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([*SPECIAL[:4], AddedToken("<mask>", lstrip=True)])
+    made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    made.save(str(tmp_path / "tokenizer.json"))
+    weights = load_file(tmp_path / "model.safetensors")
+    for name in weights:
+        if name.endswith(("lm_head.bias", "decoder.bias")):
+            weights[name][[names.index(token) for token in (",", "\u010a", "Ġ")]] += 30
+            weights[name][[names.index(token) for token in PIECES[:9]]] += 20
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    found = FillMask.from_pretrained(tmp_path, device="cpu").predict("Ġthe <mask> s", max_pieces=3, top=40)
+    words = [each.word for each in found.masks[0]]
+    assert len(words) == len(set(words)) == len(found.fillings)
+    assert {"unhappy", "un", "cats", "uns"} <= set(words)
+    assert all(word.isalnum() or word == "(" or word.startswith("(") for word in words)
+    assert [each.log_probability for each in found.masks[0]] == sorted(
+        (each.log_probability for each in found.masks[0]), reverse=True
+    )

@@ -3,7 +3,7 @@
 Shapes: M places asked about, H hidden, V vocabulary, K tokens in an answer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,7 @@ from bothways.inference.batching import by_token_budget, pack_in_blocks
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.packing import pack
 from bothways.text import TextTokenizer
+from bothways.text.characters import within_word
 
 Among = Literal["any", "begins", "continues"]
 
@@ -29,8 +30,8 @@ class Best:
 
     Attributes:
         count: How many.
-        among: Of all ordinary tokens, of those that begin a word, or of those that go on with one. Special tokens are
-            never among them.
+        among: Of all ordinary tokens, of those that begin a word, or of those that go on with one, see
+            `refused_tokens`. Special tokens are never among them.
     """
 
     count: int
@@ -95,8 +96,8 @@ class MaskedLMScorer:
         self._device = encoder.embedding.tokens.weight.device
         self._on_cpu = self._device.type == "cpu"
         self._tokens = tokens or (CPU_TOKENS if self._on_cpu else GPU_TOKENS)
-        refused = refused_tokens(tokenizer, encoder.config.vocabulary)
-        self._refused = {among: refused_V.to(self._device) for among, refused_V in refused.items()}
+        self._tokenizer = tokenizer
+        self._refused: dict[Among, Tensor] = {}
 
     def answers(self, queries: Sequence[Query]) -> list[Answer]:
         """One answer for each query, in order."""
@@ -131,7 +132,7 @@ class MaskedLMScorer:
                     named.append((row, one))
         answers = dict(_named(logs_MV, named))
         for best, rows in rows_of.items():
-            refused_V = self._refused[best.among]
+            refused_V = self._refused_among(best.among)
             allowed_MV = logs_MV[rows].masked_fill(refused_V, float("-inf"))
             count = min(best.count, int((~refused_V).sum()))
             logs_MK, ids_MK = (part.tolist() for part in allowed_MV.topk(count))
@@ -139,20 +140,33 @@ class MaskedLMScorer:
                 answers[row] = Answer(tuple(ids), tuple(logs))
         return [answers[row] for row in range(len(wanted))]
 
+    def _refused_among(self, among: Among) -> Tensor:
+        if among not in self._refused:
+            refused_V = refused_tokens(self._tokenizer, self._encoder.config.vocabulary, among)
+            self._refused[among] = refused_V.to(self._device)
+        return self._refused[among]
 
-def refused_tokens(tokenizer: TextTokenizer, vocabulary: int) -> Mapping[Among, Tensor]:
-    """For each kind of answer, which entries of the vocabulary (V) it may not hold.
 
-    Rows of the table that no token has are refused too: some tables are filled up to a round number.
+def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> Tensor:
+    """Which entries of the vocabulary (V) an answer of a kind may not hold.
+
+    What begins a word spells something, and what goes on with one has neither punctuation nor white space: where
+    vocabularies mark beginnings, commas and line breaks go on with words as letters do. Rows of the table that no token
+    has are refused too: some tables are filled up to a round number.
     """
-    any_V = torch.ones(vocabulary, dtype=torch.bool)
-    begins_V, continues_V = any_V.clone(), any_V.clone()
+    refused_V = torch.ones(vocabulary, dtype=torch.bool)
     marks = tokenizer.word_marks
-    for number, token in tokenizer.vocabulary().items():
-        if number not in tokenizer.special_ids:
-            any_V[number] = False
-            (continues_V if marks.continues(token) else begins_V)[number] = False
-    return {"any": any_V, "begins": begins_V, "continues": continues_V}
+    special = tokenizer.special_ids
+    ordinary = {number: token for number, token in tokenizer.vocabulary().items() if number not in special}
+    if among == "any":
+        allowed = list(ordinary)
+    else:
+        inner = among == "continues"
+        placed = [number for number, token in ordinary.items() if marks.continues(token) == inner]
+        spelt = zip(placed, tokenizer.spelt(placed), strict=True)
+        allowed = [number for number, text in spelt if (within_word(text) if inner else text)]
+    refused_V[allowed] = False
+    return refused_V
 
 
 def _named(logs_MV: Tensor, asked: Sequence[tuple[int, Named]]) -> Iterator[tuple[int, Answer]]:

@@ -28,6 +28,25 @@ def is_mark(character: str) -> bool:
     return unicodedata.category(character) in ("Mn", "Mc", "Me") or character in _JOINERS
 
 
+def within_word(text: str) -> bool:
+    r"""Whether a text may stand within a word: it has no white space, no controls and no punctuation.
+
+    Punctuation is what BERT's tokenizer cuts words at (Devlin et al. 2019): that of Unicode, and all that ASCII has
+    beside letters and digits.
+
+    >>> [within_word(each) for each in ("ing", "2é", "", ",", "a-b", "\n")]
+    [True, True, False, False, False, False]
+    """
+    return bool(text) and not any(map(_cuts_words, text))
+
+
+def _cuts_words(character: str) -> bool:
+    if character.isascii():
+        return not character.isalnum()
+    category = unicodedata.category(character)
+    return category[0] in "PZ" or category == "Cc"
+
+
 @functools.cache
 def marks() -> str:
     """All marks, joiners among them, as ranges: what a pattern has between brackets.

@@ -175,6 +175,14 @@ class TextTokenizer:
         """
         return [self.token(number) for number in ids]
 
+    def spelt(self, ids: Sequence[int]) -> list[str]:
+        """What each of these tokens spells by itself, without white space around it or the mark of its place in a word.
+
+        A part of a character that a byte-level token stands for is spelt U+FFFD.
+        """
+        texts = self._tokenizer.decode_batch([[number] for number in ids], skip_special_tokens=False)
+        return [self.word_marks.unmarked(text.strip()) for text in texts]
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """The text that these ids spell; what the tokenizer normalised away does not come back.
 

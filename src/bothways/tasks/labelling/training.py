@@ -37,7 +37,8 @@ class LabelledData:
     @property
     def unit(self) -> float:
         """What a validation score is measured in: shares of 1, or squared units of the numbers to predict."""
-        return float(np.var(self.held.truth)) or 1.0 if isinstance(self.target, Regression) else 1.0
+        # Of what is learnt from, which is more: a single number that is held out has no variance.
+        return float(np.var(self.training.truth)) or 1.0 if isinstance(self.target, Regression) else 1.0
 
 
 def read_labelled(

@@ -1,14 +1,16 @@
 """From a text with masks to its fillings: reads it, spells the words that it is restricted to, has them searched."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 from bothways.errors import InvalidInput
 from bothways.tasks.masks.filled import FilledMask, FilledText, Filling
 from bothways.tasks.masks.filling import AnyWord, Choice, GivenWords, Pieces, ScoredFill, Search, search
 from bothways.tasks.masks.masked_text import MaskedText, MaskReader
+
+T = TypeVar("T")
 
 # Combinations of numbers of pieces that are searched, each with beams of its own.
 MOST_COMBINATIONS = 64
@@ -21,7 +23,8 @@ class FillOptions(TypedDict, total=False):
         top: How many words and fillings to give, at most; 5 when left out.
         words: Only these may fill a mask; they may have several pieces.
         max_pieces: Otherwise, most pieces of a word; 1 when left out. With 1 every token may fill a mask; with more,
-            only what begins a word may follow white space, and only what goes on with a word may follow that.
+            only what begins a word may follow white space, and only what goes on with a word, without punctuation or
+            white space, may follow that; and a word that comes in pieces of several kinds is given once.
         beam: Partial fillings that are kept; 16 when left out.
     """
 
@@ -90,12 +93,16 @@ class MaskFiller:
         self._check_combinations(choice, len(read.slots), index)
         mask = self.reader.tokenizer.mask_id
         found = yield from search(read, choice, mask, top=self.top, beam=self.beam)
+        fillings = [self._filling(read, names, scored) for scored in found.together]
+        words = [
+            [self._word(known, scored) for scored in best] for known, best in zip(names, found.of_mask, strict=True)
+        ]
+        if self.max_pieces > 1:  # a word may be cut into pieces in several ways
+            fillings = _first_of_each(fillings, lambda filling: filling.text)
+            words = [_first_of_each(best, lambda word: (word.word, self._continues(word.pieces[0]))) for best in words]
         return FilledText(
-            fillings=tuple(self._filling(read, names, scored) for scored in found.together),
-            masks=tuple(
-                tuple(self._word(known, scored) for scored in best)
-                for known, best in zip(names, found.of_mask, strict=True)
-            ),
+            fillings=tuple(fillings),
+            masks=tuple(map(tuple, words)),
             dropped_tokens=read.dropped_tokens,
         )
 
@@ -116,7 +123,8 @@ class MaskFiller:
 
     def _filling(self, read: MaskedText, names: Sequence[dict[Pieces, str]], scored: ScoredFill) -> Filling:
         words = [self._name(known, pieces) for known, pieces in zip(names, scored.fill, strict=True)]
-        joined = [not known and self._continues(pieces) for known, pieces in zip(names, scored.fill, strict=True)]
+        first = self.reader.tokenizer.tokens([pieces[0] for pieces in scored.fill])
+        joined = [not known and self._continues(token) for known, token in zip(names, first, strict=True)]
         text = read.filled(words, joined)
         return Filling(text, tuple(words), math.exp(scored.log_probability), scored.log_probability)
 
@@ -131,6 +139,13 @@ class MaskFiller:
         tokenizer = self.reader.tokenizer
         return tokenizer.word_marks.unmarked(tokenizer.decode(pieces).strip())
 
-    def _continues(self, pieces: Pieces) -> bool:
-        tokenizer = self.reader.tokenizer
-        return tokenizer.word_marks.continues(tokenizer.token(pieces[0]))
+    def _continues(self, token: str) -> bool:
+        return self.reader.tokenizer.word_marks.continues(token)
+
+
+def _first_of_each(listed: Iterable[T], name: Callable[[T], object]) -> list[T]:
+    """Of those with the same name the first, which is the likeliest."""
+    named: dict[object, T] = {}
+    for each in listed:
+        named.setdefault(name(each), each)
+    return list(named.values())
