@@ -122,8 +122,8 @@ class MultiTask:
         """Fine-tune on all tasks, keep a good epoch, and calibrate each.
 
         Kept is the latest epoch whose mean of the tasks' scores is within a standard error of the best. A score is
-        accuracy, F1 of labels or of spans, or for numbers the squared error as a share of their variance. A task that
-        was there before under the same name and with the same labels goes on with its head.
+        accuracy, F1 of labels or of spans, or for numbers the squared error as a share of the variance of those learnt
+        from. A task that was there before under the same name and with the same labels goes on with its head.
 
         Args:
             tasks: What each task learns from, by its name.
