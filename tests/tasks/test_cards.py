@@ -211,6 +211,11 @@ def test_a_card_says_that_a_model_was_trained_before(base, tmp_path):
     for before in (None, 1, 2):
         classifier.fit(rows(), validation=rows(6), **ONCE)
         assert (classifier.card["base_model"], classifier.card.get("trained_before")) == (str(base), before)
+    resumed = opened(TextClassifier, base)
+    resumed.fit(rows(), validation=rows(6), checkpoints=tmp_path / "run", resume=True, **ONCE)
+    assert "trained_before" not in resumed.card
+    resumed.fit(rows(), validation=rows(6), **ONCE)
+    assert resumed.card["trained_before"] == 1
     other = opened(SentenceEmbedder, base)
     pairs = [{**row, "score": float(number)} for number, row in enumerate(scored())]
     other.fit(pairs, validation=pairs, **ONCE)

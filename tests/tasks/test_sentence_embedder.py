@@ -152,6 +152,14 @@ def test_every_setting_comes_back_from_a_saved_embedder(base, tmp_path):
     assert SentenceEmbedder.from_pretrained(tmp_path / "twice", device="cpu").settings == first.settings
 
 
+@pytest.mark.parametrize(("length", "kept"), [(10, 3), (6, 3), (5, None), (4, None), (3, None)])
+def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(base, tmp_path, length, kept):
+    SentenceEmbedder.from_pretrained(base, device="cpu", max_length=10, stride=3).save(tmp_path / "saved")
+    again = SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu", max_length=length)
+    assert again.settings.stride == kept
+    assert again.encode("w5 w6 w7 w8 w9 w10 w11 w12").shape == (again.dimensions,)
+
+
 @pytest.mark.parametrize(
     ("name", "other"),
     [("pooling", "cls"), ("unit_length", True), ("dimensions", 24), ("max_length", 18), ("on_overflow", "error")],

@@ -150,7 +150,8 @@ def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, js
         return INTERRUPTED
     saved = _save(task, folders)
     _say_how_it_ended(record, folders, saved)
-    if record.interrupted and record.diverged is None and folders.resumable:
+    interrupted = record.interrupted and record.diverged is None
+    if interrupted and folders.resumable:
         folders.leave(saved)
     else:
         folders.finish(saved)
@@ -158,7 +159,7 @@ def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, js
         print_json(_summary(task, record, saved))
     else:
         print(_in_words(task, record, saved))
-    if record.diverged is None and record.interrupted:
+    if interrupted:
         return INTERRUPTED
     return 0 if record.diverged is None and saved == folders.output else FAILED
 

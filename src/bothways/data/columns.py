@@ -52,7 +52,7 @@ _COLUMNS_SHOWN = 20
 _SEPARATOR = "|"
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
 DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # What JSON, Python and NumPy make of a list of strings; what only has a bracket at each end is something else.
 _LIKE_A_LIST = re.compile(r"""\s*\[\s*(\]|['"].*['"]\s*\])\s*""", re.DOTALL)
 # Commas are asked for, as without them (NumPy's way) Python would read its strings as a single one.
@@ -98,20 +98,32 @@ def _string_at(row: Row, column: str) -> str:
         raise InvalidInput(f"{row.where}: {column!r} is null. Expected a string: drop the row or fill it in.")
     if not isinstance(value, str):
         raise InvalidInput(f"{row.where}: {column!r} is of type {type(value).__name__}. Expected a string.")
-    surrogate = LONE_SURROGATE.search(value)
-    if surrogate:
-        raise InvalidInput(
-            f"{row.where}: {column!r} holds half of a surrogate pair (U+{ord(surrogate[0]):04X}) at character "
-            f"{surrogate.start() + 1}, which no text encoding can represent. Repair or drop the row."
-        )
+    check_encodable(value, f"{row.where}: {column!r}")
     return str(value)
 
 
-def written_list(text: str) -> list[object] | None:
+def check_encodable(text: str, what: str) -> None:
+    """Refuse half of a surrogate pair; ``what`` begins the message.
+
+    Raises:
+        InvalidInput: The text holds one.
+    """
+    if not text.isascii() and (surrogate := _LONE_SURROGATE.search(text)):
+        raise InvalidInput(
+            f"{what} holds half of a surrogate pair (U+{ord(surrogate[0]):04X}) at character {surrogate.start() + 1}, "
+            "which no text encoding can represent. Repair or drop the row."
+        )
+
+
+def written_list(text: str, instead: str) -> list[object] | None:
     """The list that a string spells, as a csv file has those of JSON or Python; None where it spells none.
 
-    >>> written_list("['B-PER', 'O']")
+    >>> written_list("['B-PER', 'O']", "Put white space between them")
     ['B-PER', 'O']
+
+    Args:
+        text: The string.
+        instead: What the message advises, beside JSON Lines.
 
     Raises:
         InvalidInput: It looks like a list of strings, and is not one that can be read.
@@ -128,7 +140,9 @@ def written_list(text: str) -> list[object] | None:
             return list(ast.literal_eval(spelled))
     except (ValueError, SyntaxError):  # an escape that Python does not know, or a line that ends within a string
         pass
-    raise InvalidInput(f"expected a list as JSON writes it, which {text!r:.60} only looks like")
+    raise InvalidInput(
+        f"expected a list as JSON writes it, which {text!r:.60} only looks like. {instead}, or write JSON Lines."
+    )
 
 
 def class_label(value: object) -> str:
@@ -139,12 +153,8 @@ def class_label(value: object) -> str:
             surrogate pair.
     """
     value = _plain(value)
-    if isinstance(value, str) and (surrogate := LONE_SURROGATE.search(value)):
-        raise InvalidInput(
-            f"expected a class name, got one with half of a surrogate pair (U+{ord(surrogate[0]):04X}), which no text "
-            "encoding can represent."
-        )
     if isinstance(value, str) and value.strip():
+        check_encodable(value, "the class name")
         return value
     if isinstance(value, bool | int):
         return str(value)
@@ -166,7 +176,7 @@ def label_set(value: object) -> tuple[str, ...]:
             by ``class_label``.
     """
     if isinstance(value, str):
-        parts: Iterable[object] | None = _label_list(value)
+        parts: Iterable[object] | None = written_list(value, f"Put {_SEPARATOR!r} between the labels")
         if parts is None:
             parts = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
     elif isinstance(value, list | tuple):
@@ -176,13 +186,6 @@ def label_set(value: object) -> tuple[str, ...]:
             f"expected a list of labels, or labels with {_SEPARATOR!r} between them, got {_described(value)}."
         )
     return tuple(dict.fromkeys(class_label(part) for part in parts))
-
-
-def _label_list(text: str) -> list[object] | None:
-    try:
-        return written_list(text)
-    except InvalidInput as error:
-        raise InvalidInput(f"{error}. Put {_SEPARATOR!r} between the labels, or write JSON Lines.") from error
 
 
 # Squares of larger ones overflow in float32, and so do squared errors.

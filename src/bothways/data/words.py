@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bothways.data.columns import LONE_SURROGATE, text_at, value_at, written_list
+from bothways.data.columns import check_encodable, text_at, value_at, written_list
 from bothways.data.row import Row
 from bothways.data.sources import Source, read_rows
 from bothways.errors import InvalidInput
@@ -39,7 +39,7 @@ def words_at(row: Row, column: str) -> Words:
     for number, word in enumerate(words, start=1):
         if not word:
             raise InvalidInput(f"{row.where}: word {number} in {column!r} is empty. Drop it, with its tag.")
-        _refuse_surrogates(row, word, f"word {number} in {column!r}")
+        check_encodable(word, f"{row.where}: word {number} in {column!r}")
     return Words.of_list(words)
 
 
@@ -83,16 +83,8 @@ def read_tagged(source: Source, tokens: str = "tokens", tags: str = "tags") -> I
         for number, label in enumerate(labels, start=1):
             if not label.strip():
                 raise InvalidInput(f"{row.where}: tag {number} in {tags!r} is empty. A word outside of all spans is O.")
-            _refuse_surrogates(row, label, f"tag {number} in {tags!r}")
+            check_encodable(label, f"{row.where}: tag {number} in {tags!r}")
         yield TaggedRow(words, tuple(labels), row.where)
-
-
-def _refuse_surrogates(row: Row, text: str, what: str) -> None:
-    if not text.isascii() and (surrogate := LONE_SURROGATE.search(text)):
-        raise InvalidInput(
-            f"{row.where}: {what} holds half of a surrogate pair (U+{ord(surrogate[0]):04X}), which no text encoding "
-            "can represent. Repair or drop the row."
-        )
 
 
 def _strings_at(row: Row, column: str) -> list[str]:
@@ -118,8 +110,6 @@ def _strings_at(row: Row, column: str) -> list[str]:
 
 def _written_list_at(row: Row, column: str, text: str) -> list[object] | None:
     try:
-        return written_list(text)
+        return written_list(text, "Put white space between the strings")
     except InvalidInput as error:
-        raise InvalidInput(
-            f"{row.where}: {column!r}: {error}. Put white space between the strings, or write JSON Lines."
-        ) from error
+        raise InvalidInput(f"{row.where}: {column!r}: {error}") from error

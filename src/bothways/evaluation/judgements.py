@@ -150,14 +150,11 @@ def _compared(first: Judgement, second: Judgement, resamples: int, seed: int) ->
         case RowScores(), RowScores():
             return compare_row_scores(first.scores, second.scores, resamples=resamples, seed=seed)
         case SpanJudgement(), SpanJudgement():
-            counts = _in_order(second, first.labels)
-            _check_truth(first.counts.counts_N3L[:, _THERE], counts.counts_N3L[:, _THERE])
+            counts = _in_order(first, second)
             same = first.scheme == second.scheme
             return compare_spans(first.counts, counts, same_scheme=same, resamples=resamples, seed=seed)
         case TagJudgement(), TagJudgement():
-            counts = _in_order(second, first.labels)
-            _check_truth(first.counts.counts_N3L[:, _THERE], counts.counts_N3L[:, _THERE])
-            return compare_tags(first.counts, counts, resamples=resamples, seed=seed)
+            return compare_tags(first.counts, _in_order(first, second), resamples=resamples, seed=seed)
         case _:
             raise InvalidInput(
                 f"expected two models that say the same sort of thing, got {_SORTS[type(first)]} and "
@@ -188,9 +185,11 @@ def _check_truth(first: NDArray[Any], second: NDArray[Any]) -> None:
     )
 
 
-def _in_order(judgement: SpanJudgement | TagJudgement, labels: Sequence[str]) -> TaggingCounts:
-    places = _places(labels, judgement.labels)
-    return TaggingCounts(judgement.counts.counts_N3L[:, :, places], judgement.counts.words_N2)
+def _in_order(first: SpanJudgement | TagJudgement, second: SpanJudgement | TagJudgement) -> TaggingCounts:
+    """The counts of the second, of the same truth, in the order of the labels of the first."""
+    counts_N3L = second.counts.counts_N3L[:, :, _places(first.labels, second.labels)]
+    _check_truth(first.counts.counts_N3L[:, _THERE], counts_N3L[:, _THERE])
+    return TaggingCounts(counts_N3L, second.counts.words_N2)
 
 
 def check_labels(first: Iterable[str], second: Iterable[str]) -> None:

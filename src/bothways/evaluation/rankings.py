@@ -85,8 +85,9 @@ def ranking_report(
             f"the queries alike: one is {next(iter(rankings), None)!r}, a judged one {next(iter(judgements), None)!r}."
         )
     for query in judged:
-        for document, grade in judgements[query].items():
-            check_grade(str(grade), f"document {document!r} of query {query!r}")
+        grades = judgements[query]
+        furthest = max(grades, key=lambda document: abs(grades[document]))
+        check_grade(str(grades[furthest]), f"document {furthest!r} of query {query!r}")
         if len(set(rankings[query])) < len(rankings[query]):
             raise InvalidInput(f"the ranking of query {query!r} has a document twice.")
     values_NM = _values(judged, rankings, judgements)

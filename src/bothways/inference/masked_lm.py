@@ -163,7 +163,7 @@ def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> T
     else:
         inner = among == "continues"
         placed = [number for number, token in ordinary.items() if marks.continues(token) == inner]
-        spelt = zip(placed, tokenizer.spelt(placed), strict=True)
+        spelt = zip(placed, tokenizer.spellings([[number] for number in placed]), strict=True)
         allowed = [number for number, text in spelt if (within_word(text) if inner else text)]
     refused_V[allowed] = False
     return refused_V

@@ -69,11 +69,11 @@ def read_candidates(
         InvalidInput: A text is missing, a grade is far out of range, or it is not clear which label means that a
             passage answers.
     """
-    rows, places = [], []
-    for row in read_rows(data):
-        rows.append((text_at(row, query), text_at(row, passage), class_label(value_at(row, label))))
-        places.append(row.where)
-    labels = {value for _, _, value in rows}
+    rows = [
+        (row.where, text_at(row, query), text_at(row, passage), class_label(value_at(row, label)))
+        for row in read_rows(data)
+    ]
+    labels = {value for *_, value in rows}
     if relevant is None and not are_grades(labels):
         relevant = _usual(labels, label)
     if relevant is not None and relevant not in labels:
@@ -83,7 +83,7 @@ def read_candidates(
             "command line --relevant); of a model of pairs it must be a label of the model as well."
         )
     gathered: dict[str, list[tuple[str, int]]] = {}
-    for where, (asked, found, value) in zip(places, rows, strict=True):
+    for where, asked, found, value in rows:
         grade = check_grade(value, where) if relevant is None else int(value == relevant)
         gathered.setdefault(asked, []).append((found, grade))
     return [

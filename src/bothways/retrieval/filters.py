@@ -64,7 +64,7 @@ def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scala
         InvalidInput: A filter names a field that the index does not have, or asks for numbers where there are none;
             or something is no filter.
     """
-    if isinstance(filters, Among | Between) or not all(isinstance(each, Among | Between) for each in filters):
+    if isinstance(filters, Filter) or not all(isinstance(each, Filter) for each in filters):
         raise InvalidInput(f"expected a list of filters, each Among or Between, got {filters!r:.80}.")
     if not filters:
         return None

@@ -69,15 +69,14 @@ def mine_negatives(
     chosen, listed = mining or Mining(), list(pairs)
     answers: dict[str, set[str]] = {}
     for query, positive in listed:
-        answers.setdefault(query, set()).add(positive)
+        answers.setdefault(query, {query}).add(positive)
     with progress("mining", len(listed), show=show_progress) as bar:
         for start in range(0, len(listed), _AT_ONCE):
             block = listed[start : start + _AT_ONCE]
             found = search.search([query for query, _ in block], chosen.depth, show_progress=False)
             for (query, positive), hits, score in zip(block, found, _cosines(search, block), strict=True):
                 highest = np.inf if chosen.share is None else chosen.share * score
-                none_of = answers[query] | {query}
-                hard = [hit.text for hit in hits if hit.text not in none_of and hit.score <= highest]
+                hard = [hit.text for hit in hits if hit.text not in answers[query] and hit.score <= highest]
                 yield Mined(query, positive, tuple(dict.fromkeys(hard))[: chosen.per_query])
                 bar.advance()
 

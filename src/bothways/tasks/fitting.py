@@ -154,8 +154,8 @@ class Attempt:
         try:
             record = plan.train(objective, model, on_keep=self._keep)
         finally:
-            # A run that is resumed begins with what it began with before.
-            model.trainings += self.kept and not plan.resume
+            if self.kept:  # a run that is resumed begins with what it began with before
+                model.trainings = max(model.trainings, 1) if plan.resume else model.trainings + 1
         if record.came_to_nothing:
             self._put_back()
         return record

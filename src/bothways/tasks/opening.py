@@ -168,12 +168,22 @@ def open_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOption
         allow_pickle=options.get("allow_pickle", False),
     )
     model = pretrained(checkpoint, device=options.get("device", "auto"), dtype=options.get("dtype", "float32"))
-    reading = _reading(checkpoint, model, options)
-    as_words = stored_flag(checkpoint.extras, "as_words") and checkpoint.extras.get("task") == task
-    return OpenedModel(checkpoint, model, replace(reading, as_words=as_words))
+    return OpenedModel(checkpoint, model, _reading(checkpoint, model, task, options))
 
 
-def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, options: OpenOptions) -> Reading:
+def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
+    """A stride that was stored, or None where windows have become too short for it.
+
+    Args:
+        stored: The stride.
+        length: Tokens of a window now.
+        before: Tokens of a window when it was stored.
+        special: How many of them are special.
+    """
+    return None if stored is not None and length < before and stored >= length - special else stored
+
+
+def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, task: str, options: OpenOptions) -> Reading:
     limit = model.config.max_length or USUAL_LENGTH
     asked, stride = options.get("max_length"), options.get("stride")
     if asked is not None and not 1 <= asked <= limit:
@@ -185,7 +195,7 @@ def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, options: OpenOpti
         raise InvalidInput(f"stride must lie between 0 and {length - 1}, but it is {stride}.")
     overflow = check_overflow(options.get("on_overflow") or stored_overflow(extras) or "window")
     if stride is None:
-        stride = stored_whole(extras, "stride", before, least=0)
-        if length < before and stride is not None and stride >= length - model.tokenizer.most_special:
-            stride = None  # what went with longer windows does not go with these
-    return Reading(length, overflow, stride)
+        special = model.tokenizer.special_count(pair=True)  # which has the most
+        stride = kept_stride(stored_whole(extras, "stride", before, least=0), length, before, special)
+    as_words = stored_flag(extras, "as_words") and extras.get("task") == task
+    return Reading(length, overflow, stride, as_words=as_words)

@@ -151,10 +151,9 @@ class TextTokenizer:
                 "of different checkpoints, or tokens were added without training rows for them."
             )
 
-    @property
-    def most_special(self) -> int:
-        """How many special tokens a window holds beside the text, or the pair of texts."""
-        return max(self._special_count.values())
+    def special_count(self, *, pair: bool) -> int:
+        """How many special tokens a window holds beside a text, or a pair of texts."""
+        return self._special_count[pair]
 
     def token(self, id: int) -> str:  # noqa: A002
         """The token with this id, as it stands in the vocabulary.
@@ -175,12 +174,12 @@ class TextTokenizer:
         """
         return [self.token(number) for number in ids]
 
-    def spelt(self, ids: Sequence[int]) -> list[str]:
-        """What each of these tokens spells by itself, without white space around it or the mark of its place in a word.
+    def spellings(self, words: Sequence[Sequence[int]]) -> list[str]:
+        """What the tokens of each word, or of a part of one, spell, without white space around it or a leading mark.
 
         A part of a character that a byte-level token stands for is spelt U+FFFD.
         """
-        texts = self._tokenizer.decode_batch([[number] for number in ids], skip_special_tokens=False)
+        texts = self._tokenizer.decode_batch(list(map(list, words)), skip_special_tokens=True)
         return [self.word_marks.unmarked(text.strip()) for text in texts]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:

@@ -65,7 +65,6 @@ class SentenceEmbedder:
         self.columns: EmbeddingColumns = ScoredPairs()
         self.card: dict[str, Any] = {}
         self.extras: Mapping[str, object] = {}
-        self._unsaved = False
         self._trainings = 0
 
     @classmethod
@@ -256,7 +255,6 @@ class SentenceEmbedder:
             try:
                 record = attempt.train(plan, objective, self.model)
             finally:
-                self._unsaved |= attempt.kept
                 self._trainings += attempt.kept
         if not record.came_to_nothing:
             self.card = card(record)
@@ -356,7 +354,7 @@ class SentenceEmbedder:
         Raises:
             InvalidInput: It was trained and not saved since, so what is on disk is another model.
         """
-        if self._unsaved:
+        if self.model.trainings:
             raise InvalidInput("this embedder was trained and is not what is on disk: save it first.")
         return fingerprint(self.model.folder)
 
@@ -388,9 +386,8 @@ class SentenceEmbedder:
             extras = beside(new)
             model.write(new, {**settings_to_store(settings), **extras})
             write_sentence_layout(new, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
-        if self._unsaved:
-            model.name, model.folder, model.revision = str(folder), Path(folder), None
-            model.trainings, self._unsaved = 0, False
+        if model.trainings:
+            model.name, model.folder, model.revision, model.trainings = str(folder), Path(folder), None, 0
 
     def _measured(self, data: Source, columns: EmbeddingColumns, show_progress: bool | None) -> Measured:
         rows = read_embedding_rows(data, columns)

@@ -167,8 +167,7 @@ class FewShotClassifier(TrustingTask):
         if not isinstance(target, SingleLabel):
             raise InvalidInput("a few-shot classifier tells single labels apart.")
         classes_N, held_truth_N = target.encode(_examples(rows)), target.encode(_examples(held_out))
-        if held_out:
-            check_calibration(target, plan.settings.calibration, held_truth_N)
+        check_calibration(target, plan.settings.calibration, held_truth_N)
         examples = EmbeddingExamples(columns, rows, held_out, split=False)
         with self._dropped_with_its_vectors():
             record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)

@@ -16,7 +16,7 @@ from bothways.tasks import predictions
 from bothways.tasks.embedding.objective import VectorModel
 from bothways.tasks.embedding.pooling import Pooling, check_pooling
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, read_settings
-from bothways.tasks.opening import USUAL_LENGTH
+from bothways.tasks.opening import USUAL_LENGTH, kept_stride
 from bothways.text import Overflow, check_overflow
 
 Vectors = NDArray[np.float32]
@@ -44,14 +44,12 @@ def settings_of(model: PretrainedEncoder, extras: Mapping[str, object], asked: A
     """
     hidden, limit = model.config.hidden, model.config.max_length or USUAL_LENGTH
     stored = read_settings(model.folder, extras, hidden=hidden, limit=limit, cls_is_last=model.tokenizer.cls_is_last)
-    length = min(model.tokenizer.model_max_length or limit, limit) if stored.max_length is None else stored.max_length
-    if asked.max_length is not None:
-        length = _checked("max_length", asked.max_length, limit)
+    before = min(model.tokenizer.model_max_length or limit, limit) if stored.max_length is None else stored.max_length
+    length = before if asked.max_length is None else _checked("max_length", asked.max_length, limit)
     if asked.stride is not None:
         stride: int | None = _checked("stride", asked.stride, length - 1, least=0)
     else:
-        # What was stored may not fit windows that are shorter now.
-        stride = stored.stride if stored.stride is not None and stored.stride < length else None
+        stride = kept_stride(stored.stride, length, before, model.tokenizer.special_count(pair=False))
     return EmbeddingSettings(
         pooling=check_pooling(asked.pooling) if asked.pooling else stored.pooling or "mean",
         unit_length=stored.unit_length is not False if asked.unit_length is None else asked.unit_length,

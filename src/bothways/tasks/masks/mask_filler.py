@@ -136,8 +136,7 @@ class MaskFiller:
     def _name(self, known: dict[Pieces, str], pieces: Pieces) -> str:
         if pieces in known:
             return known[pieces]
-        tokenizer = self.reader.tokenizer
-        return tokenizer.word_marks.unmarked(tokenizer.decode(pieces).strip())
+        return self.reader.tokenizer.spellings([pieces])[0]
 
     def _continues(self, token: str) -> bool:
         return self.reader.tokenizer.word_marks.continues(token)
