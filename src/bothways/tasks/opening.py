@@ -1,6 +1,7 @@
 """How every task opens a checkpoint: the options, and what it holds afterwards."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
+from bothways.checkpoints.stored import Extras, stored_flag, stored_length, stored_overflow, stored_whole
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
@@ -17,7 +19,6 @@ from bothways.inference import InferenceEngine, Reading
 from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
 from bothways.packing import Packed
 from bothways.tasks.predictions import warn_of_cut
-from bothways.tasks.stored import Extras, stored_flag, stored_length, stored_overflow, stored_whole
 from bothways.text import Overflow, TextTokenizer, check_overflow
 from bothways.text.texts import Text
 
@@ -90,6 +91,12 @@ class OpenedModel:
     def batch_tokens(self) -> int:
         """Tokens of a batch that suit the device."""
         return CPU_TOKENS if self.model.device.type == "cpu" else GPU_TOKENS
+
+    def for_training(self, *, resumed: bool) -> "OpenedModel":
+        """Return the same with a copy of the encoder, to be trained while this one stays as it is."""
+        model = self.model
+        trainings = max(model.trainings, 1) if resumed else model.trainings + 1
+        return replace(self, model=replace(model, encoder=deepcopy(model.encoder), trainings=trainings))
 
     def engine(self, forward: Callable[[Packed], Tensor]) -> InferenceEngine:
         """An engine that reads texts in this way and gives what ``forward`` makes of them, see `InferenceEngine`."""

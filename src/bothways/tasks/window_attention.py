@@ -22,9 +22,11 @@ from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.save import write_tensors
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.data.windows import WindowStore
 from bothways.inference.batching import by_token_budget
 from bothways.packing import Packed
-from bothways.tasks.objective import HeadModel, LabelledWindows, Scoring
+from bothways.tasks.head import StoredInputs
+from bothways.tasks.objective import HeadModel
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.targets import Target
 from bothways.training.seeding import seeded
@@ -119,13 +121,13 @@ class LongTexts:
         return target.losses(merged_NC, self.truth).mean()
 
 
-def check_long(texts: LabelledWindows, what: str) -> None:
+def check_long(store: WindowStore, what: str) -> None:
     """Refuse texts of which none is read in several windows: there is nothing to learn attention from.
 
     Raises:
         InvalidInput: There is none.
     """
-    if len(texts.store.lengths) == texts.store.texts:
+    if len(store.lengths) == store.texts:
         raise InvalidInput(
             f"attention over windows is learnt from texts that are read in several, but every one of the {what} fits "
             "into a single window. Choose another merge, or a smaller max_length."
@@ -133,7 +135,7 @@ def check_long(texts: LabelledWindows, what: str) -> None:
 
 
 def fit_attention(
-    model: HeadModel, target: Target, training: LabelledWindows, held: LabelledWindows, *, tokens: int, seed: int
+    model: HeadModel, target: Target, training: StoredInputs, held: StoredInputs, *, tokens: int, seed: int
 ) -> WindowAttention:
     """Learn how much windows count, from texts of several windows; encoder and head stay as they are.
 
@@ -168,7 +170,7 @@ def learn_attention(learnt: LongTexts, held: LongTexts, target: Target, seed: in
 
 
 @torch.no_grad()
-def _long_texts(model: HeadModel, texts: LabelledWindows, tokens: int) -> LongTexts:
+def _long_texts(model: HeadModel, texts: StoredInputs, tokens: int) -> LongTexts:
     """Vectors and logits of the texts that are read in several windows, in float32."""
     store = texts.store
     windows_of_text = np.bincount(store.text_of_window)
@@ -189,14 +191,13 @@ def _long_texts(model: HeadModel, texts: LabelledWindows, tokens: int) -> LongTe
     )
 
 
-def write_attention(folder: Path, model: Scoring) -> None:
-    """Write the attention's weights beside the model, where it has any.
+def write_attention(folder: Path, attention: WindowAttention) -> None:
+    """Write the attention's weights beside the model.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
     """
-    if isinstance(model, AttentiveModel):
-        write_tensors(folder / FILE, model.attention.state_dict())
+    write_tensors(folder / FILE, attention.state_dict())
 
 
 def read_attention(opened: OpenedModel) -> WindowAttention | None:

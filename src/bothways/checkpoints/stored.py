@@ -1,11 +1,9 @@
-"""Settings of a task as ``bothways.json`` keeps them, checked when read back."""
+"""Settings in ``bothways.json``, checked when read."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.evaluation import Temperature
 from bothways.text import Overflow, check_overflow
 
 Extras = Mapping[str, object]
@@ -74,26 +72,6 @@ def stored_card(extras: Extras) -> dict[str, Any]:
     """What the model says of its making; nothing where it says nothing."""
     card = extras.get("card")
     return dict(card) if isinstance(card, Mapping) else {}
-
-
-def stored_temperature(extras: Extras) -> Temperature | None:
-    """The temperature that calibrates, or None.
-
-    Raises:
-        CorruptCheckpoint: It is not a value above 0 and a slope from 0 on, both finite.
-    """
-    stored = extras.get("temperature")
-    if stored is None:
-        return None
-    known = stored if isinstance(stored, dict) and stored.keys() == {"value", "slope"} else {}
-    value, slope = (
-        float(number) if isinstance(number, int | float) and not isinstance(number, bool) else math.nan
-        for number in (known.get("value"), known.get("slope"))
-    )
-    try:
-        return Temperature(value, slope)
-    except InvalidInput as error:
-        raise damaged("temperature", "a value above 0 and a slope from 0 on", stored) from error
 
 
 def damaged(name: str, expected: str, value: object) -> CorruptCheckpoint:
