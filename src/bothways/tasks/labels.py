@@ -178,12 +178,12 @@ class LabelOutputs(HeadOutputs[Text, None]):
         """Return metrics with intervals, calibrated where the model is."""
         calibration = None if calibrated is False else self.confidence.calibration
         found = self.target.report(logits_of(scores), truth, calibration, resamples=resamples, seed=seed)
-        return replace(found, reading=texts_read(scores))
+        return replace(found, reading=texts_read(each.read for each in scores))
 
     def outcomes(self, scores: Sequence[LabelScores], truth: Truth) -> Judgement:
         """Return what two models are compared by."""
         found = self.target.judgement(logits_of(scores), truth, self.confidence.calibration)
-        return replace(found, reading=texts_read(scores))
+        return replace(found, reading=texts_read(each.read for each in scores))
 
     def evidence(self, scores: Sequence[LabelScores]) -> Evidence:
         """Return the logits, and the features that the detector reads."""

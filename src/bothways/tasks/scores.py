@@ -52,10 +52,10 @@ class Scores(Generic[PlacesT]):
     votes: float | None = None
 
 
-def texts_read(scores: Iterable[Scores[PlacesT]]) -> TextsRead:
+def texts_read(reads: Iterable[TokensRead]) -> TextsRead:
     """Return how the texts of a report were read."""
-    read = [each.read for each in scores]
-    return TextsRead.of([each.windows for each in read], [each.dropped_tokens for each in read])
+    listed = list(reads)
+    return TextsRead.of([each.windows for each in listed], [each.dropped_tokens for each in listed])
 
 
 def most_read(reads: Iterable[TokensRead]) -> TokensRead:

@@ -387,7 +387,7 @@ class Task(ABC, Generic[InputT, PredictionT, FittedT]):
         """
         opened, fitted = self._state[0], self.fitted
         scores = self._elsewhere(others, show_progress)
-        warn_of_cut(texts_read(scores))
+        warn_of_cut(texts_read(each.read for each in scores))
         outputs = fitted.outputs
         detector = outputs.confidence.detector(opened.model.name).separating(outputs.evidence(scores))
         learnt = replace(outputs, confidence=replace(outputs.confidence, out_of_domain=detector))
@@ -420,7 +420,7 @@ class Task(ABC, Generic[InputT, PredictionT, FittedT]):
         found = outputs.confidence.detector(self.model.name)
         pairs = (found.detector.score(outputs.evidence(each)) for each in (inside.scores, scores))
         report = out_of_domain_report(*pairs, threshold=found.threshold, resamples=resamples, seed=seed)
-        return replace(report, reading=texts_read(scores))
+        return replace(report, reading=texts_read(each.read for each in scores))
 
     def _elsewhere(self, others: Source, show_progress: bool | None) -> list[Scores[Any]]:
         self.confidence.detector(self.model.name)  # before the texts are read, and not after
