@@ -42,7 +42,7 @@ from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs, Identity, Rows
 from bothways.tasks.predictions import Classification, Prediction, RegressionPrediction
-from bothways.tasks.scores import NO_FEATURES, Scores, TokensRead, texts_read
+from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.splits import hold_out
 from bothways.tasks.target_settings import stored_target, target_settings
 from bothways.tasks.targets import (
@@ -57,8 +57,14 @@ from bothways.tasks.targets import (
     converter,
     target_of,
 )
-from bothways.tasks.window_attention import AttentiveModel, WindowAttention, check_long, fit_attention, read_attention
-from bothways.tasks.window_attention import write_attention
+from bothways.tasks.window_attention import (
+    AttentiveModel,
+    WindowAttention,
+    check_long,
+    fit_attention,
+    read_attention,
+    write_attention,
+)
 from bothways.text.texts import Text
 from bothways.training.objective import Validation
 
@@ -145,7 +151,7 @@ class LabelOutputs(HeadOutputs[Text, None]):
     def scored(self, row_K: Logits, read: TokensRead) -> LabelScores:
         """Return the scores of a row of logits, with features behind them or without."""
         logits_C, features = row_K[: self.size], row_K[self.size :]
-        return Scores(logits_C[None], None, read, features.reshape(self.layers, -1) if self.layers else NO_FEATURES)
+        return Scores(logits_C[None], None, read, features.reshape(self.layers, -1) if self.layers else None)
 
     def decide(self, scores: Iterable[LabelScores], options: LabelPrediction | None = None) -> Iterator[Prediction]:
         """Yield a prediction for each text."""
@@ -187,7 +193,8 @@ class LabelOutputs(HeadOutputs[Text, None]):
 
     def evidence(self, scores: Sequence[LabelScores]) -> Evidence:
         """Return the logits, and the features that the detector reads."""
-        return Evidence(logits_of(scores), np.stack([each.features_LH for each in scores]))
+        features = [each.features_LH for each in scores if each.features_LH is not None]
+        return Evidence(logits_of(scores), np.stack(features) if features else np.zeros((len(scores), 0, 0)))
 
     def facts(self) -> dict[str, object]:
         """Return labels and calibration."""

@@ -17,8 +17,6 @@ from bothways.evaluation import TextsRead
 
 PlacesT = TypeVar("PlacesT")
 
-NO_FEATURES: NDArray[np.float64] = np.zeros((0, 0))
-
 
 @dataclass(frozen=True, slots=True)
 class TokensRead:
@@ -41,14 +39,14 @@ class Scores(Generic[PlacesT]):
         logits_RC: Uncalibrated logits, float64.
         places: What the rows belong to: None for a whole text, its words, its spans.
         read: How much of the input was read.
-        features_LH: Hidden states that an out-of-domain detector reads, the last layer first; (0, 0) without.
+        features_LH: Hidden states that an out-of-domain detector reads, the last layer first; None without.
         votes: Share of an ensemble's members that call the input out of domain; None where none can tell.
     """
 
     logits_RC: NDArray[np.float64]
     places: PlacesT
     read: TokensRead
-    features_LH: NDArray[np.float64] = NO_FEATURES
+    features_LH: NDArray[np.float64] | None = None
     votes: float | None = None
 
 
