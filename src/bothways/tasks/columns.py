@@ -140,8 +140,9 @@ class PairColumns:
 
     def read(self, row: "Row") -> tuple[str, str]:
         """Return both texts of a row."""
-        first, second = self.inputs.read(row)
-        return first, second
+        from bothways.data import text_at
+
+        return text_at(row, self.text_a), text_at(row, self.text_b)
 
     def check(self, number: int, value: object) -> tuple[str, str]:
         """Return a tuple or list of two texts as a pair."""

@@ -266,7 +266,7 @@ def prepare_head(
     model, answers, held_answers = begun.model, outputs.answers(stored), outputs.answers(held)
 
     def validate() -> Validation:
-        return outputs.validate(held.scores(outputs, model, training.tokens), held.truth)
+        return outputs.validate(held.scores(outputs, model, training.max_tokens), held.truth)
 
     def finish(record: TrainingRecord) -> TrainedHead:
         learnt, scores = outputs.learn(model, stored, held, training.seed, opened.batch_tokens)
@@ -281,7 +281,7 @@ def prepare_head(
         answers,
         validate,
         batch_size=training.batch_size,
-        tokens=training.tokens,
+        tokens=training.max_tokens,
         seed=training.seed,
         identity={"validation data": f"{held.digest} {held_answers.digest}", **outputs.identity},
     )

@@ -194,8 +194,7 @@ class Task(ABC, Generic[InputT, PredictionT, FittedT]):
         """
         own = {name: value for name, value in options.items() if name not in OPENING}
         opening = cast("OpenOptions", {name: value for name, value in options.items() if name in OPENING})
-        kind = cls.spec.open_options
-        wanted = chosen(kind, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
+        wanted: Any = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
         opened = open_model(name_or_path, cls.spec.name, **opening)
         return cls(opened, cls._open(opened, wanted))
 
@@ -235,7 +234,7 @@ class Task(ABC, Generic[InputT, PredictionT, FittedT]):
         return record
 
     @overload
-    def predict(  # type: ignore[overload-overlap]
+    def predict(
         self, inputs: InputT, *, show_progress: bool | None = ..., **options: Unpack[PredictArguments]
     ) -> PredictionT: ...
 
@@ -307,7 +306,7 @@ class Task(ABC, Generic[InputT, PredictionT, FittedT]):
         known = column_names(fitted.columns)
         columns = renamed(fitted.columns, {name: value for name, value in options.items() if name in known})
         own = {name: value for name, value in options.items() if name not in known}
-        reading = chosen(self.spec.data_options, own, f"{type(self).__name__}.evaluate()", known=known)
+        reading: Any = chosen(self.spec.data_options, own, f"{type(self).__name__}.evaluate()", known=known)
         examples = fitted.outputs.read(data, columns, reading)
         truth = fitted.outputs.encode(examples)
         scores = fitted.scores(
@@ -538,7 +537,7 @@ class Task(ABC, Generic[InputT, PredictionT, FittedT]):
         self, inputs: Iterable[Any], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
     ) -> Iterator[PredictionT]:
         fitted = self.fitted
-        wanted = chosen(self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",))
+        wanted: Any = chosen(self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",))
         # What the model cannot do is said before it reads anything.
         fitted.outputs.confidence.chosen_calibration(getattr(wanted, "calibrated", None), self.model.name)
         predictions = fitted.outputs.decide(
@@ -553,7 +552,7 @@ class Task(ABC, Generic[InputT, PredictionT, FittedT]):
         columns = renamed(usual, {name: value for name, value in options.items() if name in names})
         training = {name: value for name, value in options.items() if name in TRAINING and name not in names}
         rest = {name: value for name, value in options.items() if name not in {*names, *training}}
-        own = chosen(self.spec.fit_options, rest, call, known=(*names, *TRAINING))
+        own: Any = chosen(self.spec.fit_options, rest, call, known=(*names, *TRAINING))
         return columns, own, TrainingOptions(**training)
 
     def _usual_columns(self) -> Any:  # noqa: ANN401 (the task's own)

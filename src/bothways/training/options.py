@@ -50,7 +50,7 @@ class TrainingArguments(TypedDict, total=False):
     max_gradient_norm: float | None
     patience: int | None
     precision: Precision | None
-    tokens: int
+    max_tokens: int
     betas: tuple[float, float]
     eps: float
     log_every_updates: int
@@ -79,7 +79,7 @@ class TrainingOptions:
         precision: ``"bfloat16"`` runs the loss under autocast; parameters and optimizer stay float32. A CPU accepts it,
             and gains only if it has bfloat16 instructions (AMX or AVX512-BF16). None: bfloat16 on a GPU that has it,
             else float32.
-        tokens: Token budget of one forward and backward pass; larger batches are accumulated.
+        max_tokens: Token budget of one forward and backward pass; larger batches are accumulated.
         betas: Decay rates of AdamW's two moments.
         eps: Added to the denominator of AdamW.
         log_every_updates: Updates summed up by one line of the log; on a GPU also how often losses are read.
@@ -105,7 +105,7 @@ class TrainingOptions:
     max_gradient_norm: float | None = 1.0
     patience: int | None = None
     precision: Precision | None = None
-    tokens: int = 8192
+    max_tokens: int = 8192
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     log_every_updates: int = 10
@@ -120,7 +120,7 @@ class TrainingOptions:
         """Check every value."""
         if not _is_integer(self.batch_size, 1):
             raise InvalidInput(f"batch_size must be a whole number, at least 1, but it is {self.batch_size!r}.")
-        for name in ("epochs", "tokens", "log_every_updates"):
+        for name in ("epochs", "max_tokens", "log_every_updates"):
             self._check_integer(name, minimum=1)
         for name in ("patience", "checkpoint_every_updates"):
             self._check_integer(name, minimum=1, optional=True)
