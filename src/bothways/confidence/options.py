@@ -40,3 +40,21 @@ class ConfidenceOptions:
         if self.detector in (None, "max_softmax", "energy"):
             return 0
         return encoder_layers if self.detector == ALL_LAYERS else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemperatureOptions:
+    """Whether to learn a temperature from held-out rows, the only calibration of words' tags and of answers.
+
+    Attributes:
+        calibration: ``"auto"`` and ``"temperature"`` fit one, None leaves probabilities as they are.
+
+    Raises:
+        InvalidInput: Another calibration is asked for.
+    """
+
+    calibration: CalibrationChoice | None = "auto"
+
+    def __post_init__(self) -> None:
+        if self.calibration not in ("auto", "temperature", None):
+            raise InvalidInput(f"this task is calibrated by a temperature or not at all, not by {self.calibration!r}.")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Generic, TypeVar, cast, overload
+from typing import IO, Any, Generic, TypeVar, cast, overload
 
 from bothways.data.columns import Inputs, Joined, class_label, text_at, value_at
 from bothways.data.documents import json_rows
@@ -19,7 +19,6 @@ from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE, decoded_lines
 from bothways.data.parquet import parquet_rows
 from bothways.data.row import Row
 from bothways.errors import InvalidInput
-from bothways.text.texts import Text
 
 _READERS = {**TEXT_FORMATS, "json": json_rows}
 
@@ -30,16 +29,16 @@ LabelT = TypeVar("LabelT")
 
 @dataclass(frozen=True, slots=True)
 class Example(Generic[LabelT]):
-    """A text, or a pair of texts, and what is to be learnt about it.
+    """An input and what is to be learnt about it.
 
     Attributes:
-        text: The text, or the pair.
+        text: The input: a text, a pair, the words of a text.
         label: Its label, converted.
         row: Its line or row in the source, from 1.
         where: The same for messages, with the name of the source.
     """
 
-    text: Text
+    text: Any
     label: LabelT
     row: int
     where: str = field(default="a row", compare=False)

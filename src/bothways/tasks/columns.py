@@ -168,21 +168,6 @@ class PairColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class TagColumns:
-    """Words and their tags.
-
-    Attributes:
-        tokens: Column of the words.
-        tags: Column of their tags.
-        text: Columns of a raw text, joined by a space, where a row to predict has no words.
-    """
-
-    tokens: str = "tokens"
-    tags: str = "tags"
-    text: tuple[str, ...] = ("text",)
-
-
-@dataclass(frozen=True, slots=True)
 class QuestionColumns:
     """A question, the context that it is asked of, and the answers there.
 

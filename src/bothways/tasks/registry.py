@@ -9,8 +9,9 @@ from typing import Any
 
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.spec import TaskSpec
+from bothways.tasks.tagging.spec import TAGGING
 
-SPECS: Mapping[str, TaskSpec] = {spec.name: spec for spec in (CLASSIFICATION, PAIRS)}
+SPECS: Mapping[str, TaskSpec] = {spec.name: spec for spec in (CLASSIFICATION, PAIRS, TAGGING)}
 
 
 def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)
