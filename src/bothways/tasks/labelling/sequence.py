@@ -258,7 +258,7 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         with undone_on_failure(self, "_labeller", "columns", "card") as attempt:
             ready = self.prepare(train_data, validation, columns, kind, plan)
             record = attempt.train(plan, ready.objective, self.model)
-        if record.came_to_nothing:
+        if record.finished_no_epoch:
             return record
         ready.finish(record)
         return record

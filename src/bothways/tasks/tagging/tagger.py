@@ -188,7 +188,7 @@ class TextTagger:
         with undone_on_failure(self, "_labeller", "columns", "card") as attempt:
             ready = self.prepare(train_data, validation, columns, scheme, plan)
             record = attempt.train(plan, ready.objective, self.model)
-        if record.came_to_nothing:
+        if record.finished_no_epoch:
             return record
         ready.finish(record)
         return record
