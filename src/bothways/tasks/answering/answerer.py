@@ -154,7 +154,7 @@ class QuestionAnswerer:
                 with seeded(plan.seed):
                     self._open_head(self._opened.checkpoint.new_score_head(HEAD))
             record = attempt.train(plan, self._objective(training, held, plan), self.model)
-        if record.came_to_nothing:
+        if record.finished_no_epoch:
             return record
         longest = self.answering.max_answer_tokens
         candidates = held.candidates(self._fitted(), self._opened.batch_tokens, longest)
