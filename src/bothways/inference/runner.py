@@ -147,7 +147,7 @@ class RequestQueue(Generic[WindowT, AnswerT]):
         Raises:
             InvalidInput: The queue is closed.
         """
-        request = _Request[WindowT, AnswerT](windows, sum(len(window.ids) for window in windows))
+        request: _Request[WindowT, AnswerT] = _Request(windows, sum(len(window.ids) for window in windows))
         with self._changed:
             if self._closed:
                 raise InvalidInput("expected an open queue, but this one is closed: open a new one.")
