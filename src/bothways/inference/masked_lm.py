@@ -12,9 +12,8 @@ from torch import Tensor
 
 from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.rows import SelectedRows
-from bothways.inference.batching import by_token_budget, pack_in_blocks
-from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
-from bothways.packing import pack
+from bothways.inference.runner import Runner
+from bothways.packing import Packed
 from bothways.text import TextTokenizer
 from bothways.text.characters import within_word
 
@@ -94,32 +93,29 @@ class MaskedLMScorer:
         self._encoder = encoder
         self.head = head
         self._device = encoder.embedding.tokens.weight.device
-        self._on_cpu = self._device.type == "cpu"
-        self._tokens = tokens or (CPU_TOKENS if self._on_cpu else GPU_TOKENS)
+        self._runner = Runner(self._computed, self._device, tokens)
         self._tokenizer = tokenizer
         self._refused: dict[Among, Tensor] = {}
 
     def answers(self, queries: Sequence[Query]) -> list[Answer]:
-        """One answer for each query, in order."""
-        found: list[Answer | None] = [None] * len(queries)
-        with torch.inference_mode():
-            for batch in by_token_budget([len(query.ids) for query in queries], self._tokens):
-                for index, answer in self._batch(queries, batch):
-                    found[index] = answer
-        return [answer for answer in found if answer is not None]
+        """One answer for each query, in order.
 
-    def _batch(self, queries: Sequence[Query], batch: list[int]) -> Iterator[tuple[int, Answer]]:
-        ids, types = [queries[index].ids for index in batch], [queries[index].types for index in batch]
-        packed = (pack_in_blocks(ids, types) if self._on_cpu else pack(ids, types)).to(self._device)
-        places_M = torch.tensor([queries[index].place for index in batch], device=self._device)
-        rows_M = packed.first_tokens_B[: len(batch)] + places_M
+        Raises:
+            OutOfMemory: A single sequence does not fit into memory.
+        """
+        return self._runner.run(queries)
+
+    def _computed(self, packed: Packed, queries: Sequence[Query]) -> list[Answer]:
+        places_M = torch.tensor([query.place for query in queries], device=self._device)
+        rows_M = packed.first_tokens_B[: len(queries)] + places_M
         hidden_MH = self._encoder(packed, rows=SelectedRows(rows_M))
         size = max(1, MOST_LOGITS // self._encoder.config.vocabulary)
-        for start in range(0, len(batch), size):
-            part = batch[start : start + size]
+        answers: list[Answer] = []
+        for start in range(0, len(queries), size):
             logits_MV = self.head(hidden_MH[start : start + size], self._encoder.embedding.tokens.weight)
-            wanted = [queries[index].wanted for index in part]
-            yield from zip(part, self._read(logits_MV.float().log_softmax(-1), wanted), strict=True)
+            wanted = [query.wanted for query in queries[start : start + size]]
+            answers += self._read(logits_MV.float().log_softmax(-1), wanted)
+        return answers
 
     def _read(self, logs_MV: Tensor, wanted: Sequence[Best | Named]) -> list[Answer]:
         rows_of: dict[Best, list[int]] = {}

@@ -79,7 +79,7 @@ class FitPlan:
             max_gradient_norm=self.settings.max_gradient_norm,
             patience=self.settings.patience,
             precision=self.settings.precision,
-            tokens=self.settings.tokens,
+            max_tokens=self.settings.tokens,
             checkpoint_every_updates=self.settings.checkpoint_every_updates,
             log=self.log,
             checkpoints=self.checkpoints,

@@ -20,6 +20,7 @@ from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.heads import EachToken, read_rows
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
+from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
 from bothways.tasks.targets import Target, Truth
 from bothways.training.objective import MicroBatch, Update, Validation
@@ -193,15 +194,8 @@ class Scoring(Protocol):
         """The numbers of each window (B, K), or of each token (T, K)."""
 
 
-@torch.inference_mode()
 def window_scores(model: Scoring, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
     """The model's scores of each stored window: (C) of a head that reads texts, (n, C) of one that reads tokens."""
     per_token = isinstance(model.head.kind.read, EachToken)
-    rows: list[NDArray[np.float64]] = [np.empty(0)] * len(store.lengths)
-    for batch in by_token_budget(store.lengths.tolist(), tokens):
-        packed = store.pack(batch)
-        scores = model(packed.to(model.device)).double().cpu().numpy()
-        parts = np.split(scores, np.cumsum(packed.lengths)[:-1]) if per_token else scores
-        for window, part in zip(batch, parts, strict=True):
-            rows[window] = part
-    return rows
+    rows = Runner(row_answers(model, per_token=per_token), model.device, tokens).run(store.windows())
+    return [each.astype(np.float64) for each in rows]

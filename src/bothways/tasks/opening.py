@@ -15,8 +15,7 @@ from bothways.checkpoints.stored import Extras, stored_flag, stored_length, stor
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
-from bothways.inference import InferenceEngine, Reading
-from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
+from bothways.inference import InferenceEngine, Reading, TokenBudget
 from bothways.packing import Packed
 from bothways.tasks.predictions import warn_of_cut
 from bothways.text import Overflow, TextTokenizer, check_overflow
@@ -56,11 +55,12 @@ class OpenOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """A checkpoint, its encoder on a device, and how it is to read texts."""
+    """A checkpoint, its encoder on a device, how it is to read texts, and how many tokens of them at once."""
 
     checkpoint: Checkpoint
     model: PretrainedEncoder
     reading: Reading
+    budget: TokenBudget
 
     @property
     def extras(self) -> Extras:
@@ -89,8 +89,8 @@ class OpenedModel:
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of a batch that suit the device."""
-        return CPU_TOKENS if self.model.device.type == "cpu" else GPU_TOKENS
+        """Tokens of a batch that suit the device, or as many as have turned out to fit."""
+        return self.budget.tokens
 
     def for_training(self, *, resumed: bool) -> "OpenedModel":
         """Return the same with a copy of the encoder, to be trained while this one stays as it is."""
@@ -100,7 +100,7 @@ class OpenedModel:
 
     def engine(self, forward: Callable[[Packed], Tensor]) -> InferenceEngine:
         """An engine that reads texts in this way and gives what ``forward`` makes of them, see `InferenceEngine`."""
-        return InferenceEngine(self.model.tokenizer, forward, self.model.device, self.reading)
+        return InferenceEngine(self.model.tokenizer, forward, self.model.device, self.reading, self.budget)
 
     def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
         """Texts, tokenised and kept compactly; with ``offsets`` also where each token stands."""
@@ -175,7 +175,8 @@ def open_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOption
         allow_pickle=options.get("allow_pickle", False),
     )
     model = pretrained(checkpoint, device=options.get("device", "auto"), dtype=options.get("dtype", "float32"))
-    return OpenedModel(checkpoint, model, _reading(checkpoint, model, task, options))
+    reading = _reading(checkpoint, model, task, options)
+    return OpenedModel(checkpoint, model, reading, TokenBudget.of(None, model.device))
 
 
 def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:

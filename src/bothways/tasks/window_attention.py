@@ -11,6 +11,7 @@ alike, and of all steps the one with the least loss on held-out texts is kept: t
 Shapes: N texts, W windows, B windows of a batch, H hidden, A attention width, C outputs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,10 @@ from torch import Tensor, nn
 
 from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.save import write_tensors
+from bothways.data.windows import StoredWindow, WindowStore
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.data.windows import WindowStore
-from bothways.inference.batching import by_token_budget
+from bothways.inference import Runner
 from bothways.packing import Packed
 from bothways.tasks.head import StoredInputs
 from bothways.tasks.objective import HeadModel
@@ -169,20 +170,18 @@ def learn_attention(learnt: LongTexts, held: LongTexts, target: Target, seed: in
     return attention
 
 
-@torch.no_grad()
 def _long_texts(model: HeadModel, texts: StoredInputs, tokens: int) -> LongTexts:
     """Vectors and logits of the texts that are read in several windows, in float32."""
     store = texts.store
     windows_of_text = np.bincount(store.text_of_window)
     chosen = np.flatnonzero(windows_of_text[store.text_of_window] > 1)
     long_texts, text_of_chosen = np.unique(store.text_of_window[chosen], return_inverse=True)
-    rows: list[Tensor] = [torch.empty(0)] * len(chosen)
-    logits: list[Tensor] = [torch.empty(0)] * len(chosen)
-    for batch in by_token_budget(store.lengths[chosen].tolist(), tokens):
-        packed = store.pack([int(chosen[place]) for place in batch]).to(model.device)
-        hidden_BH = read_rows(model.head.kind.read, model.encoder, packed)
-        for place, hidden_H, logits_C in zip(batch, hidden_BH.float(), model.head(hidden_BH).float(), strict=True):
-            rows[place], logits[place] = hidden_H, logits_C
+
+    def compute(packed: Packed, windows: Sequence[StoredWindow]) -> list[tuple[Tensor, Tensor]]:
+        hidden_BH = read_rows(model.head.kind.read, model.encoder, packed)[: len(windows)]
+        return list(zip(hidden_BH.float(), model.head(hidden_BH).float(), strict=True))
+
+    rows, logits = zip(*Runner(compute, model.device, tokens).run(store.windows(chosen)), strict=True)
     return LongTexts(
         torch.stack(rows),
         torch.stack(logits),

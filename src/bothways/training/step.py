@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.inference.engine import is_out_of_memory
+from bothways.inference.runner import is_out_of_memory
 from bothways.training.objective import JointLoss, Objective, Payload, Update
 from bothways.training.optimizers import NamedAdamW
 from bothways.training.options import TrainingOptions

@@ -16,6 +16,7 @@ from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint
 from bothways.data import Row, Source, text_at
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.evaluation import RowScores, SimilarityJudgement
+from bothways.inference import TokenBudget
 from bothways.storage import new_folder
 from bothways.tasks import predictions
 from bothways.tasks.embedding.data import (
@@ -66,6 +67,7 @@ class SentenceEmbedder:
         self.card: dict[str, Any] = {}
         self.extras: Mapping[str, object] = {}
         self._trainings = 0
+        self._budget = TokenBudget.of(None, model.device)
 
     @classmethod
     def from_pretrained(
@@ -193,7 +195,7 @@ class SentenceEmbedder:
             self.model,
             replace(self.settings, pooling=chosen),
             texts,
-            tokens=max_tokens,
+            tokens=self._budget if max_tokens is None else max_tokens,
             total=total,
             description=description,
             show_progress=show_progress,

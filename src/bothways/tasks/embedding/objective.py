@@ -28,6 +28,7 @@ from bothways.encoder import Encoder
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
+from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
 from bothways.tasks.embedding.batches import Rows as TextRows
 from bothways.tasks.embedding.batches import RowSource
@@ -261,18 +262,14 @@ class EmbeddingObjective:
             yield MicroBatch(Alone(packed, places, plan), rows * tokens / total, tokens)
 
 
-@torch.inference_mode()
 def stored_vectors(
     model: VectorModel, store: WindowStore, tokens: int, settings: EmbeddingSettings
 ) -> NDArray[np.float32]:
     """Vectors of stored texts (P, H), as an embedder with these settings gives them."""
-    parts, order = [], []
-    for batch in by_token_budget(store.lengths.tolist(), tokens):
-        parts.append(model(store.pack(batch).to(model.device)).float())
-        order += batch
-    vectors_WH = _in_order(torch.cat(parts), order)
+    rows = Runner(row_answers(model, per_token=False), model.device, tokens).run(store.windows())
+    vectors_WH = torch.from_numpy(np.stack(rows))
     merged_PH = merge_windows(vectors_WH, store.text_of_window, store.lengths, settings.pooling)
-    vectors_PH: NDArray[np.float32] = finished(merged_PH, settings).cpu().numpy()
+    vectors_PH: NDArray[np.float32] = finished(merged_PH, settings).numpy()
     return vectors_PH
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.errors import InvalidInput
-from bothways.inference import InferenceEngine, Reading, TextRows
+from bothways.inference import InferenceEngine, Reading, TextRows, TokenBudget
 from bothways.tasks import predictions
 from bothways.tasks.embedding.objective import VectorModel
 from bothways.tasks.embedding.pooling import Pooling, check_pooling
@@ -74,7 +74,7 @@ def text_vectors(
     settings: EmbeddingSettings,
     texts: Iterable[str],
     *,
-    tokens: int | None,
+    tokens: int | TokenBudget,
     total: int | None,
     description: str,
     show_progress: bool | None,
@@ -85,9 +85,9 @@ def text_vectors(
         InvalidInput: A text is empty or not a string.
         TextTooLong: A text is too long and the policy is ``"error"``.
     """
-    reading = Reading(settings.max_length, settings.on_overflow, settings.stride, tokens=tokens)
+    reading = Reading(settings.max_length, settings.on_overflow, settings.stride)
     module = VectorModel.of(model, settings.pooling)
-    engine = InferenceEngine(model.tokenizer, module, model.device, reading)
+    engine = InferenceEngine(model.tokenizer, module, model.device, reading, tokens)
     for answer in engine.run(texts, total=total, description=description, show_progress=show_progress):
         read = predictions.Reading(len(answer.lengths), answer.dropped_tokens)
         yield _finished(_merged(answer, settings.pooling), settings), read
