@@ -145,7 +145,9 @@ class LabelOutputs(HeadOutputs[Text, None]):
         if not isinstance(only, TextRows):
             raise TypeError("labels of whole texts are read from a row for each window")
         lengths_W = np.asarray(only.lengths)
-        merged_K = merge_windows(only.rows_WK, lengths_W, np.zeros(len(lengths_W), dtype=np.int64), self.merge)[0]
+        # Attention begins as the mean, and is learnt when encoder and head are.
+        merge: Merge = "mean" if self.merge == "attention" and self.attention is None else self.merge
+        merged_K = merge_windows(only.rows_WK, lengths_W, np.zeros(len(lengths_W), dtype=np.int64), merge)[0]
         return self.scored(merged_K, TokensRead(len(only.lengths), only.dropped_tokens))
 
     def scored(self, row_K: Logits, read: TokensRead) -> LabelScores:
