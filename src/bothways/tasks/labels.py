@@ -235,7 +235,8 @@ class LabelOutputs(HeadOutputs[Text, None]):
         else:
             held_out = read(data.validation)
         target = continued(target_of(kind, examples), None if before is None else before.target)
-        merge = stored_merge(opened) if before is None else before.merge
+        asked: Merge | None = getattr(opened.options, "merge", None)
+        merge = check_merge(asked or "weighted_mean") if before is None else before.merge
         return cls(target, merge, options=options), examples, held_out
 
     def read(
@@ -322,7 +323,8 @@ class LabelOutputs(HeadOutputs[Text, None]):
         target = stored_target(opened.checkpoint.settings, options.labels, size, named=ours)
         if options.target is not None and options.target != target.kind:
             raise InvalidInput(f"expected a model with the target {options.target!r}, but this one has {target.kind!r}.")
-        merge = check_merge(options.merge or stored_merge(opened) if ours else options.merge or "weighted_mean")
+        stored = stored_choice(opened.extras, "merge", check_merge) if ours else None
+        merge = check_merge(options.merge or stored or "weighted_mean")
         attention = read_attention(opened) if ours else None
         return cls.restored(target, merge, opened.extras if ours else {}, opened.checkpoint.folder, attention)
 
@@ -352,15 +354,6 @@ class LabelOutputs(HeadOutputs[Text, None]):
 def logits_of(scores: Sequence[LabelScores]) -> Logits:
     """Return the logits of all inputs (N, C)."""
     return np.concatenate([each.logits_RC for each in scores])
-
-
-def stored_merge(opened: OpenedModel) -> Merge:
-    """Return how ``bothways.json`` says that windows are merged.
-
-    Raises:
-        CorruptCheckpoint: It names no such way.
-    """
-    return stored_choice(opened.extras, "merge", check_merge) or "weighted_mean"
 
 
 def learn_confidence(
