@@ -55,12 +55,21 @@ class OpenOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """A checkpoint, its encoder on a device, how it is to read texts, and how many tokens of them at once."""
+    """A checkpoint, its encoder on a device, and how it is to read texts.
+
+    Attributes:
+        checkpoint: The files.
+        model: The encoder and its tokenizer.
+        reading: How texts are read.
+        budget: Tokens of a batch, lowered where memory runs out.
+        options: What the task was opened with besides: the ``open_options`` of its spec.
+    """
 
     checkpoint: Checkpoint
     model: PretrainedEncoder
     reading: Reading
     budget: TokenBudget
+    options: Any = None
 
     @property
     def extras(self) -> Extras:
