@@ -9,6 +9,7 @@ DetectorChoice: TypeAlias = Literal[
     "max_softmax", "energy", "mahalanobis", "neighbours", "cosine", "mahalanobis_layers"
 ]
 Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "first", "attention"]
+Cut: TypeAlias = Literal["longer", "second"]
 Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 TargetKind: TypeAlias = Literal["single", "multi", "regression"]
 

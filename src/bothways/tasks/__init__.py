@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bothways.tasks.answering.answerer import QuestionAnswerer
+    from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.embedding.few_shot import FewShotClassifier
@@ -39,7 +39,7 @@ _HOMES = {
     "FillMask": "bothways.tasks.masks.fill_mask",
     "MultiTask": "bothways.tasks.sharing.multitask",
     "PairClassifier": "bothways.tasks.classification.classifiers",
-    "QuestionAnswerer": "bothways.tasks.answering.answerer",
+    "QuestionAnswerer": "bothways.tasks.question_answering.answerer",
     "SentenceEmbedder": "bothways.tasks.embedding.embedder",
     "TaggingData": "bothways.tasks.sharing.data",
     "TaskData": "bothways.tasks.sharing.data",

@@ -167,28 +167,6 @@ class PairColumns:
         return {self.text_a: value[0], self.text_b: value[1], self.label: label}
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionColumns:
-    """A question, the context that it is asked of, and the answers there.
-
-    Attributes:
-        question: Column of the question.
-        context: Column of the context.
-        answers: Column of the answers, with their places in the context.
-    """
-
-    question: str = "question"
-    context: str = "context"
-    answers: str = "answers"
-
-    @property
-    def inputs(self) -> "Paired":
-        """The columns that are read as a pair."""
-        from bothways.data import Paired
-
-        return Paired(self.question, self.context)
-
-
 # --- two texts that belong together ---
 
 

@@ -91,7 +91,7 @@ class StoredInputs:
 
     def part(self, outputs: HeadOutputs[Any, Any]) -> dict[str, object]:
         """Return what a card says of the inputs: how many, and checksums."""
-        return {**data_part(self.store.texts, self.store), **outputs.part(self.truth)}
+        return {**data_part(self.store.texts, self.store), **outputs.part(self)}
 
     def take(self, numbers_N: NDArray[np.int64]) -> "StoredInputs":
         """Return some of the inputs, for heads that read whole texts."""

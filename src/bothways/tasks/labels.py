@@ -297,9 +297,9 @@ class LabelOutputs(HeadOutputs[Text, None]):
         """Target, labels and merge."""
         return {"target": self.target.kind, "labels": ", ".join(map(repr, self.labels)), "merge": self.merge}
 
-    def part(self, truth: Truth) -> dict[str, object]:
+    def part(self, stored: StoredInputs) -> dict[str, object]:
         """Return SHA-256 of the encoded labels."""
-        return {"labels_sha256": digest_of(truth)}
+        return {"labels_sha256": digest_of(stored.truth)}
 
     def unit(self, truth: Truth) -> float:
         """Return the variance of numbers that are learnt from; 1 for labels."""

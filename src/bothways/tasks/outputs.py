@@ -181,7 +181,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """What decides the course of a training besides data and training options."""
 
     @abstractmethod
-    def part(self, truth: Any) -> dict[str, object]:  # noqa: ANN401 (the task's own)
+    def part(self, stored: "StoredInputs") -> dict[str, object]:
         """Return counts and checksums of the truth for the card."""
 
     def unit(self, truth: Any) -> float:  # noqa: ANN401 (the task's own)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar
 
+from bothways.choices import Cut
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import ColumnNames
 
@@ -32,6 +33,7 @@ class TaskSpec:
         fit_options: Dataclass of what `fit` takes besides columns and the options of every training.
         data_options: Dataclass of what `evaluate` and `score` take besides columns.
         predict_options: Dataclass of the options of a prediction.
+        cut: Which text of a pair is cut into windows where both are too long.
         head: Name of the pretrained head that makes a checkpoint from elsewhere a model for this task.
     """
 
@@ -45,6 +47,7 @@ class TaskSpec:
     data_options: type = NoOptions
     predict_options: type = NoOptions
     head: str | None = None
+    cut: Cut = "longer"
 
 
 class PredictArguments(TypedDict, total=False):

@@ -195,7 +195,8 @@ class Task(ABC, Generic[InputT, PredictionT, FittedT]):
         own = {name: value for name, value in options.items() if name not in OPENING}
         opening = cast("OpenOptions", {name: value for name, value in options.items() if name in OPENING})
         wanted: Any = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
-        opened = replace(open_model(name_or_path, cls.spec.name, **opening), options=wanted)
+        opened = open_model(name_or_path, cls.spec.name, **opening)
+        opened = replace(opened, reading=replace(opened.reading, cut=cls.spec.cut), options=wanted)
         return cls(opened, cls._open(opened, wanted))
 
     def fit(

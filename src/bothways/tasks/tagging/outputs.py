@@ -229,9 +229,9 @@ class TagOutputs(HeadOutputs[Words, Words]):
         """Scheme and tags."""
         return {"scheme": self.tag_set.scheme, "labels": " ".join(self.labels)}
 
-    def part(self, truth: TrueTags) -> dict[str, object]:
+    def part(self, stored: StoredInputs) -> dict[str, object]:
         """Return the number of words, and SHA-256 of the numbers of their tags."""
-        truth_M, lengths_N = np.concatenate(truth), np.array([len(each) for each in truth])
+        truth_M, lengths_N = np.concatenate(stored.truth), np.array([len(each) for each in stored.truth])
         return {"words": len(truth_M), "tags_sha256": digest_of(lengths_N, truth_M)}
 
     @property

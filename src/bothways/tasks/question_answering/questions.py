@@ -6,12 +6,13 @@ object with a list of each, as data sets on the hub have it. An empty list says 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from bothways.data import Row, Source, read_rows, value_at
+from bothways.data import Example, Row, Source, read_rows, value_at
 from bothways.errors import InvalidInput
-from bothways.tasks.columns import QuestionColumns
+from bothways.tasks.question_answering.spec import QuestionColumns
 
 _FORM = 'a list of {"text": ..., "start": ...}, empty where there is no answer'
 # Of a context or an answer in a message.
@@ -36,25 +37,11 @@ class GoldAnswer:
         return self.start + len(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question on a context.
-
-    Attributes:
-        text: The question and its context, as the model reads them.
-        answers: The annotated answers; none where the context holds none.
-    """
-
-    text: tuple[str, str]
-    answers: tuple[GoldAnswer, ...]
-
-    @property
-    def context(self) -> str:
-        """What it is asked of."""
-        return self.text[1]
+Answered: TypeAlias = Example[tuple[GoldAnswer, ...]]
+"""A question with its context, and the annotated answers; none where the context holds none."""
 
 
-def read_questions(source: Source, columns: QuestionColumns) -> list[Question]:
+def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
     """Questions, contexts and answers of a source.
 
     Raises:
@@ -65,23 +52,17 @@ def read_questions(source: Source, columns: QuestionColumns) -> list[Question]:
     for row in read_rows(source):
         where = f"{row.where} (id {row.values['id']!r})" if "id" in row.values else row.where
         named = Row(row.number, row.values, where)
-        text = columns.inputs.read(named)
+        text = columns.read(named)
         answers = _answers(value_at(named, columns.answers), f"{where}: {columns.answers!r}")
         for answer in answers:
             _check(answer, text[1], where)
-        questions.append(Question(text, answers))
+        questions.append(Example(text, answers, row.number, where))
     return questions
 
 
-def annotated_questions(source: Source, columns: QuestionColumns) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """What `read_questions` reads: questions with their contexts, and the texts of the annotated answers of each."""
-    questions = read_questions(source, columns)
-    return [each.text for each in questions], [[answer.text for answer in each.answers] for each in questions]
-
-
 def hold_out_contexts(
-    questions: Sequence[Question], fraction: float, seed: int
-) -> tuple[list[Question], list[Question]]:
+    questions: Sequence[Answered], fraction: float, seed: int
+) -> tuple[list[Answered], list[Answered]]:
     """Split at random into what stays and what is held out; the questions of one context stay together.
 
     Args:
@@ -92,7 +73,7 @@ def hold_out_contexts(
     Raises:
         InvalidInput: There is only one context.
     """
-    contexts = list(dict.fromkeys(question.context for question in questions))
+    contexts = list(dict.fromkeys(question.text[1] for question in questions))
     if len(contexts) < 2:
         raise InvalidInput(
             "no validation data were given, and none can be held out, as all questions are on one context: give a "
@@ -100,14 +81,14 @@ def hold_out_contexts(
         )
     counts = dict.fromkeys(contexts, 0)
     for question in questions:
-        counts[question.context] += 1
+        counts[question.text[1]] += 1
     wanted, held = max(1, round(fraction * len(questions))), set[str]()
     for index in np.random.default_rng(seed).permutation(len(contexts)).tolist():
         if sum(counts[context] for context in held) >= wanted or len(held) == len(contexts) - 1:
             break
         held.add(contexts[index])
-    stay = [question for question in questions if question.context not in held]
-    return stay, [question for question in questions if question.context in held]
+    stay = [question for question in questions if question.text[1] not in held]
+    return stay, [question for question in questions if question.text[1] in held]
 
 
 def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:

@@ -4,55 +4,17 @@ Shapes: N questions, K candidates.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InvalidInput
-from bothways.evaluation import (
-    AnsweringReport,
-    AnswerScores,
-    RowScores,
-    answer_probabilities,
-    answering_report,
-    score_answers,
-)
-from bothways.tasks.answering.spans import Span, SpanScores
-from bothways.tasks.predictions import Reading, texts_read
+from bothways.evaluation import answer_probabilities
+from bothways.tasks.question_answering.spans import Span, SpanScores
+from bothways.tasks.scores import TokensRead
 
 CANDIDATES = 20
 """Probabilities are shared among this many spans and no answer."""
-
-LONGEST_ANSWER = 100_000
-"""No model reads as many tokens at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answering:
-    """How answers are looked for.
-
-    Attributes:
-        max_answer_tokens: Most tokens in an answer, up to `LONGEST_ANSWER`.
-        top: How many answers to give that do not overlap.
-
-    Raises:
-        InvalidInput: One of them is out of range.
-    """
-
-    max_answer_tokens: int = 30
-    top: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("max_answer_tokens", "top"):
-            value = getattr(self, name)
-            if value < 1:
-                raise InvalidInput(f"{name} must be at least 1, but it is {value}.")
-        if self.max_answer_tokens > LONGEST_ANSWER:
-            raise InvalidInput(
-                f"max_answer_tokens must be at most {LONGEST_ANSWER:,}, but it is {self.max_answer_tokens:,}: give as "
-                "many tokens as the longest answer that you want can have."
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +57,7 @@ class QuestionAnswer:
     probability: float
     no_answer_probability: float
     answers: tuple[Answer, ...]
-    reading: Reading
+    reading: TokensRead
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat but for the list of answers."""
@@ -112,26 +74,30 @@ class FoundSpans:
         context: The text.
         candidates: The best spans, best first; they may overlap.
         apart: The best of which no two overlap, best first: as many as answers are asked for, if there are.
-        reading: How much of question and context was read.
     """
 
     context: str
     candidates: tuple[Span, ...]
     apart: tuple[Span, ...]
-    reading: Reading
 
     @classmethod
-    def of(cls, context: str, scores: SpanScores, top: int, reading: Reading) -> "FoundSpans":
-        """The best of all spans, and the ``top`` that do not overlap."""
+    def of(cls, context: str, scores: SpanScores, top: int) -> "FoundSpans":
+        """Return the best of all spans, and the ``top`` that do not overlap."""
         best = tuple(scores.best(CANDIDATES))
-        return cls(context, best, best[:1] if top == 1 else tuple(scores.apart(top)), reading)
+        return cls(context, best, best[:1] if top == 1 else tuple(scores.apart(top)))
+
+    @property
+    def best(self) -> str:
+        """The text of the best span; empty where there is none."""
+        return self.context[self.candidates[0].start : self.candidates[0].end] if self.candidates else ""
 
 
-def answered(found: FoundSpans, threshold: float | None, temperature: float) -> QuestionAnswer:
+def answered(found: FoundSpans, read: TokensRead, threshold: float | None, temperature: float) -> QuestionAnswer:
     """The answer to a question, given the best spans of its context.
 
     Args:
         found: The spans.
+        read: How much of question and context was read.
         threshold: Score from which an answer is given; None always gives one.
         temperature: Divides the scores.
     """
@@ -151,9 +117,9 @@ def answered(found: FoundSpans, threshold: float | None, temperature: float) -> 
         for span in found.apart
     )
     if not answers or nothing >= each:
-        return QuestionAnswer(None, None, None, nothing, nothing, answers, found.reading)
+        return QuestionAnswer(None, None, None, nothing, nothing, answers, read)
     first = answers[0]
-    return QuestionAnswer(first.text, first.start, first.end, first.probability, nothing, answers, found.reading)
+    return QuestionAnswer(first.text, first.start, first.end, first.probability, nothing, answers, read)
 
 
 def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64]:
@@ -162,24 +128,3 @@ def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64
     for row, spans in enumerate(candidates):
         scores_NK[row, : len(spans)] = [span.score for span in spans]
     return scores_NK
-
-
-def row_scores(found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]]) -> RowScores:
-    """What two models' answers are compared by, and how much was read for them."""
-    scores = scores_of(found, annotated)
-    read = texts_read([each.reading for each in found])
-    return RowScores({"f1": scores.f1_N, "exact_match": scores.exact_N}, reading=read)
-
-
-def scores_of(found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]]) -> AnswerScores:
-    """How good answers are, given the annotated ones of each question."""
-    return score_answers([each.answer or "" for each in found], annotated)
-
-
-def report_of(
-    found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]], *, resamples: int, seed: int
-) -> AnsweringReport:
-    """The metrics of answers, and how much was read for them."""
-    stated_N = [each.probability for each in found]
-    report = answering_report(scores_of(found, annotated), stated_N, resamples=resamples, seed=seed)
-    return replace(report, reading=texts_read([each.reading for each in found]))

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from bothways.data.windows import WindowStore, digest_of
 from bothways.packing import to_padded
-from bothways.tasks.answering.questions import GoldAnswer, Question
-from bothways.tasks.answering.spans import CONTEXT
+from bothways.tasks.question_answering.questions import GoldAnswer
+from bothways.tasks.question_answering.spans import CONTEXT
 from bothways.text import Places, behind_marks
 
 Tokens = tuple[int, int]
@@ -27,12 +27,19 @@ class SpanAnswers:
     """What the windows of a store are to be answered with; those of one question share its weight of 1.
 
     Args:
-        questions: The questions, with their answers.
+        contexts: The contexts of the questions.
+        answers: The annotated answers of each question.
         store: Questions and contexts, with the places of their tokens.
         no_answer: Index of the token for no answer in each window, 0 or -1.
     """
 
-    def __init__(self, questions: Sequence[Question], store: WindowStore, no_answer: int) -> None:
+    def __init__(
+        self,
+        contexts: Sequence[str],
+        answers: Sequence[Sequence[GoldAnswer]],
+        store: WindowStore,
+        no_answer: int,
+    ) -> None:
         self._store = store
         text_W = store.text_of_window
         windows = len(text_W)
@@ -46,8 +53,8 @@ class SpanAnswers:
             nowhere = no_answer % len(places.sequences_n)
             self._possible_T[store.starts[window] : store.starts[window + 1]] = places.sequences_n == CONTEXT
             self._possible_T[store.starts[window] + nowhere] = True
-            asked = questions[question]
-            spans = [tokens_of(answer, places, asked.context, last=complete) for answer in asked.answers]
+            context = contexts[question]
+            spans = [tokens_of(answer, places, context, last=complete) for answer in answers[question]]
             targets.append([span for span in spans if span is not None] or [(nowhere, nowhere)])
         counts_W = np.array(list(map(len, targets)))
         self._first_W = np.cumsum(counts_W) - counts_W
