@@ -10,6 +10,7 @@ DetectorChoice: TypeAlias = Literal[
 ]
 Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "first", "attention"]
 Cut: TypeAlias = Literal["longer", "second"]
+Overflow: TypeAlias = Literal["window", "error", "truncate"]
 Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 TargetKind: TypeAlias = Literal["single", "multi", "regression"]
 

@@ -232,9 +232,7 @@ def layers_of(detector: Detector) -> int:
             return 1
 
 
-def _fitted_detector(
-    kind: DetectorChoice, classes: int, training: Callable[[], tuple[Evidence, Labels]]
-) -> Detector:
+def _fitted_detector(kind: DetectorChoice, classes: int, training: Callable[[], tuple[Evidence, Labels]]) -> Detector:
     match kind:
         case "max_softmax":
             return MaxSoftmax()

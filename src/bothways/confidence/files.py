@@ -109,6 +109,26 @@ def stored_temperature(extras: Extras) -> Temperature | None:
         raise damaged("temperature", "a value above 0 and a slope from 0 on", stored) from error
 
 
+def stored_guarantee(extras: Extras, *, interval: bool) -> ConformalSets | ConformalInterval | None:
+    """Return the coverage guarantee of an ensemble, by the scores of held-out rows in ``bothways.json``.
+
+    Args:
+        extras: What the file says.
+        interval: Whether it is one of numbers.
+
+    Raises:
+        CorruptCheckpoint: The scores are no numbers.
+    """
+    values = extras.get("conformal")
+    if values is None:
+        return None
+    numbers = values if isinstance(values, list) else []
+    if not numbers or not all(isinstance(each, int | float) and math.isfinite(each) for each in numbers):
+        raise damaged("conformal", "a list of finite numbers", values)
+    held_out_M = np.sort(np.array(numbers, dtype=np.float64))
+    return ConformalInterval(held_out_M) if interval else ConformalSets(held_out_M)
+
+
 def _calibration(extras: Extras, classes: int) -> Calibration | None:
     stored = extras.get("calibration")
     if stored is None:

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.embedding.few_shot import FewShotClassifier
     from bothways.tasks.ensembles.ensemble import Ensemble
     from bothways.tasks.masks.fill_mask import FillMask
+    from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.sharing.data import TaggingData, TaskData
     from bothways.tasks.sharing.multitask import MultiTask
     from bothways.tasks.tagging.tagger import TextTagger

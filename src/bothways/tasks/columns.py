@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from bothways.errors import InvalidInput, UnreadColumn
 
 if TYPE_CHECKING:
-    from bothways.data import Inputs, Joined, Paired, Row
+    from bothways.data import Inputs, Joined, Row
 
 InputT = TypeVar("InputT")
 ColumnsT = TypeVar("ColumnsT", bound="ColumnNames")
@@ -295,5 +295,3 @@ def _shown(value: object) -> str:
         parts = [type(part).__name__ for part in value[:3]] + ["..."] * (len(value) > 3)
         what = f"{what}[{', '.join(parts)}]"
     return f"{what}: {value!r:.80}"
-
-

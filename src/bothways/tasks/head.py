@@ -35,6 +35,7 @@ from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
 
+
 @dataclass(frozen=True, slots=True)
 class TrainingData:
     """What to learn from.
@@ -65,7 +66,9 @@ class StoredInputs:
     text_of_window: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, opened: OpenedModel, outputs: HeadOutputs[Any, Any], examples: Sequence[Example[Any]]) -> "StoredInputs":
+    def of(
+        cls, opened: OpenedModel, outputs: HeadOutputs[Any, Any], examples: Sequence[Example[Any]]
+    ) -> "StoredInputs":
         """Tokenise labelled inputs.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar, TypeVar
 
+from bothways.checkpoints.stored import stored_card
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.head import TrainedHead, TrainingData, opened_head, prepare_head
 from bothways.tasks.learning import Preparation
@@ -9,7 +10,6 @@ from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs
 from bothways.tasks.task import Task
 from bothways.training.options import TrainingOptions
-from bothways.checkpoints.stored import stored_card
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)

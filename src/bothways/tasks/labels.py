@@ -13,17 +13,18 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoints.stored import Extras, stored_choice
-from bothways.choices import Merge, TargetKind
-from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_classification
-from bothways.confidence.files import open_confidence, write_confidence
+from bothways.choices import Merge
+from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_classification, learn_conformal_sets
+from bothways.confidence.files import open_confidence, stored_guarantee, stored_temperature, write_confidence
 from bothways.confidence.options import ConfidenceOptions
 from bothways.data import Example, Source, read_examples
-from bothways.data.windows import digest_of
+from bothways.data.windows import digest_of, digest_of_texts
 from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.heads import layer_rows, read_rows
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import (
     ConformalInterval,
+    ConformalSets,
     Evidence,
     Judgement,
     LabelSets,
@@ -40,7 +41,7 @@ from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPredi
 from bothways.tasks.merging import check_merge, merge_windows
 from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers
 from bothways.tasks.opening import OpenedModel
-from bothways.tasks.outputs import HeadOutputs, Identity, Rows
+from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.predictions import Classification, Prediction, RegressionPrediction
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.splits import hold_out
@@ -53,10 +54,13 @@ from bothways.tasks.targets import (
     SingleLabel,
     Target,
     Truth,
+    calibrated_logits,
     continued,
     converter,
+    fitted_temperature,
     target_of,
 )
+from bothways.tasks.together import CombinableOutputs
 from bothways.tasks.window_attention import (
     AttentiveModel,
     WindowAttention,
@@ -95,7 +99,7 @@ class FeatureModel(HeadModel):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelOutputs(HeadOutputs[Text, None]):
+class LabelOutputs(CombinableOutputs[Text, None]):
     """Labels, or a number, for each text or pair.
 
     Attributes:
@@ -185,18 +189,18 @@ class LabelOutputs(HeadOutputs[Text, None]):
     ) -> Report:
         """Return metrics with intervals, calibrated where the model is."""
         calibration = None if calibrated is False else self.confidence.calibration
-        found = self.target.report(logits_of(scores), truth, calibration, resamples=resamples, seed=seed)
+        found = self.target.report(logits_of_all(scores), truth, calibration, resamples=resamples, seed=seed)
         return replace(found, reading=texts_read(each.read for each in scores))
 
     def outcomes(self, scores: Sequence[LabelScores], truth: Truth) -> Judgement:
         """Return what two models are compared by."""
-        found = self.target.judgement(logits_of(scores), truth, self.confidence.calibration)
+        found = self.target.judgement(logits_of_all(scores), truth, self.confidence.calibration)
         return replace(found, reading=texts_read(each.read for each in scores))
 
     def evidence(self, scores: Sequence[LabelScores]) -> Evidence:
         """Return the logits, and the features that the detector reads."""
         features = [each.features_LH for each in scores if each.features_LH is not None]
-        return Evidence(logits_of(scores), np.stack(features) if features else np.zeros((len(scores), 0, 0)))
+        return Evidence(logits_of_all(scores), np.stack(features) if features else np.zeros((len(scores), 0, 0)))
 
     def facts(self) -> dict[str, object]:
         """Return labels and calibration."""
@@ -239,9 +243,7 @@ class LabelOutputs(HeadOutputs[Text, None]):
         merge = check_merge(asked or "weighted_mean") if before is None else before.merge
         return cls(target, merge, options=options), examples, held_out
 
-    def read(
-        self, data: Source, columns: TextColumns | PairColumns, options: object = None
-    ) -> list[Example[Any]]:
+    def read(self, data: Source, columns: TextColumns | PairColumns, options: object = None) -> list[Example[Any]]:
         """Return labelled texts, or pairs."""
         del options
         return read_examples(data, text=columns.inputs, label=columns.label, convert=self.target.convert)
@@ -268,7 +270,7 @@ class LabelOutputs(HeadOutputs[Text, None]):
 
     def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
         """Return accuracy, F1 or squared error."""
-        return self.target.validate(logits_of(scores), truth)
+        return self.target.validate(logits_of_all(scores), truth)
 
     def learn(
         self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
@@ -285,7 +287,9 @@ class LabelOutputs(HeadOutputs[Text, None]):
         def drawn() -> tuple[Evidence, Truth]:
             part = training
             if training.store.texts > MOST_TRAINING:
-                part = training.take(np.sort(np.random.default_rng(seed).permutation(training.store.texts)[:MOST_TRAINING]))
+                part = training.take(
+                    np.sort(np.random.default_rng(seed).permutation(training.store.texts)[:MOST_TRAINING])
+                )
             return reading.evidence(part.scores(reading, module, tokens)), part.truth
 
         scores = held.scores(reading, module, tokens)
@@ -315,6 +319,64 @@ class LabelOutputs(HeadOutputs[Text, None]):
         """Return what held-out rows taught."""
         return {"trust": self.confidence.to_card()}
 
+    # --- several models together ---
+
+    @property
+    def row_target(self) -> Target:
+        """The target."""
+        return self.target
+
+    @property
+    def kind(self) -> str:
+        """The kind of target."""
+        return self.target.kind
+
+    def stated(self, scores: LabelScores) -> LabelScores:
+        """Return scores with the calibration in them, and whether the input is out of domain."""
+        detector = self.confidence.out_of_domain
+        votes = None if detector is None else float(detector.detect(self.evidence([scores]))[1])
+        logits_1C = calibrated_logits(self.target, scores.logits_RC, self.confidence.calibration)
+        return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
+
+    def together(self, members: Sequence[Self]) -> Self:
+        """Return the same without what the first member learnt."""
+        del members
+        return replace(self, confidence=Confidence(), layers=0)
+
+    def calibrated_on(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
+        """Return the same with a temperature, and coverage of one label or a number."""
+        logits_NC = logits_of_all(scores)
+        temperature = fitted_temperature(self.target, logits_NC, truth)
+        return replace(self, confidence=Confidence(temperature, conformal=self._conformal(logits_NC, truth)))
+
+    def _conformal(self, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
+        match self.target:
+            case SingleLabel():
+                return learn_conformal_sets(logits_NC, truth, "temperature", seed=0)
+            case MultiLabel():
+                return None
+            case Regression():
+                return ConformalInterval.fit(logits_NC[:, 0], truth)
+
+    def stored_together(self) -> dict[str, object]:
+        """Return the scores of held-out rows that guarantee coverage."""
+        conformal = self.confidence.conformal
+        return {"conformal": None if conformal is None else conformal.held_out_M.tolist()}
+
+    def restored_together(self, stored: Extras) -> Self:
+        """Return the same with temperature and coverage."""
+        conformal = stored_guarantee(stored, interval=isinstance(self.target, Regression))
+        return replace(self, confidence=Confidence(stored_temperature(stored), conformal=conformal))
+
+    def part_together(self, inputs: Sequence[Text], truth: Truth) -> dict[str, object]:
+        """Return how many texts, and SHA-256 of them and of their encoded labels."""
+        return {"rows": len(inputs), "texts_sha256": digest_of_texts(inputs), "labels_sha256": digest_of(truth)}
+
+    def card_together(self) -> dict[str, object]:
+        """Return how many rows taught the coverage."""
+        conformal = self.confidence.conformal
+        return {"coverage_from_rows": None if conformal is None else len(conformal.held_out_M)}
+
     # --- on disk ---
 
     @classmethod
@@ -322,7 +384,9 @@ class LabelOutputs(HeadOutputs[Text, None]):
         """Return the labels of a trained head, by name or as the caller calls them."""
         target = stored_target(opened.checkpoint.settings, options.labels, size, named=ours)
         if options.target is not None and options.target != target.kind:
-            raise InvalidInput(f"expected a model with the target {options.target!r}, but this one has {target.kind!r}.")
+            raise InvalidInput(
+                f"expected a model with the target {options.target!r}, but this one has {target.kind!r}."
+            )
         stored = stored_choice(opened.extras, "merge", check_merge) if ours else None
         merge = check_merge(options.merge or stored or "weighted_mean")
         attention = read_attention(opened) if ours else None
@@ -351,7 +415,7 @@ class LabelOutputs(HeadOutputs[Text, None]):
         return {"merge": self.merge, "target": self.target.kind, **write_confidence(folder, self.confidence)}
 
 
-def logits_of(scores: Sequence[LabelScores]) -> Logits:
+def logits_of_all(scores: Sequence[LabelScores]) -> Logits:
     """Return the logits of all inputs (N, C)."""
     return np.concatenate([each.logits_RC for each in scores])
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import TargetKind
-from bothways.data import Example, Inputs, Source, class_label, label_set, number, read_examples
+from bothways.data import Example, class_label, label_set, number
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
@@ -30,6 +30,8 @@ from bothways.evaluation import (
     apply_sigmoid_temperature,
     apply_temperature,
     classification_report,
+    fit_adaptive_temperature,
+    fit_sigmoid_temperature,
     mean_error,
     mean_squared_error,
     multi_label_nll,
@@ -37,14 +39,21 @@ from bothways.evaluation import (
     negative_log_likelihood,
     regression_report,
     share_error,
+    sigmoid,
+    softmax,
     spearman,
 )
 from bothways.tasks.predictions import Classification, Labelling, Prediction, RegressionPrediction
 from bothways.tasks.scores import TokensRead
-from bothways.text.texts import Text
 from bothways.training.objective import Validation
 
 Logits = NDArray[np.float64]
+
+# Far below any probability that matters. What a stacking weighs goes no lower, nor what excludes nothing.
+LEAST = 1e-12
+# That of one answer among several goes as low as a float64 can: a text's tags are chosen by sums of such logarithms.
+TINY = float(np.finfo(np.float64).tiny)
+
 # Encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N); which, the target knows.
 Truth = NDArray[Any]
 Report = ClassificationReport | MultiLabelReport | RegressionReport
@@ -254,20 +263,47 @@ class Regression:
 Target = SingleLabel | MultiLabel | Regression
 
 
-def labelled_texts(data: Source, inputs: Inputs, label: str, target: Target) -> tuple[list[Text], Truth]:
-    """The texts, or pairs, of labelled data, and their encoded labels.
+def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
+    """A member's logits with its calibration in them: their softmax, or sigmoid, is calibrated."""
+    if isinstance(target, Regression):
+        return logits_NC
+    return logits_of(target, target.probabilities(logits_NC, calibration))
 
-    Args:
-        data: A file, or a list of mappings.
-        inputs: The columns of a text, or of a pair.
-        label: The column of the label.
-        target: What the label is.
 
-    Raises:
-        InvalidInput: The data are not usable, or hold a label that is none of the target's; the message names the row.
-    """
-    examples = read_examples(data, text=inputs, label=label, convert=target.convert)
-    return [example.text for example in examples], target.encode(examples)
+def probabilities_of(target: Target, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities (..., C) of logits; of numbers, the numbers."""
+    match target:
+        case SingleLabel():
+            return softmax(logits)
+        case MultiLabel():
+            return sigmoid(logits)
+        case Regression():
+            return logits
+
+
+def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
+    """Logits (..., C) whose probabilities these are."""
+    match target:
+        case SingleLabel():
+            logits: Logits = np.log(np.maximum(probabilities, TINY))
+            return logits
+        case MultiLabel():
+            inside = np.clip(probabilities, LEAST, 1 - LEAST)
+            odds: Logits = np.log(inside) - np.log1p(-inside)
+            return odds
+        case Regression():
+            return probabilities
+
+
+def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Temperature | None:
+    """The temperature that calibrates held-out logits; None for numbers, which have no probabilities."""
+    match target:
+        case SingleLabel():
+            return fit_adaptive_temperature(logits_NC, truth)
+        case MultiLabel():
+            return Temperature(fit_sigmoid_temperature(logits_NC, truth.astype(np.int64)))
+        case Regression():
+            return None
 
 
 def target_of(kind: TargetKind, examples: Sequence[Example[Any]]) -> Target:

@@ -49,6 +49,8 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
         score = given.pop("score", None)
         if score is not None:
             if given.get("label") is not None or given.get("target") == "multi":
-                raise InvalidInput("score predicts a number, so it goes neither with label nor with the target 'multi'.")
+                raise InvalidInput(
+                    "score predicts a number, so it goes neither with label nor with the target 'multi'."
+                )
             given |= {"label": score, "target": "regression"}
         return super()._fit_options(given)

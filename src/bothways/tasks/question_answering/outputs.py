@@ -16,6 +16,7 @@ from bothways.checkpoints.stored import Extras, damaged, stored_whole
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
 from bothways.data import Source
+from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
     AnsweringReport,
@@ -33,11 +34,11 @@ from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.objective import Answers, HeadModel
 from bothways.tasks.opening import OpenedModel
-from bothways.tasks.outputs import HeadOutputs, Identity, Rows
+from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.question_answering.answers import FoundSpans, QuestionAnswer, answered, candidate_scores
 from bothways.tasks.question_answering.questions import Answered, GoldAnswer, hold_out_contexts, read_questions
 from bothways.tasks.question_answering.span_targets import SpanAnswers
-from bothways.tasks.question_answering.spans import SpanScores
+from bothways.tasks.question_answering.spans import Span, SpanScores
 from bothways.tasks.question_answering.spec import (
     LONGEST_ANSWER,
     QUESTION_ANSWERING,
@@ -46,7 +47,9 @@ from bothways.tasks.question_answering.spec import (
     AnswerPrediction,
     QuestionColumns,
 )
-from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.scores import Scores, TokensRead, most_read, texts_read
+from bothways.tasks.targets import LEAST, SingleLabel
+from bothways.tasks.together import CombinableOutputs
 from bothways.text import TextTokenizer, blanked_in_front
 from bothways.training.objective import Validation
 
@@ -59,7 +62,7 @@ OF_OTHER_HEADS: Mapping[str, object] = dict.fromkeys(("id2label", "label2id", "n
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AnswerOutputs(HeadOutputs[QuestionAndContext, FoundSpans]):
+class AnswerOutputs(CombinableOutputs[QuestionAndContext, FoundSpans]):
     """The best spans of a context, and when to give no answer.
 
     Attributes:
@@ -80,6 +83,8 @@ class AnswerOutputs(HeadOutputs[QuestionAndContext, FoundSpans]):
     head_title: ClassVar = "question answering head"
     per_token: ClassVar = True
     keeps_inputs: ClassVar = True
+    shares_inputs: ClassVar = True
+    stackable: ClassVar = False
     labels: ClassVar[tuple[str, ...]] = ()  # type: ignore[misc]
 
     @property
@@ -110,12 +115,9 @@ class AnswerOutputs(HeadOutputs[QuestionAndContext, FoundSpans]):
         longest = chosen.max_answer_tokens or self.max_answer_tokens
         spans = SpanScores(value[1], only.rows, only.places, no_answer=self.no_answer, longest=longest)
         found = FoundSpans.of(value[1], spans, chosen.top or 1)
-        logits_K1 = np.array([[span.score] for span in found.candidates]).reshape(-1, 1)
-        return Scores(logits_K1, found, TokensRead(len(only.rows), only.dropped_tokens))
+        return spans_scored(found, TokensRead(len(only.rows), only.dropped_tokens))
 
-    def decide(
-        self, scores: Iterable[SpanScored], options: AnswerPrediction | None = None
-    ) -> Iterator[QuestionAnswer]:
+    def decide(self, scores: Iterable[SpanScored], options: AnswerPrediction | None = None) -> Iterator[QuestionAnswer]:
         """Yield the answer to each question, or that there is none."""
         chosen = options or AnswerPrediction()
         threshold = self.threshold if chosen.threshold is None else chosen.threshold
@@ -241,6 +243,93 @@ class AnswerOutputs(HeadOutputs[QuestionAndContext, FoundSpans]):
             return ()
         return ("No held-out question was without an answer, so the model always gives one.",)
 
+    # --- several models together: they choose of the spans that any of them has among its best, and of no answer ---
+
+    @property
+    def row_target(self) -> SingleLabel:
+        """One of so many spans, or none, is right; they have no names."""
+        return SingleLabel(())
+
+    def stated(self, scores: SpanScored) -> SpanScored:
+        """Return scores of which softmax, with 0 for no answer, gives the calibrated probabilities."""
+        found, heat = scores.places, 1.0 if self.temperature is None else self.temperature.value
+        if self.threshold is not None:
+            nothing = self.threshold / heat
+        else:
+            # No answer is ruled out: all that there is to share belongs to the spans.
+            shared = np.logaddexp.reduce([span.score / heat for span in found.candidates], initial=-np.inf)
+            nothing = float(shared + np.log(LEAST))
+        candidates, apart = (
+            tuple(replace(span, score=span.score / heat - nothing) for span in spans)
+            for spans in (found.candidates, found.apart)
+        )
+        return spans_scored(replace(found, candidates=candidates, apart=apart), scores.read)
+
+    def together(self, members: Sequence[Self]) -> Self:
+        """Return outputs that give what is likeliest until they are calibrated."""
+        always = all(each.threshold is None for each in members)
+        return replace(self, confidence=Confidence(), threshold=None if always else 0.0)
+
+    def rows(self, members: Sequence[SpanScored]) -> NDArray[np.float64]:
+        """Return the members' scores of no answer and of all spans (M, 1, 1 + K); minus infinity where one has none."""
+        own = [_by_place(each) for each in members]
+        places = _places(members)
+        table = [[0.0, *(scores.get(place, -np.inf) for place in places)] for scores in own]
+        return np.array(table)[:, None]
+
+    def joined(
+        self,
+        members: Sequence[SpanScored],
+        combined_RC: NDArray[np.float64],
+        options: AnswerPrediction | None = None,
+    ) -> SpanScored:
+        """Return the spans of all members with log odds against no answer again."""
+        odds = (combined_RC[0, 1:] - combined_RC[0, 0]).tolist()
+        spans = [Span(*place, score) for place, score in zip(_places(members), odds, strict=True)]
+        best = tuple(sorted(spans, key=lambda span: -span.score))
+        top = 1 if options is None or options.top is None else options.top
+        found = FoundSpans(members[0].places.context, best, _apart(best, top))
+        return spans_scored(found, most_read(each.read for each in members))
+
+    def differs(self, member: SpanScored, together: QuestionAnswer) -> float:
+        """Return whether a member's answer reads otherwise."""
+        return float(answered(member.places, member.read, 0.0, 1.0).answer != together.answer)
+
+    def calibrated_on(self, scores: Sequence[SpanScored], truth: Gold) -> Self:
+        """Return the same with threshold and temperature."""
+        return self.calibrated(scores, truth)
+
+    def metrics(self, scores: Sequence[SpanScored], truth: Gold) -> dict[str, float]:
+        """Return exact match and F1 of a member by itself."""
+        found = _scores_of([answered(each.places, each.read, 0.0, 1.0) for each in scores], truth)
+        return {"exact_match": float(found.exact_N.mean()), "f1": float(found.f1_N.mean())}
+
+    def names(self) -> dict[str, object]:
+        """Return the threshold; answers have no names."""
+        return self.stored_together()
+
+    def stored_together(self) -> dict[str, object]:
+        """Return the threshold."""
+        return {"no_answer_threshold": self.threshold}
+
+    def restored_together(self, stored: Extras) -> Self:
+        """Return the same with threshold and temperature."""
+        return replace(self, threshold=stored_threshold(stored), confidence=Confidence(stored_temperature(stored)))
+
+    def limits_together(self, chose: str) -> tuple[str, ...]:
+        """Return what a reader has to know of metrics on the questions that also chose the threshold."""
+        return optimistic("questions", f"the threshold, and {chose}"), *self.always, LIKE_THESE
+
+    def part_together(self, inputs: Sequence[QuestionAndContext], truth: Gold) -> dict[str, object]:
+        """Return how many questions, also without an answer, and SHA-256 of texts and answers."""
+        annotated = _annotated(truth)
+        return {
+            "rows": len(inputs),
+            "texts_sha256": digest_of_texts(inputs),
+            "without_answer": sum(not answers for answers in annotated),
+            "answers_sha256": digest_of_texts(annotated),
+        }
+
     # --- on disk ---
 
     @classmethod
@@ -263,6 +352,30 @@ class AnswerOutputs(HeadOutputs[QuestionAndContext, FoundSpans]):
         """Return threshold, temperature and the longest answer."""
         del folder
         return self.facts()
+
+
+def spans_scored(found: FoundSpans, read: TokensRead) -> SpanScored:
+    """Return the scores of spans that were found."""
+    return Scores(np.array([span.score for span in found.candidates], dtype=np.float64).reshape(-1, 1), found, read)
+
+
+def _by_place(scores: SpanScored) -> dict[tuple[int, int], float]:
+    found = scores.places
+    return {(span.start, span.end): span.score for span in (*found.candidates, *found.apart)}
+
+
+def _places(members: Sequence[SpanScored]) -> list[tuple[int, int]]:
+    """The places of all spans that a member has (K)."""
+    return list(dict.fromkeys(place for each in members for place in _by_place(each)))
+
+
+def _apart(best: Sequence[Span], top: int) -> tuple[Span, ...]:
+    """The best spans of which no two overlap."""
+    found: list[Span] = []
+    for span in best:
+        if len(found) < top and all(span.end <= each.start or each.end <= span.start for each in found):
+            found.append(span)
+    return tuple(found)
 
 
 def _table(scores: Sequence[SpanScored]) -> NDArray[np.float64]:

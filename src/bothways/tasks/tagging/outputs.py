@@ -20,7 +20,7 @@ from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
 from bothways.data import Example, Source, read_tagged
-from bothways.data.windows import digest_of
+from bothways.data.windows import digest_of, digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
     SpanJudgement,
@@ -45,7 +45,7 @@ from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.objective import Answers, HeadModel
 from bothways.tasks.opening import OpenedModel
-from bothways.tasks.outputs import HeadOutputs, Identity, Rows
+from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.splits import hold_out
 from bothways.tasks.tagging.predictions import Tagging, taggings
@@ -53,6 +53,8 @@ from bothways.tasks.tagging.spec import TagColumns, TagData, TagLearning, TagOpe
 from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
 from bothways.tasks.tagging.word_windows import TagAnswers, WordWindows, word_scores
 from bothways.tasks.target_settings import stored_names
+from bothways.tasks.targets import SingleLabel
+from bothways.tasks.together import CombinableOutputs
 from bothways.text import ReadWords, Words
 from bothways.training.objective import Validation
 
@@ -66,7 +68,7 @@ CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TagOutputs(HeadOutputs[Words, Words]):
+class TagOutputs(CombinableOutputs[Words, Words]):
     """A tag for each word, and the spans that the tags encode.
 
     Attributes:
@@ -83,6 +85,7 @@ class TagOutputs(HeadOutputs[Words, Words]):
     head_title: ClassVar = "head for words"
     per_token: ClassVar = True
     keeps_inputs: ClassVar = True
+    shares_inputs: ClassVar = True
 
     @property
     def labels(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -239,6 +242,37 @@ class TagOutputs(HeadOutputs[Words, Words]):
         """What a reader of the card's metrics has to know."""
         return optimistic("texts", "the epoch to keep and the calibration"), LIKE_THESE, NOTICES_NOTHING
 
+    # --- several models together: the words of a text are what whole texts are to models that label those ---
+
+    @property
+    def row_target(self) -> SingleLabel:
+        """The tag of a word by itself."""
+        return SingleLabel(self.labels)
+
+    @property
+    def kind(self) -> str:
+        """The scheme."""
+        return self.tag_set.scheme
+
+    def calibrated_on(self, scores: Sequence[WordScores], truth: TrueTags) -> Self:
+        """Return the same with a temperature."""
+        temperature = Temperature(fit_temperature(_end_to_end(scores), np.concatenate(truth)))
+        return replace(self, confidence=Confidence(temperature))
+
+    def flat(self, truth: TrueTags) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the tags of all words, and the text of each."""
+        return np.concatenate(truth), np.repeat(np.arange(len(truth)), [len(each) for each in truth])
+
+    def names(self) -> dict[str, object]:
+        """Return tags and scheme."""
+        return {"labels": list(self.labels), "scheme": self.tag_set.scheme}
+
+    def part_together(self, inputs: Sequence[Words], truth: TrueTags) -> dict[str, object]:
+        """Return how many texts and words, and SHA-256 of the words and of their tags."""
+        truth_M = np.concatenate(truth)
+        texts = digest_of_texts(words.listed() for words in inputs)
+        return {"rows": len(inputs), "texts_sha256": texts, "words": len(truth_M), "tags_sha256": digest_of(truth_M)}
+
     # --- on disk ---
 
     @classmethod
@@ -276,9 +310,7 @@ class TagOutputs(HeadOutputs[Words, Words]):
         temperature = None if self.temperature is None else asdict(self.temperature)
         return {"scheme": self.tag_set.scheme, "temperature": temperature}
 
-    def _tagged(
-        self, scores: Sequence[WordScores], truth: TrueTags, temperature: Temperature | None
-    ) -> TaggedWords:
+    def _tagged(self, scores: Sequence[WordScores], truth: TrueTags, temperature: Temperature | None) -> TaggedWords:
         """The best tags that make no broken span, beside the true ones."""
         lengths = [len(each) for each in truth]
         predicted_M, probability_M = self.tag_set.best(_end_to_end(scores), lengths, temperature)

@@ -196,7 +196,9 @@ class TagSet:
         return path_W
 
 
-def tagged_in(rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, wanted: Scheme) -> list[Example[tuple[str, ...]]]:
+def tagged_in(
+    rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, wanted: Scheme
+) -> list[Example[tuple[str, ...]]]:
     """Rows whose tags are of one scheme, with tags of another.
 
     Raises:

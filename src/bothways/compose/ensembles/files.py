@@ -13,19 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
 from bothways.checkpoints.checkpoint import FORMAT_VERSION, OURS
 from bothways.checkpoints.files import read_json, sha256_of
 from bothways.checkpoints.save import write_json
+from bothways.checkpoints.stored import Extras, damaged, stored_overflow, stored_whole
+from bothways.compose.ensembles.combining import Combination, Mean, Stacked, Vote
 from bothways.errors import CorruptCheckpoint, UnknownModel, UnsupportedConfig
-from bothways.evaluation import ConformalInterval, ConformalSets, Temperature
+from bothways.evaluation import Temperature
 from bothways.storage import new_folder
 from bothways.tasks.embedding.sentence_layout import LENGTH_FILE
-from bothways.tasks.ensembles.combining import Combination, Mean, Stacked, Vote
 from bothways.tasks.opening import OpenOptions
-from bothways.tasks.stored import Extras, damaged, stored_overflow, stored_whole
-from bothways.tasks.targets import Regression, Target
 from bothways.text.saving import TOKENIZER_FILES
 
 # What decides a member's answers, where it has them; other files may come and go beside.
@@ -132,27 +129,12 @@ def stored_combination(extras: Mapping[str, object], members: int, outputs: int)
         case "vote":
             return Vote()
         case "stacked":
-            return Stacked(_numbers(extras, "weights", members), _numbers(extras, "biases", outputs))
+            return Stacked(stored_numbers(extras, "weights", members), stored_numbers(extras, "biases", outputs))
         case other:
             raise damaged("method", "'mean', 'vote' or 'stacked'", other)
 
 
-def stored_promise(extras: Mapping[str, object], target: Target) -> ConformalSets | ConformalInterval | None:
-    """What promises a coverage, by the scores of held-out rows that ``bothways.json`` has.
-
-    Raises:
-        CorruptCheckpoint: They are no numbers.
-    """
-    values = extras.get("conformal")
-    if values is None:
-        return None
-    if not isinstance(values, list) or not values:
-        raise damaged("conformal", "a list of finite numbers", values)
-    held_out_M = np.sort(np.array(_numbers(extras, "conformal", len(values))))
-    return ConformalInterval(held_out_M) if isinstance(target, Regression) else ConformalSets(held_out_M)
-
-
-def _numbers(extras: Mapping[str, object], name: str, count: int) -> tuple[float, ...]:
+def storedstored_numbers(extras: Mapping[str, object], name: str, count: int) -> tuple[float, ...]:
     values = extras.get(name)
     listed = values if isinstance(values, list) else []
     if len(listed) != count or not all(isinstance(each, int | float) and math.isfinite(each) for each in listed):

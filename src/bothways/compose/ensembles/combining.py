@@ -7,7 +7,6 @@ on those of one model.
 Shapes: M members, N texts, C outputs.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -15,22 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import (
-    Calibration,
-    Temperature,
-    fit_adaptive_temperature,
-    fit_sigmoid_temperature,
-    sigmoid,
-    softmax,
-)
-from bothways.tasks.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
+from bothways.tasks.targets import LEAST, Logits, MultiLabel, Regression, Target, logits_of, probabilities_of
 
 Method = Literal["mean", "vote", "stacked"]
-
-# Far below any probability that matters. What a stacking weighs goes no lower, nor what excludes nothing.
-LEAST = 1e-12
-# That of one answer among several goes as low as a float64 can: a text's tags are chosen by sums of such logarithms.
-TINY = float(np.finfo(np.float64).tiny)
 
 MemberLogits = NDArray[np.float64]
 
@@ -65,7 +51,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """A logistic regression on the members' log-probabilities (`bothways.tasks.ensembles.stacking`).
+    """A logistic regression on the members' log-probabilities (`bothways.compose.ensembles.stacking`).
 
     Attributes:
         weights: Of each member.
@@ -135,49 +121,6 @@ def check_method(method: str, target: Target) -> None:
         raise InvalidInput(f"models that predict a number are combined by 'mean', not by {method!r}.")
 
 
-def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
-    """A member's logits with its calibration in them: their softmax, or sigmoid, is calibrated."""
-    if isinstance(target, Regression):
-        return logits_NC
-    return logits_of(target, target.probabilities(logits_NC, calibration))
-
-
-def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Temperature | None:
-    """The temperature that calibrates held-out logits; None for numbers, which have no probabilities."""
-    match target:
-        case SingleLabel():
-            return fit_adaptive_temperature(logits_NC, truth)
-        case MultiLabel():
-            return Temperature(fit_sigmoid_temperature(logits_NC, truth.astype(np.int64)))
-        case Regression():
-            return None
-
-
-def probabilities_of(target: Target, logits: MemberLogits) -> NDArray[np.float64]:
-    """Probabilities (..., C) of logits; of numbers, the numbers."""
-    match target:
-        case SingleLabel():
-            return softmax(logits)
-        case MultiLabel():
-            return sigmoid(logits)
-        case Regression():
-            return logits
-
-
-def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
-    """Logits (..., C) whose probabilities these are."""
-    match target:
-        case SingleLabel():
-            logits: Logits = np.log(np.maximum(probabilities, TINY))
-            return logits
-        case MultiLabel():
-            inside = np.clip(probabilities, LEAST, 1 - LEAST)
-            odds: Logits = np.log(inside) - np.log1p(-inside)
-            return odds
-        case Regression():
-            return probabilities
-
-
 def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
     """What a stacking weighs: logits of the same probabilities, none of them extreme."""
     return logits_of(target, np.maximum(probabilities_of(target, logits), LEAST))
@@ -190,14 +133,6 @@ def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.
         return reached
     chosen: NDArray[np.bool_] = np.arange(probabilities.shape[-1]) == probabilities.argmax(axis=-1)[..., None]
     return chosen
-
-
-def disagreements(target: Target, logits_MNC: MemberLogits, combined_NC: Logits) -> Sequence[Disagreement | Spread]:
-    """How far the members are apart on each text (N)."""
-    if isinstance(target, Regression):
-        return [Spread(float(value)) for value in probabilities_of(target, logits_MNC).std(axis=0)[:, 0]]
-    numbers = differing(target, logits_MNC, combined_NC).tolist(), mutual_information(target, logits_MNC).tolist()
-    return [Disagreement(*each) for each in zip(*numbers, strict=True)]
 
 
 def differing(target: Target, logits_MNC: MemberLogits, combined_NC: Logits) -> NDArray[np.float64]:

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.compose.ensembles.combining import Combination, MemberLogits, Method, Stacked, features_of
 from bothways.errors import InvalidInput
-from bothways.tasks.ensembles.combining import Combination, MemberLogits, Method, Stacked, features_of
 from bothways.tasks.targets import Logits, Target, Truth
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)

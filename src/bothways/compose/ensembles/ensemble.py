@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
 
 import numpy as np
-
-from bothways.data import Row, Source, read_rows
-from bothways.errors import InvalidInput, UnreadColumn
-from bothways.evaluation import AnsweringReport, Judgement, Temperature
 from bothways.tasks.answering.fitting import answering_limits
-from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Part, Worth, flattered, unmeasured, worth_card
-from bothways.tasks.columns import column_settings, stored_columns
 from bothways.tasks.ensembles.combining import Combination, Mean, Method, Vote
 from bothways.tasks.ensembles.committee import Committee
 from bothways.tasks.ensembles.files import (
@@ -25,8 +19,14 @@ from bothways.tasks.ensembles.files import (
 )
 from bothways.tasks.ensembles.members import committee_of, open_member
 from bothways.tasks.ensembles.results import EnsemblePrediction, EnsembleReport, Report
-from bothways.tasks.opening import OpenOptions
 from bothways.tasks.stored import Extras, damaged, stored_card
+
+from bothways.data import Row, Source, read_rows
+from bothways.errors import InvalidInput, UnreadColumn
+from bothways.evaluation import AnsweringReport, Judgement, Temperature
+from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Part, Worth, flattered, unmeasured, worth_card
+from bothways.tasks.columns import column_settings, stored_columns
+from bothways.tasks.opening import OpenOptions
 from bothways.tasks.task import Task
 
 # A text, its words, or two texts: what models of one task are asked at once.
