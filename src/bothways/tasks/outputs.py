@@ -8,8 +8,9 @@ Shapes: W windows, B windows of a batch, C outputs.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source
@@ -58,6 +59,10 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
     def size(self) -> int:
         """Outputs of the head, C."""
         return len(self.labels)
+
+    def with_confidence(self, confidence: Confidence) -> Self:
+        """Return the same with another confidence."""
+        return cast("Self", replace(cast("Any", self), confidence=confidence))
 
     # --- from inputs to answers ---
 

@@ -1,6 +1,6 @@
 """The verbs of a trained model, written once: predict, score, evaluate, compare, save.
 
-They read nothing but a `Fitted` value, so a model of one task, an ensemble and a model of several tasks have them alike.
+They read nothing but a `Fitted` value, so a model of one task and an ensemble have them alike.
 """
 
 from abc import ABC, abstractmethod

@@ -76,11 +76,11 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         self._state: tuple[OpenedModel, FittedT | None] = (opened, fitted)
 
     @property
-    def _fitted(self) -> FittedT | None:  # type: ignore[override]
+    def _fitted(self) -> FittedT | None:
         return self._state[1]
 
     @_fitted.setter
-    def _fitted(self, fitted: FittedT) -> None:
+    def _fitted(self, fitted: FittedT | None) -> None:
         self._state = self._state[0], fitted
 
     @property

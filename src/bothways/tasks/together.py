@@ -56,7 +56,7 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
     def together(self, members: Sequence[Self]) -> Self:
         """Return outputs of the same meaning for what the members say together, not calibrated yet."""
         del members
-        return replace(self, confidence=Confidence())
+        return self.with_confidence(Confidence())
 
     def rows(self, members: Sequence[Scores[PlacesT]]) -> NDArray[np.float64]:
         """Return the members' logits for the same rows (M, R, C)."""
@@ -77,6 +77,7 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
     def differs(self, member: Scores[PlacesT], together: Any) -> float | None:  # noqa: ANN401 (the task's own)
         """Return whether a member decides otherwise than ``together``; None where its rows tell."""
         del member, together
+        return None
 
     @abstractmethod
     def calibrated_on(self, scores: Sequence[Scores[PlacesT]], truth: Any) -> Self:  # noqa: ANN401 (the task's own)
@@ -106,7 +107,7 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
         Raises:
             CorruptCheckpoint: It is damaged.
         """
-        return replace(self, confidence=Confidence(stored_temperature(stored)))
+        return self.with_confidence(Confidence(stored_temperature(stored)))
 
     def limits_together(self, chose: str) -> tuple[str, ...]:
         """Return what a reader has to know of metrics on the rows that also chose something."""

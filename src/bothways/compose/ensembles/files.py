@@ -134,7 +134,7 @@ def stored_combination(extras: Mapping[str, object], members: int, outputs: int)
             raise damaged("method", "'mean', 'vote' or 'stacked'", other)
 
 
-def storedstored_numbers(extras: Mapping[str, object], name: str, count: int) -> tuple[float, ...]:
+def stored_numbers(extras: Mapping[str, object], name: str, count: int) -> tuple[float, ...]:
     values = extras.get(name)
     listed = values if isinstance(values, list) else []
     if len(listed) != count or not all(isinstance(each, int | float) and math.isfinite(each) for each in listed):
