@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, read_rows
 from bothways.evaluation import Judgement, OutOfDomainReport, out_of_domain_report
-from bothways.storage import new_folder
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
 from bothways.tasks.columns import batch_of, renamed
 from bothways.tasks.predictions import warn_of_cut
@@ -71,9 +70,6 @@ class Fitted(Protocol):
 
     def facts(self) -> dict[str, object]:
         """Return what a user wants to know of it, as JSON values."""
-
-    def write(self, folder: Path, task: str) -> None:
-        """Write it into an existing folder."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +157,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             InvalidInput: An input is empty or not what the task reads.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        listed, alone = batch_of(self.columns, inputs)
+        listed, alone = batch_of(self._columns(), inputs)
         found = list(self.predict_stream(listed, total=len(listed), show_progress=show_progress, **options))
         return found[0] if alone else found
 
@@ -176,7 +172,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         **options: Unpack[PredictArguments],
     ) -> Iterator[PredictionT]:
         """Yield predictions for an iterable of any length, in order and in flat memory."""
-        columns = self.columns
+        columns = self._columns()
         checked = (columns.check(number, value) for number, value in enumerate(inputs))
         return self._predicted(checked, total, show_progress, options)
 
@@ -188,7 +184,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         **options: Unpack[PredictArguments],
     ) -> Iterator[PredictionT]:
         """Yield a prediction for each row, in order and in flat memory; columns as in `columns`."""
-        return self._predicted(map(self.columns.read, rows), None, show_progress, options)
+        return self._predicted(map(self._columns().read, rows), None, show_progress, options)
 
     def score(
         self, data: Source, *, show_progress: bool | None = None, **options: Unpack[EvaluateArguments]
@@ -256,17 +252,15 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     judgement = outcomes
 
+    @abstractmethod
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model in the ecosystem's layout, whole or not at all.
+        """Write the model, whole or not at all.
 
         Raises:
             NotFitted: The model was not trained for this.
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        fitted = self.fitted
-        with new_folder(folder, overwrite=overwrite) as new:
-            fitted.write(new, self.spec.name)
 
     # --- out-of-domain detection, where the outputs have learnt it ---
 
@@ -379,7 +373,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Raises:
             InvalidInput: One is missing or empty; the message names the row.
         """
-        return [self.columns.read(row) for row in read_rows(rows)]
+        return [self._columns().read(row) for row in read_rows(rows)]
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return rows, as a file would have them, for texts typed on a command line.
@@ -387,7 +381,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Raises:
             InvalidInput: There are too few texts or too many.
         """
-        rows: list[dict[str, object]] = self.columns.rows_of(texts)
+        rows: list[dict[str, object]] = self._columns().rows_of(texts)
         return rows
 
     def __repr__(self) -> str:
@@ -402,19 +396,22 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     # --- helpers ---
 
+    def _columns(self) -> Any:  # noqa: ANN401 (the task's own)
+        """What reads inputs: the columns, or those of all members of an ensemble."""
+        return self.columns
+
+    def _options(self, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 (the task's own)
+        """The options of a prediction as a value."""
+        return chosen(self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",))
+
     def _predicted(
         self, inputs: Iterable[Any], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
     ) -> Iterator[PredictionT]:
-        fitted = self.fitted
-        wanted: Any = chosen(
-            self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",)
-        )
+        fitted, wanted = self.fitted, self._options(options)
         # What the model cannot do is said before it reads anything.
         fitted.outputs.confidence.chosen_calibration(getattr(wanted, "calibrated", None), self.name)
-        predictions = fitted.outputs.decide(
-            fitted.scores(inputs, wanted, total=total, show_progress=show_progress), wanted
-        )
-        return cast("Iterator[PredictionT]", predictions)
+        scores = fitted.scores(inputs, wanted, total=total, show_progress=show_progress)
+        return cast("Iterator[PredictionT]", fitted.outputs.decide(scores, wanted))
 
 
 def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: int) -> dict[str, Any]:

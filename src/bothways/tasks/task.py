@@ -9,11 +9,12 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, Unpack, cast
+from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, cast
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
+from bothways.storage import new_folder
 from bothways.tasks.columns import ColumnNames, batch_of, renamed
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
@@ -26,7 +27,6 @@ from bothways.training.record import TrainingRecord
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
-FittedT = TypeVar("FittedT", bound=Fitted)
 
 OPENING = tuple(OpenOptions.__annotations__)
 TRAINING = tuple(TrainingArguments.__annotations__)
@@ -62,6 +62,16 @@ class FitArguments(TrainingArguments, total=False):
     calibration: Any
     detector: Any
     kept: float
+
+
+class Trained(Fitted, Protocol):
+    """A trained model of one task: an immutable value that can be saved."""
+
+    def write(self, folder: Path, task: str) -> None:
+        """Write it into an existing folder."""
+
+
+FittedT = TypeVar("FittedT", bound=Trained)
 
 
 class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT, FittedT]):
@@ -181,6 +191,18 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         if not record.finished_no_epoch:
             self._state = trained, ready.finish(record)
         return record
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model in the ecosystem's layout, whole or not at all.
+
+        Raises:
+            NotFitted: The model was not trained for this.
+            OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
+        """
+        fitted = self.fitted
+        with new_folder(folder, overwrite=overwrite) as new:
+            fitted.write(new, self.spec.name)
 
     def _fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
         call = f"{type(self).__name__}.fit()"

@@ -35,7 +35,7 @@ from bothways.tasks.embedding.vectors import AskedSettings, Vectors, settings_of
 from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan, undone_on_failure
 from bothways.tasks.given import given_many
 from bothways.tasks.predictions import Similarity
-from bothways.tasks.stored import stored_card
+from bothways.checkpoints.stored import stored_card
 from bothways.tasks.twos import PAIR, OneOfMany, Two, given_twos
 from bothways.text import Overflow
 from bothways.training.record import TrainingRecord

@@ -41,7 +41,7 @@ from bothways.tasks.labelling.trusting import TrustingTask
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.predictions import Prediction, Reading, texts_read
 from bothways.tasks.settings import ALL_LAYERS, FitSettings
-from bothways.tasks.stored import damaged, stored_card
+from bothways.checkpoints.stored import damaged, stored_card
 from bothways.tasks.targets import Logits, Report, SingleLabel, Truth, labelled_texts, target_of
 from bothways.text.texts import Text
 from bothways.training.record import TrainingRecord

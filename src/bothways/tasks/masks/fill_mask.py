@@ -29,7 +29,7 @@ from bothways.tasks.masks.pseudo_likelihood import PseudoLikelihood, pseudo_like
 from bothways.tasks.masks.raw_texts import Texts, raw_examples
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model, stored_texts_read
 from bothways.tasks.splits import hold_out
-from bothways.tasks.stored import stored_card
+from bothways.checkpoints.stored import stored_card
 from bothways.text import Overflow
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded

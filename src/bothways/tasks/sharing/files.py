@@ -23,7 +23,7 @@ from bothways.tasks.labelling.target_settings import stored_names, stored_target
 from bothways.tasks.merging import Merge
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.sharing.parts import Part, Task, part_of
-from bothways.tasks.stored import Extras, damaged, stored_choice
+from bothways.checkpoints.stored import Extras, damaged, stored_choice
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.tagger import TextTagger
 from bothways.tasks.tagging.word_labeller import HEAD as WORD_HEAD

@@ -24,7 +24,7 @@ from bothways.tasks.sharing.parts import ReadText, Task, part_of, prepared
 from bothways.tasks.sharing.results import MultiPrediction, MultiReport
 from bothways.tasks.sharing.sampling import Proportional, Sampling
 from bothways.tasks.sharing.shared_objective import SharedHeads, SharedObjective
-from bothways.tasks.stored import stored_choice
+from bothways.checkpoints.stored import stored_choice
 from bothways.tasks.tagging.reading import read_words, words_of
 from bothways.tasks.tagging.tagger import TextTagger
 from bothways.text import Words
