@@ -10,16 +10,15 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
+    from bothways.compose.ensembles.ensemble import Ensemble
+    from bothways.compose.multitask.data import TaggingData, TaskData
+    from bothways.compose.multitask.multitask import MultiTask
     from bothways.tasks import (
-        Ensemble,
         FewShotClassifier,
         FillMask,
-        MultiTask,
         PairClassifier,
         QuestionAnswerer,
         SentenceEmbedder,
-        TaggingData,
-        TaskData,
         TextClassifier,
         TextTagger,
     )
@@ -50,14 +49,14 @@ _HOMES = {
     "Ensemble": "bothways.compose.ensembles.ensemble",
     "FewShotClassifier": "bothways.tasks",
     "FillMask": "bothways.tasks",
-    "MultiTask": "bothways.compose",
+    "MultiTask": "bothways.compose.multitask.multitask",
     "PairClassifier": "bothways.tasks",
     "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
-    "TaggingData": "bothways.compose",
-    "TaskData": "bothways.compose",
+    "TaggingData": "bothways.compose.multitask.data",
+    "TaskData": "bothways.compose.multitask.data",
     "TextClassifier": "bothways.tasks",
     "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",

@@ -120,6 +120,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "classification head"
+    merges: ClassVar = True
 
     @property
     def labels(self) -> tuple[str, ...]:  # type: ignore[override]

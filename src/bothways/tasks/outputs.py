@@ -43,7 +43,10 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         head_title: What the head is called in messages.
         per_token: Whether the head reads each token, so that `scores` wants the places of tokens.
         keeps_inputs: Whether `scores` reads the input itself, which training then keeps.
+        reads_words: Whether an input is the words of a text, which are read with single spaces between them.
+        merges: Whether the scores of windows are merged by a rule that `from_pretrained` takes.
         labels: Names of the outputs; none where they have no names.
+        layers: Layers whose hidden states stand behind the logits that `forward`'s module gives.
         confidence: Calibration, coverage, out-of-domain detection.
     """
 
@@ -51,9 +54,12 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
     head_title: ClassVar[str]
     per_token: ClassVar[bool] = False
     keeps_inputs: ClassVar[bool] = False
+    reads_words: ClassVar[bool] = False
+    merges: ClassVar[bool] = False
 
     labels: tuple[str, ...]
     confidence: Confidence
+    layers = 0
 
     @property
     def size(self) -> int:

@@ -204,6 +204,23 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         with new_folder(folder, overwrite=overwrite) as new:
             fitted.write(new, self.spec.name)
 
+    def prepare(
+        self, opened: OpenedModel, data: TrainingData, options: Mapping[str, Any], training: TrainingOptions
+    ) -> Preparation[Any, FittedT]:
+        """Read the data and lay out a training, by itself or with other tasks above one encoder.
+
+        Args:
+            opened: The encoder, which is trained in place.
+            data: What to learn from.
+            options: Columns by their names, and the task's own options.
+            training: Options of the training.
+
+        Raises:
+            InvalidInput: The data or an option is not usable; the message names the row.
+        """
+        columns, own, _ = self._fit_options(options)
+        return self._prepare(opened, self._fitted, data, columns, own, training)
+
     def _fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
         call = f"{type(self).__name__}.fit()"
         usual = self._usual_columns()

@@ -86,6 +86,7 @@ class TagOutputs(CombinableOutputs[Words, Words]):
     per_token: ClassVar = True
     keeps_inputs: ClassVar = True
     shares_inputs: ClassVar = True
+    reads_words: ClassVar = True
 
     @property
     def labels(self) -> tuple[str, ...]:  # type: ignore[override]
