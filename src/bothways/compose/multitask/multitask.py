@@ -14,7 +14,7 @@ from bothways.compose.multitask.sampling import Proportional, Sampling
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, SharedColumns, TrainedTasks
 from bothways.errors import InvalidInput, NotFitted, UnreadColumn
-from bothways.tasks.columns import RawTextColumns
+from bothways.tasks.columns import RawTextColumns, renamed
 from bothways.tasks.head import TrainedHead, TrainingData
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.label_options import LabelOpening
@@ -244,7 +244,8 @@ class MultiTask(Predictor[Any, MultiPrediction, TrainedTasks]):
             if before is not None and type(before.outputs) is not kind.outputs_type:
                 before = None
             own = _reading(opened, kind.outputs_type, tasks)
-            return kind(own, before).prepare(own, TrainingData(data.train, data.validation), data.options, training)
+            task: HeadTask[Any, Any] = kind(own, before)
+            return task.prepare(own, TrainingData(data.train, data.validation), data.options, training)
         except InvalidInput as error:
             raise type(error)(f"task {name!r}: {error}") from error
 
