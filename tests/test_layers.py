@@ -46,6 +46,8 @@ OPTIONAL = {
         "faiss",
         "altair",
         "vl_convert",
+        "jinja2",
+        "markupsafe",
         "picklescan",
         "sentencepiece",
         "google",

@@ -197,7 +197,7 @@ def test_ctrl_c_before_an_epoch_was_finished_leaves_a_task_as_it_was(base, monke
     task = kind.from_pretrained(without_dropout(base), device="cpu")
     weights, columns = encoder_of(task), task.columns
     record = interrupted(monkeypatch, objective, lambda: fit(task))
-    assert (record.came_to_nothing, record.updates > 0) == (True, True)
+    assert (record.finished_no_epoch, record.updates > 0) == (True, True)
     assert same_weights(encoder_of(task), weights)
     assert (task.columns, task.card) == (columns, {})
     if not isinstance(task, SentenceEmbedder):
@@ -211,7 +211,7 @@ def test_ctrl_c_in_a_second_fit_leaves_the_answers_of_the_first(base, monkeypatc
     task = kind.from_pretrained(without_dropout(base), device="cpu")
     fit(task)
     before, card = asked(task), task.card
-    assert interrupted(monkeypatch, objective, lambda: fit(task)).came_to_nothing
+    assert interrupted(monkeypatch, objective, lambda: fit(task)).finished_no_epoch
     assert (asked(task), task.card) == (before, card)
 
 
@@ -266,7 +266,7 @@ def test_a_resumed_training_that_fails_at_once_leaves_a_task_as_it_was(base, mon
     fit(task)
     weights, before, card = encoder_of(task), asked(task), task.card
     again = lambda **more: fit(task, checkpoints=tmp_path / "run", **more)  # noqa: E731
-    assert interrupted(monkeypatch, objective, again).came_to_nothing
+    assert interrupted(monkeypatch, objective, again).finished_no_epoch
     with pytest.raises(IsADirectoryError):
         again(resume=True, log=tmp_path)
     assert same_weights(encoder_of(task), weights)

@@ -41,9 +41,9 @@ def compare_models(
     from bothways.advice.comparing import compare_models as compare
 
     if report is not None:
-        from bothways.report.drawing import require_altair
+        from bothways.report.drawing import require_extra
 
-        require_altair("the page of a comparison")  # before minutes of measuring, not after
+        require_extra("the page of a comparison")  # before minutes of measuring, not after
     with bad_usage():
         comparison = compare(names, lengths=lengths, batch=batch, seconds=seconds)
     if report is not None:

@@ -123,10 +123,10 @@ def evaluate(
 
 def _check_page(page: Path) -> None:
     """Refuse a page that cannot be made or written, before the model reads anything and not after."""
-    from bothways.report.drawing import require_altair
+    from bothways.report.drawing import require_extra
     from bothways.storage import check_file_writable
 
-    require_altair("the page of an evaluation")
+    require_extra("the page of an evaluation")
     check_file_writable(page)
 
 

@@ -143,7 +143,7 @@ def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders
 
 def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, json: bool) -> int:
     """Save what was trained and say how it went; the exit code."""
-    if record.came_to_nothing:
+    if record.finished_no_epoch:
         note(f"Interrupted before there was a model worth saving.{_how_to_resume(folders)}")
         if not folders.resumable:
             folders.forget()

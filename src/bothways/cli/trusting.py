@@ -74,5 +74,5 @@ def rows_from_elsewhere(
 
 def draw_border(task: "TrustingTask", others: "list[Row] | None", record: "TrainingRecord") -> None:
     """Draw the border of the domain by rows from elsewhere, if there are any and a model to draw it for."""
-    if others is not None and not record.came_to_nothing:
+    if others is not None and not record.finished_no_epoch:
         task.tell_from(others)

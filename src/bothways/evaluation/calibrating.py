@@ -10,11 +10,11 @@ Shape letters: N rows, C classes.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bothways.choices import CalibrationMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.adaptive import fit_adaptive_temperature
 from bothways.evaluation.calibration import Temperature
@@ -24,7 +24,6 @@ from bothways.evaluation.one_vs_rest import Isotonic, Platt, fit_isotonic, fit_p
 from bothways.evaluation.vector_scaling import VectorScaling, fit_vector_scaling
 
 Calibration = Temperature | VectorScaling | Platt | Isotonic
-CalibrationMethod = Literal["temperature", "vector", "platt", "isotonic"]
 
 METHODS: Mapping[CalibrationMethod, type[Calibration]] = {
     "temperature": Temperature,

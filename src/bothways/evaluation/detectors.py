@@ -7,17 +7,16 @@ Shape letters: N rows, M training rows, C classes, L layers, D width of a layer'
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bothways.choices import DetectorKind
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import softmax
 from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logit_array, real_array
-
-DetectorKind = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine"]
 
 _BLOCK_CELLS = 8_000_000
 """Distances held at once, 64 MB."""
@@ -221,6 +220,17 @@ DETECTORS: Mapping[DetectorKind, type[Detector]] = {
     "neighbours": Neighbours,
     "cosine": Cosine,
 }
+
+
+def storable(detector: Detector) -> Detector:
+    """Return the detector with its arrays rounded to float32, as they are saved, so that a saved one scores the same."""
+    values = {each.name: getattr(detector, each.name) for each in fields(detector)}
+    rounded: dict[str, Any] = {
+        name: each.astype(np.float32).astype(np.float64)
+        for name, each in values.items()
+        if isinstance(each, np.ndarray)
+    }
+    return replace(detector, **rounded)
 
 
 def class_means(features_MD: FloatArray, labels_M: IntArray) -> tuple[FloatArray, IntArray]:

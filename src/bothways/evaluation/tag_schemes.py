@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
+from bothways.choices import Scheme
 from bothways.errors import InvalidInput
 from bothways.evaluation.tag_spelling import meant
 
-Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 

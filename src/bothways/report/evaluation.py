@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from bothways.evaluation import ClassificationReport, Estimate, MultiLabelReport, OutOfDomainReport, TextsRead
 from bothways.evaluation.report import reading_lines
+from bothways.report.curves import reliability_diagram
 from bothways.report.matrices import confusion_matrix
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
-from bothways.report.reliability import reliability_diagram
 
 MOST_IN_MATRIX = 30
-"""Classes that a confusion matrix can still be read with."""
+"""Classes up to which a confusion matrix is legible."""
 
 LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss")
 
@@ -22,14 +22,14 @@ def evaluation_page(
     card: Mapping[str, object],
     out_of_domain: OutOfDomainReport | None = None,
 ) -> Page:
-    """The whole page.
+    """The page of an evaluation.
 
     Args:
-        name: What the model is called.
-        report: With the model's calibration.
-        uncalibrated: Of the same rows, without it.
-        card: What the model says of its making.
-        out_of_domain: How well it tells rows of its domain from others.
+        name: The name of the model.
+        report: Metrics with the model's calibration.
+        uncalibrated: Metrics of the same rows without it.
+        card: The card that is saved with the model.
+        out_of_domain: The detection of rows from elsewhere, if it was measured.
 
     Raises:
         MissingDependency: The extra ``report`` is not installed.
@@ -108,7 +108,7 @@ def _outside(report: OutOfDomainReport) -> Section:
 
 
 def _read(reading: TextsRead | None) -> list[Block]:
-    """What of the texts was read in parts or not at all, where that is anything."""
+    """A paragraph each for texts that were read in windows or cut."""
     return [Paragraph(f"{line}.") for line in reading_lines(reading)]
 
 
@@ -144,7 +144,7 @@ def _facts(name: str, value: object) -> list[tuple[str, str]]:
         return [row for number, each in enumerate(value, start=1) for row in _facts(f"{name}.{number}", each)]
     if isinstance(value, list):
         return [(name, ", ".join(map(str, value)))]
-    return [(name, f"{value:.6g}" if isinstance(value, float) else str(value))]
+    return [(name, "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value))]
 
 
 def _word(name: str) -> str:

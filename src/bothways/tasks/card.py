@@ -96,7 +96,7 @@ def worth_card(worth: Worth, of: str = "the validation rows") -> dict[str, Any]:
     return {"metrics": numbers, "limits": list(worth.limits)}
 
 
-def flattered(rows: str, chose: str) -> str:
+def optimistic(rows: str, chose: str) -> str:
     """The limit of metrics on rows that were also learnt from.
 
     Args:
@@ -116,3 +116,4 @@ def unmeasured(why: str) -> str:
 
 LIKE_THESE = "Metrics and probabilities hold for texts like the held-out rows."
 NOTICES_NOTHING = "The model does not notice texts that are unlike those of its training."
+OUT_OF_DOMAIN_LIMIT = "The border of the domain was drawn by"

@@ -7,18 +7,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Generic, TypedDict, TypeVar
 
-import torch
-
 from bothways.checkpoints import PretrainedEncoder, fingerprint
-from bothways.errors import InvalidInput
 from bothways.tasks.settings import FitSettings
 from bothways.training.loop import train
 from bothways.training.objective import Objective, Payload
+from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
-
-# Wider encoders want smaller steps.
-NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
-
 
 ObjectiveT = TypeVar("ObjectiveT")
 
@@ -54,6 +48,7 @@ class FitPlan:
         keep_diverged: Where a training diverges after a finished epoch, finish the task from the weights kept so far
             instead of raising `TrainingDiverged`; ``diverged`` of the record says what was wrong.
         show_progress: Force the progress bar on or off.
+        options: All of it that the training loop takes.
 
     Raises:
         InvalidInput: A setting is out of range.
@@ -69,16 +64,30 @@ class FitPlan:
     resume: bool = False
     keep_diverged: bool = False
     show_progress: bool | None = None
+    options: TrainingOptions = field(init=False)
 
     def __post_init__(self) -> None:
         """Check every value now, and not when a whole corpus was read."""
-        size = self.batch_size
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise InvalidInput(f"batch_size must be a whole number, at least 1, but it is {size!r}.")
-        if self.resume and self.checkpoints is None:
-            raise InvalidInput("resuming needs the folder of the checkpoints: pass checkpoints=<folder>.")
-        rate = RATE_OF_NARROW if self.learning_rate is None else self.learning_rate
-        self.settings.training(self.epochs, rate, self.seed, torch.device("cpu"))
+        options = TrainingOptions(
+            epochs=self.epochs,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            schedule=self.settings.schedule,
+            warmup_fraction=self.settings.warmup_fraction,
+            weight_decay=self.settings.weight_decay,
+            max_gradient_norm=self.settings.max_gradient_norm,
+            patience=self.settings.patience,
+            precision=self.settings.precision,
+            max_tokens=self.settings.tokens,
+            checkpoint_every_updates=self.settings.checkpoint_every_updates,
+            log=self.log,
+            checkpoints=self.checkpoints,
+            resume=self.resume,
+            keep_diverged=self.keep_diverged,
+            show_progress=self.show_progress,
+        )
+        object.__setattr__(self, "options", options)
 
     def train(
         self, objective: Objective[Payload], model: PretrainedEncoder, *, on_keep: Callable[[], None] | None = None
@@ -90,18 +99,11 @@ class FitPlan:
         Raises:
             InvalidInput: A setting is out of range. And everything that `bothways.training.loop.train` raises.
         """
-        usual_rate = RATE_OF_NARROW if model.config.hidden <= NARROW else RATE_OF_WIDE
-        rate = usual_rate if self.learning_rate is None else self.learning_rate
         return train(
             objective,
-            self.settings.training(self.epochs, rate, self.seed, model.device),
-            log=None if self.log is None else Path(self.log),
-            checkpoints=None if self.checkpoints is None else Path(self.checkpoints),
-            resume=self.resume,
-            show_progress=self.show_progress,
+            self.options.resolved(model.config.hidden, model.device),
             origin=None if self.checkpoints is None else _origin(model),
             undo_unfinished=True,
-            keep_diverged=self.keep_diverged,
             on_keep=on_keep,
         )
 
@@ -113,7 +115,7 @@ def fit_plan(task: object, options: FitOptions) -> FitPlan:
         TypeError: One of them is none, in Python's own words for the method that was called.
         InvalidInput: A setting is out of range.
     """
-    known = [each.name for each in fields(FitPlan)]
+    known = [each.name for each in fields(FitPlan) if each.init]
     for name in options:
         if name not in known:
             raise TypeError(
@@ -156,7 +158,7 @@ class Attempt:
         finally:
             if self.kept:  # a run that is resumed begins with what it began with before
                 model.trainings = max(model.trainings, 1) if plan.resume else model.trainings + 1
-        if record.came_to_nothing:
+        if record.finished_no_epoch:
             self._put_back()
         return record
 

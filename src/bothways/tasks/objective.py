@@ -22,9 +22,7 @@ from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
-from bothways.tasks.card import data_part
-from bothways.tasks.merging import Merge, merge_windows
-from bothways.tasks.targets import Logits, Target, Truth
+from bothways.tasks.targets import Target, Truth
 from bothways.training.objective import MicroBatch, Update, Validation
 
 
@@ -59,31 +57,6 @@ class Answers(Protocol):
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """The sum over the windows' units of their losses, given the model's scores."""
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledWindows:
-    """Tokenised texts and their encoded labels."""
-
-    store: WindowStore
-    truth: Truth
-
-    @property
-    def digest(self) -> str:
-        """Identifies the data: a checksum of tokens and labels."""
-        return f"{self.store.digest} {digest_of(self.truth)}"
-
-    def some(self, most: int, seed: int) -> "LabelledWindows":
-        """At most so many texts, drawn with a seed."""
-        if self.store.texts <= most:
-            return self
-        drawn_N = np.sort(np.random.default_rng(seed).permutation(self.store.texts)[:most])
-        return LabelledWindows(self.store.take(drawn_N), self.truth[drawn_N])
-
-    @property
-    def part(self) -> dict[str, object]:
-        """What a card says of the data: how many texts, and SHA-256 of their tokens and of their encoded labels."""
-        return {**data_part(self.store.texts, self.store), "labels_sha256": digest_of(self.truth)}
 
 
 class TextAnswers:
@@ -226,9 +199,3 @@ def window_scores(model: Scoring, store: WindowStore, tokens: int) -> list[NDArr
     per_token = isinstance(model.head.kind.read, EachToken)
     rows = Runner(row_answers(model, per_token=per_token), model.device, tokens).run(store.windows())
     return [each.astype(np.float64) for each in rows]
-
-
-def predict_logits(model: Scoring, store: WindowStore, tokens: int, merge: Merge = "weighted_mean") -> Logits:
-    """Logits of stored texts (N, C), those of several windows merged."""
-    rows_WK = np.stack(window_scores(model, store, tokens))
-    return merge_windows(rows_WK, store.lengths, store.text_of_window, merge)

@@ -1,22 +1,23 @@
 """How every task opens a checkpoint: the options, and what it holds afterwards."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
+from bothways.checkpoints.stored import Extras, stored_flag, stored_length, stored_overflow, stored_whole
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
 from bothways.inference import InferenceEngine, Reading, TokenBudget
 from bothways.packing import Packed
 from bothways.tasks.predictions import warn_of_cut
-from bothways.tasks.stored import Extras, stored_flag, stored_length, stored_overflow, stored_whole
 from bothways.text import Overflow, TextTokenizer, check_overflow
 from bothways.text.texts import Text
 
@@ -54,12 +55,21 @@ class OpenOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """A checkpoint, its encoder on a device, how it is to read texts, and how many tokens of them at once."""
+    """A checkpoint, its encoder on a device, and how it is to read texts.
+
+    Attributes:
+        checkpoint: The files.
+        model: The encoder and its tokenizer.
+        reading: How texts are read.
+        budget: Tokens of a batch, lowered where memory runs out.
+        options: What the task was opened with besides: the ``open_options`` of its spec.
+    """
 
     checkpoint: Checkpoint
     model: PretrainedEncoder
     reading: Reading
     budget: TokenBudget
+    options: Any = None
 
     @property
     def extras(self) -> Extras:
@@ -90,6 +100,12 @@ class OpenedModel:
     def batch_tokens(self) -> int:
         """Tokens of a batch that suit the device, or as many as have turned out to fit."""
         return self.budget.tokens
+
+    def for_training(self, *, resumed: bool) -> "OpenedModel":
+        """Return the same with a copy of the encoder, to be trained while this one stays as it is."""
+        model = self.model
+        trainings = max(model.trainings, 1) if resumed else model.trainings + 1
+        return replace(self, model=replace(model, encoder=deepcopy(model.encoder), trainings=trainings))
 
     def engine(self, forward: Callable[[Packed], Tensor]) -> InferenceEngine:
         """An engine that reads texts in this way and gives what ``forward`` makes of them, see `InferenceEngine`."""

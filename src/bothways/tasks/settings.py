@@ -3,14 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-import torch
-
 from bothways.errors import InvalidInput
 from bothways.evaluation import CalibrationMethod, DetectorKind
 from bothways.evaluation.calibrating import METHODS
 from bothways.evaluation.detectors import DETECTORS
+from bothways.training.options import Precision
 from bothways.training.schedules import LinearDecay, Schedule
-from bothways.training.settings import Precision, TrainingSettings
 
 DetectorChoice: TypeAlias = DetectorKind | Literal["mahalanobis_layers"]
 ALL_LAYERS = "mahalanobis_layers"
@@ -68,23 +66,3 @@ class FitSettings:
         if self.calibration not in ("auto", "temperature", None):
             raise InvalidInput(f"this task is calibrated by a temperature or not at all, not by {self.calibration!r}.")
         return self.calibration is not None
-
-    def training(self, epochs: int, learning_rate: float, seed: int, device: torch.device) -> TrainingSettings:
-        """The loop's settings.
-
-        Raises:
-            InvalidInput: A value is out of its range.
-        """
-        half = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return TrainingSettings(
-            epochs=epochs,
-            learning_rate=learning_rate,
-            schedule=self.schedule,
-            warmup_fraction=self.warmup_fraction,
-            weight_decay=self.weight_decay,
-            max_gradient_norm=self.max_gradient_norm,
-            precision=self.precision or ("bfloat16" if half else "float32"),
-            patience=self.patience,
-            seed=seed,
-            checkpoint_every_updates=self.checkpoint_every_updates,
-        )

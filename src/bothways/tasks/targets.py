@@ -8,13 +8,14 @@ Shapes: N texts, B windows of a batch, C outputs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.choices import TargetKind
 from bothways.data import Example, Inputs, Source, class_label, label_set, number, read_examples
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
@@ -38,7 +39,8 @@ from bothways.evaluation import (
     share_error,
     spearman,
 )
-from bothways.tasks.predictions import Classification, Labelling, Prediction, Reading, Score
+from bothways.tasks.predictions import Classification, Labelling, Prediction, RegressionPrediction
+from bothways.tasks.scores import TokensRead
 from bothways.text.texts import Text
 from bothways.training.objective import Validation
 
@@ -46,7 +48,6 @@ Logits = NDArray[np.float64]
 # Encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N); which, the target knows.
 Truth = NDArray[Any]
 Report = ClassificationReport | MultiLabelReport | RegressionReport
-TargetKind = Literal["single", "multi", "regression"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class SingleLabel:
         """What two models are compared by."""
         return ClassJudgement(self.labels, truth_N, self.probabilities(logits_NC, calibration))
 
-    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
+    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The most probable label."""
         probabilities_C = self.probabilities(logits_C[None], calibration)[0]
         by_label = _ranked(self.labels, probabilities_C)
@@ -181,7 +182,7 @@ class MultiLabel:
         stated_NC = self.probabilities(logits_NC, calibration)
         return LabelJudgement(self.labels, truth_NC.astype(np.int64), stated_NC, self.threshold)
 
-    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
+    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The labels at or above the threshold."""
         by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
         return Labelling(tuple(name for name, value in by_label.items() if value >= self.threshold), by_label, reading)
@@ -237,10 +238,10 @@ class Regression:
         del calibration
         return NumberJudgement(truth_N, logits_N1[:, 0])
 
-    def predict(self, logits_1: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
+    def predict(self, logits_1: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The number."""
         del calibration
-        return Score(float(logits_1[0]), reading)
+        return RegressionPrediction(float(logits_1[0]), reading)
 
     def report(
         self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None, *, resamples: int, seed: int

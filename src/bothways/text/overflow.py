@@ -18,11 +18,12 @@ Of a pair that is too long, windows hold parts of
 
 from typing import Literal, TypeAlias, TypeGuard, get_args
 
+from bothways.choices import Cut
 from bothways.errors import InvalidInput
 
 Overflow: TypeAlias = Literal["window", "error", "truncate"]
 
-Cut: TypeAlias = Literal["longer", "second"]
+
 
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 

@@ -258,7 +258,7 @@ class SentenceEmbedder:
                 record = attempt.train(plan, objective, self.model)
             finally:
                 self._trainings += attempt.kept
-        if not record.came_to_nothing:
+        if not record.finished_no_epoch:
             self.card = card(record)
         return record
 

@@ -171,7 +171,7 @@ class FewShotClassifier(TrustingTask):
         examples = EmbeddingExamples(columns, rows, held_out, split=False)
         with self._dropped_with_its_vectors():
             record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
-            if record.came_to_nothing:
+            if record.finished_no_epoch:
                 return record
             vectors_NK = self.embedder.encode([row.texts[0] for row in rows], show_progress=plan.show_progress)
             head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)

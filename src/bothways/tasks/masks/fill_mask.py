@@ -164,7 +164,7 @@ class FillMask:
             objective = MaskedLMObjective(module, training, held, masker, batch_size=plan.batch_size, tokens=tokens)
             before = _held_out(objective)
             record = attempt.train(plan, objective, self.model)
-        if record.came_to_nothing:
+        if record.finished_no_epoch:
             return record
         parts = data_part(len(examples), training), data_part(len(held_out), held)
         self.card = {

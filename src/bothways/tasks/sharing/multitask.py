@@ -149,7 +149,7 @@ class MultiTask:
                 units={name: each.unit for name, each in ready.items()},
             )
             record = attempt.train(plan, objective, self.model)
-        if record.came_to_nothing:
+        if record.finished_no_epoch:
             return record
         for each in ready.values():
             each.finish(record)

@@ -1,0 +1,54 @@
+"""Text classification and classification of pairs of texts."""
+
+from collections.abc import Mapping
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from bothways.errors import InvalidInput
+from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
+from bothways.tasks.head_task import HeadTask
+from bothways.tasks.labels import LabelOutputs
+from bothways.tasks.predictions import Classification
+from bothways.training.options import TrainingOptions
+
+LabelT = TypeVar("LabelT", covariant=True, default=Classification)
+
+
+class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
+    """A text classifier with calibrated probabilities: one label, several labels or a number for each text.
+
+    >>> classifier = TextClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> classifier.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP
+    >>> classifier.predict("Lakers win in overtime").label  # doctest: +SKIP
+    'sports'
+    """
+
+    spec = CLASSIFICATION
+    outputs_type = LabelOutputs
+
+
+class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
+    """A cross-encoder for text pairs: entailment, paraphrase, similarity, relevance.
+
+    It reads both texts at once. With numbers as labels it scores how similar two texts are, or how well a passage
+    answers a query. Of a pair that is too long, the longer text is cut into windows and the other is repeated in each.
+
+    >>> pairs = PairClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> pairs.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP
+    >>> pairs.predict(("A man sleeps.", "Nobody is awake.")).label  # doctest: +SKIP
+    'neutral'
+    """
+
+    spec = PAIRS
+    outputs_type = LabelOutputs
+
+    def _fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+        """Take ``score``, the column of numbers, as the label of a regression."""
+        given = dict(options)
+        score = given.pop("score", None)
+        if score is not None:
+            if given.get("label") is not None or given.get("target") == "multi":
+                raise InvalidInput("score predicts a number, so it goes neither with label nor with the target 'multi'.")
+            given |= {"label": score, "target": "regression"}
+        return super()._fit_options(given)

@@ -1,0 +1,28 @@
+"""What text and pair classification declare. Loads no torch."""
+
+from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
+from bothways.tasks.spec import TaskSpec
+
+CLASSIFICATION = TaskSpec(
+    name="classification",
+    home="bothways.tasks.classification.classifiers:TextClassifier",
+    columns=TextColumns(),
+    summary="Classify texts: one label, several labels or a number for each.",
+    example={"text": "Lakers win in overtime", "label": "sports"},
+    open_options=LabelOpening,
+    fit_options=LabelLearning,
+    predict_options=LabelPrediction,
+    head="sequence",
+)
+
+PAIRS = TaskSpec(
+    name="pairs",
+    home="bothways.tasks.classification.classifiers:PairClassifier",
+    columns=PairColumns(),
+    summary="Classify pairs of texts: entailment, paraphrase, similarity, relevance.",
+    example={"text_a": "A man sleeps.", "text_b": "Nobody is awake.", "label": "neutral"},
+    open_options=LabelOpening,
+    fit_options=LabelLearning,
+    predict_options=LabelPrediction,
+)

@@ -1,0 +1,58 @@
+"""Options of tasks that give labels, or a number, for a whole text or pair. Loads no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bothways.choices import Merge, TargetKind
+from bothways.confidence.options import ConfidenceOptions
+from bothways.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelOpening:
+    """How a trained head is opened.
+
+    Attributes:
+        labels: Names of its outputs, for checkpoints that do not carry them.
+        merge: How the logits of a long text's windows become one: their mean weighted with the windows' lengths
+            (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
+            ``"first"`` window, or their mean weighted as ``fit`` learns to (``"attention"``, see
+            `bothways.tasks.window_attention`).
+        target: What the model is expected to predict; another one is refused.
+    """
+
+    labels: Sequence[str] | None = None
+    merge: Merge | None = None
+    target: TargetKind | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelLearning(ConfidenceOptions):
+    """What is learnt of labelled texts or pairs.
+
+    Attributes:
+        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers).
+    """
+
+    target: TargetKind = "single"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelPrediction:
+    """Options of a prediction.
+
+    Attributes:
+        calibrated: True insists on calibrated probabilities, False wants those of the head as it is; by default they
+            are calibrated where the model is.
+        coverage: Also give a set of labels (or an interval around a number) that holds the truth with this probability.
+
+    Raises:
+        InvalidInput: A coverage is asked for together with probabilities that are not calibrated.
+    """
+
+    calibrated: bool | None = None
+    coverage: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.coverage is not None and self.calibrated is False:
+            raise InvalidInput("coverage needs calibrated probabilities: leave calibrated out.")

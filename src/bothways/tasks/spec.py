@@ -1,0 +1,88 @@
+"""What a task declares: its name, its columns, its options and an example. Loads no torch.
+
+The verbs (`bothways.tasks.task.Task`) and the command line are made from these declarations.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, TypeVar
+
+from bothways.choices import Cut
+from bothways.errors import InvalidInput
+from bothways.tasks.columns import ColumnNames
+
+OptionsT = TypeVar("OptionsT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOptions:
+    """A verb without options of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """The declarations of a task.
+
+    Attributes:
+        name: In ``bothways.json``, on the command line and in messages.
+        home: The class that does it, as ``"module:Class"``; imported when it is first used.
+        columns: The usual column names.
+        summary: What it does, in one line for help.
+        example: A row of labelled data.
+        open_options: Dataclass of what `from_pretrained` takes besides how a checkpoint is found and read.
+        fit_options: Dataclass of what `fit` takes besides columns and the options of every training.
+        data_options: Dataclass of what `evaluate` and `score` take besides columns.
+        predict_options: Dataclass of the options of a prediction.
+        cut: Which text of a pair is cut into windows where both are too long.
+        head: Name of the pretrained head that makes a checkpoint from elsewhere a model for this task.
+    """
+
+    name: str
+    home: str
+    columns: ColumnNames
+    summary: str
+    example: Mapping[str, object]
+    open_options: type = NoOptions
+    fit_options: type = NoOptions
+    data_options: type = NoOptions
+    predict_options: type = NoOptions
+    head: str | None = None
+    cut: Cut = "longer"
+
+
+class PredictArguments(TypedDict, total=False):
+    """Options of a prediction, of all tasks; which ones a task has, its spec says."""
+
+    calibrated: bool | None
+    coverage: float | None
+    top: int
+    max_answer_tokens: int | None
+    threshold: float | None
+
+
+def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:
+    """Return the options of a call as a value.
+
+    Args:
+        kind: Dataclass of the options.
+        given: Keyword arguments of the call.
+        call: For messages, such as ``"TextClassifier.predict()"``.
+        known: Other arguments of the call, for messages.
+
+    Raises:
+        TypeError: One of them is not known; the message lists those that are.
+        InvalidInput: A value is out of its range.
+    """
+    names = tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+    for name in given:
+        if name not in names:
+            raise TypeError(
+                f"{call} got an unexpected keyword argument {name!r}. Known are: {', '.join((*names, *known))}."
+            )
+    return kind(**given)
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raise InvalidInput unless ``value`` is a whole number, at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(f"{name} must be at least 1, but it is {value!r}.")
