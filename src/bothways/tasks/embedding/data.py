@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bothways.data import Inputs, Joined, Row, Source, class_label, number, read_rows, text_at, value_at
 from bothways.data.windows import WindowStore, digest_of
 from bothways.errors import InvalidInput
-from bothways.inference import Reading
+from bothways.inference import TextOptions
 from bothways.tasks.card import data_part
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.opening import stored_texts
@@ -279,7 +279,7 @@ class StoredRows:
 
     @classmethod
     def of(
-        cls, rows: Sequence[EmbeddingRow], columns: EmbeddingColumns, tokenizer: TextTokenizer, reading: Reading
+        cls, rows: Sequence[EmbeddingRow], columns: EmbeddingColumns, tokenizer: TextTokenizer, reading: TextOptions
     ) -> "StoredRows":
         """Tokenise rows.
 

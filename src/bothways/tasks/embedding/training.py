@@ -9,7 +9,7 @@ import numpy as np
 from bothways.checkpoints import PretrainedEncoder
 from bothways.data import Source
 from bothways.errors import InvalidInput
-from bothways.inference import Reading
+from bothways.inference import TextOptions
 from bothways.tasks.card import DataUsed, Worth, unmeasured, written_card
 from bothways.tasks.embedding.batches import DrawnRows, GivenRows, RowSource
 from bothways.tasks.embedding.data import (
@@ -167,7 +167,7 @@ class EmbeddingTraining:
 
     def _stored(self, rows: Sequence[EmbeddingRow], columns: EmbeddingColumns, plan: FitPlan) -> StoredRows:
         settings = self.settings
-        reading = Reading(settings.max_length, settings.on_overflow, settings.stride)
+        reading = TextOptions(settings.max_length, settings.on_overflow, settings.stride)
         stored = StoredRows.of(rows, columns, self.model.tokenizer, reading)
         inner = plain(self.loss)
         if not (isinstance(columns, PlainTexts) and isinstance(inner, Distillation)):

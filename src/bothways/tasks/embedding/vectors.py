@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.errors import InvalidInput
-from bothways.inference import InferenceEngine, Reading, TextRows, TokenBudget
+from bothways.inference import InferenceEngine, TextOptions, TextRows, TokenBudget
 from bothways.tasks import predictions
 from bothways.tasks.embedding.objective import VectorModel
 from bothways.tasks.embedding.pooling import Pooling, check_pooling
@@ -85,7 +85,7 @@ def text_vectors(
         InvalidInput: A text is empty or not a string.
         TextTooLong: A text is too long and the policy is ``"error"``.
     """
-    reading = Reading(settings.max_length, settings.on_overflow, settings.stride)
+    reading = TextOptions(settings.max_length, settings.on_overflow, settings.stride)
     module = VectorModel.of(model, settings.pooling)
     engine = InferenceEngine(model.tokenizer, module, model.device, reading, tokens)
     for answer in engine.run(texts, total=total, description=description, show_progress=show_progress):
