@@ -11,8 +11,19 @@ import pytest
 
 import bothways.demo
 from bothways import SearchIndex, TextClassifier, load
-from bothways.demo import MODEL, PRONOUN, QUERIES, SENTENCE, DemoSettings, story
-from bothways.demo.script import SPLITS, copy_news, headlines, mistakes, nll_change, produce, read_rows
+from bothways.demo import (
+    MODEL,
+    PRONOUN,
+    QUERIES,
+    SENTENCE,
+    SPLITS,
+    DemoSettings,
+    copy_news,
+    headlines,
+    read_rows,
+    story,
+)
+from bothways.demo.script import mistakes, nll_change, produce
 from bothways.errors import InvalidInput, MissingDependency, OutputExists
 from bothways.evaluation import Estimate
 from bothways.explain import attention_of, causal, illustrative_head

