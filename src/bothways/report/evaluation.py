@@ -49,6 +49,25 @@ def evaluation_page(
     )
 
 
+def reliability_figure(
+    report: ClassificationReport | MultiLabelReport, uncalibrated: ClassificationReport | MultiLabelReport
+) -> Figure:
+    """Reliability diagrams before and after calibration."""
+    return Figure(
+        reliability_diagram(uncalibrated.reliability, report.reliability),
+        "How often the model is right (height) where it states a confidence (width). On the dashed line the two agree; "
+        "dots above it are texts on which the model was right more often than it said.",
+        f"Reliability before and after calibration; the expected calibration error is {uncalibrated.ece.value:.3f} and "
+        f"{report.ece.value:.3f}.",
+    )
+
+
+def confusion_figure(report: ClassificationReport, remark: str = "") -> Figure:
+    """The confusion matrix, with a remark in its caption."""
+    words = f"True classes in rows, predicted ones in columns. {remark}".rstrip()
+    return Figure(confusion_matrix(report.labels, report.confusion), words, f"Confusion matrix. {words}")
+
+
 def _headline(estimates: Mapping[str, Estimate]) -> KeyFigures:
     first, second, *_ = estimates
     shown = [(name, estimates[name]) for name in (first, second, "ece")]
@@ -72,12 +91,7 @@ def _reliability(
     report: ClassificationReport | MultiLabelReport, uncalibrated: ClassificationReport | MultiLabelReport
 ) -> Section:
     words = f"The expected calibration error is {uncalibrated.ece.value:.3f} before and {report.ece.value:.3f} after."
-    figure = Figure(
-        reliability_diagram(uncalibrated.reliability, report.reliability),
-        "How often the model is right (height) where it states a confidence (width). On the dashed line both agree.",
-        f"Reliability before and after calibration. {words}",
-    )
-    blocks: list[Block] = [figure, Paragraph(words)]
+    blocks: list[Block] = [reliability_figure(report, uncalibrated), Paragraph(words)]
     if isinstance(report, ClassificationReport):
         blocks.append(
             Paragraph(
@@ -125,8 +139,7 @@ def _classes(report: ClassificationReport | MultiLabelReport) -> Section:
     )
     blocks: list[Block] = [Table(columns, rows, numeric=columns[1:])]
     if isinstance(report, ClassificationReport) and len(report.labels) <= MOST_IN_MATRIX:
-        words = "True classes in rows, predicted ones in columns."
-        blocks.insert(0, Figure(confusion_matrix(report.labels, report.confusion), words, f"Confusion matrix. {words}"))
+        blocks.insert(0, confusion_figure(report))
     return Section("Classes", tuple(blocks))
 
 
