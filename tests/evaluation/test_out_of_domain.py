@@ -23,7 +23,6 @@ from bothways.evaluation import (
     threshold_between,
     threshold_keeping,
 )
-from bothways.evaluation.detectors import shrunk_covariance
 
 
 @given(st.integers(0, 2**16), st.integers(1, 40), st.integers(1, 40), st.integers(1, 30))
@@ -144,7 +143,10 @@ def test_mahalanobis_is_the_distance_under_the_shrunk_covariance_within_classes(
 @pytest.mark.parametrize("rows", [3, 30, 3_000])
 def test_the_covariance_is_shrunk_as_in_scikit_learn(rows):
     x = np.random.default_rng(rows).normal(size=(rows, 6)) * np.arange(1, 7)
-    np.testing.assert_allclose(shrunk_covariance(x), LedoitWolf(assume_centered=True).fit(x).covariance_, atol=1e-9)
+    # Of one class; its roots hold the inverse, but for a factor.
+    (root_DD,) = Mahalanobis.fit(x[:, None], np.zeros(rows, dtype=np.int64), 1).roots_LDD
+    found, expected = np.linalg.inv(root_DD @ root_DD.T), LedoitWolf().fit(x).covariance_
+    np.testing.assert_allclose(found * np.trace(expected) / np.trace(found), expected, atol=1e-9)
 
 
 def test_neighbours_are_those_of_scikit_learn():
