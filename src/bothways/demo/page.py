@@ -5,7 +5,7 @@ from pathlib import Path
 from bothways.demo import story
 from bothways.demo.results import Classified, Results
 from bothways.demo.settings import COVERAGE, MODEL, SENTENCE
-from bothways.evaluation import ClassificationReport
+from bothways.evaluation import Report
 from bothways.report import (
     Bar,
     Block,
@@ -84,8 +84,8 @@ def _summary(results: Results) -> Section:
     return Section("In short", (KeyFigures(figures), Paragraph(words), _done(results)))
 
 
-def _key(name: str, report: ClassificationReport, metric: str) -> KeyFigure:
-    estimate = report.estimates()[metric]
+def _key(name: str, report: Report, metric: str) -> KeyFigure:
+    estimate = report.estimates[metric]
     return KeyFigure(name, f"{estimate.value:.3f}", f"95\u00a0% interval {story.interval(estimate)}")
 
 
@@ -124,7 +124,7 @@ def _training(classified: Classified) -> Section:
 
 
 def _evaluation(classified: Classified) -> Section:
-    before, after = classified.before.estimates(), classified.after.estimates()
+    before, after = classified.before.estimates, classified.after.estimates
     table = Table(
         ("Measure", "Before calibration", "After calibration"),
         tuple((name, story.with_interval(before[key]), story.with_interval(after[key])) for key, name in _METRICS),
@@ -134,7 +134,7 @@ def _evaluation(classified: Classified) -> Section:
     return Section("Test results", (Paragraph(story.right_and_wrong(classified)), table, *_per_class(classified.after)))
 
 
-def _per_class(report: ClassificationReport) -> tuple[Block, ...]:
+def _per_class(report: Report) -> tuple[Block, ...]:
     confusion = Figure(
         confusion_matrix(report.labels, report.confusion),
         f"True labels in rows, predicted ones in columns. {story.confusion(report)}",

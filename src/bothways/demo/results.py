@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from bothways.demo.settings import DemoSettings, Headline
-from bothways.evaluation import ClassificationReport, Estimate, Temperature
+from bothways.evaluation import Estimate, Report, Temperature
 from bothways.explain import Head, TextAttention
 from bothways.retrieval import Hit
 from bothways.tasks.predictions import Classification
@@ -42,8 +42,8 @@ class Classified:
 
     record: TrainingRecord
     temperature: Temperature
-    before: ClassificationReport
-    after: ClassificationReport
+    before: Report
+    after: Report
     nll_change: Estimate
     mistakes: tuple[Mistake, ...]
 
@@ -71,7 +71,7 @@ class FewShot:
     """
 
     texts: int
-    report: ClassificationReport
+    report: Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from bothways.checkpoints import load
 from bothways.demo.news import SPLITS, file_name, news_rows
 from bothways.demo.results import Attended, Classified, FewShot, Found, Mistake, Searched, Told
 from bothways.demo.settings import COVERAGE, HEADLINES, MODEL, QUERIES, SENTENCE, DemoSettings
-from bothways.evaluation import ClassificationReport, Estimate, Temperature, apply_temperature, bootstrap_estimates
+from bothways.evaluation import Estimate, Temperature, apply_temperature, bootstrap_estimates
 from bothways.explain import attention_of, causal, illustrative_head
 from bothways.retrieval import SearchIndex, SemanticSearch
 from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder, TaskData, TextClassifier
@@ -98,7 +98,7 @@ def learn_from_few(data: Path, settings: DemoSettings) -> FewShot:
     if record.interrupted:
         raise KeyboardInterrupt
     report = few.evaluate(data / file_name("test"), resamples=settings.resamples)
-    return FewShot(len(shown), cast("ClassificationReport", report))
+    return FewShot(len(shown), report)
 
 
 def evaluate(trained: Trained, data: Path, label: str, settings: DemoSettings) -> Classified:
@@ -108,10 +108,7 @@ def evaluate(trained: Trained, data: Path, label: str, settings: DemoSettings) -
     temperature = calibration if isinstance(calibration, Temperature) else Temperature(1.0)
     logits_NC, truth_N = classifier.logits(data / file_name("test"), label=label)
     before, after = (
-        cast(
-            "ClassificationReport",
-            classifier.report(logits_NC, truth_N, calibrated=calibrated, resamples=settings.resamples),
-        )
+        classifier.report(logits_NC, truth_N, calibrated=calibrated, resamples=settings.resamples)
         for calibrated in (False, True)
     )
     texts = [row["text"] for row in news_rows(data, "test")]

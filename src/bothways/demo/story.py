@@ -12,7 +12,7 @@ from bothways.demo.folder import DATA, INDEX, MODEL_FOLDER
 from bothways.demo.news import file_name
 from bothways.demo.results import Attended, Classified, FewShot, Searched, Shared, Told
 from bothways.demo.settings import MODEL, PRONOUN
-from bothways.evaluation import ClassificationReport, Estimate, Temperature
+from bothways.evaluation import Estimate, Report, Temperature
 
 _STRONGEST = 3
 _FAINTEST = 0.005  # rounds to 0.01
@@ -88,7 +88,7 @@ def kept_epoch(classified: Classified) -> str:
     )
 
 
-def confusion(report: ClassificationReport) -> str:
+def confusion(report: Report) -> str:
     """Which two classes are confused most often."""
     counts_CC = np.array(report.confusion)
     np.fill_diagonal(counts_CC, 0)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, Unpack, overload
 from bothways.data import Row, Source
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput, NotCalibrated
-from bothways.evaluation import AnsweringReport, RowScores, Temperature
+from bothways.evaluation import Outcomes, Report, Temperature
 from bothways.families import HeadName
 from bothways.storage import new_folder
 from bothways.tasks.answering.answers import (
@@ -18,8 +18,7 @@ from bothways.tasks.answering.answers import (
     FoundSpans,
     QuestionAnswer,
     answered,
-    report_of,
-    row_scores,
+    outcomes_of,
 )
 from bothways.tasks.answering.fitting import StoredQuestions, answering_limits, no_answer_index, stored_threshold
 from bothways.tasks.answering.questions import Question, annotated_questions, hold_out_contexts, read_questions
@@ -247,7 +246,7 @@ class QuestionAnswerer:
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
-    ) -> AnsweringReport:
+    ) -> Report:
         """Exact match and F1 on annotated questions, with 95 % bootstrap intervals.
 
         Args:
@@ -264,11 +263,11 @@ class QuestionAnswerer:
             InvalidInput: The data are not usable.
         """
         columns = with_names(self.columns, question=question, context=context, answers=answers)
-        return report_of(*self._answered(data, columns, show_progress), resamples=resamples, seed=seed)
+        return outcomes_of(*self._answered(data, columns, show_progress)).report(resamples=resamples, seed=seed)
 
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> RowScores:
-        """F1 and exact match of each question, to compare with another model's."""
-        return row_scores(*self._answered(data, self.columns, show_progress))
+    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Outcomes:
+        """Return F1 and exact match of each question, to compare with another model's."""
+        return outcomes_of(*self._answered(data, self.columns, show_progress))
 
     def spans(
         self,

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
-    AnsweringReport,
     AnswerScores,
-    RowScores,
+    Outcomes,
+    answer_outcomes,
     answer_probabilities,
-    answering_report,
     score_answers,
 )
 from bothways.tasks.answering.spans import Span, SpanScores
@@ -164,22 +163,12 @@ def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64
     return scores_NK
 
 
-def row_scores(found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]]) -> RowScores:
-    """What two models' answers are compared by, and how much was read for them."""
-    scores = scores_of(found, annotated)
-    read = texts_read([each.reading for each in found])
-    return RowScores({"f1": scores.f1_N, "exact_match": scores.exact_N}, reading=read)
-
-
 def scores_of(found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]]) -> AnswerScores:
     """How good answers are, given the annotated ones of each question."""
     return score_answers([each.answer or "" for each in found], annotated)
 
 
-def report_of(
-    found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]], *, resamples: int, seed: int
-) -> AnsweringReport:
-    """The metrics of answers, and how much was read for them."""
-    stated_N = [each.probability for each in found]
-    report = answering_report(scores_of(found, annotated), stated_N, resamples=resamples, seed=seed)
-    return replace(report, reading=texts_read([each.reading for each in found]))
+def outcomes_of(found: Sequence[QuestionAnswer], annotated: Sequence[Sequence[str]]) -> Outcomes:
+    """Return what reports and comparisons of answers are computed from."""
+    outcomes = answer_outcomes(scores_of(found, annotated), [each.probability for each in found])
+    return replace(outcomes, tokens_read=texts_read([each.reading for each in found]))

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
-    AnsweringReport,
     AnswerScores,
+    Report,
     Temperature,
+    answer_outcomes,
     answer_probabilities,
-    answering_report,
     best_threshold,
     fit_answer_temperature,
     score_answers,
@@ -120,11 +120,11 @@ class Candidates:
         right_N = self.scores(threshold).exact_N > 0
         return Temperature(fit_answer_temperature(self.score_NK, right_N, threshold))
 
-    def report(self, threshold: float | None, temperature: Temperature | None) -> AnsweringReport:
+    def report(self, threshold: float | None, temperature: Temperature | None) -> Report:
         """Metrics with intervals, and how far the probabilities can be trusted."""
         heat = 1.0 if temperature is None else temperature.value
         stated_N = answer_probabilities(self.score_NK, threshold, heat).max(axis=1)
-        return answering_report(self.scores(threshold), stated_N)
+        return answer_outcomes(self.scores(threshold), stated_N).report()
 
     def validation(self) -> Validation:
         """Metrics with the best threshold; the score is F1."""
@@ -133,7 +133,7 @@ class Candidates:
         return Validation({"exact_match": exact, "f1": f1}, f1, share_error(f1, len(scores.f1_N)))
 
 
-def answering_limits(metrics: AnsweringReport, chose: str) -> tuple[str, ...]:
+def answering_limits(metrics: Report, chose: str) -> tuple[str, ...]:
     """What a reader of metrics on questions has to know.
 
     Args:
@@ -141,7 +141,9 @@ def answering_limits(metrics: AnsweringReport, chose: str) -> tuple[str, ...]:
         chose: What those decided.
     """
     always = (
-        () if metrics.no_answer else ("No held-out question was without an answer, so the model always gives one.",)
+        ()
+        if metrics.counts["no_answer"]
+        else ("No held-out question was without an answer, so the model always gives one.",)
     )
     return flattered("questions", chose), *always, LIKE_THESE
 

@@ -15,7 +15,7 @@ import torch
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
 from bothways.data import Row, Source, text_at
 from bothways.errors import InvalidInput, TextsTruncated
-from bothways.evaluation import RowScores, SimilarityJudgement
+from bothways.evaluation import Outcomes, Report
 from bothways.storage import new_folder
 from bothways.tasks import predictions
 from bothways.tasks.embedding.data import (
@@ -25,7 +25,7 @@ from bothways.tasks.embedding.data import (
     read_embedding_rows,
     stored_kind,
 )
-from bothways.tasks.embedding.evaluation import EmbeddingReport, Measured, judgement_of, report_of, similarities_of
+from bothways.tasks.embedding.evaluation import Measured, outcomes_of, similarities_of
 from bothways.tasks.embedding.losses import EmbeddingLoss, usual_loss
 from bothways.tasks.embedding.pooling import Pooling, check_pooling
 from bothways.tasks.embedding.sentence_layout import TASK, EmbeddingSettings, settings_to_store, write_sentence_layout
@@ -268,7 +268,7 @@ class SentenceEmbedder:
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
-    ) -> EmbeddingReport:
+    ) -> Report:
         """Metrics on rows, with 95 % bootstrap intervals.
 
         Of scored pairs, the correlation of their cosines with the scores. Of other rows, how early each text finds
@@ -285,11 +285,11 @@ class SentenceEmbedder:
             InvalidInput: The data are not usable, or are texts alone.
         """
         kind = columns or self.columns
-        return report_of(kind, self._measured(data, kind, show_progress), resamples=resamples, seed=seed)
+        return outcomes_of(kind, self._measured(data, kind, show_progress)).report(resamples=resamples, seed=seed)
 
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> SimilarityJudgement | RowScores:
-        """Cosines and scores of pairs, or the rank of what belongs to each text, to compare with another model's."""
-        return judgement_of(self.columns, self._measured(data, self.columns, show_progress))
+    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Outcomes:
+        """Return the results on pairs with scores, or on what belongs to each text, to compare with another model's."""
+        return outcomes_of(self.columns, self._measured(data, self.columns, show_progress))
 
     @overload
     def predict(self, pairs: Two, *, show_progress: bool | None = ...) -> Similarity: ...

@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 from bothways.data import Row, Source
 from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
-from bothways.evaluation import AnsweringReport, Judgement, Temperature
+from bothways.evaluation import Outcomes, Temperature
 from bothways.tasks.answering.answerer import QuestionAndContext, QuestionAnswerer
 from bothways.tasks.answering.answers import (
     FoundSpans,
     QuestionAnswer,
     answered,
     candidate_scores,
-    report_of,
-    row_scores,
+    outcomes_of,
     scores_of,
 )
 from bothways.tasks.answering.fitting import Candidates, stored_threshold, without_answer
@@ -160,13 +159,9 @@ class AnswerCommittee:
         threshold = candidates.threshold()
         return replace(self, threshold=threshold, temperature=candidates.temperature(threshold)), {}
 
-    def report(self, combined: Sequence[FoundSpans], truth: Annotated, *, resamples: int, seed: int) -> AnsweringReport:
-        """Metrics of what the members say together."""
-        return report_of([self.predicted(each) for each in combined], truth, resamples=resamples, seed=seed)
-
-    def judgement(self, combined: Sequence[FoundSpans], truth: Annotated) -> Judgement:
-        """What the members say together, to compare with another model's."""
-        return row_scores([self.predicted(each) for each in combined], truth)
+    def outcomes(self, combined: Sequence[FoundSpans], truth: Annotated) -> Outcomes:
+        """Return the results of the members together."""
+        return outcomes_of([self.predicted(each) for each in combined], truth)
 
     def alone(self, said: Sequence[FoundSpans], truth: Annotated) -> Mapping[str, float]:
         """Metrics of what one member says."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from bothways.data import Row, Source
 from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput, NotCalibrated
-from bothways.evaluation import Judgement, Temperature
+from bothways.evaluation import Outcomes, Temperature
 from bothways.tasks.ensembles.combining import Combination, Disagreement, Method, Spread
-from bothways.tasks.ensembles.results import Report, Together
+from bothways.tasks.ensembles.results import Together
 from bothways.tasks.predictions import Reading
 from bothways.tasks.stored import Extras
 from bothways.tasks.task import Task
@@ -114,11 +114,8 @@ class Committee(Protocol[ItemT, SaidT, TruthT]):
             InvalidInput: The items are too few.
         """
 
-    def report(self, combined: Sequence[SaidT], truth: TruthT, *, resamples: int, seed: int) -> Report:
-        """Metrics of what the members say together."""
-
-    def judgement(self, combined: Sequence[SaidT], truth: TruthT) -> Judgement:
-        """What the members say together, to compare with another model's."""
+    def outcomes(self, combined: Sequence[SaidT], truth: TruthT) -> Outcomes:
+        """Return the results of the members together, which reports and comparisons are computed from."""
 
     def alone(self, said: Sequence[SaidT], truth: TruthT) -> Mapping[str, float]:
         """Metrics of what one member says."""

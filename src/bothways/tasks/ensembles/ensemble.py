@@ -10,7 +10,7 @@ import numpy as np
 
 from bothways.data import Row, Source, read_rows
 from bothways.errors import InvalidInput, UnreadColumn
-from bothways.evaluation import AnsweringReport, Judgement, Temperature
+from bothways.evaluation import Outcomes, Report, Temperature
 from bothways.tasks.answering.fitting import answering_limits
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Part, Worth, flattered, unmeasured, worth_card
 from bothways.tasks.columns import column_settings, stored_columns
@@ -24,7 +24,7 @@ from bothways.tasks.ensembles.files import (
     write_ensemble,
 )
 from bothways.tasks.ensembles.members import committee_of, open_member
-from bothways.tasks.ensembles.results import EnsemblePrediction, EnsembleReport, Report
+from bothways.tasks.ensembles.results import EnsemblePrediction
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.stored import Extras, damaged, stored_card
 from bothways.tasks.task import Task
@@ -232,7 +232,7 @@ class Ensemble:
 
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
-    ) -> EnsembleReport:
+    ) -> Report:
         """Metrics on labelled data, of the ensemble with 95 % bootstrap intervals and of each member.
 
         Raises:
@@ -241,15 +241,15 @@ class Ensemble:
         committee = self.committee
         said, truth, _ = self._labelled(data, show_progress)
         combined = [committee.combined(each) for each in said]
-        report = committee.report(combined, truth, resamples=resamples, seed=seed)
+        report = committee.outcomes(combined, truth).report(resamples=resamples, seed=seed)
         apart = [committee.disagreement(*each).to_dict() for each in zip(said, combined, strict=True)]
         means = {name: float(np.mean([each[name] for each in apart])) for name in apart[0]}
-        return EnsembleReport(report, means, self._alone(said, truth))
+        return replace(report, disagreement=means, members=tuple(self._alone(said, truth)))
 
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
-        """What the members say together of labelled rows, and what is right, to compare with another model's."""
+    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Outcomes:
+        """Return the results of the members together on labelled rows, to compare with another model's."""
         said, truth, _ = self._labelled(data, show_progress)
-        return self.committee.judgement([self.committee.combined(each) for each in said], truth)
+        return self.committee.outcomes([self.committee.combined(each) for each in said], truth)
 
     def facts(self) -> dict[str, object]:
         """Members, method, calibration, and names of what can be answered, as JSON values."""
@@ -288,7 +288,7 @@ class Ensemble:
         said, truth, part = self._labelled(data, show_progress)
         self.committee, learnt = self.committee.fitted(method, said, truth)
         combined = [self.committee.combined(each) for each in said]
-        metrics = self.committee.report(combined, truth, resamples=1000, seed=0)
+        metrics = self.committee.outcomes(combined, truth).report()
         members = [{"member": name, **alone} for name, alone in self._alone(said, truth)]
         self.card = _card(method, members, Worth(metrics, (*_limits(metrics), *self._blindness())), part) | learnt
 
@@ -389,6 +389,6 @@ def _card(
 def _limits(metrics: Report) -> tuple[str, ...]:
     """What a reader of metrics on the calibration rows has to know."""
     chose = "how the ensemble is calibrated and, where it is stacked, weighed"
-    if isinstance(metrics, AnsweringReport):
+    if metrics.kind == "question answering":
         return answering_limits(metrics, f"the threshold, and {chose}")
     return flattered("rows", chose), LIKE_THESE

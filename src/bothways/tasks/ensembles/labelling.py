@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Row, Source
 from bothways.data.windows import digest_of
-from bothways.evaluation import ConformalInterval, ConformalSets, Judgement, Temperature
+from bothways.evaluation import ConformalInterval, ConformalSets, Outcomes, Temperature
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.embedding.data import LabelledTexts
 from bothways.tasks.embedding.few_shot import FewShotClassifier
@@ -36,7 +36,7 @@ from bothways.tasks.labelling.judging import learn_promise, outside_of, promise_
 from bothways.tasks.labelling.pairs import PairClassifier
 from bothways.tasks.predictions import Classification, Prediction, Reading, Score, texts_read
 from bothways.tasks.stored import Extras, stored_temperature
-from bothways.tasks.targets import Logits, Report, Target, Truth, labelled_texts
+from bothways.tasks.targets import Logits, Target, Truth, labelled_texts
 from bothways.text.texts import Text
 
 LabelModel: TypeAlias = TextClassifier | FewShotClassifier | PairClassifier
@@ -169,17 +169,11 @@ class LabelCommittee:
         made = replace(self, combination=fit.combination, temperature=temperature, conformal=conformal)
         return made, {**fit.card, "coverage_from_rows": None if conformal is None else len(conformal.held_out_M)}
 
-    def report(self, combined: Sequence[ScoredText], truth: Truth, *, resamples: int, seed: int) -> Report:
-        """Metrics of what the members say together."""
+    def outcomes(self, combined: Sequence[ScoredText], truth: Truth) -> Outcomes:
+        """Return the results of the members together."""
         logits_NC = np.stack([each.logits_C for each in combined])
-        report = self.target.report(logits_NC, truth, self.temperature, resamples=resamples, seed=seed)
-        return replace(report, reading=texts_read([each.reading for each in combined]))
-
-    def judgement(self, combined: Sequence[ScoredText], truth: Truth) -> Judgement:
-        """What the members say together, to compare with another model's."""
-        logits_NC = np.stack([each.logits_C for each in combined])
-        judgement = self.target.judgement(logits_NC, truth, self.temperature)
-        return replace(judgement, reading=texts_read([each.reading for each in combined]))
+        outcomes = self.target.outcomes(logits_NC, truth, self.temperature)
+        return replace(outcomes, tokens_read=texts_read([each.reading for each in combined]))
 
     def alone(self, said: Sequence[ScoredText], truth: Truth) -> Mapping[str, float]:
         """Metrics of what one member says."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bothways.data import Row, Source, given_words
 from bothways.data.windows import digest_of
 from bothways.errors import InvalidInput
-from bothways.evaluation import Judgement, SpanReport, TagReport, Temperature, fit_temperature
+from bothways.evaluation import Outcomes, Temperature, fit_temperature
 from bothways.tasks.columns import TagColumns
 from bothways.tasks.ensembles.combining import (
     Combination,
@@ -36,7 +36,7 @@ from bothways.tasks.tagging.reading import decided
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.tagger import Given, TextTagger
 from bothways.tasks.tagging.training import validated
-from bothways.tasks.tagging.word_labeller import words_judgement, words_report
+from bothways.tasks.tagging.word_labeller import word_outcomes
 from bothways.tasks.targets import SingleLabel
 from bothways.text import Words
 
@@ -161,18 +161,11 @@ class TagCommittee:
         temperature = Temperature(fit_temperature(fit.unseen_NC, truth_M))
         return replace(self, combination=fit.combination, temperature=temperature), fit.card
 
-    def report(
-        self, combined: Sequence[ScoredWords], truth: TrueTags, *, resamples: int, seed: int
-    ) -> SpanReport | TagReport:
-        """Metrics of what the members say together."""
+    def outcomes(self, combined: Sequence[ScoredWords], truth: TrueTags) -> Outcomes:
+        """Return the results of the members together."""
         scores_MC = np.concatenate([each.scores_WC for each in combined])
-        report = words_report(self.tag_set, scores_MC, truth, self.temperature, resamples=resamples, seed=seed)
-        return replace(report, reading=texts_read([each.reading for each in combined]))
-
-    def judgement(self, combined: Sequence[ScoredWords], truth: TrueTags) -> Judgement:
-        """What the members say together, to compare with another model's."""
-        judgement = words_judgement(self.tag_set, np.concatenate([each.scores_WC for each in combined]), truth)
-        return replace(judgement, reading=texts_read([each.reading for each in combined]))
+        outcomes = word_outcomes(self.tag_set, scores_MC, truth, self.temperature)
+        return replace(outcomes, tokens_read=texts_read([each.reading for each in combined]))
 
     def alone(self, said: Sequence[ScoredWords], truth: TrueTags) -> Mapping[str, float]:
         """Metrics of what one member says."""

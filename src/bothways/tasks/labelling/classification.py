@@ -4,12 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Unpack, overload
 
 from bothways.data import Source
+from bothways.evaluation import Report
 from bothways.tasks.columns import TextColumns, typed_texts, with_names
 from bothways.tasks.fitting import FitOptions, fit_plan
 from bothways.tasks.given import given_many
 from bothways.tasks.labelling.sequence import SequenceTask
 from bothways.tasks.predictions import Prediction
-from bothways.tasks.targets import Logits, Report, TargetKind, Truth
+from bothways.tasks.targets import Logits, TargetKind, Truth
 from bothways.training.record import TrainingRecord
 
 

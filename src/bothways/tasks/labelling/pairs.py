@@ -5,11 +5,12 @@ from typing import ClassVar, Unpack, overload
 
 from bothways.data import Source
 from bothways.errors import InvalidInput
+from bothways.evaluation import Report
 from bothways.tasks.columns import PairColumns, with_names
 from bothways.tasks.fitting import FitOptions, fit_plan
 from bothways.tasks.labelling.sequence import SequenceTask
 from bothways.tasks.predictions import Prediction
-from bothways.tasks.targets import Logits, Report, TargetKind, Truth
+from bothways.tasks.targets import Logits, TargetKind, Truth
 from bothways.tasks.twos import PAIR, OneOfMany, checked_two, given_twos
 from bothways.training.record import TrainingRecord
 

@@ -14,7 +14,8 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
     Evidence,
-    Judgement,
+    Outcomes,
+    Report,
     TextsRead,
 )
 from bothways.storage import new_folder
@@ -35,7 +36,7 @@ from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictions import Prediction, Reading
 from bothways.tasks.saving import write_task
 from bothways.tasks.stored import Extras, stored_card, stored_choice
-from bothways.tasks.targets import Logits, Report, Target, TargetKind, Truth
+from bothways.tasks.targets import Logits, Target, TargetKind, Truth
 from bothways.text import Overflow
 from bothways.text.texts import Text
 from bothways.training.record import TrainingRecord
@@ -189,10 +190,10 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         rows_NK, truth, read = labeller.rows(labeller.judging(), data, self.columns, show_progress)
         return labeller.trusted.evidence(rows_NK), truth, read
 
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
-        """Calibrated probabilities of labelled rows, or numbers, and what is right, to compare with another model's."""
+    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Outcomes:
+        """Return the results on labelled rows, with calibrated probabilities, to compare with another model's."""
         logits_NC, truth, read = self._rows(data, self.columns, show_progress)
-        return replace(self.labeller.target.judgement(logits_NC, truth, self.calibration), reading=read)
+        return replace(self.labeller.target.outcomes(logits_NC, truth, self.calibration), tokens_read=read)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model in the ecosystem's layout, whole or not at all.
@@ -280,7 +281,7 @@ class SequenceTask(TrustingTask, Generic[ColumnsT]):
         self, data: Source, columns: ColumnsT, *, resamples: int, seed: int, show_progress: bool | None
     ) -> Report:
         logits_NC, truth, read = self._rows(data, columns, show_progress)
-        return replace(self.report(logits_NC, truth, resamples=resamples, seed=seed), reading=read)
+        return replace(self.report(logits_NC, truth, resamples=resamples, seed=seed), tokens_read=read)
 
     def _logits(self, data: Source, columns: ColumnsT, show_progress: bool | None) -> tuple[Logits, Truth]:
         return self._rows(data, columns, show_progress)[:2]

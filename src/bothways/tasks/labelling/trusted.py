@@ -10,7 +10,7 @@ from bothways.errors import InvalidInput, NotCalibrated
 from bothways.evaluation import (
     Calibration,
     Evidence,
-    OutOfDomainReport,
+    Report,
     Temperature,
     method_of,
     out_of_domain_report,
@@ -19,7 +19,7 @@ from bothways.tasks.calibrated import wants_calibration
 from bothways.tasks.labelling.judging import evidence_of, judged, layers_read, promise_of
 from bothways.tasks.labelling.trust import Border, Trust
 from bothways.tasks.predictions import Prediction, Reading
-from bothways.tasks.targets import Logits, Report, Target, Truth
+from bothways.tasks.targets import Logits, Target, Truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class Trusted:
         self, logits_NC: Logits, truth: Truth, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
     ) -> Report:
         """Metrics of uncalibrated logits, with the calibration or without."""
-        return self.target.report(logits_NC, truth, self.calibration(calibrated), resamples=resamples, seed=seed)
+        outcomes = self.target.outcomes(logits_NC, truth, self.calibration(calibrated))
+        return outcomes.report(resamples=resamples, seed=seed)
 
     def evidence(self, rows_NK: Logits) -> Evidence:
         """Logits, and what the detector reads beside them."""
@@ -96,7 +97,7 @@ class Trusted:
         """
         return replace(self.trust, border=self.border().between(others))
 
-    def out_of_domain(self, inside: Evidence, others: Evidence, *, resamples: int, seed: int) -> OutOfDomainReport:
+    def out_of_domain(self, inside: Evidence, others: Evidence, *, resamples: int, seed: int) -> Report:
         """How well texts of the domain and others are told apart.
 
         Raises:

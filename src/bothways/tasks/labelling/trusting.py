@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from bothways.data import Row, Source, read_rows
-from bothways.evaluation import Evidence, OutOfDomainReport, TextsRead
+from bothways.evaluation import Evidence, Report, TextsRead
 from bothways.tasks.labelling.trust import Trust, card_told_from
 from bothways.tasks.labelling.trusted import Trusted
 from bothways.tasks.predictions import Prediction, Reading, warn_of_cut
-from bothways.tasks.targets import Logits, Report, Truth
+from bothways.tasks.targets import Logits, Truth
 from bothways.text.texts import Text
 
 
@@ -124,7 +124,7 @@ class TrustingTask(ABC):
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
-    ) -> OutOfDomainReport:
+    ) -> Report:
         """How well the model tells texts of its domain from others.
 
         Args:
@@ -139,7 +139,7 @@ class TrustingTask(ABC):
             InvalidInput: The data are not usable.
         """
         outside, read = self._elsewhere(others, show_progress)
-        return replace(self.trusted.out_of_domain(inside, outside, resamples=resamples, seed=seed), reading=read)
+        return replace(self.trusted.out_of_domain(inside, outside, resamples=resamples, seed=seed), tokens_read=read)
 
     def facts(self) -> dict[str, object]:
         """Labels and calibration, as JSON values."""

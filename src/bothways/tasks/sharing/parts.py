@@ -15,7 +15,7 @@ from torch import Tensor
 from bothways.data import Row
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput
-from bothways.evaluation import SpanReport, TagReport
+from bothways.evaluation import Report
 from bothways.inference import TextRows
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.fitting import FitPlan, Preparation
@@ -30,7 +30,6 @@ from bothways.tasks.tagging.predictions import ScoredWords, Tagging
 from bothways.tasks.tagging.tagger import TextTagger
 from bothways.tasks.tagging.word_labeller import HEAD as WORD_HEAD
 from bothways.tasks.tagging.word_windows import word_scores
-from bothways.tasks.targets import Report
 from bothways.text import FirstTokens, Words
 
 Task: TypeAlias = TextClassifier | TextTagger
@@ -145,7 +144,7 @@ class TagPart:
 
     def report(
         self, rows: Sequence[Row], _: Sequence[str], answers: Sequence[ReadText], *, resamples: int, seed: int
-    ) -> SpanReport | TagReport:
+    ) -> Report:
         """Metrics, given tagged rows, and what the head says of their words.
 
         Raises:

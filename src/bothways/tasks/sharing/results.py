@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bothways.evaluation import SpanReport, TagReport, TextsRead
+from bothways.evaluation import Report, TextsRead
 from bothways.tasks.predictions import Prediction
 from bothways.tasks.tagging.predictions import Tagging
-from bothways.tasks.targets import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,10 @@ class MultiReport:
         reading: How much of the texts was read.
     """
 
-    reports: Mapping[str, Report | SpanReport | TagReport]
+    reports: Mapping[str, Report]
     reading: TextsRead
 
-    def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
+    def __getitem__(self, task: str) -> Report:
         """That of one task."""
         return self.reports[task]
 

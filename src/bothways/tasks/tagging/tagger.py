@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bothways.data import Row, Source, given_words
 from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput
-from bothways.evaluation import SpanJudgement, SpanReport, TagJudgement, TagReport, Temperature
+from bothways.evaluation import Outcomes, Report, Temperature
 from bothways.evaluation.tag_schemes import Scheme, check_scheme, scheme_of_names
 from bothways.storage import new_folder
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Worth, flattered, written_card
@@ -30,7 +30,7 @@ from bothways.tasks.tagging.predictions import Tagging
 from bothways.tasks.tagging.reading import words_of
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.training import read_tagged_data, tag_objective
-from bothways.tasks.tagging.word_labeller import HEAD, WordLabeller, words_judgement
+from bothways.tasks.tagging.word_labeller import HEAD, WordLabeller, word_outcomes
 from bothways.text import Overflow, Words
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
@@ -291,7 +291,7 @@ class TextTagger:
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
-    ) -> SpanReport | TagReport:
+    ) -> Report:
         """Metrics on tagged words, with 95 % bootstrap intervals over texts.
 
         Args:
@@ -311,14 +311,16 @@ class TextTagger:
         rows = labeller.read(data, with_names(self.columns, tokens=tokens, tags=tags), scheme)
         truth = labeller.tag_set.encode(rows)
         scores_MC, read = labeller.answers(rows, show_progress)
-        return replace(labeller.report(scores_MC, truth, resamples=resamples, seed=seed), reading=read)
+        return replace(labeller.report(scores_MC, truth, resamples=resamples, seed=seed), tokens_read=read)
 
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> SpanJudgement | TagJudgement:
-        """The spans, or tags, of labelled rows that are right and wrong, to compare with another model's."""
+    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Outcomes:
+        """Return the spans, or tags, of labelled rows that are right and wrong, to compare with another model's."""
         labeller = self.labeller
         rows = labeller.read(data, self.columns, None)
         scores_MC, read = labeller.answers(rows, show_progress)
-        return replace(words_judgement(labeller.tag_set, scores_MC, labeller.tag_set.encode(rows)), reading=read)
+        truth = labeller.tag_set.encode(rows)
+        outcomes = word_outcomes(labeller.tag_set, scores_MC, truth, labeller.temperature)
+        return replace(outcomes, tokens_read=read)
 
     def scores(
         self,

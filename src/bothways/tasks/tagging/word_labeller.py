@@ -15,21 +15,16 @@ from bothways.checkpoints.save import head_tensors
 from bothways.data import Source, TaggedRow
 from bothways.encoder import ScoreHead
 from bothways.evaluation import (
-    SpanJudgement,
-    SpanReport,
+    Outcomes,
+    Report,
     TaggedWords,
-    TaggingCounts,
-    TagJudgement,
-    TagReport,
     Temperature,
     TextsRead,
     fit_temperature,
-    span_counts,
-    span_report,
-    tag_counts,
-    tag_report,
+    span_outcomes,
+    tag_outcomes,
 )
-from bothways.evaluation.tag_schemes import Scheme, TagSpan
+from bothways.evaluation.tag_schemes import Scheme
 from bothways.families import HeadName
 from bothways.tasks.calibrated import wants_calibration
 from bothways.tasks.columns import TagColumns
@@ -121,9 +116,10 @@ class WordLabeller:
 
     def report(
         self, scores_MC: NDArray[np.float64], truth: Sequence[NDArray[np.int64]], *, resamples: int = 1000, seed: int
-    ) -> SpanReport | TagReport:
+    ) -> Report:
         """Metrics of words' scores, given for each text the numbers of its words' tags."""
-        return words_report(self.tag_set, scores_MC, truth, self.temperature, resamples=resamples, seed=seed)
+        outcomes = word_outcomes(self.tag_set, scores_MC, truth, self.temperature)
+        return outcomes.report(resamples=resamples, seed=seed)
 
     def learn(self, held: TaggedTexts, *, calibrated: bool) -> NDArray[np.float64]:
         """Learn from held-out texts how far to trust the head, if wanted; the scores of their words (M, C)."""
@@ -132,58 +128,25 @@ class WordLabeller:
         return scores_MC
 
 
-def words_report(
+def word_outcomes(
     tag_set: TagSet,
     scores_MC: NDArray[np.float64],
     truth: Sequence[NDArray[np.int64]],
     temperature: Temperature | None,
-    *,
-    resamples: int,
-    seed: int,
-) -> SpanReport | TagReport:
-    """Metrics of the tags that words' scores say.
+) -> Outcomes:
+    """Return what reports and comparisons of tags are computed from: the best tags that make no broken span.
 
     Args:
         tag_set: The tags.
         scores_MC: Logits, or logarithms of probabilities, of the words of all texts, end to end.
         truth: For each text the numbers of its words' tags.
         temperature: What calibrates the probabilities.
-        resamples: Bootstrap resamples of texts.
-        seed: Of the resamples.
     """
-    words = _tagged(tag_set, scores_MC, truth, temperature)
-    if tag_set.scheme == "plain":
-        return tag_report(words, tag_set.labels, resamples=resamples, seed=seed)
-    there, said = _spans(tag_set, words, truth)
-    return span_report(there, said, words, tag_set.span_labels, resamples=resamples, seed=seed)
-
-
-def words_judgement(
-    tag_set: TagSet, scores_MC: NDArray[np.float64], truth: Sequence[NDArray[np.int64]]
-) -> SpanJudgement | TagJudgement:
-    """What two models' tags are compared by; the arguments are those of `words_report`."""
-    words = _tagged(tag_set, scores_MC, truth, None)
-    if tag_set.scheme == "plain":
-        return TagJudgement(tag_set.labels, TaggingCounts(tag_counts(words, len(tag_set.labels)), words.right_N2))
-    counts_N3L = span_counts(*_spans(tag_set, words, truth), tag_set.span_labels)
-    return SpanJudgement(tag_set.span_labels, TaggingCounts(counts_N3L, words.right_N2), tag_set.scheme)
-
-
-def _tagged(
-    tag_set: TagSet,
-    scores_MC: NDArray[np.float64],
-    truth: Sequence[NDArray[np.int64]],
-    temperature: Temperature | None,
-) -> TaggedWords:
-    """The best tags that make no broken span, beside the true ones."""
     lengths = [len(each) for each in truth]
     predicted_M, probability_M = tag_set.best(scores_MC, lengths, temperature)
-    return TaggedWords(np.concatenate(truth), predicted_M, probability_M, np.repeat(np.arange(len(lengths)), lengths))
-
-
-def _spans(
-    tag_set: TagSet, words: TaggedWords, truth: Sequence[NDArray[np.int64]]
-) -> tuple[list[list[TagSpan]], list[list[TagSpan]]]:
-    """The true and the predicted spans of each text."""
-    lengths = [len(each) for each in truth]
-    return tag_set.spans_of_texts(words.truth_W, lengths), tag_set.spans_of_texts(words.predicted_W, lengths)
+    text_M = np.repeat(np.arange(len(lengths)), lengths)
+    words = TaggedWords(np.concatenate(truth), predicted_M, probability_M, text_M)
+    if tag_set.scheme == "plain":
+        return tag_outcomes(words, tag_set.labels)
+    there, predicted = (tag_set.spans_of_texts(each_M, lengths) for each_M in (words.truth_W, predicted_M))
+    return span_outcomes(there, predicted, words, tag_set.span_labels, tag_set.scheme)
