@@ -274,7 +274,7 @@ def test_several_labels_numbers_and_pairs_are_combined_too(runs):
     assert found.together.value == pytest.approx(np.mean(alone), abs=1e-5)
     assert found.to_dict()["deviation"] == pytest.approx(np.std(alone), abs=1e-5)
     both = Ensemble.of([runs / "pairs-a", runs / "pairs-b"], method="vote", calibrate=pairs(), device="cpu")
-    assert both.evaluate(pairs(), resamples=5).report.n == 24
+    assert both.evaluate(pairs(), resamples=5).n == 24
     (found,) = both.predict_rows(list(read_rows(both.rows_of(("w5 w20", "w5")))))
     assert found.together.label in {"other", "same"}
 

@@ -146,8 +146,8 @@ def test_data_with_the_labels_of_all_tasks_are_evaluated_at_once(three):
     assert set(report.to_dict()) == {*THREE, "reading"}
     assert report.to_dict()["reading"]["in_windows"] == 1
     for name in THREE:
-        alone = model.part(name).evaluate(data, resamples=5).estimates()
-        together = report[name].estimates()
+        alone = model.part(name).evaluate(data, resamples=5).estimates
+        together = report[name].estimates
         assert {key: each.value for key, each in together.items()} == pytest.approx(
             {key: each.value for key, each in alone.items()}, abs=1e-4
         )
@@ -165,7 +165,7 @@ def test_a_column_of_labels_may_have_any_name_even_text(base):
     model, _ = fitted(base, tasks, epochs=1)
     data = [{**row, "parity": ("even", "odd")[number % 2]} for number, row in enumerate(learnt)]
     together, alone = model.evaluate(data, resamples=5), model.part("animal").evaluate(learnt, resamples=5)
-    assert together["animal"].estimates()["accuracy"].value == alone.estimates()["accuracy"].value
+    assert together["animal"].estimates["accuracy"].value == alone.estimates["accuracy"].value
 
 
 def test_tasks_with_their_labels_in_one_column_are_evaluated_one_by_one(base):

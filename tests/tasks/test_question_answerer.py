@@ -170,7 +170,7 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
         "dropped_tokens": reading.dropped_tokens,
     }
     assert "1 of 4 texts were cut" in report.summary()
-    assert compare_tasks(answerer, cut, [*questions(3), row], resamples=10).readings[1] == report.reading
+    assert compare_tasks(answerer, cut, [*questions(3), row], resamples=10).tokens_read[1] == report.tokens_read
     with pytest.raises(TextTooLong, match="limit of 18"):
         opened(base, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)
 
@@ -184,7 +184,7 @@ def test_without_questions_without_an_answer_the_model_always_answers(base, tmp_
     answerer.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
     assert again.threshold is None
-    assert again.evaluate(data, resamples=10).version == "1.1"
+    assert again.evaluate(data, resamples=10).settings["squad_version"] == "1.1"
 
 
 def test_threshold_and_temperature_are_those_of_the_validation_data(base):

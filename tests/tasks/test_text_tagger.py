@@ -178,7 +178,7 @@ def test_a_report_says_how_much_was_read(folder):
     cut = opened(folder, on_overflow="truncate").evaluate(long, resamples=5)
     assert cut.to_dict()["reading"] == {"texts": 4, "in_windows": 0, "cut": 1, "dropped_tokens": 9}
     assert "1 of 4 texts were cut, by 9 tokens together" in cut.summary()
-    assert opened(folder).evaluate(long, resamples=5).reading.in_windows == 1
+    assert opened(folder).evaluate(long, resamples=5).tokens_read.in_windows == 1
 
 
 def test_a_training_says_what_it_does_not_learn_from(base):
@@ -203,7 +203,7 @@ def test_data_of_any_scheme_are_learnt_and_evaluated(base, scheme):
     assert tagger.tag_set.scheme == ("BIO" if scheme == "IOB1" else scheme)
     in_their_own, in_ours = (tagger.evaluate(data, resamples=5) for data in (other, rows()))
     assert in_their_own.to_dict() == in_ours.to_dict()
-    assert in_ours.spans == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
+    assert in_ours.counts["spans"] == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
 
 
 def test_tags_with_prefixes_are_taken_as_they_are_on_request(base, tmp_path):

@@ -10,7 +10,10 @@ from classifier_cases import LABELS, noisy_rows, rows
 from bothways import PairClassifier, TextClassifier
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
-from bothways.evaluation import Platt, Temperature, VectorScaling, coverage_of, method_of
+from bothways.evaluation import Temperature, method_of
+from bothways.evaluation.conformal import coverage_of
+from bothways.evaluation.one_vs_rest import Platt
+from bothways.evaluation.vector_scaling import VectorScaling
 from bothways.packing import pack
 from bothways.tasks import MultiTask, TaskData
 from bothways.tasks.comparing import compare_tasks
@@ -218,8 +221,8 @@ def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
     classifier.tell_from(ELSEWHERE)
     evidence, *_ = classifier.evidence(rows(40))
     report = classifier.out_of_domain(evidence, ELSEWHERE, resamples=50)
-    assert report.n_outside == len(ELSEWHERE)
-    assert report.threshold == classifier.trust.border.threshold != before.threshold
+    assert report.counts["n_outside"] == len(ELSEWHERE)
+    assert report.values["threshold"] == classifier.trust.border.threshold != before.threshold
     card = classifier.card
     assert len(card["trust"]["calibrations_tried"]) == 4
     assert card["trust"]["out_of_domain_threshold"] == classifier.trust.border.threshold
@@ -229,7 +232,7 @@ def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
         "The border of the domain was drawn by 5 rows from elsewhere: how well it tells these from others flatters it."
     ]
     classifier.tell_from(ELSEWHERE)
-    balance = report.kept_inside + 1 - report.passed_outside
+    balance = report.values["kept_inside"] + 1 - report.values["passed_outside"]
     scores = before.detector.score(evidence)
     assert balance >= (scores <= before.threshold).mean()
 

@@ -40,7 +40,7 @@ from bothways.demo import (
     story,
 )
 from bothways.demo.story import Tested, commands, duration, tell, with_interval
-from bothways.evaluation import ClassificationReport, Estimate, Temperature, bootstrap_estimates, classification_report
+from bothways.evaluation import Estimate, Temperature, bootstrap_estimates
 from bothways.explain import attention_of
 from bothways.retrieval import SemanticSearch
 from bothways.storage import new_folder
@@ -158,8 +158,7 @@ class Demo:
             few = FewShotClassifier.from_pretrained(MODEL)
             record = few.fit(shown, label="category", epochs=2, pairs_per_text=4, seed=self.settings.seed)
             finished(record)
-            found = few.evaluate(self.news["test"], resamples=self.settings.resamples)
-            report = cast("ClassificationReport", found)
+            report = few.evaluate(self.news["test"], resamples=self.settings.resamples)
         self.say(f"accuracy {with_interval(report.accuracy, 2)} (on the test texts)")
         words = tell("few", report, len(shown), len(rows), self.tested["category"].after)
         self.add("A few texts of each category", *words)
@@ -201,14 +200,10 @@ class Demo:
         rows, resamples = self.rows["test"], self.settings.resamples
         truth = [row[label] for row in rows]
         before, after = predict(classifier, rows, calibrated=False), predict(classifier, rows)
-        found = classifier.evaluate(self.news["test"], label=label, resamples=resamples)
-        report, calibration = cast("ClassificationReport", found), classifier.calibration
-        uncalibrated = classification_report(
-            report.labels,
-            [report.labels.index(each) for each in truth],
-            [[each.probabilities[name] for name in report.labels] for each in before],
-            resamples=resamples,
-        )
+        scored = classifier.score(self.news["test"], label=label)
+        report = classifier.report(scored, resamples=resamples)
+        uncalibrated = classifier.report(scored, calibrated=False, resamples=resamples)
+        calibration = classifier.confidence.calibration
         temperature = calibration if isinstance(calibration, Temperature) else Temperature(1.0)
         change = nll_change(before, after, truth, resamples)
         wrong = mistakes([row["text"] for row in rows], truth, after)

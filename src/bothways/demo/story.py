@@ -21,7 +21,7 @@ import torch
 
 from bothways import report as html
 from bothways.demo import COVERAGE, DATA, INDEX, MODEL, MODEL_FOLDER, PRONOUN, SENTENCE, DemoSettings, Row
-from bothways.evaluation import ClassificationReport, Estimate, Temperature
+from bothways.evaluation import Estimate, Report, Temperature
 from bothways.explain import TextAttention, causal, illustrative_head
 from bothways.report.evaluation import confusion_figure, reliability_figure
 from bothways.retrieval import Hit
@@ -78,7 +78,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{seconds:.0f} s"
 
 
-def most_confused(report: ClassificationReport) -> str:
+def most_confused(report: Report) -> str:
     """The two classes that are confused most often, in a sentence."""
     counts_CC = np.array(report.confusion)
     np.fill_diagonal(counts_CC, 0)
@@ -101,8 +101,8 @@ class Tested:
 
     record: TrainingRecord
     temperature: Temperature
-    before: ClassificationReport
-    after: ClassificationReport
+    before: Report
+    after: Report
     nll_change: Estimate
     mistakes: list[tuple[str, str, Classification]]
 
@@ -129,7 +129,7 @@ def tested_sections(tested: Tested, validation_texts: int) -> list[html.Section]
     ]
 
 
-def confusion(report: ClassificationReport) -> html.Figure:
+def confusion(report: Report) -> html.Figure:
     """The confusion matrix, with the most frequent confusion in words."""
     return confusion_figure(report, most_confused(report))
 
@@ -147,7 +147,7 @@ def course(record: TrainingRecord) -> html.Figure:
     )
 
 
-def metrics(before: ClassificationReport, after: ClassificationReport) -> html.Table:
+def metrics(before: Report, after: Report) -> html.Table:
     """Metrics before and after calibration."""
     columns = ("Measure", "Before calibration", "After calibration")
     old, new = before.estimates(), after.estimates()
@@ -156,7 +156,7 @@ def metrics(before: ClassificationReport, after: ClassificationReport) -> html.T
     return html.Table(columns, rows, caption, numeric=columns[1:])
 
 
-def f1_of_classes(report: ClassificationReport) -> html.Figure:
+def f1_of_classes(report: Report) -> html.Figure:
     """F1 of each class as a bar."""
     scores = [html.Bar(row.label, row.f1.value, (row.f1.low, row.f1.high)) for row in report.per_class]
     return html.Figure(

@@ -11,7 +11,8 @@ from bothways.checkpoints.hub import locate
 from bothways.data import Source, class_label, read_rows, text_at, value_at
 from bothways.data.judgements import check_grade
 from bothways.errors import InvalidInput
-from bothways.evaluation.rankings import RankingReport, ranking_report
+from bothways.evaluation import Report
+from bothways.evaluation.rankings import ranking_outcomes
 from bothways.progress import progress
 from bothways.retrieval.reranking import (
     AFFIRMATIVE,
@@ -113,7 +114,7 @@ def evaluate_reranker(
     resamples: int = 1000,
     seed: int = 0,
     show_progress: bool | None = None,
-) -> RankingReport:
+) -> Report:
     """Rank each query's candidates and measure the rankings.
 
     Queries of which all candidates answer, or none, say nothing about a ranking and are left out, as is usual for
@@ -143,9 +144,9 @@ def evaluate_reranker(
             rankings[each.query] = [str(row) for row in np.lexsort((np.array(each.grades), -scores_P))]
             judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
             bar.advance()
-    report = ranking_report(rankings, judgements, resamples=resamples, seed=seed)
+    outcomes = ranking_outcomes(rankings, judgements, untelling=len(candidates) - len(telling))
     read_in_all = texts_read(readings) if readings else None
-    return replace(report, untelling=len(candidates) - len(telling), reading=read_in_all)
+    return replace(outcomes, tokens_read=read_in_all).report(resamples=resamples, seed=seed)
 
 
 def _reads_pairs(folder: Path, name: str) -> bool:
@@ -215,7 +216,7 @@ class CandidateRanking:
 
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
-    ) -> RankingReport:
+    ) -> Report:
         """Metrics on rows of query, passage and relevance, with 95 % bootstrap intervals over queries."""
         candidates = read_candidates(
             data,

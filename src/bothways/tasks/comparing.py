@@ -4,7 +4,7 @@ from typing import Protocol, runtime_checkable
 
 from bothways.data import Source
 from bothways.errors import InvalidInput
-from bothways.evaluation import ComparisonReport, Judgement, check_labels, compare_judgements
+from bothways.evaluation import ComparisonReport, Outcomes, check_labels, compare
 from bothways.evaluation.tag_schemes import parted
 from bothways.tasks.sharing.multitask import MultiTask
 from bothways.tasks.task import Task
@@ -14,8 +14,8 @@ from bothways.tasks.task import Task
 class Comparable(Protocol):
     """A task that can be set beside another model of it."""
 
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
-        """What the model says of labelled rows, and what is right.
+    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Outcomes:
+        """Return the model's results on labelled rows.
 
         Raises:
             InvalidInput: The data are not usable.
@@ -52,8 +52,8 @@ def compare_tasks(
     one, other = _comparable(first), _comparable(second)
     # Now, and not after minutes of predicting, nor as an error in the data.
     check_labels(_labels(first), _labels(second))
-    judgements = [task.judgement(data, show_progress=show_progress) for task in (one, other)]
-    return compare_judgements(*judgements, resamples=resamples, seed=seed)
+    outcomes = [task.outcomes(data, show_progress=show_progress) for task in (one, other)]
+    return compare(*outcomes, resamples=resamples, seed=seed)
 
 
 def _comparable(task: Task) -> Comparable:

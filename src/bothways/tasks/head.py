@@ -272,7 +272,7 @@ def prepare_head(
 
     def finish(record: TrainingRecord) -> TrainedHead:
         learnt, scores = outputs.learn(model, stored, held, training.seed, opened.batch_tokens)
-        metrics = learnt.report(scores, held.truth, seed=training.seed)
+        metrics = learnt.outcomes(scores, held.truth).report(seed=training.seed)
         used = DataUsed(columns, stored.part(outputs), held.part(outputs), split=data.validation is None)
         card = written_card(opened.model, record, used, Worth(metrics, learnt.limits))
         return replace(begun, outputs=learnt, card={**card, **learnt.card()})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source
-from bothways.evaluation import Judgement
+from bothways.evaluation import Outcomes
 from bothways.families import HeadName
 from bothways.inference import TextRows, TokenRows
 from bothways.tasks.objective import Answers, HeadModel, Scoring
@@ -66,6 +66,11 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """Outputs of the head, C."""
         return len(self.labels)
 
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """What answers can be called: those of two models are compared where these are the same."""
+        return self.labels
+
     def with_confidence(self, confidence: Confidence) -> Self:
         """Return the same with another confidence."""
         return cast("Self", replace(cast("Any", self), confidence=confidence))
@@ -89,20 +94,14 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """Yield a prediction for each input."""
 
     @abstractmethod
-    def report(
+    def outcomes(
         self,
         scores: Sequence[Scores[PlacesT]],
         truth: Any,  # noqa: ANN401 (the task's own)
         *,
         calibrated: bool | None = None,
-        resamples: int = 1000,
-        seed: int = 0,
-    ) -> Any:  # noqa: ANN401 (a report)
-        """Return metrics with 95 % bootstrap intervals."""
-
-    @abstractmethod
-    def outcomes(self, scores: Sequence[Scores[PlacesT]], truth: Any) -> Judgement:  # noqa: ANN401 (the task's own)
-        """Return the outcomes of rows that two models are compared by."""
+    ) -> Outcomes:
+        """Return the outcomes of labelled inputs, which reports and comparisons are computed from."""
 
     @abstractmethod
     def facts(self) -> dict[str, object]:

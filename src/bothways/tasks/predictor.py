@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, read_rows
-from bothways.evaluation import Judgement, OutOfDomainReport, out_of_domain_report
+from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
 from bothways.tasks.columns import batch_of, renamed
 from bothways.tasks.predictions import warn_of_cut
@@ -223,7 +223,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         seed: int = 0,
         show_progress: bool | None = None,
         **options: Unpack[EvaluateArguments],
-    ) -> Any:  # noqa: ANN401 (a report)
+    ) -> Report:
         """Return metrics on labelled rows, with 95 % bootstrap intervals; calibrated where the model is.
 
         Args:
@@ -239,18 +239,56 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """
         return self.report(self.score(data, show_progress=show_progress, **options), resamples=resamples, seed=seed)
 
-    def report(self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0) -> Any:  # noqa: ANN401 (a report)
+    def report(
+        self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
+    ) -> Report:
         """Return the metrics of rows that were scored; see `evaluate`."""
-        outputs = self.outputs
-        return outputs.report(rows.scores, rows.truth, calibrated=calibrated, resamples=resamples, seed=seed)
+        outcomes: Outcomes = self.outputs.outcomes(rows.scores, rows.truth, calibrated=calibrated)
+        return outcomes.report(resamples=resamples, seed=seed)
 
-    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
-        """Return the outcomes of labelled rows that two models are compared by."""
-        rows = self.score(data, show_progress=show_progress)
-        found: Judgement = self.outputs.outcomes(rows.scores, rows.truth)
+    def compare(
+        self,
+        other: "Predictor[Any, Any, Any]",
+        data: Source,
+        *,
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+    ) -> ComparisonReport:
+        """Return metrics of this model and another, their difference with paired intervals, and tests of it.
+
+        Each model reads the columns that it was trained on and states its own calibrated probabilities. Taggers of
+        different schemes are compared by their spans alone: the accuracy of their words, which is of other tags, is
+        left out.
+
+        Args:
+            other: A model that answers alike, with the same labels in whatever order: an ensemble beside a member, a
+                classifier from a few examples beside a fine-tuned one. Differences are ``other`` minus this one.
+            data: A file, or rows.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Of resamples and permutations.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: The models answer differently or have different labels, or the data are not usable.
+        """
+        # Now, and not after minutes of predicting, nor as an error in the data.
+        check_labels(self.comparable, other.comparable)
+        outcomes = []
+        for model in (self, other):
+            rows = model.score(data, show_progress=show_progress)
+            outcomes.append(model.outputs.outcomes(rows.scores, rows.truth))
+        return compare(*outcomes, resamples=resamples, seed=seed)
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """What the model's answers can be called, which a model to compare it with has alike.
+
+        Raises:
+            InvalidInput: Its answers cannot be right or wrong.
+        """
+        found: tuple[str, ...] = self.outputs.comparable
         return found
-
-    judgement = outcomes
 
     @abstractmethod
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -295,7 +333,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
-    ) -> OutOfDomainReport:
+    ) -> Report:
         """Return how well the model tells rows of its domain from others.
 
         Args:
@@ -313,7 +351,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         found = outputs.confidence.detector(self.name)
         pairs = (found.detector.score(outputs.evidence(each)) for each in (inside.scores, scores))
         report = out_of_domain_report(*pairs, threshold=found.threshold, resamples=resamples, seed=seed)
-        return replace(report, reading=texts_read(each.read for each in scores))
+        return replace(report, tokens_read=texts_read(each.read for each in scores))
 
     def _elsewhere(self, others: Source, show_progress: bool | None) -> list[Scores[Any]]:
         self.confidence.detector(self.name)  # before the texts are read, and not after

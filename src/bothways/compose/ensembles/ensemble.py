@@ -262,7 +262,7 @@ class Ensemble(Predictor[Any, EnsemblePrediction, TrainedEnsemble]):
             unseen = [replace(each, logits_RC=part) for each, part in parts]
         outputs = replace(outputs, own=own.calibrated_on(unseen, truth))
         combined: list[TogetherScores] = [outputs.joined(each.members) for each in scores]
-        report = outputs.own.report(combined, truth, seed=0)
+        report = outputs.own.outcomes(combined, truth).report(seed=0)
         members = [{"member": name, **alone} for name, alone in outputs.alone(combined, truth)]
         chose = "how the ensemble is calibrated and, where it is stacked, weighed"
         limits = (*outputs.own.limits_together(chose), *_blindness(self.members))

@@ -22,7 +22,7 @@ from bothways.compose.ensembles.files import combination_settings
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Row, Source, read_rows
 from bothways.errors import InvalidInput, UnreadColumn
-from bothways.evaluation import Judgement, Temperature
+from bothways.evaluation import Outcomes, Temperature
 from bothways.tasks.columns import renamed
 from bothways.tasks.predictor import Fitted
 from bothways.tasks.scores import Scores
@@ -70,32 +70,6 @@ class EnsemblePrediction:
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""
         return {**self.together.to_dict(), **self.disagreement.to_dict()}
-
-
-@dataclass(frozen=True, slots=True)
-class EnsembleReport:
-    """Metrics of an ensemble.
-
-    Attributes:
-        report: Of what the members say together.
-        disagreement: Means over the rows, by name.
-        members: Metrics of each member alone, by its name.
-    """
-
-    report: Any
-    disagreement: Mapping[str, float]
-    members: Sequence[tuple[str, Mapping[str, float]]]
-
-    def to_dict(self) -> dict[str, object]:
-        """As JSON values: the report's, and those of disagreement and members."""
-        members = [{"member": name, **metrics} for name, metrics in self.members]
-        return {**self.report.to_dict(), "disagreement": dict(self.disagreement), "members": members}
-
-    def summary(self) -> str:
-        """A short table, and a line for each member."""
-        lines = [self.report.summary(), "", "members"]
-        lines += [f"  {name}: {_listed(metrics)}" for name, metrics in self.members]
-        return "\n".join([*lines, f"disagreement, mean: {_listed(self.disagreement)}"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +185,11 @@ class EnsembleOutputs:
         return self.own.labels
 
     @property
+    def comparable(self) -> tuple[str, ...]:
+        """What answers can be called."""
+        return self.own.comparable
+
+    @property
     def confidence(self) -> Confidence:
         """What held-out rows taught about what the members say together."""
         return self.own.confidence
@@ -243,20 +222,19 @@ class EnsembleOutputs:
         share = np.mean(differ) if differ else differing(target, logits_MRC, scores.logits_RC).mean()
         return Disagreement(float(share), float(mutual_information(target, logits_MRC).mean()))
 
-    def report(
+    def outcomes(
         self,
         scores: Sequence[TogetherScores],
         truth: Any,  # noqa: ANN401 (the task's own)
         *,
         calibrated: bool | None = None,
-        resamples: int = 1000,
-        seed: int = 0,
-    ) -> EnsembleReport:
-        """Return metrics of the ensemble with intervals, and of each member."""
-        report = self.own.report(scores, truth, calibrated=calibrated, resamples=resamples, seed=seed)
+    ) -> Outcomes:
+        """Return the outcomes of the ensemble, with the metrics of each member and how far they are apart."""
+        found = self.own.outcomes(scores, truth, calibrated=calibrated)
         apart = [each.disagreement.to_dict() for each in self.decide(scores)]
         means = {name: float(np.mean([each[name] for each in apart])) for name in apart[0]}
-        return EnsembleReport(report, means, self.alone(scores, truth))
+        frame = replace(found.frame, disagreement=means, members=tuple(self.alone(scores, truth)))
+        return replace(found, frame=frame)
 
     def alone(self, scores: Sequence[TogetherScores], truth: Any) -> list[tuple[str, Mapping[str, float]]]:  # noqa: ANN401 (as above)
         """Return metrics of each member by its name."""
@@ -264,10 +242,6 @@ class EnsembleOutputs:
         return [
             (member.name, self.own.metrics(own, truth)) for member, own in zip(self.members, by_member, strict=True)
         ]
-
-    def outcomes(self, scores: Sequence[TogetherScores], truth: Any) -> Judgement:  # noqa: ANN401 (as above)
-        """Return the outcomes of rows that two models are compared by."""
-        return self.own.outcomes(scores, truth)
 
     def read(self, data: Source, columns: EnsembleColumns, options: object = None) -> list[Example[Any]]:
         """Return labelled inputs: what each member reads, and the label in the first member's column."""
@@ -340,7 +314,3 @@ def _joined(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
     for row in rows:
         joined |= {name: value for name, value in row.items() if value or name not in joined}
     return joined
-
-
-def _listed(numbers: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())

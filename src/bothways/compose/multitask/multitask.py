@@ -13,6 +13,7 @@ from bothways.compose.multitask.files import check_names, read_parts, write_part
 from bothways.compose.multitask.sampling import Proportional, Sampling
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, SharedColumns, TrainedTasks
+from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted, UnreadColumn
 from bothways.tasks.columns import RawTextColumns, renamed
 from bothways.tasks.head import TrainedHead, TrainingData
@@ -187,17 +188,26 @@ class MultiTask(Predictor[Any, MultiPrediction, TrainedTasks]):
             self._opened, self._fitted = opened, fitted
         return record
 
-    def evaluate(self, *args: Any, **options: Any) -> MultiReport:  # noqa: ANN401 (see `Predictor.evaluate`)
+    def evaluate(  # type: ignore[override]
+        self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
+    ) -> MultiReport:
         """Return metrics of all tasks on inputs that have a label for each of them, in columns of their own.
 
         For data with the labels of one task ask that one: ``part(name).evaluate(data)``.
 
+        Args:
+            data: A file, or rows.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Of the bootstrap.
+            show_progress: Force the progress bar on or off.
+
         Raises:
+            NotFitted: Nothing was trained yet.
             InvalidInput: Two tasks have their labels in the same column, a row has several texts, or the data are not
                 usable.
         """
-        found: MultiReport = super().evaluate(*args, **options)
-        return found
+        rows = self.score(data, show_progress=show_progress)
+        return self.fitted.outputs.report(rows.scores, rows.truth, resamples=resamples, seed=seed)  # type: ignore[arg-type]
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the encoder and all heads into one folder, whole or not at all.

@@ -213,6 +213,11 @@ class MultiOutputs:
         """Return the truth of each task."""
         return {name: _truth_of(part, examples) for name, part in self.parts.items()}
 
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """Nothing: a model of several tasks is compared in one of them."""
+        raise InvalidInput(f"a model of several tasks is compared in one of them: choose {', '.join(self.parts)}.")
+
     def report(
         self,
         scores: Sequence[TaskScores],
@@ -226,8 +231,8 @@ class MultiOutputs:
         reports = {}
         for name, part in self.parts.items():
             own = [each.tasks[name] for each in scores]
-            options = {"calibrated": calibrated, "resamples": resamples, "seed": seed}
-            reports[name] = replace(part.outputs.report(own, truth[name], **options), reading=None)
+            outcomes = replace(part.outputs.outcomes(own, truth[name], calibrated=calibrated), tokens_read=None)
+            reports[name] = outcomes.report(resamples=resamples, seed=seed)
         return MultiReport(reports, texts_read(each.read for each in scores))
 
     @property

@@ -15,8 +15,7 @@ import torch
 from bothways.checkpoints import PretrainedEncoder, fingerprint, open_checkpoint, pretrained
 from bothways.data import Row, Source, text_at
 from bothways.errors import InvalidInput, TextsTruncated
-from bothways.evaluation import RowScores, SimilarityJudgement
-from bothways.inference import TokenBudget
+from bothways.evaluation import Outcomes, Report
 from bothways.storage import new_folder
 from bothways.tasks import predictions
 from bothways.tasks.embedding.data import (
@@ -26,7 +25,7 @@ from bothways.tasks.embedding.data import (
     read_embedding_rows,
     stored_kind,
 )
-from bothways.tasks.embedding.evaluation import EmbeddingReport, Measured, judgement_of, report_of, similarities_of
+from bothways.tasks.embedding.evaluation import Measured, outcomes_of, similarities_of
 from bothways.tasks.embedding.losses import EmbeddingLoss, usual_loss
 from bothways.tasks.embedding.pooling import Pooling, check_pooling
 from bothways.tasks.embedding.sentence_layout import TASK, EmbeddingSettings, settings_to_store, write_sentence_layout
@@ -35,7 +34,7 @@ from bothways.tasks.embedding.vectors import AskedSettings, Vectors, settings_of
 from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan, undone_on_failure
 from bothways.tasks.given import given_many
 from bothways.tasks.predictions import Similarity
-from bothways.checkpoints.stored import stored_card
+from bothways.tasks.stored import stored_card
 from bothways.tasks.twos import PAIR, OneOfMany, Two, given_twos
 from bothways.text import Overflow
 from bothways.training.record import TrainingRecord
@@ -67,7 +66,6 @@ class SentenceEmbedder:
         self.card: dict[str, Any] = {}
         self.extras: Mapping[str, object] = {}
         self._trainings = 0
-        self._budget = TokenBudget.of(None, model.device)
 
     @classmethod
     def from_pretrained(
@@ -195,7 +193,7 @@ class SentenceEmbedder:
             self.model,
             replace(self.settings, pooling=chosen),
             texts,
-            tokens=self._budget if max_tokens is None else max_tokens,
+            tokens=max_tokens,
             total=total,
             description=description,
             show_progress=show_progress,
@@ -258,7 +256,7 @@ class SentenceEmbedder:
                 record = attempt.train(plan, objective, self.model)
             finally:
                 self._trainings += attempt.kept
-        if not record.finished_no_epoch:
+        if not record.came_to_nothing:
             self.card = card(record)
         return record
 
@@ -270,7 +268,7 @@ class SentenceEmbedder:
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
-    ) -> EmbeddingReport:
+    ) -> Report:
         """Metrics on rows, with 95 % bootstrap intervals.
 
         Of scored pairs, the correlation of their cosines with the scores. Of other rows, how early each text finds
@@ -287,11 +285,11 @@ class SentenceEmbedder:
             InvalidInput: The data are not usable, or are texts alone.
         """
         kind = columns or self.columns
-        return report_of(kind, self._measured(data, kind, show_progress), resamples=resamples, seed=seed)
+        return outcomes_of(kind, self._measured(data, kind, show_progress)).report(resamples=resamples, seed=seed)
 
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> SimilarityJudgement | RowScores:
-        """Cosines and scores of pairs, or the rank of what belongs to each text, to compare with another model's."""
-        return judgement_of(self.columns, self._measured(data, self.columns, show_progress))
+    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Outcomes:
+        """Return the results on pairs with scores, or on what belongs to each text, to compare with another model's."""
+        return outcomes_of(self.columns, self._measured(data, self.columns, show_progress))
 
     @overload
     def predict(self, pairs: Two, *, show_progress: bool | None = ...) -> Similarity: ...

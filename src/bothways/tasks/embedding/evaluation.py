@@ -14,20 +14,15 @@ from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
-    RowScores,
-    SimilarityJudgement,
+    Outcomes,
     TextsRead,
+    agreement_outcomes,
     correlation_error,
+    rank_outcomes,
     share_error,
+    similarity_outcomes,
     spearman,
     undefined_correlation,
-)
-from bothways.evaluation.embedding import (
-    RankingReport,
-    SimilarityReport,
-    agreement_report,
-    ranking_report,
-    similarity_report,
 )
 from bothways.tasks.card import Worth, flattered, unmeasured
 from bothways.tasks.embedding.data import (
@@ -45,7 +40,6 @@ from bothways.tasks.predictions import Reading, Similarity, texts_read
 from bothways.training.objective import Validation
 
 Floats = NDArray[np.float64]
-EmbeddingReport = SimilarityReport | RankingReport
 
 # Texts that are compared with all others at once, and texts whose neighbours a teacher is asked for.
 BLOCK, COMPARED = 512, 512
@@ -105,39 +99,20 @@ def validation_of(columns: EmbeddingColumns, measured: Measured) -> Validation:
             return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
 
 
-def judgement_of(columns: EmbeddingColumns, measured: Measured) -> SimilarityJudgement | RowScores:
-    """What two embedders are compared by.
+def outcomes_of(columns: EmbeddingColumns, measured: Measured) -> Outcomes:
+    """Return what reports and comparisons are computed from.
 
     Raises:
         InvalidInput: The columns are of texts alone.
     """
     match columns:
         case ScoredPairs():
-            return SimilarityJudgement(_truth(measured), cosines_of(measured), reading=measured.reading)
+            found = similarity_outcomes(_truth(measured), cosines_of(measured))
         case PlainTexts():
             raise _texts_alone()
         case Pairs() | Triplets() | LabelledTexts():
-            found_N = found_at(columns, measured)
-            ranked = {"mrr": found_N, "accuracy": (found_N == 1).astype(np.float64)}
-            return RowScores(ranked, reading=measured.reading)
-
-
-def report_of(columns: EmbeddingColumns, measured: Measured, *, resamples: int, seed: int) -> EmbeddingReport:
-    """Metrics with intervals.
-
-    Raises:
-        InvalidInput: The columns are of texts alone.
-    """
-    match columns:
-        case ScoredPairs():
-            cosines_R = cosines_of(measured)
-            similarity = similarity_report(_truth(measured), cosines_R, resamples=resamples, seed=seed)
-            return replace(similarity, reading=measured.reading)
-        case PlainTexts():
-            raise _texts_alone()
-        case Pairs() | Triplets() | LabelledTexts():
-            ranking = ranking_report(found_at(columns, measured), resamples=resamples, seed=seed)
-            return replace(ranking, reading=measured.reading)
+            found = rank_outcomes(found_at(columns, measured))
+    return replace(found, tokens_read=measured.reading)
 
 
 def untelling(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:
@@ -158,17 +133,17 @@ def worth_of(columns: EmbeddingColumns, measured: Measured, *, seed: int) -> Wor
             why = undefined_correlation(_truth(measured), cosines_of(measured))
             if why is not None:
                 return Worth(None, (unmeasured(f"of the held-out rows, {why}"),))
-            return Worth(report_of(columns, measured, resamples=1000, seed=seed), (chose, alike))
+            return Worth(outcomes_of(columns, measured).report(seed=seed), (chose, alike))
         case PlainTexts():
             cosines = [_square_cosines(each) for each in (_truth(measured), measured.vectors_PH)]
             why = undefined_correlation(*(_above(each) for each in cosines))
             if why is not None:
                 return Worth(None, (unmeasured(f"of the held-out texts, {why}"),))
             like_it = "The metrics say how far the model agrees with its teacher, not how good either is."
-            return Worth(agreement_report(*cosines, seed=seed), (chose, alike, like_it))
+            return Worth(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
         case Pairs() | Triplets() | LabelledTexts():
             among = "Texts were looked for among those of the validation rows alone; among more, fewer are found."
-            return Worth(report_of(columns, measured, resamples=1000, seed=seed), (chose, alike, among))
+            return Worth(outcomes_of(columns, measured).report(seed=seed), (chose, alike, among))
 
 
 def cosines_of(measured: Measured) -> Floats:

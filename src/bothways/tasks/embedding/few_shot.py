@@ -17,7 +17,7 @@ import numpy as np
 
 from bothways.data import Example, Row, Source, text_at
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import Calibration, ClassJudgement, Evidence, TextsRead
+from bothways.evaluation import Calibration, Evidence, Outcomes, Report, TextsRead
 from bothways.tasks.card import NOTICES_NOTHING, Worth, unmeasured, worth_card
 from bothways.tasks.columns import stored_columns, typed_texts
 from bothways.tasks.embedding.data import EmbeddingRow, LabelledTexts, read_embedding_rows
@@ -41,8 +41,8 @@ from bothways.tasks.labelling.trusting import TrustingTask
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.predictions import Prediction, Reading, texts_read
 from bothways.tasks.settings import ALL_LAYERS, FitSettings
-from bothways.checkpoints.stored import damaged, stored_card
-from bothways.tasks.targets import Logits, Report, SingleLabel, Truth, labelled_texts, target_of
+from bothways.tasks.stored import damaged, stored_card
+from bothways.tasks.targets import Logits, SingleLabel, Truth, labelled_texts, target_of
 from bothways.text.texts import Text
 from bothways.training.record import TrainingRecord
 
@@ -171,7 +171,7 @@ class FewShotClassifier(TrustingTask):
         examples = EmbeddingExamples(columns, rows, held_out, split=False)
         with self._dropped_with_its_vectors():
             record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
-            if record.finished_no_epoch:
+            if record.came_to_nothing:
                 return record
             vectors_NK = self.embedder.encode([row.texts[0] for row in rows], show_progress=plan.show_progress)
             head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)
@@ -263,13 +263,13 @@ class FewShotClassifier(TrustingTask):
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
         evidence, truth_N, read = self.evidence(data, show_progress=show_progress)
-        return replace(self.report(evidence.logits_NC, truth_N, resamples=resamples, seed=seed), reading=read)
+        return replace(self.report(evidence.logits_NC, truth_N, resamples=resamples, seed=seed), tokens_read=read)
 
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> ClassJudgement:
-        """Calibrated probabilities of labelled texts and what is right, to compare with another model's."""
+    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Outcomes:
+        """Return the results on labelled texts, with calibrated probabilities, to compare with another model's."""
         target, _ = self._fitted()
         evidence, truth_N, read = self.evidence(data, show_progress=show_progress)
-        return replace(target.judgement(evidence.logits_NC, truth_N, self.calibration), reading=read)
+        return replace(target.outcomes(evidence.logits_NC, truth_N, self.calibration), tokens_read=read)
 
     def logits(self, data: Source, *, show_progress: bool | None = None) -> tuple[Logits, Truth]:
         """Uncalibrated logits (N, C) of labelled texts, and their class numbers (N)."""
