@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bothways.compose.ensembles.ensemble import Ensemble
     from bothways.compose.multitask.data import TaggingData, TaskData
     from bothways.compose.multitask.multitask import MultiTask
+    from bothways.compose.opening import open_trained
     from bothways.tasks import (
         FewShotClassifier,
         FillMask,
@@ -42,6 +43,7 @@ __all__ = [
     "TextTagger",
     "__version__",
     "load",
+    "open_trained",
 ]
 
 _HOMES = {
@@ -60,6 +62,7 @@ _HOMES = {
     "TextClassifier": "bothways.tasks",
     "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",
+    "open_trained": "bothways.compose.opening",
 }
 
 

@@ -11,7 +11,7 @@ from bothways.data import read_rows
 from bothways.tasks import Ensemble, QuestionAnswerer
 from bothways.tasks.answering.answers import Answering
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways.compose.opening import open_trained
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")

@@ -6,7 +6,7 @@ from contract_cases import rows, texts_of, write_pretrained
 
 from bothways.tasks import FewShotClassifier, SentenceEmbedder
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways.compose.opening import open_trained
 from tiny_models import every_family
 
 DATA = rows("single", 12)

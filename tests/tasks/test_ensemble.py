@@ -24,7 +24,7 @@ from bothways.errors import (
 from bothways.evaluation import apply_temperature, held_out_probabilities
 from bothways.tasks import Ensemble, FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.tasks.ensembles.combining import fitted_temperature
-from bothways.tasks.trained import open_trained
+from bothways.compose.opening import open_trained
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}

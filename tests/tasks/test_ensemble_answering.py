@@ -17,7 +17,7 @@ from bothways.tasks.answering.answers import Answering, FoundSpans
 from bothways.tasks.answering.spans import Span
 from bothways.tasks.ensembles.combining import Disagreement
 from bothways.tasks.predictions import Reading
-from bothways.tasks.trained import open_trained
+from bothways.compose.opening import open_trained
 from tiny_models import edit_config, write_checkpoint
 
 FAMILIES = ("bert", "distilbert", "xlnet")

@@ -13,7 +13,7 @@ from bothways.evaluation import Temperature
 from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder
 from bothways.tasks.embedding.softmax_regression import fit_softmax_regression
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways.compose.opening import open_trained
 
 WORDS = [row["text"] for row in rows(9, first=40)]
 

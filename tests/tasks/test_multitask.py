@@ -22,7 +22,7 @@ from bothways.tasks.objective import WindowObjective
 from bothways.tasks.settings import FitSettings
 from bothways.tasks.sharing.sampling import Proportional, Tempered, Uniform
 from bothways.tasks.sharing.shared_objective import SharedHeads, SharedObjective
-from bothways.tasks.trained import open_trained
+from bothways.compose.opening import open_trained
 from bothways.training.objective import Validation
 from tiny_models import write_checkpoint
 

@@ -15,7 +15,7 @@ from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.tasks import FillMask, MultiTask, PairClassifier, QuestionAnswerer, TaskData, TextClassifier
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways.compose.opening import open_trained
 from tiny_models import write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]

@@ -14,7 +14,7 @@ from bothways.tasks.answering.answers import LONGEST_ANSWER, Answering
 from bothways.tasks.answering.fitting import no_answer_index
 from bothways.tasks.comparing import compare_tasks
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways.compose.opening import open_trained
 from tiny_models import edit_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}

@@ -22,7 +22,7 @@ from bothways.tasks.settings import FitSettings
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.training import TaggedTexts, tag_objective
 from bothways.tasks.tagging.word_windows import TagAnswers
-from bothways.tasks.trained import open_trained
+from bothways.compose.opening import open_trained
 from bothways.text import ReadWords, Words
 from tiny_models import edit_config, write_checkpoint
 

@@ -84,7 +84,7 @@ def _opened(
         CycloptsError: A task is named, but neither has several.
     """
     from bothways.tasks import MultiTask
-    from bothways.tasks.trained import SIMILARITY
+    from bothways.compose.opening import SIMILARITY
 
     if task == SIMILARITY:
         one, other = (open_task(name, reading, model, SIMILARITY) for name in names)

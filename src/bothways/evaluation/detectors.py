@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bothways.choices import DetectorKind
+from bothways.choices import DetectorKind as DetectorKind
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import softmax
 from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logit_array, real_array

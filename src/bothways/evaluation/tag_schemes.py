@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
-from bothways.choices import Scheme
+from bothways.choices import Scheme as Scheme
 from bothways.errors import InvalidInput
 from bothways.evaluation.tag_spelling import meant
 

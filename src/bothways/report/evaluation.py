@@ -49,9 +49,7 @@ def evaluation_page(
     )
 
 
-def reliability_figure(
-    report: Report, uncalibrated: Report
-) -> Figure:
+def reliability_figure(report: Report, uncalibrated: Report) -> Figure:
     """Reliability diagrams before and after calibration."""
     return Figure(
         reliability_diagram(uncalibrated.reliability, report.reliability),

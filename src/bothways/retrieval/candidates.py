@@ -27,7 +27,7 @@ from bothways.tasks.columns import PairColumns
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.predictions import Reading, texts_read
 from bothways.tasks.targets import Regression
-from bothways.tasks.task_names import stored_task, task_of_heads
+from bothways.tasks.registry import stored_task, task_of_heads
 
 # Tasks whose models embed texts, or are encoders that may as well; None of an encoder with no task at all.
 MAKING_VECTORS = (None, SentenceEmbedder.task, FewShotClassifier.task, FillMask.task)

@@ -178,9 +178,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         score, outside = self.confidence.out_of_domain.detect(self.evidence([scores]))
         return replace(prediction, outside_score=score, outside=outside)
 
-    def outcomes(
-        self, scores: Sequence[LabelScores], truth: Truth, *, calibrated: bool | None = None
-    ) -> Outcomes:
+    def outcomes(self, scores: Sequence[LabelScores], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
         """Return the outcomes of labelled texts, calibrated where the model is."""
         calibration = None if calibrated is False else self.confidence.calibration
         found = self.target.outcomes(logits_of_all(scores), truth, calibration)

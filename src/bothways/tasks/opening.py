@@ -92,7 +92,7 @@ class OpenedModel:
         if self.trained_for not in (None, task):
             return NotFitted(
                 f"{self.model.name!r} was trained for {self.trained_for} and not for {task}: open it as that "
-                "(bothways.tasks.open_trained opens any), or call fit to train it for this."
+                "(bothways.open_trained opens any), or call fit to train it for this."
             )
         return NotFitted(f"{self.model.name!r} has no trained {head} yet: call fit first.")
 

@@ -15,7 +15,7 @@ from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjec
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, SharedColumns, TrainedTasks
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted, UnreadColumn
-from bothways.tasks.columns import RawTextColumns, renamed
+from bothways.tasks.columns import RawTextColumns
 from bothways.tasks.head import TrainedHead, TrainingData
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.label_options import LabelOpening

@@ -125,9 +125,7 @@ class AnswerOutputs(CombinableOutputs[QuestionAndContext, FoundSpans]):
         for each in scores:
             yield answered(each.places, each.read, threshold, heat)
 
-    def outcomes(
-        self, scores: Sequence[SpanScored], truth: Gold, *, calibrated: bool | None = None
-    ) -> Outcomes:
+    def outcomes(self, scores: Sequence[SpanScored], truth: Gold, *, calibrated: bool | None = None) -> Outcomes:
         """Return F1 and exact match of each question, and the stated probability of its answer."""
         found = list(self.decide(scores, AnswerPrediction(calibrated=calibrated)))
         outcomes = answer_outcomes(_scores_of(found, truth), [each.probability for each in found])

@@ -125,9 +125,7 @@ class TagOutputs(CombinableOutputs[Words, Words]):
             tags = [self.labels[number] for number in tags_M.tolist()]
             yield from taggings(chunk, tags, probabilities_M.tolist(), self.tag_set)
 
-    def outcomes(
-        self, scores: Sequence[WordScores], truth: TrueTags, *, calibrated: bool | None = None
-    ) -> Outcomes:
+    def outcomes(self, scores: Sequence[WordScores], truth: TrueTags, *, calibrated: bool | None = None) -> Outcomes:
         """Return the right and wrong spans, or plain tags, of labelled texts."""
         words = self._tagged(scores, truth, None if calibrated is False else self.temperature)
         if self.tag_set.scheme == "plain":
