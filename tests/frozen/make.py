@@ -152,7 +152,7 @@ def base(model_type, architecture=None):
 
 
 def trained(kind, name, start, *data, open_with=None, settings=None, **options):
-    """Train a model, save it and open it again."""
+    """Train a model and save it in the workshop."""
     task = kind.from_pretrained(start, device="cpu", **(open_with or {}))
     usual = {"epochs": 20, "learning_rate": 1e-2, "batch_size": 6, "seed": 1, "show_progress": False}
     task.fit(*data, settings=FitSettings(**(settings or {})), **{**usual, **options})
@@ -172,7 +172,7 @@ def frozen(name, *calls, **case):
 
 
 def write_answers(name, made):
-    """One entry in a line, and each item of a list in its own."""
+    """Write a file of answers: an entry a line, and a line for each item of a list."""
     lines = []
     for key, value in {"format": 1, **made}.items():
         items = (
