@@ -5,6 +5,7 @@ Settings are kept in ``bothways.json``, arrays in ``trust.safetensors`` beside t
 Shapes: N texts, C classes, M held-out rows.
 """
 
+import copyreg
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.checkpoints.files import read_safetensors
+from bothways.checkpoints.pickling import reduce_value, remember_file
 from bothways.checkpoints.save import write_tensors
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import (
@@ -77,7 +79,7 @@ class Border:
         return replace(self, threshold=threshold_between(self.inside_M, self.detector.score(outside)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Trust:
     """What a model learnt on held-out rows.
 
@@ -178,7 +180,7 @@ def stored_trust(extras: Extras, folder: Path, classes: int) -> Trust:
         return Trust(calibration)
     arrays = _arrays(folder)
     try:
-        return Trust(
+        trust = Trust(
             calibration,
             (),
             None if conformal is None else _conformal(conformal, arrays),
@@ -186,6 +188,10 @@ def stored_trust(extras: Extras, folder: Path, classes: int) -> Trust:
         )
     except (InvalidInput, TypeError, KeyError, ValueError, StopIteration) as error:
         raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, border)) from error
+    return remember_file(trust, folder / FILE, stored_trust, extras, folder.absolute(), classes)
+
+
+copyreg.pickle(Trust, reduce_value)
 
 
 def _calibration(extras: Extras, classes: int) -> Calibration | None:
