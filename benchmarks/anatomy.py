@@ -28,6 +28,7 @@ import threading
 import tokenize
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -138,20 +139,30 @@ def count_calls() -> dict[str, dict[str, int]]:
     package = Path(bothways.__file__).parent
     rows = [{"text": "a good film", "label": "p"}, {"text": "a very bad plot", "label": "n"}] * 20
 
-    def trained(until: str | None = None) -> tuple[Any, Entered]:
+    def trained(options: Callable[[], dict[str, Any]], until: str | None = None) -> tuple[Any, Entered]:
         classifier = TextClassifier.from_pretrained(folder, device="cpu")
         with Entered(package, until) as entered:
-            classifier.fit(rows, validation=rows, epochs=1, show_progress=False, **_plain_options())
+            classifier.fit(rows, validation=rows, epochs=1, show_progress=False, **options())
         return classifier, entered
 
     with tempfile.TemporaryDirectory(prefix="bothways-anatomy-") as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         folder = Path(name)
         write_tiny_checkpoint(folder)
-        # What is imported when it is first needed has been imported then.
-        trained()
-        classifier, fit = trained()
-        prepare = trained(LOOP)[1]
+        # The first training also imports what is imported when it is first needed.
+        try:
+            options = _plain_options
+            trained(options)
+        except TypeError:
+            # Earlier versions take them as one value.
+            from bothways.tasks.settings import FitSettings
+
+            def options() -> dict[str, Any]:
+                return {"settings": FitSettings(**_plain_options())}
+
+            trained(options)
+        classifier, fit = trained(options)
+        prepare = trained(options, LOOP)[1]
         if not prepare.reached:
             raise RuntimeError(f"no training entered {LOOP}, so its preparation has no end: say where the loop is now")
         classifier.predict("one text")
@@ -161,13 +172,7 @@ def count_calls() -> dict[str, dict[str, int]]:
 
 
 def _plain_options() -> dict[str, Any]:
-    """``fit`` with a temperature and no detector, in the words of the package that is on the path."""
-    plain: dict[str, Any] = {"calibration": "temperature", "detector": None}
-    try:
-        from bothways.tasks.settings import FitSettings
-    except ImportError:
-        return plain
-    return {"settings": FitSettings(**plain)}
+    return {"calibration": "temperature", "detector": None}
 
 
 def write_tiny_checkpoint(folder: Path, hidden: int = 32, layers: int = 2) -> None:
