@@ -2,25 +2,17 @@
 
 import numpy as np
 import pytest
+from bothways.tasks.comparing import compare_tasks
+from bothways.tasks.tagging.word_labeller import word_outcomes
 from classifier_cases import noisy_rows, rows
 
+from bothways import Ensemble, MultiTask, TaskData
 from bothways.errors import InvalidInput
 from bothways.evaluation import compare
 from bothways.evaluation.tag_schemes import complete, converted
-from bothways.tasks import (
-    Ensemble,
-    FewShotClassifier,
-    FillMask,
-    MultiTask,
-    SentenceEmbedder,
-    TaskData,
-    TextClassifier,
-    TextTagger,
-)
-from bothways.tasks.comparing import compare_tasks
+from bothways.tasks import FewShotClassifier, FillMask, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.data import Pairs, PlainTexts, ScoredPairs
 from bothways.tasks.tagging.tag_set import TagSet
-from bothways.tasks.tagging.word_labeller import word_outcomes
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}

@@ -11,6 +11,9 @@ from classifier_cases import LABELS, noisy_rows, rows, without_dropout
 from ensemble_cases import turned
 from pair_cases import pairs, scored
 
+from bothways import Ensemble
+from bothways.compose.ensembles.combining import fitted_temperature
+from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import (
     CorruptCheckpoint,
@@ -22,9 +25,7 @@ from bothways.errors import (
     UnsupportedConfig,
 )
 from bothways.evaluation import apply_temperature, held_out_probabilities
-from bothways.tasks import Ensemble, FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
-from bothways.tasks.ensembles.combining import fitted_temperature
-from bothways.compose.opening import open_trained
+from bothways.tasks import FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from answering_cases import long_question, questions, stored, write_pair_tokenizer
+from bothways import Ensemble
+from bothways.compose.ensembles.combining import Disagreement
+from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import best_threshold, score_answers
-from bothways.tasks import Ensemble, QuestionAnswerer, TextClassifier
-from bothways.tasks.answering.answers import Answering, FoundSpans
-from bothways.tasks.answering.spans import Span
-from bothways.tasks.ensembles.combining import Disagreement
+from bothways.tasks import QuestionAnswerer, TextClassifier
 from bothways.tasks.predictions import Reading
-from bothways.compose.opening import open_trained
+from bothways.tasks.question_answering.answers import Answering, FoundSpans
+from bothways.tasks.question_answering.spans import Span
 from tiny_models import edit_config, write_checkpoint
 
 FAMILIES = ("bert", "distilbert", "xlnet")

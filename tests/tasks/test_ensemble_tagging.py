@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from ensemble_cases import turned
 
-from bothways import TextTagger
+from bothways import Ensemble, TextTagger
+from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
 from bothways.evaluation import apply_temperature, fit_temperature, softmax
 from bothways.evaluation.tag_schemes import spans_of
-from bothways.tasks import Ensemble
-from bothways.compose.opening import open_trained
 from tiny_models import edit_config, write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]

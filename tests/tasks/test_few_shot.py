@@ -8,12 +8,12 @@ import torch
 from classifier_cases import LABELS, rows, without_dropout
 from safetensors.torch import load_file, save_file
 
+from bothways.compose.opening import open_trained
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted
 from bothways.evaluation import Temperature
 from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder
 from bothways.tasks.embedding.softmax_regression import fit_softmax_regression
 from bothways.tasks.settings import FitSettings
-from bothways.compose.opening import open_trained
 
 WORDS = [row["text"] for row in rows(9, first=40)]
 
