@@ -35,6 +35,10 @@ class TaskSpec:
         predict_options: Dataclass of the options of a prediction.
         cut: Which text of a pair is cut into windows where both are too long.
         head: Name of the pretrained head that makes a checkpoint from elsewhere a model for this task.
+        does: What its models do, in a message after "models that".
+        kinds: Columns of other kinds of rows that it learns from.
+        notes: Lines for help on what its data look like, below the example.
+        held_out: The training rows that are held out where no validation data are given; None where none are.
     """
 
     name: str
@@ -48,6 +52,10 @@ class TaskSpec:
     predict_options: type = NoOptions
     head: str | None = None
     cut: Cut = "longer"
+    does: str
+    kinds: tuple[ColumnNames, ...] = ()
+    notes: str = ""
+    held_out: str | None = "a tenth of the rows to learn from, drawn with the seed"
 
 
 class PredictArguments(TypedDict, total=False):

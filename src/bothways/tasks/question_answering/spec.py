@@ -139,12 +139,17 @@ QUESTION_ANSWERING = TaskSpec(
     summary="Find the part of a context that answers a question, or that there is none.",
     example={
         "question": "Who won?",
-        "context": "In 2016 the Denver Broncos won.",
-        "answers": [{"text": "Denver Broncos", "start": 12}],
+        "context": "In 2016 the Broncos won.",
+        "answers": [{"text": "Broncos", "start": 12}],
     },
     open_options=AnswerOpening,
     fit_options=AnswerLearning,
     predict_options=AnswerPrediction,
     head="span",
     cut="second",
+    does="answer questions",
+    notes="""\
+Without an answer in the context, "answers" is an empty list. SQuAD files (.json,
+version 1.1 or 2.0) are read as they are.""",
+    held_out="the questions on a tenth of the contexts, drawn with the seed",
 )

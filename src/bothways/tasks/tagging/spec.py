@@ -142,4 +142,8 @@ TAGGING = TaskSpec(
     data_options=TagData,
     predict_options=TagPrediction,
     head="token",
+    does="tag words",
+    notes="""\
+or, in a .conll file, a word and its tag on each line and an empty line
+between texts.""",
 )
