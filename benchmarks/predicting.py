@@ -217,11 +217,11 @@ def _embedding(texts: list[str]) -> tuple[Run, Run]:
 
 def _engine(embedder: Any) -> Any:  # noqa: ANN401
     """Of an encoder and its pooling: vectors of windows, neither merged nor scaled."""
-    from bothways.inference import InferenceEngine, Reading
+    from bothways.inference import InferenceEngine, TextOptions
     from bothways.tasks.embedding.objective import VectorModel
 
     settings, model = embedder.settings, embedder.model
-    reading = Reading(settings.max_length, settings.on_overflow, settings.stride)
+    reading = TextOptions(settings.max_length, settings.on_overflow, settings.stride)
     return InferenceEngine(model.tokenizer, VectorModel.of(model, settings.pooling), model.device, reading)
 
 

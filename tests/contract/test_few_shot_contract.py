@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from contract_cases import rows, texts_of, write_pretrained
 
+from bothways.compose.opening import open_trained
 from bothways.tasks import FewShotClassifier, SentenceEmbedder
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
 from tiny_models import every_family
 
 DATA = rows("single", 12)

@@ -6,8 +6,7 @@ import pytest
 import torch
 from contract_cases import answer, padding_side, rows, write_pretrained
 
-from bothways.tasks import MultiTask, TaggingData, TaskData
-from bothways.tasks.settings import FitSettings
+from bothways import MultiTask, TaggingData, TaskData
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -25,8 +24,8 @@ def overfitted(tmp_path_factory, request):
         "animal": TaskData(DATA["animal"], DATA["animal"]),
         "number": TaskData(DATA["number"], DATA["number"], target="regression"),
     }
-    settings = FitSettings(weight_decay=0.0, patience=15)
-    model.fit(tasks, epochs=60, learning_rate=3e-3, batch_size=8, settings=settings)
+    settings = dict(weight_decay=0.0, patience=15)
+    model.fit(tasks, epochs=60, learning_rate=3e-3, batch_size=8, **settings)
     model.save(folder / "saved")
     return model, folder / "saved", request.param
 

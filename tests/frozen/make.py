@@ -25,7 +25,6 @@ import bothways
 import tiny_models
 from answering_cases import long_question, questions, write_pair_tokenizer
 from bothways.cli import main
-from bothways.tasks.settings import FitSettings
 from bothways.training import step
 
 HERE = Path(__file__).resolve().parent
@@ -152,10 +151,10 @@ def base(model_type, architecture=None):
 
 
 def trained(kind, name, start, *data, open_with=None, settings=None, **options):
-    """Train a model, save it and open it again."""
+    """Train a model and save it in the workshop."""
     task = kind.from_pretrained(start, device="cpu", **(open_with or {}))
     usual = {"epochs": 20, "learning_rate": 1e-2, "batch_size": 6, "seed": 1, "show_progress": False}
-    task.fit(*data, settings=FitSettings(**(settings or {})), **{**usual, **options})
+    task.fit(*data, **(settings or {}), **{**usual, **options})
     task.save(f"v/{name}")
 
 
@@ -172,7 +171,7 @@ def frozen(name, *calls, **case):
 
 
 def write_answers(name, made):
-    """One entry in a line, and each item of a list in its own."""
+    """Write a file of answers: an entry a line, and a line for each item of a list."""
     lines = []
     for key, value in {"format": 1, **made}.items():
         items = (
@@ -218,7 +217,7 @@ def text_models():
     ):
         name = f"classifier_{method}"
         settings = {"calibration": method, "detector": detector}
-        trained(kind, name, base(model_type), labelled(36), validation=held, settings=settings, seed=2)
+        trained(kind, name, base(model_type), labelled(36), validation=held, **settings, seed=2)
         frozen(name, *asked(TEXTS, both, raw), kind="TextClassifier")
     trained(kind, "multi_label", base("camembert"), many_labelled(32), validation=many_labelled(24), target="multi")
     frozen("multi_label", *asked(["w9 w11 w14", "w40", LONG], raw), kind="TextClassifier")

@@ -16,7 +16,7 @@ import pytest
 
 import bothways
 from bothways.cli import main
-from bothways.tasks import open_trained
+from bothways import open_trained
 
 HERE = Path(__file__).resolve().parent
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bothways.checkpoints import load
 from bothways.encoder.linear import ROW_BLOCK
 from bothways.errors import InvalidInput, OutOfMemory, TextTooLong
-from bothways.inference import InferenceEngine, Reading
+from bothways.inference import InferenceEngine, TextOptions
 from bothways.inference.batching import by_token_budget
 from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
 
@@ -45,7 +45,7 @@ def means(packed):
 
 
 def engine_of(model, forward=means, tokens=None, **reading):
-    return InferenceEngine(model.tokenizer, forward, CPU, Reading(**{"max_length": LIMIT, **reading}), tokens)
+    return InferenceEngine(model.tokenizer, forward, CPU, TextOptions(**{"max_length": LIMIT, **reading}), tokens)
 
 
 def first_states(model):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bothways.checkpoints import load
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.inference import InferenceEngine, Reading, RequestQueue, Runner, TokenBudget
+from bothways.inference import InferenceEngine, RequestQueue, Runner, TextOptions, TokenBudget
 from bothways.inference.runner import row_answers
 from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
 
@@ -165,7 +165,7 @@ def test_eight_threads_that_read_at_once_get_what_one_gets(model):
     def forward(packed):
         return model.encoder(packed)[packed.first_tokens_B]
 
-    reading = Reading(LIMIT, block_texts=16)
+    reading = TextOptions(LIMIT, block_texts=16)
     engine = InferenceEngine(model.tokenizer, forward, CPU, reading, 100)
 
     def read(_):

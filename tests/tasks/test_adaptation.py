@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from bothways.errors import InvalidInput, NotFitted, TextsTruncated, TextTooLong
-from bothways.evaluation import TextsRead, TokenLosses, masked_lm_metrics, masked_lm_report
+from bothways.evaluation import TextsRead, token_outcomes
+from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics
 from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking
 from bothways.packing import unpad
 from bothways.tasks import FillMask
@@ -130,7 +131,7 @@ def test_evaluation_is_the_mean_loss_at_the_chosen_places(tmp_path):
         losses += torch.nn.functional.cross_entropy(logits, targets, reduction="none").tolist()
         right += (logits.argmax(-1) == targets).tolist()
     report = model.evaluate(TEXTS, seed=3, resamples=200)
-    assert (report.n, report.tokens) == (len(TEXTS), len(losses))
+    assert (report.n, report.counts["tokens"]) == (len(TEXTS), len(losses))
     assert report.loss.value == pytest.approx(sum(losses) / len(losses), abs=1e-5)
     assert report.perplexity.value == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-5)
     assert report.accuracy.value == pytest.approx(sum(right) / len(right))
@@ -143,10 +144,10 @@ def test_a_report_says_how_much_was_read(tmp_path):
     folder = masked_lm_model(tmp_path).model.folder
     texts = [" ".join(f"w{5 + number}" for number in range(count)) for count in (4, 40, 18)]
     windowed = FillMask.from_pretrained(folder, device="cpu").evaluate(texts, resamples=20)
-    assert windowed.reading == TextsRead(texts=3, in_windows=2, cut=0, dropped_tokens=0)
+    assert windowed.tokens_read == TextsRead(texts=3, in_windows=2, cut=0, dropped_tokens=0)
     with pytest.warns(TextsTruncated):
         cut = FillMask.from_pretrained(folder, device="cpu", on_overflow="truncate").evaluate(texts, resamples=20)
-    assert cut.reading == TextsRead(texts=3, in_windows=0, cut=2, dropped_tokens=26)
+    assert cut.tokens_read == TextsRead(texts=3, in_windows=0, cut=2, dropped_tokens=26)
     assert cut.to_dict()["reading"]["dropped_tokens"] == 26
     assert "2 of 3 texts were cut, by 26 tokens" in cut.summary()
 
@@ -159,8 +160,8 @@ def masked_lm_model(folder):
 def test_metrics_are_means_over_tokens_not_over_texts():
     losses = TokenLosses(np.array([3.0, 0.0, 1.0]), np.array([0.0, 0.0, 2.0]), np.array([1.0, 0.0, 3.0]))
     assert masked_lm_metrics(losses) == pytest.approx({"loss": 1.0, "perplexity": math.e, "accuracy": 0.5})
-    report = masked_lm_report(losses, resamples=500)
-    assert report.tokens == 4
+    report = token_outcomes(losses).report(resamples=500)
+    assert report.counts["tokens"] == 4
     assert 1 / 3 <= report.loss.low <= 1.0 <= report.loss.high <= 3.0
 
 

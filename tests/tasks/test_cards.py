@@ -8,8 +8,8 @@ from classifier_cases import rows, without_dropout
 from pair_cases import scored
 
 from answering_cases import questions
+from bothways import Ensemble
 from bothways.tasks import (
-    Ensemble,
     FewShotClassifier,
     FillMask,
     PairClassifier,

@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bothways.errors import InvalidInput
-from bothways.evaluation import Temperature, apply_temperature, negative_log_likelihood, sigmoid, softmax
-from bothways.tasks.ensembles import stacking
-from bothways.tasks.ensembles.combining import (
+from bothways.compose.ensembles import stacking
+from bothways.compose.ensembles.combining import (
     Disagreement,
     Mean,
     Stacked,
@@ -21,7 +19,9 @@ from bothways.tasks.ensembles.combining import (
     features_of,
     probabilities_of,
 )
-from bothways.tasks.ensembles.stacking import PENALTIES, fit_stacking
+from bothways.compose.ensembles.stacking import PENALTIES, fit_stacking
+from bothways.errors import InvalidInput
+from bothways.evaluation import Temperature, apply_temperature, negative_log_likelihood, sigmoid, softmax
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
 
 NAMES = ("ant", "bee", "cow")

@@ -2,25 +2,17 @@
 
 import numpy as np
 import pytest
+from bothways.tasks.comparing import compare_tasks
+from bothways.tasks.tagging.word_labeller import word_outcomes
 from classifier_cases import noisy_rows, rows
 
+from bothways import Ensemble, MultiTask, TaskData
 from bothways.errors import InvalidInput
-from bothways.evaluation import compare_judgements
+from bothways.evaluation import compare
 from bothways.evaluation.tag_schemes import complete, converted
-from bothways.tasks import (
-    Ensemble,
-    FewShotClassifier,
-    FillMask,
-    MultiTask,
-    SentenceEmbedder,
-    TaskData,
-    TextClassifier,
-    TextTagger,
-)
-from bothways.tasks.comparing import compare_tasks
+from bothways.tasks import FewShotClassifier, FillMask, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.data import Pairs, PlainTexts, ScoredPairs
 from bothways.tasks.tagging.tag_set import TagSet
-from bothways.tasks.tagging.word_labeller import words_judgement
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -86,13 +78,15 @@ def test_spans_that_are_the_same_in_two_schemes_make_no_difference():
         truth_M, said_M = (
             [tag_set.labels.index(tag) for tag in converted(tags, "BIO", scheme)] for tags in (truth, said)
         )
-        judged.append(words_judgement(tag_set, np.eye(len(tag_set.labels))[said_M], [np.array(truth_M)]))
-    accuracy = [words_N2[0, 0] / words_N2[0, 1] for words_N2 in (each.counts.words_N2 for each in judged)]
-    assert accuracy == [0.75, 0.5]  # of the words' tags, which say the same
-    report = compare_judgements(*judged, resamples=5)
+        judged.append(word_outcomes(tag_set, np.eye(len(tag_set.labels))[said_M], [np.array(truth_M)], None))
+    assert [each.report(resamples=5).accuracy.value for each in judged] == [
+        0.75,
+        0.5,
+    ]  # of the words' tags, which say the same
+    report = compare(*judged, resamples=5)
     assert list(report.metrics) == ["span_f1", "span_precision", "span_recall", "macro_span_f1"]
     assert all(each.difference.value == 0 for each in report.metrics.values())
-    assert compare_judgements(judged[1], judged[1], resamples=5).metrics["accuracy"].first.value == 0.5
+    assert compare(judged[1], judged[1], resamples=5).metrics["accuracy"].first.value == 0.5
 
 
 def test_taggers_of_words_that_are_no_spans_are_compared_by_their_words(folder):
@@ -150,7 +144,7 @@ def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
 def test_it_is_said_what_each_model_did_not_read(folder):
     whole = TextClassifier.from_pretrained(folder / "labels-a", device="cpu")
     cutting = TextClassifier.from_pretrained(folder / "labels-b", device="cpu", max_length=5, on_overflow="truncate")
-    first, second = compare_tasks(whole, cutting, DATA, **FEW).readings
+    first, second = compare_tasks(whole, cutting, DATA, **FEW).tokens_read
     # Of two to seven words, a window of five tokens has room for three.
     over = [max(0, len(row["text"].split()) - 3) for row in DATA]
     assert (first.cut, first.dropped_tokens) == (0, 0)

@@ -11,20 +11,11 @@ import torch
 from classifier_cases import rows, without_dropout
 
 from answering_cases import questions
+from bothways import MultiTask, TaggingData, TaskData
 from bothways.errors import InvalidInput, NotFitted, OutOfDisk, TrainingDiverged
 from bothways.objectives import MaskedLMObjective
 from bothways.retrieval import SemanticSearch
-from bothways.tasks import (
-    FewShotClassifier,
-    FillMask,
-    MultiTask,
-    QuestionAnswerer,
-    SentenceEmbedder,
-    TaggingData,
-    TaskData,
-    TextClassifier,
-    TextTagger,
-)
+from bothways.tasks import FewShotClassifier, FillMask, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.data import LabelledTexts
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.objective import WindowObjective
@@ -59,7 +50,7 @@ def tagged(count=18):
 
 def trusts_nothing(task):
     trust = task.trust
-    return trust.calibration is None and trust.conformal is None and trust.border is None
+    return trust.calibration is None and trust.conformal is None and trust.out_of_domain is None
 
 
 # How each task is made and fitted, what it is asked, and what it has learnt of its answers.

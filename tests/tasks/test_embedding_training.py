@@ -12,7 +12,7 @@ from classifier_cases import without_dropout
 from bothways.checkpoints import load
 from bothways.data.windows import WindowStore
 from bothways.errors import CorruptCheckpoint, InvalidInput, TextsTruncated
-from bothways.inference import Reading
+from bothways.inference import TextOptions
 from bothways.retrieval import SemanticSearch
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.batches import DrawnRows, GivenRows
@@ -73,7 +73,9 @@ def labelled_rows(count=24):
 def stored(embedder, rows, columns):
     read = [EmbeddingRow(tuple(row[name] for name in columns.texts), None, "a row") for row in rows]
     settings = embedder.settings
-    return StoredRows.of(read, columns, embedder.model.tokenizer, Reading(settings.max_length, settings.on_overflow))
+    return StoredRows.of(
+        read, columns, embedder.model.tokenizer, TextOptions(settings.max_length, settings.on_overflow)
+    )
 
 
 def gradients(objective, update):

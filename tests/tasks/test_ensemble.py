@@ -11,6 +11,9 @@ from classifier_cases import LABELS, noisy_rows, rows, without_dropout
 from ensemble_cases import turned
 from pair_cases import pairs, scored
 
+from bothways import Ensemble
+from bothways.compose.ensembles.combining import fitted_temperature
+from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import (
     CorruptCheckpoint,
@@ -22,9 +25,7 @@ from bothways.errors import (
     UnsupportedConfig,
 )
 from bothways.evaluation import apply_temperature, held_out_probabilities
-from bothways.tasks import Ensemble, FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
-from bothways.tasks.ensembles.combining import fitted_temperature
-from bothways.tasks.trained import open_trained
+from bothways.tasks import FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -274,7 +275,7 @@ def test_several_labels_numbers_and_pairs_are_combined_too(runs):
     assert found.together.value == pytest.approx(np.mean(alone), abs=1e-5)
     assert found.to_dict()["deviation"] == pytest.approx(np.std(alone), abs=1e-5)
     both = Ensemble.of([runs / "pairs-a", runs / "pairs-b"], method="vote", calibrate=pairs(), device="cpu")
-    assert both.evaluate(pairs(), resamples=5).report.n == 24
+    assert both.evaluate(pairs(), resamples=5).n == 24
     (found,) = both.predict_rows(list(read_rows(both.rows_of(("w5 w20", "w5")))))
     assert found.together.label in {"other", "same"}
 

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from answering_cases import long_question, questions, stored, write_pair_tokenizer
+from bothways import Ensemble
+from bothways.compose.ensembles.combining import Disagreement
+from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import best_threshold, score_answers
-from bothways.tasks import Ensemble, QuestionAnswerer, TextClassifier
-from bothways.tasks.answering.answers import Answering, FoundSpans
-from bothways.tasks.answering.spans import Span
-from bothways.tasks.ensembles.combining import Disagreement
+from bothways.tasks import QuestionAnswerer, TextClassifier
 from bothways.tasks.predictions import Reading
-from bothways.tasks.trained import open_trained
+from bothways.tasks.question_answering.answers import Answering, FoundSpans
+from bothways.tasks.question_answering.spans import Span
 from tiny_models import edit_config, write_checkpoint
 
 FAMILIES = ("bert", "distilbert", "xlnet")
@@ -148,8 +149,8 @@ def test_threshold_and_temperature_are_learnt_from_held_out_questions(members, t
     assert ensemble.card["calibration_rows"] == 37
     for found, answer in zip(ensemble.predict_rows(asked(held)), best, strict=True):
         assert (found.together.answer is None) is (answer.score <= ensemble.facts()["no_answer_threshold"])
-    before = Ensemble.of(members, device="cpu").evaluate(held, resamples=5).report
-    assert ensemble.evaluate(held, resamples=5).report.f1.value >= before.f1.value
+    before = Ensemble.of(members, device="cpu").evaluate(held, resamples=5)
+    assert ensemble.evaluate(held, resamples=5).f1.value >= before.f1.value
 
 
 @pytest.mark.parametrize("method", ["mean", "vote"])
@@ -230,7 +231,7 @@ def test_an_answerer_of_another_program_is_known_by_its_head(members, tmp_path):
     shutil.copytree(members[0], tmp_path / "theirs")
     (tmp_path / "theirs" / "bothways.json").unlink()
     ensemble = Ensemble.of([tmp_path / "theirs", members[1]], device="cpu")
-    assert ensemble.evaluate(questions(8), resamples=5).report.n == 8
+    assert ensemble.evaluate(questions(8), resamples=5).n == 8
 
 
 def test_rows_are_read_as_they_come(members):

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from ensemble_cases import turned
 
-from bothways import TextTagger
+from bothways import Ensemble, TextTagger
+from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
 from bothways.evaluation import apply_temperature, fit_temperature, softmax
 from bothways.evaluation.tag_schemes import spans_of
-from bothways.tasks import Ensemble
-from bothways.tasks.trained import open_trained
 from tiny_models import edit_config, write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
@@ -177,7 +176,7 @@ def test_plain_tags_are_combined_too(runs):
     ensemble = Ensemble.of([runs / "plain-1", runs / "plain-2"], device="cpu")
     [found] = ensemble.predict_rows(asked([{"tokens": ["w5", "w20"]}]))
     assert set(found.together.tags) <= {"NOUN", "X"}
-    assert ensemble.evaluate(rows(8, names={"w5": "NOUN"}, outside="X"), resamples=5).report.n == 8
+    assert ensemble.evaluate(rows(8, names={"w5": "NOUN"}, outside="X"), resamples=5).n == 8
 
 
 def test_tags_in_another_order_are_put_in_that_of_the_first_member(members, tmp_path):
@@ -197,7 +196,7 @@ def test_a_tagger_of_another_program_is_known_by_its_head(members, tmp_path):
     (tmp_path / "theirs" / "bothways.json").unlink()
     ensemble = Ensemble.of([tmp_path / "theirs", members[1]], device="cpu")
     assert [type(member) for member in ensemble.members] == [TextTagger, TextTagger]
-    assert ensemble.evaluate(rows(8), resamples=5).report.n == 8
+    assert ensemble.evaluate(rows(8), resamples=5).n == 8
 
 
 def test_rows_are_read_as_they_come(members):

@@ -8,12 +8,12 @@ import torch
 from classifier_cases import LABELS, rows, without_dropout
 from safetensors.torch import load_file, save_file
 
+from bothways.compose.opening import open_trained
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted
 from bothways.evaluation import Temperature
 from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder
 from bothways.tasks.embedding.softmax_regression import fit_softmax_regression
 from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
 
 WORDS = [row["text"] for row in rows(9, first=40)]
 
@@ -102,8 +102,8 @@ def test_validation_data_teach_a_promise_and_a_border(base, tmp_path, detector):
         assert all(np.isfinite(answer.outside_score) for answer in found)
         evidence, _, _ = each.evidence(held_out)
         report = each.out_of_domain(evidence, others, resamples=10)
-        assert (report.n_inside, report.n_outside, report.reading.texts) == (30, 30, 30)
-        assert report.kept_inside == pytest.approx(0.95, abs=0.06)  # of 30
+        assert (*report.counts.values(), report.tokens_read.texts) == (30, 30, 30)
+        assert report.values["kept_inside"] == pytest.approx(0.95, abs=0.06)  # of 30
     assert again.predict(WORDS, coverage=0.9) == classifier.predict(WORDS, coverage=0.9)
     assert classifier.card["trust"]["out_of_domain"] == detector
     threshold = classifier.trust.border.threshold

@@ -2,18 +2,17 @@
 
 import pytest
 
+from bothways import MultiTask
 from bothways.errors import InvalidInput
 from bothways.tasks import (
     FewShotClassifier,
     FillMask,
-    MultiTask,
     PairClassifier,
     QuestionAnswerer,
     SentenceEmbedder,
     TextClassifier,
     TextTagger,
 )
-from bothways.tasks.settings import FitSettings
 
 TASKS = (
     FewShotClassifier,

@@ -12,17 +12,17 @@ import torch
 from classifier_cases import rows, same
 from safetensors.torch import load_file, save_file
 
+from bothways import MultiTask, TaskData
 from bothways.checkpoints.files import sha256_of
+from bothways.compose.multitask.sampling import Proportional, Tempered, Uniform
+from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
+from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, TextTooLong
-from bothways.tasks import MultiTask, TaskData, TextClassifier
+from bothways.tasks import TextClassifier
 from bothways.tasks.columns import RawTextColumns
 from bothways.tasks.objective import WindowObjective
-from bothways.tasks.settings import FitSettings
-from bothways.tasks.sharing.sampling import Proportional, Tempered, Uniform
-from bothways.tasks.sharing.shared_objective import SharedHeads, SharedObjective
-from bothways.tasks.trained import open_trained
 from bothways.training.objective import Validation
 from tiny_models import write_checkpoint
 
@@ -121,16 +121,16 @@ def test_heads_that_read_other_rows_share_the_pass(monkeypatch):
 
 def test_the_encoder_is_shared_and_every_task_moves_it(base):
     model, _ = fitted(base)
-    first, second = (part.labeller.module for part in model.parts.values())
+    first, second = (part.fitted.model for part in model.parts.values())
     assert first.encoder is second.encoder is model.model.encoder
     assert first.head is not second.head
 
 
 def test_each_task_is_calibrated_and_reported_by_itself(three):
     model, _, _ = three
-    assert model.part("animal").calibration is not None
-    assert model.part("parity").calibration is not None
-    assert model.part("amount").calibration is None
+    assert model.part("animal").confidence.calibration is not None
+    assert model.part("parity").confidence.calibration is not None
+    assert model.part("amount").confidence.calibration is None
     report = model.part("parity").evaluate(parities(), resamples=5)
     assert set(report.labels) == {"even", "odd"}
 
@@ -146,8 +146,8 @@ def test_data_with_the_labels_of_all_tasks_are_evaluated_at_once(three):
     assert set(report.to_dict()) == {*THREE, "reading"}
     assert report.to_dict()["reading"]["in_windows"] == 1
     for name in THREE:
-        alone = model.part(name).evaluate(data, resamples=5).estimates()
-        together = report[name].estimates()
+        alone = model.part(name).evaluate(data, resamples=5).estimates
+        together = report[name].estimates
         assert {key: each.value for key, each in together.items()} == pytest.approx(
             {key: each.value for key, each in alone.items()}, abs=1e-4
         )
@@ -165,7 +165,7 @@ def test_a_column_of_labels_may_have_any_name_even_text(base):
     model, _ = fitted(base, tasks, epochs=1)
     data = [{**row, "parity": ("even", "odd")[number % 2]} for number, row in enumerate(learnt)]
     together, alone = model.evaluate(data, resamples=5), model.part("animal").evaluate(learnt, resamples=5)
-    assert together["animal"].estimates()["accuracy"].value == alone.estimates()["accuracy"].value
+    assert together["animal"].estimates["accuracy"].value == alone.estimates["accuracy"].value
 
 
 def test_tasks_with_their_labels_in_one_column_are_evaluated_one_by_one(base):
@@ -183,10 +183,10 @@ def test_a_saved_model_comes_back_whole(three):
     assert again.predict(TEXTS) == model.predict(TEXTS)
     assert again.card == model.card
     for name, part in model.parts.items():
-        assert again.part(name).target == part.target
-        assert again.part(name).calibration == part.calibration
+        assert again.part(name).outputs.target == part.target
+        assert again.part(name).confidence.calibration == part.confidence.calibration
         assert again.part(name).columns == part.columns
-    encoders = {id(part.labeller.module.encoder) for part in again.parts.values()}
+    encoders = {id(part.fitted.model.encoder) for part in again.parts.values()}
     assert len(encoders) == 1
 
 

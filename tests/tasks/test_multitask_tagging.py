@@ -9,13 +9,12 @@ import torch
 from classifier_cases import same, without_dropout
 from safetensors.torch import load_file, save_file
 
-from bothways import TaggingData, TextTagger
+from bothways import MultiTask, TaggingData, TaskData, TextTagger
+from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.tasks import FillMask, MultiTask, PairClassifier, QuestionAnswerer, TaskData, TextClassifier
-from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways.tasks import FillMask, PairClassifier, QuestionAnswerer, TextClassifier
 from tiny_models import write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
@@ -56,8 +55,8 @@ def both(tmp_path_factory):
     """A model that knows its few texts, and the folder it was saved in."""
     folder = tmp_path_factory.mktemp("both")
     write_checkpoint(folder / "base")
-    settings = FitSettings(weight_decay=0.0, patience=10)
-    model = fitted(without_dropout(folder / "base"), epochs=40, settings=settings)
+    settings = dict(weight_decay=0.0, patience=10)
+    model = fitted(without_dropout(folder / "base"), epochs=40, **settings)
     model.save(folder / "saved")
     return model, folder / "saved"
 
@@ -183,8 +182,8 @@ def test_rows_with_labels_and_tags_are_evaluated_at_once(both):
     data = [{**row, "label": "ab"[number % 2]} for number, row in enumerate(tagged(12))]
     report = model.evaluate(data, resamples=5)
     alone = model.part("names").evaluate(data, resamples=5)
-    assert report["names"].estimates() == alone.estimates()
-    assert report.reading == alone.reading
+    assert report["names"].estimates == alone.estimates
+    assert report.reading == alone.tokens_read
     spoken = [{"text": " ".join(row["tokens"]), "label": row["label"]} for row in data]
     assert (
         report["animal"].to_dict()["accuracy"]
@@ -204,11 +203,11 @@ def test_the_same_seed_gives_the_same_model_to_the_bit(base, tmp_path):
 def test_a_tagging_task_can_be_added_to_tasks_that_are_there(base):
     label_only = {"animal": TASKS["animal"], "again": TASKS["animal"]}
     model = fitted(base, label_only)
-    head = model.part("animal").labeller.module.head
+    head = model.part("animal").fitted.model.head
     still = {**QUICK, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)}
     model.fit(TASKS, **still)
     assert list(model.parts) == ["animal", "names"]
-    assert model.part("animal").labeller.module.head is head
+    assert model.part("animal").fitted.model.head is head
     assert model.part("animal").columns == TASKS["animal"].columns
 
 

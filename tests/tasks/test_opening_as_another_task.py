@@ -3,16 +3,9 @@
 import pytest
 from classifier_cases import rows
 
+from bothways import MultiTask, TaskData, open_trained
 from bothways.errors import InvalidInput, NotFitted
-from bothways.tasks import (
-    MultiTask,
-    PairClassifier,
-    QuestionAnswerer,
-    TaskData,
-    TextClassifier,
-    TextTagger,
-    open_trained,
-)
+from bothways.tasks import PairClassifier, QuestionAnswerer, TextClassifier, TextTagger
 
 QUICK = {"epochs": 1, "batch_size": 6}
 

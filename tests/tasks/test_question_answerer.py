@@ -6,15 +6,14 @@ import shutil
 
 import numpy as np
 import pytest
+from bothways.tasks.comparing import compare_tasks
+from bothways.tasks.question_answering.fitting import no_answer_index
 
 from answering_cases import long_question, questions, write_pair_tokenizer
+from bothways.compose.opening import open_trained
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, TextTooLong
 from bothways.tasks import QuestionAnswerer, TextClassifier
-from bothways.tasks.answering.answers import LONGEST_ANSWER, Answering
-from bothways.tasks.answering.fitting import no_answer_index
-from bothways.tasks.comparing import compare_tasks
-from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways.tasks.question_answering.answers import LONGEST_ANSWER, Answering
 from tiny_models import edit_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -151,7 +150,7 @@ def test_a_prediction_becomes_flat_json_values(answerer):
 def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
     row = long_question()
     words = row["context"].split()
-    answerer = fitted(base, settings=FitSettings(calibration=None))
+    answerer = fitted(base, calibration=None)
     answerer.answering, answerer.threshold = Answering(max_answer_tokens=1, top=200), None
     found = answerer.predict((row["question"], row["context"]))
     assert found.reading.windows > 2
@@ -170,7 +169,7 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
         "dropped_tokens": reading.dropped_tokens,
     }
     assert "1 of 4 texts were cut" in report.summary()
-    assert compare_tasks(answerer, cut, [*questions(3), row], resamples=10).readings[1] == report.reading
+    assert compare_tasks(answerer, cut, [*questions(3), row], resamples=10).tokens_read[1] == report.tokens_read
     with pytest.raises(TextTooLong, match="limit of 18"):
         opened(base, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)
 
@@ -184,7 +183,7 @@ def test_without_questions_without_an_answer_the_model_always_answers(base, tmp_
     answerer.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
     assert again.threshold is None
-    assert again.evaluate(data, resamples=10).version == "1.1"
+    assert again.evaluate(data, resamples=10).settings["squad_version"] == "1.1"
 
 
 def test_threshold_and_temperature_are_those_of_the_validation_data(base):
@@ -261,9 +260,7 @@ def test_several_annotated_answers_and_the_longest_answer_are_kept(base, tmp_pat
 def test_fitting_again_goes_on_with_the_head(saved):
     answerer = opened(saved)
     before = answerer.predict(ASKED).answers
-    answerer.fit(
-        questions(), validation=questions(8), epochs=1, learning_rate=1e-9, settings=FitSettings(weight_decay=0)
-    )
+    answerer.fit(questions(), validation=questions(8), epochs=1, learning_rate=1e-9, weight_decay=0)
     assert answerer.predict(ASKED).answers[0].score == pytest.approx(before[0].score, abs=1e-3)
 
 
@@ -373,7 +370,7 @@ def test_answers_that_are_not_at_their_place_are_refused_before_training(base):
 
 
 def test_calibration_that_is_not_there_is_not_made_up(base):
-    answerer = fitted(base, settings=FitSettings(calibration=None))
+    answerer = fitted(base, calibration=None)
     assert answerer.temperature is None
     with pytest.raises(NotCalibrated, match="was not calibrated"):
         answerer.predict(ASKED, calibrated=True)

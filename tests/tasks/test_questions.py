@@ -6,8 +6,8 @@ import json
 import pytest
 
 from bothways.errors import InvalidInput
-from bothways.tasks.answering.questions import GoldAnswer, hold_out_contexts, read_questions
 from bothways.tasks.columns import QuestionColumns
+from bothways.tasks.question_answering.questions import GoldAnswer, hold_out_contexts, read_questions
 
 CONTEXT = "In 2016 the Broncos won."
 GOOD = {"id": "q1", "question": "Who won?", "context": CONTEXT}

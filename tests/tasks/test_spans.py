@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.data.windows import WindowStore
-from bothways.tasks.answering.questions import GoldAnswer, Question
-from bothways.tasks.answering.span_targets import SpanAnswers, tokens_of
-from bothways.tasks.answering.spans import SpanScores
+from bothways.tasks.question_answering.questions import GoldAnswer, Question
+from bothways.tasks.question_answering.span_targets import SpanAnswers, tokens_of
+from bothways.tasks.question_answering.spans import SpanScores
 from bothways.text import EncodedText, Places, Window
 
 WORDS = "ab c  def g hi jkl m nop"

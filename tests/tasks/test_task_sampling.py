@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bothways.compose.multitask.sampling import Proportional, Tempered, Uniform, order, shares
 from bothways.errors import InvalidInput
-from bothways.tasks.sharing.sampling import Proportional, Tempered, Uniform, order, shares
 
 updates = st.lists(st.integers(1, 500), min_size=2, max_size=5)
 samplings = st.one_of(st.just(Proportional()), st.just(Uniform()), st.builds(Tempered, st.floats(1, 50)))

@@ -25,7 +25,6 @@ from bothways.tasks import TextClassifier
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.fitting import FitPlan
 from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
-from bothways.tasks.settings import FitSettings
 from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import EncodedText, Window
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
@@ -87,9 +86,7 @@ def test_the_token_budget_changes_memory_and_not_the_weights(base, tmp_path):
     without_dropout(base)
     data = [*rows(), {"text": "w9 " * 60, "label": "ant"}]
     small, large = (
-        tensors(
-            fitted(base, data, open_with={"dtype": "float64"}, settings=FitSettings(tokens=budget)), tmp_path / name
-        )
+        tensors(fitted(base, data, open_with={"dtype": "float64"}, tokens=budget), tmp_path / name)
         for name, budget in (("small", 8), ("large", 100_000))
     )
     for name in small:
@@ -163,7 +160,7 @@ def test_cut_texts_are_trained_on_to_the_cut_only(base, monkeypatch):
 
 
 def test_a_long_text_is_labelled_by_the_mean_of_its_windows_logits(base):
-    classifier = fitted(base, settings=FitSettings(calibration=None))
+    classifier = fitted(base, calibration=None)
     long = " ".join(f"w{5 + place % 50}" for place in range(41))
     windows = classifier.model.tokenizer.encode([long], max_length=18)[0].windows
     words = [" ".join(classifier.model.tokenizer.tokens(window.ids[1:-1])) for window in windows]
@@ -215,25 +212,25 @@ def test_probabilities_are_calibrated_on_the_validation_data_and_stay_so_when_sa
     classifier = fitted(base, validation=validation, epochs=6)
     logits_NC, truth_N = classifier.logits(validation)
     expected = fit_adaptive_temperature(logits_NC, truth_N)
-    assert asdict(classifier.calibration) == pytest.approx(asdict(expected), rel=1e-4)
-    assert classifier.calibration.value != pytest.approx(1, abs=0.01)
+    assert asdict(classifier.confidence.calibration) == pytest.approx(asdict(expected), rel=1e-4)
+    assert classifier.confidence.calibration.value != pytest.approx(1, abs=0.01)
     calibrated = probabilities(classifier, validation)
-    np.testing.assert_allclose(calibrated, apply_temperature(logits_NC, classifier.calibration), atol=1e-6)
+    np.testing.assert_allclose(calibrated, apply_temperature(logits_NC, classifier.confidence.calibration), atol=1e-6)
     np.testing.assert_allclose(probabilities(classifier, validation, calibrated=False), softmax(logits_NC), atol=1e-6)
     classifier.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
-    assert again.calibration == classifier.calibration
+    assert again.confidence.calibration == classifier.confidence.calibration
     assert np.array_equal(probabilities(again, validation), calibrated)
 
 
 def test_calibration_can_be_left_out(base, tmp_path):
-    classifier = fitted(base, settings=FitSettings(calibration=None))
-    assert classifier.calibration is None
+    classifier = fitted(base, calibration=None)
+    assert classifier.confidence.calibration is None
     assert np.array_equal(probabilities(classifier, rows()), probabilities(classifier, rows(), calibrated=False))
     with pytest.raises(NotCalibrated, match="was not calibrated"):
         classifier.predict("w5", calibrated=True)
     classifier.save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").calibration is None
+    assert opened(tmp_path / "saved").confidence.calibration is None
 
 
 def test_evaluation_agrees_with_the_predictions(base):
@@ -249,7 +246,7 @@ def test_without_validation_data_a_tenth_is_held_out_by_the_seed(base, tmp_path)
     first, again = (fitted(base, data, validation=None, seed=3) for _ in range(2))
     assert (first.card["training_rows"], first.card["validation_rows"]) == (36, 4)
     assert same(tensors(first, tmp_path / "a"), tensors(again, tmp_path / "b"))
-    assert first.calibration == again.calibration
+    assert first.confidence.calibration == again.confidence.calibration
 
 
 def test_numbers_that_are_all_different_can_be_held_out(base):
@@ -332,7 +329,7 @@ def test_an_interrupted_run_that_is_resumed_gives_the_model_of_one_that_was_not(
     record = resumed.fit(rows(), checkpoints=tmp_path / "run", resume=True, **{**QUICK, **options})
     assert record.resumed_from == 9
     assert same(tensors(whole, tmp_path / "whole"), tensors(resumed, tmp_path / "resumed"))
-    assert resumed.calibration == whole.calibration
+    assert resumed.confidence.calibration == whole.confidence.calibration
 
 
 def test_a_run_is_not_resumed_from_another_model_or_with_other_labels(base, monkeypatch, tmp_path):
@@ -385,11 +382,11 @@ def test_fitting_on_other_labels_begins_a_head_that_its_seed_draws(base, tmp_pat
     before = fitted(base)
     before.save(tmp_path / "saved")
     other = [{**row, "label": row["label"] + "s"} for row in rows()]
-    weights = [before.labeller.module.head.output.weight]
+    weights = [before.fitted.model.head.output.weight]
     for seed in (1, 1, 2):
         classifier = opened(tmp_path / "saved")
         classifier.fit(other, validation=other, seed=seed, **BARELY)
-        weights.append(classifier.labeller.module.head.output.weight)
+        weights.append(classifier.fitted.model.head.output.weight)
     known, first, again, second = weights
     assert torch.equal(first, again)
     assert not torch.allclose(first, second, atol=1e-3)
@@ -422,7 +419,7 @@ def test_unicode_labels_come_back(base, tmp_path):
     data = [{**row, "label": {"ant": "Ameise 🐜", "bee": "蜂", "cow": "vache du pré"}[row["label"]]} for row in rows()]
     classifier = fitted(base, data, validation=data)
     classifier.save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").target == classifier.target
+    assert opened(tmp_path / "saved").outputs.target == classifier.target
 
 
 @pytest.mark.parametrize("use", ["predict", "evaluate", "save", "predict_stream", "logits"])

@@ -7,10 +7,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from bothways.tasks.tagging.training import TaggedTexts, tag_objective
 from classifier_cases import without_dropout
 from safetensors.torch import load_file, save_file
 
 from bothways import TextTagger
+from bothways.compose.opening import open_trained
 from bothways.data import TaggedRow
 from bothways.errors import InvalidInput, NotCalibrated, NotFitted, TextsTruncated, TextTooLong
 from bothways.evaluation import Temperature, apply_temperature
@@ -18,11 +20,8 @@ from bothways.evaluation.tag_schemes import converted
 from bothways.packing import pack
 from bothways.tasks.fitting import FitPlan
 from bothways.tasks.objective import WindowObjective
-from bothways.tasks.settings import FitSettings
 from bothways.tasks.tagging.tag_set import TagSet
-from bothways.tasks.tagging.training import TaggedTexts, tag_objective
 from bothways.tasks.tagging.word_windows import TagAnswers
-from bothways.tasks.trained import open_trained
 from bothways.text import ReadWords, Words
 from tiny_models import edit_config, write_checkpoint
 
@@ -62,7 +61,7 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tagger")
     write_checkpoint(made / "base")
     tagger = opened(without_dropout(made / "base"))
-    settings = FitSettings(weight_decay=0.0, patience=4)
+    settings = dict(weight_decay=0.0, patience=4)
     options = {"epochs": 25, "learning_rate": 5e-3, "batch_size": 16, "settings": settings}
     record = tagger.fit(varied(200, 1), validation=varied(40, 2), **options)
     assert max(each.metrics["span_f1"] for each in record.validations) > 0.98
@@ -154,7 +153,7 @@ def test_windows_vote_with_the_context_that_they_have(tagger):
     expected_WC, weights_W = np.zeros((30, len(tagger.tag_set.labels))), np.zeros(30)
     with torch.no_grad():
         for window in text.windows:
-            logits = tagger.labeller.module(pack([window.ids], [window.types])).double()
+            logits = tagger.fitted.model(pack([window.ids], [window.types])).double()
             logs = logits.log_softmax(1).numpy()
             for row in range(1, len(window.ids) - 1):
                 context = min(row + 1, len(window.ids) - row)
@@ -178,7 +177,7 @@ def test_a_report_says_how_much_was_read(folder):
     cut = opened(folder, on_overflow="truncate").evaluate(long, resamples=5)
     assert cut.to_dict()["reading"] == {"texts": 4, "in_windows": 0, "cut": 1, "dropped_tokens": 9}
     assert "1 of 4 texts were cut, by 9 tokens together" in cut.summary()
-    assert opened(folder).evaluate(long, resamples=5).reading.in_windows == 1
+    assert opened(folder).evaluate(long, resamples=5).tokens_read.in_windows == 1
 
 
 def test_a_training_says_what_it_does_not_learn_from(base):
@@ -203,7 +202,7 @@ def test_data_of_any_scheme_are_learnt_and_evaluated(base, scheme):
     assert tagger.tag_set.scheme == ("BIO" if scheme == "IOB1" else scheme)
     in_their_own, in_ours = (tagger.evaluate(data, resamples=5) for data in (other, rows()))
     assert in_their_own.to_dict() == in_ours.to_dict()
-    assert in_ours.spans == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
+    assert in_ours.counts["spans"] == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
 
 
 def test_tags_with_prefixes_are_taken_as_they_are_on_request(base, tmp_path):
@@ -301,8 +300,8 @@ def test_the_loss_is_that_of_transformers(base):
     tag_set = TagSet.of_rows(data, "BIO")
     tagger._started(tag_set, 3)
     texts = TaggedTexts.of(tagger._opened, tag_set, data)
-    plan = FitPlan(batch_size=6, settings=FitSettings(tokens=12))
-    objective = tag_objective(tagger.labeller.module, tag_set, texts, texts, plan)
+    plan = FitPlan(batch_size=6, max_tokens=12)
+    objective = tag_objective(tagger.fitted.model, tag_set, texts, texts, plan)
     (update,) = objective.updates(0, 0)
     assert len(update.micro_batches) > 1
     assert update.weight == sum(len(row.words) for row in data)
@@ -330,13 +329,13 @@ def test_a_word_in_several_windows_counts_once(base):
 
 
 def test_a_resumed_training_ends_with_the_same_weights(base, tmp_path, monkeypatch):
-    settings = FitSettings(checkpoint_every_updates=2)
+    settings = dict(checkpoint_every_updates=2)
     options = {"epochs": 3, "learning_rate": 1e-3, "seed": 3, "batch_size": 8, "settings": settings}
 
     def fit(**more):
         tagger = opened(base)
         tagger.fit(rows(24), validation=rows(8), **options, **more)
-        return tagger.labeller.module.state_dict()
+        return tagger.fitted.model.state_dict()
 
     whole, loss, calls = fit(), WindowObjective.loss, []
 
@@ -354,11 +353,11 @@ def test_a_resumed_training_ends_with_the_same_weights(base, tmp_path, monkeypat
 
 
 def test_training_goes_on_with_the_head_where_the_tags_are_the_same(tagger):
-    head = tagger.labeller.module.head
+    head = tagger.fitted.model.head
     tagger.fit(rows(8), validation=rows(8), epochs=1)
-    assert tagger.labeller.module.head is head
+    assert tagger.fitted.model.head is head
     tagger.fit([{"tokens": ["w5", "w6"], "tags": ["A", "B"]}] * 2, epochs=1)
-    assert tagger.labeller.module.head is not head
+    assert tagger.fitted.model.head is not head
 
 
 def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):
@@ -455,6 +454,6 @@ def test_outputs_in_another_order_keep_their_tags_when_training_goes_on(folder, 
     data = varied(40, 2)
     before = tagger.evaluate(data, resamples=5).to_dict()["span_f1"]
     assert before > 0.98
-    tagger.fit(data, validation=data, epochs=1, learning_rate=1e-9, settings=FitSettings(weight_decay=0.0))
+    tagger.fit(data, validation=data, epochs=1, learning_rate=1e-9, weight_decay=0.0)
     assert tagger.labeller.tag_set.labels == order
     assert tagger.evaluate(data, resamples=5).to_dict()["span_f1"] == before

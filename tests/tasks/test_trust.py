@@ -5,16 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bothways.tasks.comparing import compare_tasks
 from classifier_cases import LABELS, noisy_rows, rows
 
-from bothways import PairClassifier, TextClassifier
+from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
-from bothways.evaluation import Platt, Temperature, VectorScaling, coverage_of, method_of
+from bothways.evaluation import Temperature, method_of
+from bothways.evaluation.conformal import coverage_of
+from bothways.evaluation.one_vs_rest import Platt
+from bothways.evaluation.vector_scaling import VectorScaling
 from bothways.packing import pack
-from bothways.tasks import MultiTask, TaskData
-from bothways.tasks.comparing import compare_tasks
-from bothways.tasks.settings import FitSettings
 from tiny_models import write_checkpoint
 
 DETECTORS = ("max_softmax", "energy", "mahalanobis", "neighbours", "cosine")
@@ -31,7 +32,7 @@ def fitted(base, *, data=None, validation=None, seed=3, target="single", open_wi
         batch_size=6,
         seed=seed,
         target=target,
-        settings=FitSettings(**settings),
+        **settings,
         show_progress=False,
     )
     return classifier
@@ -65,14 +66,14 @@ def texts(listed):
 )
 def test_the_method_that_is_asked_for_is_fitted_and_kept(base, method, kind, tmp_path):
     classifier = fitted(base, calibration=method)
-    assert isinstance(classifier.calibration, kind)
+    assert isinstance(classifier.confidence.calibration, kind)
     classifier.save(tmp_path / "saved")
     again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
-    assert again.calibration == classifier.calibration
+    assert again.confidence.calibration == classifier.confidence.calibration
     assert again.predict("w5 w20") == classifier.predict("w5 w20")
     logits_NC, _ = classifier.logits(rows())
     found = [[each.probabilities[label] for label in LABELS] for each in classifier.predict(texts(rows()))]
-    expected = (classifier.calibration or Temperature(1.0)).apply(logits_NC)
+    expected = (classifier.confidence.calibration or Temperature(1.0)).apply(logits_NC)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -86,14 +87,14 @@ def test_a_temperature_of_an_earlier_model_still_calibrates(classifier, tmp_path
     (tmp_path / "saved" / "trust.safetensors").unlink()
     path.write_text(json.dumps({**stored, "temperature": {"value": 2.5, "slope": 0.1}}))
     again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
-    assert again.calibration == Temperature(2.5, 0.1)
+    assert again.confidence.calibration == Temperature(2.5, 0.1)
     found = again.predict("w5 w20")
     assert (found.outside, found.label_set) == (None, None)
     assert "outside" not in found.to_dict()
     with pytest.raises(NotCalibrated, match="coverage"):
         again.predict("w5 w20", coverage=0.9)
     with pytest.raises(NotCalibrated, match="domain"):
-        again.tell_from(ELSEWHERE)
+        again.fit_threshold(ELSEWHERE)
 
 
 @pytest.mark.parametrize("method", ["vector", "platt", "isotonic"])
@@ -101,7 +102,7 @@ def test_a_label_without_held_out_rows_is_calibrated_by_a_temperature_only(base,
     held_out = [row for row in rows(36) if row["label"] != LABELS[-1]]
     with pytest.raises(InvalidInput, match=f"'{method}' needs held-out rows of every label, and of '{LABELS[-1]}'"):
         fitted(base, validation=held_out, calibration=method)
-    assert isinstance(fitted(base, validation=held_out, calibration="auto").calibration, Temperature)
+    assert isinstance(fitted(base, validation=held_out, calibration="auto").confidence.calibration, Temperature)
 
 
 def test_several_labels_take_a_temperature_only(base):
@@ -109,7 +110,7 @@ def test_several_labels_take_a_temperature_only(base):
     with pytest.raises(InvalidInput, match="'vector'"):
         fitted(base, data=listed, validation=listed, target="multi", calibration="vector")
     labelling = fitted(base, data=listed, validation=listed, target="multi")
-    assert isinstance(labelling.calibration, Temperature)
+    assert isinstance(labelling.confidence.calibration, Temperature)
     with pytest.raises(NotCalibrated, match="one label or a number"):
         labelling.predict("w5 w20", coverage=0.9)
 
@@ -159,7 +160,7 @@ def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(
     classifier = fitted(base, detector=kind, validation=rows(40), kept=0.9)
     found = classifier.predict(texts(rows(40)))
     assert np.mean([each.outside for each in found]) <= 0.1
-    assert all(each.outside == (each.outside_score > classifier.trust.border.threshold) for each in found)
+    assert all(each.outside == (each.outside_score > classifier.confidence.out_of_domain.threshold) for each in found)
     classifier.save(tmp_path / "saved")
     again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     data = [*texts(rows(4)), *texts(ELSEWHERE), " ".join(["w5", *["w20"] * 60])]
@@ -179,7 +180,7 @@ def test_all_layers_are_read_where_the_head_reads_its_own(base, merge):
     short = {"merge": merge, "max_length": 8}
     classifier = fitted(base, detector="mahalanobis_layers", validation=rows(40), open_with=short)
     encoder, tokenizer = classifier.model.encoder, classifier.model.tokenizer
-    assert classifier.trust.border.detector.roots_LDD.shape[0] == len(encoder.order) > 1
+    assert classifier.confidence.out_of_domain.detector.roots_LDD.shape[0] == len(encoder.order) > 1
     ids = [text.windows[0].ids for text in tokenizer.encode(texts(rows(3)), max_length=8)]
     states = encoder.trace(pack(ids), attentions=False).hidden_states[1:]
     first_rows = np.cumsum([0, *map(len, ids[:-1])])
@@ -191,7 +192,7 @@ def test_all_layers_are_read_where_the_head_reads_its_own(base, merge):
 def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
     shared = MultiTask.from_pretrained(base, device="cpu")
     data = {name: TaskData(rows(24), rows(12)) for name in ("far", "near")}
-    shared.fit(data, epochs=1, settings=FitSettings(detector="mahalanobis_layers"))
+    shared.fit(data, epochs=1, detector="mahalanobis_layers")
     near = shared.part("near")
     near.labeller.trust = replace(near.trust, border=None)
     for found, text in zip(shared.predict(texts(rows(4))), texts(rows(4)), strict=True):
@@ -203,7 +204,7 @@ def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
 def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monkeypatch):
     shared = MultiTask.from_pretrained(base, device="cpu")
     data = {name: TaskData(rows(24), rows(12)) for name in ("one", "two", "three")}
-    shared.fit(data, epochs=1, settings=FitSettings(detector="mahalanobis_layers"))
+    shared.fit(data, epochs=1, detector="mahalanobis_layers")
     passes, trace = [], Encoder.trace
     monkeypatch.setattr(Encoder, "trace", lambda *given, **named: passes.append(given) or trace(*given, **named))
     monkeypatch.setattr(Encoder, "forward", lambda *given, **_: passes.append(given))
@@ -214,22 +215,22 @@ def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monke
 def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
     fitted(base, validation=rows(40)).save(tmp_path / "saved")
     classifier = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
-    before = classifier.trust.border
-    classifier.tell_from(ELSEWHERE)
+    before = classifier.confidence.out_of_domain
+    classifier.fit_threshold(ELSEWHERE)
     evidence, *_ = classifier.evidence(rows(40))
     report = classifier.out_of_domain(evidence, ELSEWHERE, resamples=50)
-    assert report.n_outside == len(ELSEWHERE)
-    assert report.threshold == classifier.trust.border.threshold != before.threshold
+    assert report.counts["n_outside"] == len(ELSEWHERE)
+    assert report.values["threshold"] == classifier.confidence.out_of_domain.threshold != before.threshold
     card = classifier.card
     assert len(card["trust"]["calibrations_tried"]) == 4
-    assert card["trust"]["out_of_domain_threshold"] == classifier.trust.border.threshold
+    assert card["trust"]["out_of_domain_threshold"] == classifier.confidence.out_of_domain.threshold
     assert card["trust"]["out_of_domain_rows"] == len(ELSEWHERE)
-    classifier.tell_from(ELSEWHERE[:5])
+    classifier.fit_threshold(ELSEWHERE[:5])
     assert [limit for limit in classifier.card["limits"] if "from elsewhere" in limit] == [
         "The border of the domain was drawn by 5 rows from elsewhere: how well it tells these from others flatters it."
     ]
-    classifier.tell_from(ELSEWHERE)
-    balance = report.kept_inside + 1 - report.passed_outside
+    classifier.fit_threshold(ELSEWHERE)
+    balance = report.values["kept_inside"] + 1 - report.values["passed_outside"]
     scores = before.detector.score(evidence)
     assert balance >= (scores <= before.threshold).mean()
 
@@ -242,7 +243,7 @@ def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
     assert report.to_dict()["reading"] == {"texts": 20, "in_windows": 0, "cut": 20, "dropped_tokens": 20}
     assert report.summary().endswith("20 of 20 texts were cut, by 20 tokens together")
     with pytest.warns(TextsTruncated, match=r"20 of 20 texts were cut: 20 tokens were not read"):
-        cutting.tell_from(ELSEWHERE)
+        cutting.fit_threshold(ELSEWHERE)
 
 
 @pytest.mark.parametrize(
@@ -257,9 +258,9 @@ def test_a_calibration_that_the_target_does_not_know_is_refused_before_the_train
 ):
     classifier = TextClassifier.from_pretrained(base, device="cpu")
     data = [{"text": row["text"], "label": label} for row in rows(20)]
-    settings = FitSettings(calibration=calibration)
+    settings = dict(calibration=calibration)
     with pytest.raises(InvalidInput, match=message):
-        classifier.fit(data, target=target, epochs=1, settings=settings, log=tmp_path / "log.jsonl")
+        classifier.fit(data, target=target, epochs=1, **settings, log=tmp_path / "log.jsonl")
     assert not (tmp_path / "log.jsonl").exists()
 
 
@@ -273,7 +274,7 @@ def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_
     metrics = card["metrics"]
     assert metrics["n"] == 40
     assert metrics["accuracy_low"] <= metrics["accuracy"] <= metrics["accuracy_high"]
-    assert card["trust"]["calibration"] == method_of(classifier.calibration)
+    assert card["trust"]["calibration"] == method_of(classifier.confidence.calibration)
     assert [each["method"] for each in card["trust"]["calibrations_tried"]] == [
         "temperature",
         "vector",
@@ -316,7 +317,7 @@ def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_la
     data = noisy_rows(30)
     first, second = (each.evaluate(data, resamples=50) for each in (classifier, other))
     order = [2, 0, 1]
-    output = other.labeller.module.head.output
+    output = other.fitted.model.head.output
     output.weight.data, output.bias.data = output.weight.data[order], output.bias.data[order]
     other.labeller.target = type(other.target)(tuple(other.target.labels[index] for index in order))
     report = compare_tasks(classifier, other, data, resamples=50, show_progress=False)

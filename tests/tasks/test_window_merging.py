@@ -16,11 +16,10 @@ from safetensors.torch import load_file, save_file
 from bothways.checkpoints.files import sha256_of
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.tasks import TextClassifier
-from bothways.tasks.labelling.window_attention import AttentiveModel, LongTexts, WindowAttention, learn_attention
 from bothways.tasks.merging import MERGES, check_merge, merge_windows
 from bothways.tasks.objective import predict_logits
-from bothways.tasks.settings import FitSettings
 from bothways.tasks.targets import SingleLabel
+from bothways.tasks.window_attention import AttentiveModel, LongTexts, WindowAttention, learn_attention
 from tiny_models import write_checkpoint
 
 FIXED = tuple(merge for merge in MERGES if merge != "attention")
@@ -138,7 +137,7 @@ def attentive(tmp_path_factory):
 def test_attention_that_has_learnt_nothing_is_the_mean(base):
     classifier = opened(base, max_length=8)
     classifier.fit(rows(), **QUICK)
-    model = classifier.labeller.module
+    model = classifier.fitted.model
     store = classifier._opened.stored([row["text"] for row in long_rows(4)])
     begun = AttentiveModel(model, WindowAttention(model.encoder.config.hidden))
     np.testing.assert_allclose(
@@ -243,7 +242,7 @@ def test_attention_needs_texts_of_several_windows(base):
 
 def test_attention_that_was_not_learnt_is_asked_for_in_vain(base, tmp_path):
     classifier = opened(base)
-    classifier.fit(rows(), **QUICK, settings=FitSettings(calibration=None))
+    classifier.fit(rows(), **QUICK, calibration=None)
     classifier.save(tmp_path / "saved")
     with pytest.raises(NotFitted, match="no attention over windows: call fit, or choose another merge"):
         opened(tmp_path / "saved", merge="attention").predict("w5")
@@ -320,4 +319,4 @@ def test_a_report_says_what_was_read_in_windows_and_what_was_cut(base):
         assert (read["in_windows"], read["cut"], read["dropped_tokens"]) == counted
         assert ("read in several windows" in report.summary()) == (overflow == "window")
         assert ("were cut, by 24 tokens" in report.summary()) == (overflow == "truncate")
-        assert classifier.evaluate(rows(4), resamples=5).reading.summary() == ""
+        assert classifier.evaluate(rows(4), resamples=5).tokens_read.summary() == ""

@@ -4,9 +4,9 @@ Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from bothways.checkpoints.devices import pick_device, pick_dtype
 from bothways.checkpoints.inputs import Group, InputReader, ModelInput, PaddedIds
 from bothways.checkpoints.labels import label_names, label_settings
 from bothways.checkpoints.output import Absent, EncoderOutput, HeadOutput, padded_weights
+from bothways.checkpoints.pickling import Whole, is_as_stored
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, ScoreHead, Trace
 from bothways.encoder.heads import Choice, Labels, head_logits
@@ -56,6 +57,15 @@ class PretrainedEncoder:
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.encoder.embedding.tokens.weight.device
+
+    def __reduce__(self) -> tuple[type["PretrainedEncoder"], tuple[Any, ...]]:
+        """Pickle by the folder while the encoder is what it holds, else whole: see `bothways.checkpoints.pickling`."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        if not is_as_stored(self.encoder):
+            heads = {name: Whole(head) for name, head in self.heads.items()}
+            values |= {"heads": heads, "tokenizer": Whole(self.tokenizer)}
+            values |= {"pooler": Whole(self.pooler)} if isinstance(self.pooler, Pooler) else {}
+        return PretrainedEncoder, tuple(values.values())
 
     def __call__(
         self,

@@ -84,7 +84,7 @@ def _opened(
         CycloptsError: A task is named, but neither has several.
     """
     from bothways.tasks import MultiTask
-    from bothways.tasks.trained import SIMILARITY
+    from bothways.compose.opening import SIMILARITY
 
     if task == SIMILARITY:
         one, other = (open_task(name, reading, model, SIMILARITY) for name in names)
@@ -101,7 +101,7 @@ def _opened(
 
 
 def _show(report: "ComparisonReport") -> None:
-    from bothways.evaluation.report import reading_lines
+    from bothways.evaluation.report import remarks_of
 
     table = plain_table()
     table.add_column(f"{report.n} rows", no_wrap=True)
@@ -124,6 +124,6 @@ def _show(report: "ComparisonReport") -> None:
             else f"; only the first has {test.only_first} right, only the second {test.only_second}"
         )
         print(f"{test.name} ({test.of}): p = {test.p_value:.4f}{alone}")
-    for name, read in zip(("first", "second"), report.readings, strict=True):
-        for line in reading_lines(read):
+    for name, read in zip(("first", "second"), report.tokens_read, strict=True):
+        for line in remarks_of(read):
             print(f"{name}: {line}")

@@ -24,10 +24,10 @@ from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions, use_ve
 
 if TYPE_CHECKING:
     from bothways.data import Row, Source
-    from bothways.evaluation import OutOfDomainReport
-    from bothways.tasks import targets
+    from bothways.evaluation import Report
     from bothways.tasks.labelling.trusting import TrustingTask
-    from bothways.tasks.task import Report, Task
+    from bothways.tasks.task import Report as AnyReport
+    from bothways.tasks.task import Task
 
 EXAMPLE = """\
 Examples:
@@ -168,12 +168,13 @@ def _in_full(
     resamples: int,
     seed: int,
     show: bool | None,
-) -> "tuple[targets.Report, targets.Report, OutOfDomainReport | None]":
+) -> "tuple[Report, Report, Report | None]":
     """Metrics without calibration and with it, and how others are told: the data are read once for everything."""
     evidence, truth, read = task.evidence(data, show_progress=show)
     before, after = (
         replace(
-            task.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed), reading=read
+            task.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed),
+            tokens_read=read,
         )
         for calibrated in (False, None)
     )
@@ -183,7 +184,7 @@ def _in_full(
     return before, after, outside
 
 
-def _print(found: "Report", outside: "OutOfDomainReport | None", *, json: bool) -> None:
+def _print(found: "AnyReport", outside: "Report | None", *, json: bool) -> None:
     if json:
         print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
         return
@@ -195,16 +196,13 @@ def _print(found: "Report", outside: "OutOfDomainReport | None", *, json: bool) 
 def _write_page(
     name: str,
     card: Mapping[str, object],
-    before: "targets.Report",
-    after: "targets.Report",
-    outside: "OutOfDomainReport | None",
+    before: "Report",
+    after: "Report",
+    outside: "Report | None",
     page: Path,
 ) -> None:
-    from bothways.evaluation import RegressionReport
     from bothways.report import write
     from bothways.report.evaluation import evaluation_page
 
-    if isinstance(before, RegressionReport) or isinstance(after, RegressionReport):
-        return  # was refused before anything was read
     write(evaluation_page(name, after, before, card=card, out_of_domain=outside), page)
     note(f"wrote {page}")

@@ -68,7 +68,7 @@ def open_task(name: str, reading: ClassifierOptions, model: ModelOptions, task: 
     Raises:
         CycloptsError: A value of an option is out of range.
     """
-    from bothways.tasks.trained import open_trained
+    from bothways.compose.opening import open_trained
 
     with bad_usage():
         return open_trained(name, task=task, labels=reading.labels, **open_options(reading, model))

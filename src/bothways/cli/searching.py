@@ -143,7 +143,7 @@ def _check_reranker(name: str) -> None:
     """
     from bothways.checkpoints.hub import locate
     from bothways.tasks import Ensemble, PairClassifier
-    from bothways.tasks.task_names import stored_task
+    from bothways.tasks.registry import stored_task
 
     task = stored_task(locate(name).folder)
     if task in (None, PairClassifier.task):

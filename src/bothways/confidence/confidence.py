@@ -85,7 +85,7 @@ class OutOfDomain:
         return next(name for name, each in DETECTORS.items() if isinstance(self.detector, each))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Confidence:
     """What a model learnt about its answers on held-out rows.
 

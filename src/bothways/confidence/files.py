@@ -1,5 +1,6 @@
 """Confidence on disk: settings in ``bothways.json``, arrays in ``trust.safetensors`` beside the weights."""
 
+import copyreg
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.checkpoints.files import read_safetensors
+from bothways.checkpoints.pickling import reduce_value, remember_file
 from bothways.checkpoints.save import write_tensors
 from bothways.checkpoints.stored import Extras, damaged
 from bothways.confidence.confidence import Confidence, OutOfDomain
@@ -79,7 +81,7 @@ def open_confidence(extras: Extras, folder: Path, classes: int) -> Confidence:
         return Confidence(calibration)
     arrays = _arrays(folder)
     try:
-        return Confidence(
+        confidence = Confidence(
             calibration,
             (),
             None if conformal is None else _conformal(conformal, arrays),
@@ -87,6 +89,10 @@ def open_confidence(extras: Extras, folder: Path, classes: int) -> Confidence:
         )
     except (InvalidInput, TypeError, KeyError, ValueError, StopIteration) as error:
         raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, detection)) from error
+    return remember_file(confidence, folder / FILE, open_confidence, extras, folder.absolute(), classes)
+
+
+copyreg.pickle(Confidence, reduce_value)
 
 
 def stored_temperature(extras: Extras) -> Temperature | None:

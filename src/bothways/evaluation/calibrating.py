@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bothways.choices import CalibrationMethod
+from bothways.choices import CalibrationMethod as CalibrationMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.adaptive import fit_adaptive_temperature
 from bothways.evaluation.calibration import Temperature

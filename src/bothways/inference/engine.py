@@ -29,17 +29,17 @@ from bothways.text.texts import Text, check_text
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How texts are read.
+class TextOptions:
+    """Options for cutting texts into windows.
 
     Attributes:
-        max_length: Most tokens in a window, special ones included.
-        on_overflow: What becomes of longer texts.
+        max_length: Maximum tokens per window, special ones included.
+        on_overflow: Treatment of longer texts.
         stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
-        block_texts: Texts that are read ahead at once.
-        block_characters: And characters.
-        as_words: Whether of each text its words are read with single spaces between them, as taggers do.
-        cut: Which text of a pair is cut where the two are too long, see `bothways.text.overflow`.
+        block_texts: Maximum texts of a block, which is tokenised at once.
+        block_characters: Maximum characters of a block.
+        as_words: Join the words of each text with single spaces first, as taggers do.
+        cut: The text of a pair that is cut if the two are too long, see `bothways.text.overflow`.
 
     Raises:
         InvalidInput: The size of a block is below 1.
@@ -108,7 +108,7 @@ class InferenceEngine:
         tokenizer: Cuts texts into tokens and windows.
         forward: From a packed batch of B windows to (B, K), or to (T, K) for `run_tokens`.
         device: Where batches go.
-        reading: How texts are read.
+        options: How texts are cut into windows.
         tokens: Token budget of a batch, or one to share with other engines; what suits the device when None.
 
     Raises:
@@ -120,13 +120,13 @@ class InferenceEngine:
         tokenizer: TextTokenizer,
         forward: Callable[[Packed], Tensor],
         device: torch.device,
-        reading: Reading,
+        options: TextOptions,
         tokens: int | TokenBudget | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.forward = forward
         self.device = device
-        self.reading = reading
+        self.options = options
         self.budget = TokenBudget.of(tokens, device)
 
     def run(
@@ -176,9 +176,9 @@ class InferenceEngine:
         block, characters = _Block(0, []), 0
         for index, text in enumerate(texts):
             _check(index, text)
-            block.texts.append(self.reading.given(text))
+            block.texts.append(self.options.given(text))
             characters += sum(map(len, _parts(text)))
-            if len(block.texts) == self.reading.block_texts or characters >= self.reading.block_characters:
+            if len(block.texts) == self.options.block_texts or characters >= self.options.block_characters:
                 yield block
                 block, characters = _Block(index + 1, []), 0
         if block.texts:
@@ -204,15 +204,15 @@ class InferenceEngine:
                 yield encoded
 
     def _encode(self, block: _Block, *, offsets: bool) -> list[EncodedText]:
-        reading = self.reading
+        options = self.options
         return self.tokenizer.encode(
             block.texts,
-            max_length=reading.max_length,
-            on_overflow=reading.on_overflow,
-            stride=reading.stride,
+            max_length=options.max_length,
+            on_overflow=options.on_overflow,
+            stride=options.stride,
             offsets=offsets,
             first=block.first,
-            cut=reading.cut,
+            cut=options.cut,
         )
 
 

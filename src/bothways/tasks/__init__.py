@@ -10,42 +10,28 @@ if TYPE_CHECKING:
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.embedding.few_shot import FewShotClassifier
-    from bothways.tasks.ensembles.ensemble import Ensemble
     from bothways.tasks.masks.fill_mask import FillMask
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
-    from bothways.tasks.sharing.data import TaggingData, TaskData
-    from bothways.tasks.sharing.multitask import MultiTask
     from bothways.tasks.tagging.tagger import TextTagger
-    from bothways.tasks.trained import open_trained
 
 __all__ = [
-    "Ensemble",
     "FewShotClassifier",
     "FillMask",
-    "MultiTask",
     "PairClassifier",
     "QuestionAnswerer",
     "SentenceEmbedder",
-    "TaggingData",
-    "TaskData",
     "TextClassifier",
     "TextTagger",
-    "open_trained",
 ]
 
 _HOMES = {
-    "Ensemble": "bothways.tasks.ensembles.ensemble",
     "FewShotClassifier": "bothways.tasks.embedding.few_shot",
     "FillMask": "bothways.tasks.masks.fill_mask",
-    "MultiTask": "bothways.tasks.sharing.multitask",
     "PairClassifier": "bothways.tasks.classification.classifiers",
     "QuestionAnswerer": "bothways.tasks.question_answering.answerer",
     "SentenceEmbedder": "bothways.tasks.embedding.embedder",
-    "TaggingData": "bothways.tasks.sharing.data",
-    "TaskData": "bothways.tasks.sharing.data",
     "TextClassifier": "bothways.tasks.classification.classifiers",
     "TextTagger": "bothways.tasks.tagging.tagger",
-    "open_trained": "bothways.tasks.trained",
 }
 
 

@@ -50,6 +50,10 @@ class ColumnNames(Protocol):
             InvalidInput: There are too few texts or too many.
         """
 
+    @property
+    def truth(self) -> str:
+        """Column of what is right: the label, the tags, the answers."""
+
     def labelled_row(self, value: Any, label: object) -> dict[str, object]:  # noqa: ANN401 (the task's input)
         """Return the row of an input and its label."""
 
@@ -91,6 +95,11 @@ class TextColumns:
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return a row for each text."""
         return typed_texts(self.text, texts)
+
+    @property
+    def truth(self) -> str:
+        """Column of what is right."""
+        return self.label
 
     def labelled_row(self, value: str, label: object) -> dict[str, object]:
         """Return the row of a text and its label."""
@@ -161,6 +170,11 @@ class PairColumns:
         if len(texts) != 2:
             raise InvalidInput(f"this model reads pairs, so it wants two texts, but got {len(texts)}.")
         return [{self.text_a: texts[0], self.text_b: texts[1]}]
+
+    @property
+    def truth(self) -> str:
+        """Column of what is right."""
+        return self.label
 
     def labelled_row(self, value: tuple[str, str], label: object) -> dict[str, object]:
         """Return the row of a pair and its label."""

@@ -29,6 +29,7 @@ from bothways.tasks.objective import HeadModel, Scoring, WindowObjective, window
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs, Rows
 from bothways.tasks.scores import Scores
+from bothways.tasks.spec import TaskSpec
 from bothways.text.texts import Text
 from bothways.training.objective import Validation
 from bothways.training.options import TrainingOptions
@@ -135,6 +136,7 @@ class TrainedHead:
     """A trained head above an encoder, and all that is known of its answers: an immutable value.
 
     Attributes:
+        spec: What its task declares.
         opened: The encoder, and how it reads texts.
         model: Encoder and head.
         outputs: What the head's outputs mean.
@@ -142,6 +144,7 @@ class TrainedHead:
         card: What the model says of its making.
     """
 
+    spec: TaskSpec
     opened: OpenedModel
     model: HeadModel
     outputs: Any  # HeadOutputs of the task
@@ -149,20 +152,18 @@ class TrainedHead:
     card: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, opened: OpenedModel, head: ScoreHead, outputs: HeadOutputs[Any, Any], columns: object) -> "TrainedHead":
+    def of(
+        cls, spec: TaskSpec, opened: OpenedModel, head: ScoreHead, outputs: HeadOutputs[Any, Any], columns: object
+    ) -> "TrainedHead":
         """Put a head above the encoder, where the encoder is."""
         model = opened.model
         head = head.to(model.device, model.encoder.embedding.tokens.weight.dtype)
-        return cls(opened, HeadModel(model.encoder, head).eval(), outputs, columns)
+        return cls(spec, opened, HeadModel(model.encoder, head).eval(), outputs, columns)
 
     @property
     def name(self) -> str:
         """The model's."""
         return self.opened.model.name
-
-    def using(self, columns: object) -> "TrainedHead":
-        """Return the same with other columns."""
-        return replace(self, columns=columns)
 
     def scores(
         self,
@@ -221,17 +222,14 @@ class TrainedHead:
 
 
 def opened_head(
-    usual: Any,  # noqa: ANN401 (columns of the task)
-    opened: OpenedModel,
-    outputs: HeadOutputs[Any, Any],
-    card: Mapping[str, Any],
+    spec: TaskSpec, opened: OpenedModel, outputs: HeadOutputs[Any, Any], card: Mapping[str, Any], head: ScoreHead
 ) -> TrainedHead:
-    """Return the trained head of a checkpoint, with what was saved beside it."""
-    head = opened.checkpoint.build_score_head(outputs.head)
-    return replace(TrainedHead.of(opened, head, outputs, stored_columns(card, usual)), card=card)
+    """Return a trained head with what was saved beside it."""
+    return replace(TrainedHead.of(spec, opened, head, outputs, stored_columns(card, spec.columns)), card=card)
 
 
 def prepare_head(
+    spec: TaskSpec,
     kind: type[HeadOutputs[Any, Any]],
     opened: OpenedModel,
     before: TrainedHead | None,
@@ -243,6 +241,7 @@ def prepare_head(
     """Read the data, begin a head or go on with the one there was, and lay out the training.
 
     Args:
+        spec: What the task declares.
         kind: What the head's outputs mean.
         opened: The encoder, which is trained in place.
         before: The head that it had; it is trained further where its outputs mean the same.
@@ -265,7 +264,7 @@ def prepare_head(
     else:
         with seeded(training.seed):
             head = opened.checkpoint.new_score_head(outputs.head, outputs.size)
-    begun = TrainedHead.of(opened, head, outputs, columns)
+    begun = TrainedHead.of(spec, opened, head, outputs, columns)
     model, answers, held_answers = begun.model, outputs.answers(stored), outputs.answers(held)
 
     def validate() -> Validation:
@@ -273,7 +272,7 @@ def prepare_head(
 
     def finish(record: TrainingRecord) -> TrainedHead:
         learnt, scores = outputs.learn(model, stored, held, training.seed, opened.batch_tokens)
-        metrics = learnt.report(scores, held.truth, seed=training.seed)
+        metrics = learnt.outcomes(scores, held.truth).report(seed=training.seed)
         used = DataUsed(columns, stored.part(outputs), held.part(outputs), split=data.validation is None)
         card = written_card(opened.model, record, used, Worth(metrics, learnt.limits))
         return replace(begun, outputs=learnt, card={**card, **learnt.card()})

@@ -35,7 +35,8 @@ class HeadTask(Task[InputT, PredictionT, TrainedHead]):
                 raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
             return None
         outputs = kind.open(opened, options, size, ours=ours)
-        return opened_head(cls.spec.columns, opened, outputs, stored_card(opened.extras) if ours else {})
+        card = stored_card(opened.extras) if ours else {}
+        return opened_head(cls.spec, opened, outputs, card, checkpoint.build_score_head(kind.head))
 
     def _prepare(
         self,
@@ -46,7 +47,7 @@ class HeadTask(Task[InputT, PredictionT, TrainedHead]):
         options: Any,  # noqa: ANN401 (the task's own)
         training: TrainingOptions,
     ) -> Preparation[Any, TrainedHead]:
-        return prepare_head(self.outputs_type, opened, before, data, columns, options, training)
+        return prepare_head(self.spec, self.outputs_type, opened, before, data, columns, options, training)
 
     def _not_fitted(self) -> NotFitted:
         return self._state[0].not_fitted(self.spec.name, self.outputs_type.head_title)

@@ -26,8 +26,8 @@ from bothways.evaluation import (
     ConformalInterval,
     ConformalSets,
     Evidence,
-    Judgement,
     LabelSets,
+    Outcomes,
     Temperature,
     fit_sigmoid_temperature,
     method_of,
@@ -50,7 +50,6 @@ from bothways.tasks.targets import (
     Logits,
     MultiLabel,
     Regression,
-    Report,
     SingleLabel,
     Target,
     Truth,
@@ -120,6 +119,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "classification head"
+    merges: ClassVar = True
 
     @property
     def labels(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -178,24 +178,11 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         score, outside = self.confidence.out_of_domain.detect(self.evidence([scores]))
         return replace(prediction, outside_score=score, outside=outside)
 
-    def report(
-        self,
-        scores: Sequence[LabelScores],
-        truth: Truth,
-        *,
-        calibrated: bool | None = None,
-        resamples: int = 1000,
-        seed: int = 0,
-    ) -> Report:
-        """Return metrics with intervals, calibrated where the model is."""
+    def outcomes(self, scores: Sequence[LabelScores], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
+        """Return the outcomes of labelled texts, calibrated where the model is."""
         calibration = None if calibrated is False else self.confidence.calibration
-        found = self.target.report(logits_of_all(scores), truth, calibration, resamples=resamples, seed=seed)
-        return replace(found, reading=texts_read(each.read for each in scores))
-
-    def outcomes(self, scores: Sequence[LabelScores], truth: Truth) -> Judgement:
-        """Return what two models are compared by."""
-        found = self.target.judgement(logits_of_all(scores), truth, self.confidence.calibration)
-        return replace(found, reading=texts_read(each.read for each in scores))
+        found = self.target.outcomes(logits_of_all(scores), truth, calibration)
+        return replace(found, tokens_read=texts_read(each.read for each in scores))
 
     def evidence(self, scores: Sequence[LabelScores]) -> Evidence:
         """Return the logits, and the features that the detector reads."""

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint
 from bothways.training.loop import train
-from bothways.training.objective import Objective
+from bothways.training.objective import Objective, Payload
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 
@@ -30,7 +30,7 @@ class Preparation(Generic[ObjectiveT, FittedT]):
     unit: float = 1.0
 
 
-def run_training(objective: Objective[object], model: PretrainedEncoder, options: TrainingOptions) -> TrainingRecord:
+def run_training(objective: Objective[Payload], model: PretrainedEncoder, options: TrainingOptions) -> TrainingRecord:
     """Train an objective above an encoder.
 
     Raises:

@@ -15,7 +15,7 @@ from bothways.checkpoints.stored import Extras, stored_flag, stored_length, stor
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
-from bothways.inference import InferenceEngine, Reading, TokenBudget
+from bothways.inference import InferenceEngine, TextOptions, TokenBudget
 from bothways.packing import Packed
 from bothways.tasks.predictions import warn_of_cut
 from bothways.text import Overflow, TextTokenizer, check_overflow
@@ -67,7 +67,7 @@ class OpenedModel:
 
     checkpoint: Checkpoint
     model: PretrainedEncoder
-    reading: Reading
+    reading: TextOptions
     budget: TokenBudget
     options: Any = None
 
@@ -92,7 +92,7 @@ class OpenedModel:
         if self.trained_for not in (None, task):
             return NotFitted(
                 f"{self.model.name!r} was trained for {self.trained_for} and not for {task}: open it as that "
-                "(bothways.tasks.open_trained opens any), or call fit to train it for this."
+                "(bothways.open_trained opens any), or call fit to train it for this."
             )
         return NotFitted(f"{self.model.name!r} has no trained {head} yet: call fit first.")
 
@@ -135,7 +135,7 @@ class OpenedModel:
 
 
 def stored_texts(
-    tokenizer: TextTokenizer, texts: Sequence[Text], reading: Reading, *, offsets: bool = False
+    tokenizer: TextTokenizer, texts: Sequence[Text], reading: TextOptions, *, offsets: bool = False
 ) -> WindowStore:
     """Texts, tokenised a block at a time and kept compactly; with ``offsets`` also where each token stands.
 
@@ -200,7 +200,7 @@ def kept_stride(stored: int | None, length: int, before: int, special: int) -> i
     return None if stored is not None and length < before and stored >= length - special else stored
 
 
-def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, task: str, options: OpenOptions) -> Reading:
+def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, task: str, options: OpenOptions) -> TextOptions:
     limit = model.config.max_length or USUAL_LENGTH
     asked, stride = options.get("max_length"), options.get("stride")
     if asked is not None and not 1 <= asked <= limit:
@@ -215,4 +215,4 @@ def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, task: str, option
         special = model.tokenizer.special_count(pair=True)  # which has the most
         stride = kept_stride(stored_whole(extras, "stride", before, least=0), length, before, special)
     as_words = stored_flag(extras, "as_words") and extras.get("task") == task
-    return Reading(length, overflow, stride, as_words=as_words)
+    return TextOptions(length, overflow, stride, as_words=as_words)

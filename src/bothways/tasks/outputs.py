@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source
-from bothways.evaluation import Judgement
+from bothways.evaluation import Outcomes
 from bothways.families import HeadName
 from bothways.inference import TextRows, TokenRows
 from bothways.tasks.objective import Answers, HeadModel, Scoring
@@ -43,7 +43,10 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         head_title: What the head is called in messages.
         per_token: Whether the head reads each token, so that `scores` wants the places of tokens.
         keeps_inputs: Whether `scores` reads the input itself, which training then keeps.
+        reads_words: Whether an input is the words of a text, which are read with single spaces between them.
+        merges: Whether the scores of windows are merged by a rule that `from_pretrained` takes.
         labels: Names of the outputs; none where they have no names.
+        layers: Layers whose hidden states stand behind the logits that `forward`'s module gives.
         confidence: Calibration, coverage, out-of-domain detection.
     """
 
@@ -51,14 +54,22 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
     head_title: ClassVar[str]
     per_token: ClassVar[bool] = False
     keeps_inputs: ClassVar[bool] = False
+    reads_words: ClassVar[bool] = False
+    merges: ClassVar[bool] = False
 
     labels: tuple[str, ...]
     confidence: Confidence
+    layers = 0
 
     @property
     def size(self) -> int:
         """Outputs of the head, C."""
         return len(self.labels)
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """What answers can be called: those of two models are compared where these are the same."""
+        return self.labels
 
     def with_confidence(self, confidence: Confidence) -> Self:
         """Return the same with another confidence."""
@@ -83,20 +94,14 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """Yield a prediction for each input."""
 
     @abstractmethod
-    def report(
+    def outcomes(
         self,
         scores: Sequence[Scores[PlacesT]],
         truth: Any,  # noqa: ANN401 (the task's own)
         *,
         calibrated: bool | None = None,
-        resamples: int = 1000,
-        seed: int = 0,
-    ) -> Any:  # noqa: ANN401 (a report)
-        """Return metrics with 95 % bootstrap intervals."""
-
-    @abstractmethod
-    def outcomes(self, scores: Sequence[Scores[PlacesT]], truth: Any) -> Judgement:  # noqa: ANN401 (the task's own)
-        """Return the outcomes of rows that two models are compared by."""
+    ) -> Outcomes:
+        """Return the outcomes of labelled inputs, which reports and comparisons are computed from."""
 
     @abstractmethod
     def facts(self) -> dict[str, object]:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, read_rows
-from bothways.evaluation import Judgement, OutOfDomainReport, out_of_domain_report
-from bothways.storage import new_folder
+from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
 from bothways.tasks.columns import batch_of, renamed
 from bothways.tasks.predictions import warn_of_cut
@@ -76,9 +75,6 @@ class Fitted(Protocol):
 
     def facts(self) -> dict[str, object]:
         """Return what a user wants to know of it, as JSON values."""
-
-    def write(self, folder: Path, task: str) -> None:
-        """Write it into an existing folder."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,7 +162,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             InvalidInput: An input is empty or not what the task reads.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        listed, alone = batch_of(self.columns, inputs)
+        listed, alone = batch_of(self._columns(), inputs)
         found = list(self.predict_stream(listed, total=len(listed), show_progress=show_progress, **options))
         return found[0] if alone else found
 
@@ -181,7 +177,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         **options: Unpack[PredictArguments],
     ) -> Iterator[PredictionT]:
         """Yield predictions for an iterable of any length, in order and in flat memory."""
-        columns = self.columns
+        columns = self._columns()
         checked = (columns.check(number, value) for number, value in enumerate(inputs))
         return self._predicted(checked, total, show_progress, options)
 
@@ -193,7 +189,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         **options: Unpack[PredictArguments],
     ) -> Iterator[PredictionT]:
         """Yield a prediction for each row, in order and in flat memory; columns as in `columns`."""
-        return self._predicted(map(self.columns.read, rows), None, show_progress, options)
+        return self._predicted(map(self._columns().read, rows), None, show_progress, options)
 
     def score(
         self, data: Source, *, show_progress: bool | None = None, **options: Unpack[EvaluateArguments]
@@ -231,7 +227,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         seed: int = 0,
         show_progress: bool | None = None,
         **options: Unpack[EvaluateArguments],
-    ) -> Any:  # noqa: ANN401 (a report)
+    ) -> Report:
         """Return metrics on labelled rows, with 95 % bootstrap intervals; calibrated where the model is.
 
         Args:
@@ -247,30 +243,66 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """
         return self.report(self.score(data, show_progress=show_progress, **options), resamples=resamples, seed=seed)
 
-    def report(self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0) -> Any:  # noqa: ANN401 (a report)
+    def report(
+        self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
+    ) -> Report:
         """Return the metrics of rows that were scored; see `evaluate`."""
-        outputs = self.outputs
-        return outputs.report(rows.scores, rows.truth, calibrated=calibrated, resamples=resamples, seed=seed)
+        outcomes: Outcomes = self.outputs.outcomes(rows.scores, rows.truth, calibrated=calibrated)
+        return outcomes.report(resamples=resamples, seed=seed)
 
-    def outcomes(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
-        """Return the outcomes of labelled rows that two models are compared by."""
-        rows = self.score(data, show_progress=show_progress)
-        found: Judgement = self.outputs.outcomes(rows.scores, rows.truth)
+    def compare(
+        self,
+        other: "Predictor[Any, Any, Any]",
+        data: Source,
+        *,
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+    ) -> ComparisonReport:
+        """Return metrics of this model and another, their difference with paired intervals, and tests of it.
+
+        Each model reads the columns that it was trained on and states its own calibrated probabilities. Taggers of
+        different schemes are compared by their spans alone: the accuracy of their words, which is of other tags, is
+        left out.
+
+        Args:
+            other: A model that answers alike, with the same labels in whatever order: an ensemble beside a member, a
+                classifier from a few examples beside a fine-tuned one. Differences are ``other`` minus this one.
+            data: A file, or rows.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Of resamples and permutations.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: The models answer differently or have different labels, or the data are not usable.
+        """
+        # Now, and not after minutes of predicting, nor as an error in the data.
+        check_labels(self.comparable, other.comparable)
+        outcomes = []
+        for model in (self, other):
+            rows = model.score(data, show_progress=show_progress)
+            outcomes.append(model.outputs.outcomes(rows.scores, rows.truth))
+        return compare(*outcomes, resamples=resamples, seed=seed)
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """What the model's answers can be called, which a model to compare it with has alike.
+
+        Raises:
+            InvalidInput: Its answers cannot be right or wrong.
+        """
+        found: tuple[str, ...] = self.outputs.comparable
         return found
 
-    judgement = outcomes
-
+    @abstractmethod
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model in the ecosystem's layout, whole or not at all.
+        """Write the model, whole or not at all.
 
         Raises:
             NotFitted: The model was not trained for this.
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        fitted = self.fitted
-        with new_folder(folder, overwrite=overwrite) as new:
-            fitted.write(new, self.spec.name)
 
     # --- out-of-domain detection, where the outputs have learnt it ---
 
@@ -305,7 +337,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
-    ) -> OutOfDomainReport:
+    ) -> Report:
         """Return how well the model tells rows of its domain from others.
 
         Args:
@@ -323,7 +355,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         found = outputs.confidence.detector(self.name)
         pairs = (found.detector.score(outputs.evidence(each)) for each in (inside.scores, scores))
         report = out_of_domain_report(*pairs, threshold=found.threshold, resamples=resamples, seed=seed)
-        return replace(report, reading=texts_read(each.read for each in scores))
+        return replace(report, tokens_read=texts_read(each.read for each in scores))
 
     def _elsewhere(self, others: Source, show_progress: bool | None) -> list[Scores[Any]]:
         self.confidence.detector(self.name)  # before the texts are read, and not after
@@ -384,7 +416,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Raises:
             InvalidInput: One is missing or empty; the message names the row.
         """
-        return [self.columns.read(row) for row in read_rows(rows)]
+        return [self._columns().read(row) for row in read_rows(rows)]
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return rows, as a file would have them, for texts typed on a command line.
@@ -392,7 +424,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Raises:
             InvalidInput: There are too few texts or too many.
         """
-        rows: list[dict[str, object]] = self.columns.rows_of(texts)
+        rows: list[dict[str, object]] = self._columns().rows_of(texts)
         return rows
 
     def __repr__(self) -> str:
@@ -407,6 +439,14 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     # --- helpers ---
 
+    def _columns(self) -> Any:  # noqa: ANN401 (the task's own)
+        """What reads inputs: the columns, or those of all members of an ensemble."""
+        return self.columns
+
+    def _options(self, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 (the task's own)
+        """The options of a prediction as a value."""
+        return chosen(self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",))
+
     def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)
         """Return the columns that a call names, the others as usual, and the rest of its options."""
         names = column_names(usual)
@@ -416,16 +456,11 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     def _predicted(
         self, inputs: Iterable[Any], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
     ) -> Iterator[PredictionT]:
-        fitted = self.fitted
-        wanted: Any = chosen(
-            self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",)
-        )
+        fitted, wanted = self.fitted, self._options(options)
         # What the model cannot do is said before it reads anything.
         fitted.outputs.confidence.chosen_calibration(getattr(wanted, "calibrated", None), self.name)
-        predictions = fitted.outputs.decide(
-            fitted.scores(inputs, wanted, total=total, show_progress=show_progress), wanted
-        )
-        return cast("Iterator[PredictionT]", predictions)
+        scores = fitted.scores(inputs, wanted, total=total, show_progress=show_progress)
+        return cast("Iterator[PredictionT]", fitted.outputs.decide(scores, wanted))
 
 
 def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: int) -> dict[str, Any]:

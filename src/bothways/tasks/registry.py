@@ -1,10 +1,11 @@
-"""Every task by its name. Loads no torch: a task's class is imported when it is asked for.
+"""Every task by its name, and which task a folder is a model of. A task's class is imported when it is asked for.
 
 A new task is one line of `SPECS`.
 """
 
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
@@ -30,3 +31,27 @@ def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)
     """Import the class of a task."""
     module, name = spec.home.split(":")
     return getattr(import_module(module), name)
+
+
+def stored_task(folder: Path) -> str | None:
+    """Return the task that ``bothways.json`` names, if there is one."""
+    from bothways.checkpoints.checkpoint import OURS
+    from bothways.checkpoints.files import read_json
+
+    stored = read_json(folder / OURS).get("task") if (folder / OURS).is_file() else None
+    return stored if isinstance(stored, str) else None
+
+
+def task_of_heads(folder: Path) -> str | None:
+    """Return the task of the first head that ``config.json`` says is there, if one has a task."""
+    from bothways.checkpoints.files import read_json
+    from bothways.families import family_of
+
+    settings = read_json(folder / "config.json")
+    family, stored = family_of(settings.get("model_type")), settings.get("architectures")
+    by_head = {spec.head: spec.name for spec in SPECS.values() if spec.head is not None}
+    for name in stored if isinstance(stored, list) else []:
+        for head in family.architectures.get(str(name), ()):
+            if head in by_head:
+                return by_head[head]
+    return None

@@ -20,24 +20,19 @@ from bothways.data import Example, class_label, label_set, number
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
-    ClassificationReport,
-    ClassJudgement,
-    LabelJudgement,
-    MultiLabelReport,
-    NumberJudgement,
-    RegressionReport,
+    Outcomes,
     Temperature,
     apply_sigmoid_temperature,
     apply_temperature,
-    classification_report,
+    class_outcomes,
     fit_adaptive_temperature,
     fit_sigmoid_temperature,
+    label_outcomes,
     mean_error,
     mean_squared_error,
     multi_label_nll,
-    multi_label_report,
     negative_log_likelihood,
-    regression_report,
+    number_outcomes,
     share_error,
     sigmoid,
     softmax,
@@ -56,7 +51,6 @@ TINY = float(np.finfo(np.float64).tiny)
 
 # Encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N); which, the target knows.
 Truth = NDArray[Any]
-Report = ClassificationReport | MultiLabelReport | RegressionReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +100,9 @@ class SingleLabel:
         nll = negative_log_likelihood(truth_N, probabilities_NC)
         return Validation({"accuracy": right, "nll": nll}, right, share_error(right, len(truth_N)))
 
-    def judgement(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> ClassJudgement:
-        """What two models are compared by."""
-        return ClassJudgement(self.labels, truth_N, self.probabilities(logits_NC, calibration))
+    def outcomes(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
+        """Return what reports and comparisons are computed from."""
+        return class_outcomes(self.labels, truth_N, self.probabilities(logits_NC, calibration))
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The most probable label."""
@@ -116,13 +110,6 @@ class SingleLabel:
         by_label = _ranked(self.labels, probabilities_C)
         best = next(iter(by_label))
         return Classification(best, by_label[best], by_label, reading)
-
-    def report(
-        self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None, *, resamples: int, seed: int
-    ) -> Report:
-        """Metrics with intervals."""
-        probabilities_NC = self.probabilities(logits_NC, calibration)
-        return classification_report(self.labels, truth_N, probabilities_NC, resamples=resamples, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,25 +173,15 @@ class MultiLabel:
         nll = multi_label_nll(truth, probabilities_NC)
         return Validation({"micro_f1": f1, "nll": nll}, f1, share_error(f1, labels / 2))
 
-    def judgement(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> LabelJudgement:
-        """What two models are compared by."""
+    def outcomes(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> Outcomes:
+        """Return what reports and comparisons are computed from."""
         stated_NC = self.probabilities(logits_NC, calibration)
-        return LabelJudgement(self.labels, truth_NC.astype(np.int64), stated_NC, self.threshold)
+        return label_outcomes(self.labels, truth_NC.astype(np.int64), stated_NC, threshold=self.threshold)
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The labels at or above the threshold."""
         by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
         return Labelling(tuple(name for name, value in by_label.items() if value >= self.threshold), by_label, reading)
-
-    def report(
-        self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None, *, resamples: int, seed: int
-    ) -> Report:
-        """Metrics with intervals."""
-        probabilities_NC = self.probabilities(logits_NC, calibration)
-        truth = truth_NC.astype(np.int64)
-        return multi_label_report(
-            self.labels, truth, probabilities_NC, threshold=self.threshold, resamples=resamples, seed=seed
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,22 +219,15 @@ class Regression:
         metrics = {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}
         return Validation(metrics, -error, mean_error((logits_N1[:, 0] - truth_N) ** 2))
 
-    def judgement(self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None) -> NumberJudgement:
-        """What two models are compared by."""
+    def outcomes(self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
+        """Return what reports and comparisons are computed from."""
         del calibration
-        return NumberJudgement(truth_N, logits_N1[:, 0])
+        return number_outcomes(truth_N, logits_N1[:, 0])
 
     def predict(self, logits_1: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The number."""
         del calibration
         return RegressionPrediction(float(logits_1[0]), reading)
-
-    def report(
-        self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None, *, resamples: int, seed: int
-    ) -> Report:
-        """Metrics with intervals."""
-        del calibration
-        return regression_report(truth_N, logits_N1[:, 0], resamples=resamples, seed=seed)
 
 
 Target = SingleLabel | MultiLabel | Regression

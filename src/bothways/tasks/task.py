@@ -9,11 +9,12 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, Unpack, cast
+from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, cast
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
+from bothways.storage import new_folder
 from bothways.tasks.columns import ColumnNames, batch_of
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
@@ -26,7 +27,6 @@ from bothways.training.record import TrainingRecord
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
-FittedT = TypeVar("FittedT", bound=Fitted)
 
 OPENING = tuple(OpenOptions.__annotations__)
 TRAINING = tuple(TrainingArguments.__annotations__)
@@ -72,6 +72,16 @@ class FitArguments(TrainingArguments, total=False):
     loss: Any
     pairs_per_text: int
     strength: float
+
+
+class Trained(Fitted, Protocol):
+    """A trained model of one task: an immutable value that can be saved."""
+
+    def write(self, folder: Path, task: str) -> None:
+        """Write it into an existing folder."""
+
+
+FittedT = TypeVar("FittedT", bound=Trained)
 
 
 class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT, FittedT]):
@@ -196,6 +206,35 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         if not record.finished_no_epoch:
             self._state = trained, ready.finish(record)
         return record
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model in the ecosystem's layout, whole or not at all.
+
+        Raises:
+            NotFitted: The model was not trained for this.
+            OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
+        """
+        fitted = self.fitted
+        with new_folder(folder, overwrite=overwrite) as new:
+            fitted.write(new, self.spec.name)
+
+    def prepare(
+        self, opened: OpenedModel, data: TrainingData, options: Mapping[str, Any], training: TrainingOptions
+    ) -> Preparation[Any, FittedT]:
+        """Read the data and lay out a training, by itself or with other tasks above one encoder.
+
+        Args:
+            opened: The encoder, which is trained in place.
+            data: What to learn from.
+            options: Columns by their names, and the task's own options.
+            training: Options of the training.
+
+        Raises:
+            InvalidInput: The data or an option is not usable; the message names the row.
+        """
+        columns, own, _ = self._fit_options(options)
+        return self._prepare(opened, self._fitted, data, columns, own, training)
 
     def _fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
         call = f"{type(self).__name__}.fit()"

@@ -11,6 +11,7 @@ alike, and of all steps the one with the least loss on held-out texts is kept: t
 Shapes: N texts, W windows, B windows of a batch, H hidden, A attention width, C outputs.
 """
 
+import copyreg
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.checkpoints.files import read_safetensors
+from bothways.checkpoints.pickling import reduce_module
 from bothways.checkpoints.save import write_tensors
 from bothways.data.windows import StoredWindow, WindowStore
 from bothways.encoder.heads import ScoreHead, read_rows
@@ -58,6 +60,9 @@ class WindowAttention(nn.Module):
         """Scores (B, 1) of the hidden states that the head reads."""
         scores_B1: Tensor = self.score(torch.tanh(self.dense(hidden_BH)))
         return scores_B1
+
+
+copyreg.pickle(WindowAttention, reduce_module)
 
 
 class AttentiveModel(nn.Module):

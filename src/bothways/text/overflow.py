@@ -18,7 +18,8 @@ Of a pair that is too long, windows hold parts of
 
 from typing import TypeGuard, get_args
 
-from bothways.choices import Cut, Overflow
+from bothways.choices import Cut as Cut
+from bothways.choices import Overflow as Overflow
 from bothways.errors import InvalidInput
 
 

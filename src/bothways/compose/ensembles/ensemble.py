@@ -1,36 +1,45 @@
 """Several trained models of one task that answer together, also such of different families."""
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias, Unpack, overload
+from typing import Any, Self, Unpack
 
 import numpy as np
-from bothways.tasks.answering.fitting import answering_limits
-from bothways.tasks.ensembles.combining import Combination, Mean, Method, Vote
-from bothways.tasks.ensembles.committee import Committee
-from bothways.tasks.ensembles.files import (
+from numpy.typing import NDArray
+
+from bothways.checkpoints.stored import Extras, damaged, stored_card
+from bothways.compose.ensembles.combining import Combination, Mean, Method, Stacked, Vote, check_method
+from bothways.compose.ensembles.files import (
     asked_reading,
+    combination_settings,
     member_fingerprint,
     read_ensemble,
+    stored_combination,
     stored_reading,
     write_ensemble,
 )
-from bothways.tasks.ensembles.members import committee_of, open_member
-from bothways.tasks.ensembles.results import EnsemblePrediction, EnsembleReport, Report
-from bothways.tasks.stored import Extras, damaged, stored_card
-
-from bothways.data import Row, Source, read_rows
-from bothways.errors import InvalidInput, UnreadColumn
-from bothways.evaluation import AnsweringReport, Judgement, Temperature
-from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, Part, Worth, flattered, unmeasured, worth_card
-from bothways.tasks.columns import column_settings, stored_columns
+from bothways.compose.ensembles.stacking import fit_combination
+from bothways.compose.ensembles.trained import (
+    EnsembleColumns,
+    EnsembleOutputs,
+    EnsemblePrediction,
+    Member,
+    TogetherScores,
+    TrainedEnsemble,
+)
+from bothways.data import Source
+from bothways.errors import InvalidInput, NotCalibrated, NotFitted
+from bothways.evaluation import Temperature
+from bothways.tasks.card import NOTICES_NOTHING, Part, Worth, unmeasured, worth_card
+from bothways.tasks.columns import column_settings, renamed, stored_columns
 from bothways.tasks.opening import OpenOptions
+from bothways.tasks.predictor import Predictor, column_names
+from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
+from bothways.tasks.scores import Scores
+from bothways.tasks.spec import TaskSpec, chosen
 from bothways.tasks.task import Task
-
-# A text, its words, or two texts: what models of one task are asked at once.
-Asked: TypeAlias = str | Sequence[str] | tuple[str, str]
+from bothways.tasks.together import CombinableOutputs
 
 # What a reader of the card of an ensemble has to know that was not calibrated.
 UNCALIBRATED = (
@@ -38,9 +47,35 @@ UNCALIBRATED = (
     "The combined probabilities are not calibrated, though those of the members may be.",
 )
 
+ENSEMBLE = "ensemble"
 
-class Ensemble:
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A model that may become a member, and where it is."""
+
+    folder: Path
+    model: Task[Any, Any, Any]
+
+    @property
+    def outputs(self) -> CombinableOutputs[Any, Any]:
+        outputs: CombinableOutputs[Any, Any] = self.model.outputs
+        return outputs
+
+    @property
+    def kind(self) -> str:
+        """What members have in common: what they read, and what they say of it."""
+        kind = f" ({self.outputs.kind})" if self.outputs.kind else ""
+        # However they were trained, models that read and say the same are asked alike.
+        return f"{_like(self.model)}{kind}"
+
+
+class Ensemble(Predictor[Any, EnsemblePrediction, TrainedEnsemble]):
     """Several trained models of one task that answer together.
+
+    Members are models of any task on a head, also of a few examples: they read the same kind of input and have the same
+    labels. Those that label whole texts or pairs read each the columns of its own training; where rows of the scores
+    are parts of the input (words, spans), all read what the first one does.
 
     >>> ensemble = Ensemble.of(["runs/a", "runs/b"], method="mean", calibrate="validation.jsonl")  # doctest: +SKIP
     >>> ensemble.predict("Lakers win in overtime").together.label  # doctest: +SKIP
@@ -48,19 +83,21 @@ class Ensemble:
 
     Attributes:
         folders: Where the members are.
-        committee: The members, how their answers become one, and what calibrates the result.
-        columns: Where the parts of a row stand for the first member; see `read_from`.
-        card: What the ensemble says of its making.
+        members: The members.
     """
 
-    task: ClassVar[str] = "ensemble"
-
-    def __init__(self, folders: Sequence[Path], committee: Committee[Any, Any, Any]) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        members: Sequence[Task[Any, Any, Any]],
+        fitted: TrainedEnsemble,
+        reading: OpenOptions,
+    ) -> None:
         self.folders = list(folders)
-        self.committee = committee
-        self.card: dict[str, Any] = {}
+        self.members = list(members)
+        self._fitted: TrainedEnsemble | None = fitted
         # How all members were asked to read texts, where that was not to be their own way.
-        self._asked_reading: OpenOptions = {}
+        self._asked_reading = reading
 
     @classmethod
     def of(
@@ -76,12 +113,11 @@ class Ensemble:
         """Combine saved models.
 
         Args:
-            members: Folders of two or more models of one task: `TextClassifier` and `FewShotClassifier`, or
-                `PairClassifier`, `TextTagger` or `QuestionAnswerer`.
+            members: Folders of two or more models of one task.
             method: ``"mean"`` of the probabilities (or numbers), ``"vote"``, or ``"stacked"``, which is fitted on the
                 calibration data; numbers have the mean only, and answers to questions no stacking.
-            calibrate: Held-out labelled rows that none of the members was trained on; a file, or a list of mappings.
-            columns: Where parts of a row stand that all members are to read alike, as `read_from` takes them.
+            calibrate: Held-out labelled rows that none of the members was trained on; a file, or rows.
+            columns: Where parts of a row stand that all members are to read alike, as `with_columns` takes them.
             show_progress: Force the progress bar on or off.
             options: Where the members run, and how they read texts, where that is not to be their own way; see
                 `bothways.tasks.opening.OpenOptions`. How they read is saved with the ensemble.
@@ -94,18 +130,25 @@ class Ensemble:
         if len(members) < 2:
             raise InvalidInput(f"an ensemble has two members or more, but got {len(members)}.")
         opened = [open_member(folder, options) for folder in members]
-        committee = committee_of(opened, Vote() if method == "vote" else Mean())
-        committee.check_method(method)
+        fitted = gathered(opened, Vote() if method == "vote" else Mean())
+        own = fitted.outputs.own
+        check_method(method, own.row_target)
+        if method == "stacked" and not own.stackable:
+            raise InvalidInput(
+                "models that answer questions are combined by 'mean' or 'vote', not by 'stacked': a stacking weighs "
+                "outputs that are the same for every row, but the answers to choose from are other ones in every text."
+            )
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
-        made = cls([folder for folder, _ in opened], committee)
-        made._asked_reading = asked_reading(options)
-        made.read_from(**(columns or {}))
+        fitted = replace(fitted, columns=fitted.columns.reading(**(columns or {})))
+        models = [each.model for each in opened]
+        made = cls([each.folder for each in opened], models, fitted, asked_reading(options))
         if calibrate is None:
-            worth = Worth(None, (*UNCALIBRATED, *made._blindness()))
-            made.card = _card(method, [{"member": _shown(folder)} for folder in made.folders], worth)
+            worth = Worth(None, (*UNCALIBRATED, *_blindness(models)))
+            card = _card(method, [{"member": member.name} for member in fitted.members], worth)
+            made._fitted = replace(fitted, card=card)
         else:
-            made._calibrate(calibrate, method, show_progress)
+            made._fitted = made._calibrated(calibrate, method, show_progress)
         return made
 
     @classmethod
@@ -120,251 +163,204 @@ class Ensemble:
         # What calibrates them was learnt of texts that were read so.
         asked: OpenOptions = {**stored_reading(stored), **asked_reading(options)}
         opened = [open_member(member, {**options, **asked}) for member in folders]
-        made = cls(folders, committee_of(opened, Mean()).restored(stored))
-        made._asked_reading = asked
-        made._take_columns(stored)
-        made.card = stored_card(stored)
-        return made
+        fitted = gathered(opened, Mean())
+        own = fitted.outputs.own
+        combination = stored_combination(stored, len(folders), own.size if own.stackable else 0)
+        if isinstance(combination, Stacked) and not own.stackable:
+            raise damaged("method", "'mean' or 'vote' of models that answer questions", "stacked")
+        outputs = replace(fitted.outputs, own=own.restored_together(stored), combination=combination)
+        fitted = replace(
+            fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored_card(stored)
+        )
+        return cls(folders, [each.model for each in opened], fitted, asked)
 
     @property
-    def members(self) -> Sequence[Task]:
-        """The models; what they read and how is their own."""
-        return self.committee.models
+    def name(self) -> str:
+        """The names of the members."""
+        return " + ".join(member.name for member in self.fitted.members)
 
     @property
-    def columns(self) -> Any:  # noqa: ANN401 (the column names of the task)
+    def spec(self) -> TaskSpec:  # type: ignore[override]
+        """That of the first member."""
+        spec: TaskSpec = self.members[0].spec
+        return spec
+
+    @property
+    def columns(self) -> Any:  # noqa: ANN401 (the task's own)
         """Where the parts of a row stand for the first member, which also says where the labels are."""
-        return self.members[0].columns
-
-    @columns.setter
-    def columns(self, columns: Any) -> None:  # noqa: ANN401 (as above)
-        self.read_from(**_names(columns))
-
-    def read_from(self, **names: object) -> None:
-        """Let all members read parts of a row from the same columns.
-
-        Without this, members that label texts or pairs read each the columns of its own training. Those that tag words
-        or answer questions read what the first one does.
-
-        Args:
-            names: Columns by what stands in them, such as ``text=("body",)`` or ``label="topic"``.
-
-        Raises:
-            UnreadColumn: The members read no such part.
-        """
-        known = [each.name for each in fields(self.columns)]
-        for name in names:
-            if name not in known:
-                raise UnreadColumn(f"the members read no {name!r} of a row. They read: {', '.join(known)}.")
-        for member in self.members:
-            member.columns = replace(member.columns, **names)
+        return self.fitted.columns.columns[0]
 
     @property
     def combination(self) -> Combination:
         """How the answers of the members become one."""
-        return self.committee.combination
+        return self.fitted.outputs.combination
 
     @property
     def temperature(self) -> Temperature | None:
         """What calibrates the result; None without."""
-        return self.committee.temperature
+        return self.fitted.outputs.temperature
 
-    @overload  # two texts are also a sequence of texts, which the first signature takes before the second
-    def predict(  # type: ignore[overload-overlap]
-        self, what: str | tuple[str, str], *, coverage: float | None = ..., show_progress: bool | None = ...
-    ) -> EnsemblePrediction: ...
-
-    @overload
-    def predict(
-        self, what: Sequence[Asked], *, coverage: float | None = ..., show_progress: bool | None = ...
-    ) -> list[EnsemblePrediction]: ...
-
-    def predict(
-        self, what: Asked | Sequence[Asked], *, coverage: float | None = None, show_progress: bool | None = None
-    ) -> EnsemblePrediction | list[EnsemblePrediction]:
-        """What the members say together, in order; one prediction for one alone.
-
-        Args:
-            what: What ``predict`` of the members takes: a text, a pair of texts, a text or its words, or a question
-                with its context; or a list of them.
-            coverage: Also give a set of labels, or an interval around a number, that holds the truth for this share of
-                texts; of members that label texts or pairs, in an ensemble that was calibrated.
-            show_progress: Force the progress bar on or off.
+    def with_columns(self, **names: object) -> Self:
+        """Return the same ensemble, in which all members read parts of a row from the same columns.
 
         Raises:
-            NotCalibrated: A coverage is asked for, and the ensemble can promise none.
-            InvalidInput: It is not what the members read, or something is empty.
-            TextTooLong: A text is too long for a member whose policy is ``"error"``.
+            UnreadColumn: The members read no such part.
         """
-        items, alone = self.committee.given(what)
-        each_member = [items] * len(self.members)
-        answers = list(self._predicted(each_member, coverage, len(items), show_progress))
-        return answers[0] if alone else answers
-
-    def predict_rows(
-        self, rows: Iterable[Row], *, coverage: float | None = None, show_progress: bool | None = None
-    ) -> Iterator[EnsemblePrediction]:
-        """What the members say together of each row, in order and in flat memory; coverage as in `predict`."""
-        count = len(self.members)
-        if self._alike:
-            return self._predicted(itertools.tee(map(self._asked(0), rows), count), coverage, None, show_progress)
-        asked = [map(self._asked(member), copy) for member, copy in enumerate(itertools.tee(rows, count))]
-        return self._predicted(asked, coverage, None, show_progress)
-
-    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """Rows as they would stand in a file, of texts that were typed in; each member finds them in its columns.
-
-        Raises:
-            InvalidInput: There can be no such row, or it is not what the members read.
-        """
-        if self._alike:
-            return self.members[0].rows_of(texts)
-        own = [member.rows_of(texts) for member in self.members]
-        rows = [_joined(same) for same in zip(*own, strict=True)]
-        for member, expected in enumerate(own):
-            asked = self._asked(member)
-            if [asked(row) for row in read_rows(rows)] != [asked(row) for row in read_rows(expected)]:
-                raise InvalidInput(
-                    "no row can be read alike by these members, as they learnt from columns that overlap: name one "
-                    "that all are to read, with read_from or an option such as --text."
-                )
-        return rows
-
-    def evaluate(
-        self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
-    ) -> EnsembleReport:
-        """Metrics on labelled data, of the ensemble with 95 % bootstrap intervals and of each member.
-
-        Raises:
-            InvalidInput: The data are not usable, or hold a label that was not there in training.
-        """
-        committee = self.committee
-        said, truth, _ = self._labelled(data, show_progress)
-        combined = [committee.combined(each) for each in said]
-        report = committee.report(combined, truth, resamples=resamples, seed=seed)
-        apart = [committee.disagreement(*each).to_dict() for each in zip(said, combined, strict=True)]
-        means = {name: float(np.mean([each[name] for each in apart])) for name in apart[0]}
-        return EnsembleReport(report, means, self._alone(said, truth))
-
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> Judgement:
-        """What the members say together of labelled rows, and what is right, to compare with another model's."""
-        said, truth, _ = self._labelled(data, show_progress)
-        return self.committee.judgement([self.committee.combined(each) for each in said], truth)
-
-    def facts(self) -> dict[str, object]:
-        """Members, method, calibration, and names of what can be answered, as JSON values."""
-        return {"members": [_shown(folder) for folder in self.folders], **self.committee.facts()}
+        return self._with(replace(self.fitted, columns=self.fitted.columns.reading(**names)))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a small folder that points to the members, whole or not at all; see `bothways.tasks.ensembles.files`.
+        """Write a small folder that points to the members, whole or not at all; see `files`.
 
         Raises:
             OutputExists: The folder exists and ``overwrite`` is false.
             OutOfDisk: The disk is full; nothing was left behind.
         """
-        columns = [column_settings(member.columns) for member in self.members]
-        learnt = {**self.committee.stored(), "columns": columns, "reading": self._asked_reading}
-        extras = {"task": self.task, **learnt, "card": self.card}
+        fitted = self.fitted
+        outputs = fitted.outputs
+        extras = {
+            "task": ENSEMBLE,
+            **combination_settings(outputs.combination, outputs.temperature),
+            **outputs.own.stored_together(),
+            "columns": [column_settings(columns) for columns in fitted.columns.columns],
+            "reading": self._asked_reading,
+            "card": dict(fitted.card),
+        }
         fingerprints = [member_fingerprint(member) for member in self.folders]
         write_ensemble(folder, self.folders, fingerprints, extras, overwrite=overwrite)
 
-    def _take_columns(self, stored: Extras) -> None:
-        """Let the members read what they did when they were combined.
+    def _columns(self) -> Any:  # noqa: ANN401 (of all members)
+        return self.fitted.columns
 
-        Raises:
-            CorruptCheckpoint: Those are not names of columns, or not those of as many members.
-        """
-        listed = stored.get("columns")
-        if listed is None:  # saved when all members read what the first one did
-            self.read_from(**_names(self.columns))
-            return
-        if not isinstance(listed, list) or len(listed) != len(self.members):
-            raise damaged("columns", f"names for each of {len(self.members)} members", listed)
-        for member, names in zip(self.members, listed, strict=True):
-            member.columns = stored_columns({"columns": names}, member.columns)
+    def _not_fitted(self) -> NotFitted:
+        return NotFitted("this ensemble has no members: make one with Ensemble.of.")
 
-    def _calibrate(self, data: Source, method: Method, show_progress: bool | None) -> None:
+    def _options(self, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 (the task's own)
+        if options.get("coverage") is not None and "coverage" not in column_names(self.spec.predict_options):
+            raise NotCalibrated(
+                "a coverage was asked for, but it is promised of labels and of numbers for whole texts, not by models "
+                f"for {self.spec.name}."
+            )
+        known = {name: value for name, value in options.items() if name != "coverage" or value is not None}
+        return chosen(self.spec.predict_options, known, "Ensemble.predict()", known=("show_progress",))
+
+    def _calibrated(self, data: Source, method: Method, show_progress: bool | None) -> TrainedEnsemble:
         """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
-        said, truth, part = self._labelled(data, show_progress)
-        self.committee, learnt = self.committee.fitted(method, said, truth)
-        combined = [self.committee.combined(each) for each in said]
-        metrics = self.committee.report(combined, truth, resamples=1000, seed=0)
-        members = [{"member": name, **alone} for name, alone in self._alone(said, truth)]
-        self.card = _card(method, members, Worth(metrics, (*_limits(metrics), *self._blindness())), part) | learnt
-
-    def _blindness(self) -> tuple[str, ...]:
-        """The limit of an ensemble of which no member tells texts from elsewhere."""
-        return () if self.committee.knows_its_domain else (NOTICES_NOTHING,)
-
-    def _predicted(
-        self, items: Sequence[Iterable[Any]], coverage: float | None, total: int | None, show_progress: bool | None
-    ) -> Iterator[EnsemblePrediction]:
-        committee = self.committee
-        promise = committee.promise(coverage)
-        for said in self._run(items, "predicting", total, show_progress):
-            combined = committee.combined(said)
-            answer = promise(committee.predicted(combined))
-            yield EnsemblePrediction(answer, committee.disagreement(said, combined))
-
-    @property
-    def _alike(self) -> bool:
-        """Whether all members read the same of a row, so that it is to be read once."""
-        first, *others = map(self.committee.columns_of, range(len(self.members)))
-        return all(columns == first for columns in others)
-
-    def _asked(self, member: int) -> Callable[[Row], Any]:
-        """What makes of a row what a member reads."""
-        committee, columns = self.committee, self.committee.columns_of(member)
-
-        def asked(row: Row) -> Any:  # noqa: ANN401 (of the task)
-            try:
-                return committee.asked(row, columns)
-            except InvalidInput as error:
-                if columns == self.columns:
-                    raise
-                raise InvalidInput(
-                    f"{error} The member {_shown(self.folders[member])!r} learnt from that column: name one that all "
-                    "members are to read, with read_from or an option such as --text."
-                ) from error
-
-        return asked
-
-    def _labelled(self, data: Source, show_progress: bool | None) -> tuple[list[Sequence[Any]], Any, dict[str, object]]:
-        """For each labelled item what each member says; what is right; and what a card says of the items."""
-        rows = list(read_rows(data))
-        items, truth = self.committee.labelled(rows, self.columns)
-        others = range(1, len(self.members))
-        read = [items, *(items if self._alike else list(map(self._asked(member), rows)) for member in others)]
-        said = list(self._run(read, "evaluating", len(items), show_progress))
-        return said, truth, self.committee.part(items, truth)
-
-    def _alone(self, said: Sequence[Sequence[Any]], truth: Any) -> list[tuple[str, Mapping[str, float]]]:  # noqa: ANN401 (of the task)
-        """Metrics of each member by its name."""
-        alone = [self.committee.alone(member, truth) for member in zip(*said, strict=True)]
-        return list(zip(map(_shown, self.folders), alone, strict=True))
-
-    def _run(
-        self, items: Sequence[Iterable[Any]], description: str, total: int | None, show_progress: bool | None
-    ) -> Iterator[Sequence[Any]]:
-        """For each item what each member says, given what each member reads."""
-        streams = [
-            self.committee.said(member, copy, f"{description} {member + 1}/{len(items)}", total, show_progress)
-            for member, copy in enumerate(items)
-        ]
-        return zip(*streams, strict=True)
+        fitted = self.fitted
+        outputs, own = fitted.outputs, fitted.outputs.own
+        examples = outputs.read(data, fitted.columns)
+        truth, inputs = outputs.encode(examples), [example.text for example in examples]
+        scores = list(fitted.scores(inputs, description="evaluating", total=len(inputs), show_progress=show_progress))
+        unseen: Sequence[Scores[Any]] = scores
+        learnt: dict[str, object] = {}
+        if method == "stacked":
+            rows_MRC = np.concatenate([own.rows(each.members) for each in scores], axis=1)
+            fit = fit_combination(own.row_target, method, outputs.combination, rows_MRC, *own.flat(truth))
+            learnt, outputs = fit.card, replace(outputs, combination=fit.combination)
+            # What the fit says of its own rows would look better than it is.
+            ends = np.cumsum([len(each.logits_RC) for each in scores])[:-1]
+            parts = zip(scores, np.split(fit.unseen_NC, ends), strict=True)
+            unseen = [replace(each, logits_RC=part) for each, part in parts]
+        outputs = replace(outputs, own=own.calibrated_on(unseen, truth))
+        combined: list[TogetherScores] = [outputs.joined(each.members) for each in scores]
+        report = outputs.own.outcomes(combined, truth).report(seed=0)
+        members = [{"member": name, **alone} for name, alone in outputs.alone(combined, truth)]
+        chose = "how the ensemble is calibrated and, where it is stacked, weighed"
+        limits = (*outputs.own.limits_together(chose), *_blindness(self.members))
+        part = outputs.own.part_together([each[0] for each in inputs], truth)
+        card = {**_card(method, members, Worth(report, limits), part), **learnt, **outputs.own.card_together()}
+        return replace(fitted, outputs=outputs, card=card)
 
 
-def _names(columns: Any) -> dict[str, object]:  # noqa: ANN401 (any dataclass of column names)
-    """Columns by what stands in them."""
-    return {each.name: getattr(columns, each.name) for each in fields(columns)}
+def open_member(folder: str | Path, options: OpenOptions) -> _Opened:
+    """Open a model that may become a member.
+
+    Raises:
+        InvalidInput: It is no folder, or no model that an ensemble can be made of.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise InvalidInput(f"a member of an ensemble is the folder of a trained model, but {str(folder)!r} is none.")
+    # Of a folder that says nothing of itself a classifier can tell best what is not there.
+    task = stored_task(path) or task_of_heads(path) or "classification"
+    model = task_class(SPECS[task]).from_pretrained(path, **options) if task in SPECS else None
+    if model is None or (model._fitted is not None and not isinstance(model.outputs, CombinableOutputs)):
+        raise InvalidInput(
+            "ensembles are made of models that label texts or pairs of texts, tag words, or answer questions, but "
+            f"{str(folder)!r} is one for {task}."
+        )
+    return _Opened(path, model)
 
 
-def _joined(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """One row with what each of several has in its columns; something rather than nothing."""
-    joined: dict[str, object] = {}
-    for row in rows:
-        joined |= {name: value for name, value in row.items() if value or name not in joined}
-    return joined
+def gathered(opened: Sequence[_Opened], combination: Combination) -> TrainedEnsemble:
+    """Gather models that belong together.
+
+    Raises:
+        InvalidInput: They are of different tasks, or have different labels.
+        NotFitted: One is no trained model.
+    """
+    first = opened[0]
+    for each in opened[1:]:
+        if each.kind != first.kind:
+            raise InvalidInput(
+                f"members of an ensemble are models of one task, but {str(first.folder)!r} is one for {first.kind} "
+                f"and {str(each.folder)!r} one for {each.kind}."
+            )
+    members = tuple(Member(_shown(each.folder), each.model.fitted, _places(first, each)) for each in opened)
+    own = first.outputs.together([each.outputs for each in opened])
+    shared = first.outputs.shares_inputs
+    columns = tuple((first if shared else each).model.columns for each in opened)
+    names = tuple(member.name for member in members)
+    return TrainedEnsemble(EnsembleOutputs(own, combination, members), EnsembleColumns(names, columns))
+
+
+def _places(first: _Opened, member: _Opened) -> NDArray[np.int64] | None:
+    """Where a member has the labels of the first one.
+
+    Raises:
+        InvalidInput: It has other labels.
+    """
+    ours, theirs = first.outputs.labels, member.outputs.labels
+    lacking, more = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
+    if lacking or more:
+        differences = [f"lacks {', '.join(map(repr, lacking))}"] * bool(lacking)
+        differences += [f"has {', '.join(map(repr, more))} besides"] * bool(more)
+        raise InvalidInput(
+            f"members of an ensemble have the same labels, but {str(member.folder)!r} {' and '.join(differences)}, "
+            f"against those of {first.model.name!r}."
+        )
+    return np.array([list(theirs).index(label) for label in ours], dtype=np.int64) if ours else None
+
+
+def _like(model: Task[Any, Any, Any]) -> str:
+    """The name of the first task that reads and says the same as this one."""
+    outputs, one = type(model.outputs), model.columns.one
+    for spec in SPECS.values():
+        if spec.name == model.spec.name or (
+            spec.columns.one == one and getattr(task_class(spec), "outputs_type", None) is outputs
+        ):
+            return spec.name
+    return model.spec.name
+
+
+def _stored_columns(columns: EnsembleColumns, stored: Extras) -> EnsembleColumns:
+    """What the members read when they were combined.
+
+    Raises:
+        CorruptCheckpoint: Those are not names of columns, or not those of as many members.
+    """
+    listed = stored.get("columns")
+    if listed is None:  # saved when all members read what the first one did
+        names = column_settings(columns.columns[0])
+        return replace(columns, columns=tuple(renamed(each, names) for each in columns.columns))
+    if not isinstance(listed, list) or len(listed) != len(columns.columns):
+        raise damaged("columns", f"names for each of {len(columns.columns)} members", listed)
+    own = zip(listed, columns.columns, strict=True)
+    return replace(columns, columns=tuple(stored_columns({"columns": names}, usual) for names, usual in own))
+
+
+def _blindness(models: Sequence[Task[Any, Any, Any]]) -> tuple[str, ...]:
+    """The limit of an ensemble of which no member tells texts from elsewhere."""
+    return () if any(model.confidence.out_of_domain is not None for model in models) else (NOTICES_NOTHING,)
 
 
 def _shown(folder: Path) -> str:
@@ -384,11 +380,3 @@ def _card(
         "data": {} if calibration is None else {"calibration": dict(calibration)},
         **worth_card(worth, "the calibration rows"),
     }
-
-
-def _limits(metrics: Report) -> tuple[str, ...]:
-    """What a reader of metrics on the calibration rows has to know."""
-    chose = "how the ensemble is calibrated and, where it is stacked, weighed"
-    if isinstance(metrics, AnsweringReport):
-        return answering_limits(metrics, f"the threshold, and {chose}")
-    return flattered("rows", chose), LIKE_THESE

@@ -129,12 +129,12 @@ def stored_combination(extras: Mapping[str, object], members: int, outputs: int)
         case "vote":
             return Vote()
         case "stacked":
-            return Stacked(stored_numbers(extras, "weights", members), stored_numbers(extras, "biases", outputs))
+            return Stacked(_numbers(extras, "weights", members), _numbers(extras, "biases", outputs))
         case other:
             raise damaged("method", "'mean', 'vote' or 'stacked'", other)
 
 
-def stored_numbers(extras: Mapping[str, object], name: str, count: int) -> tuple[float, ...]:
+def _numbers(extras: Mapping[str, object], name: str, count: int) -> tuple[float, ...]:
     values = extras.get(name)
     listed = values if isinstance(values, list) else []
     if len(listed) != count or not all(isinstance(each, int | float) and math.isfinite(each) for each in listed):

@@ -125,7 +125,7 @@ class TrainedFewShot:
         held = scores_of(held_NK, reads)
         confidence = learn_confidence(target, reading.outputs.evidence(held), truth_N, options, seed, some)
         outputs = replace(reading.outputs, confidence=confidence)
-        metrics = worth_card(Worth(outputs.report(held, truth_N, seed=seed), confidence_limits(confidence)))
+        metrics = worth_card(Worth(outputs.outcomes(held, truth_N).report(seed=seed), confidence_limits(confidence)))
         return replace(self, outputs=outputs, card={**self.card, **metrics, **outputs.card()})
 
     def facts(self) -> dict[str, object]:
@@ -189,7 +189,7 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
         target = SingleLabel(names if labels is None else tuple(labels))
         outputs = LabelOutputs(target, confidence=confidence, layers=confidence.layers)
         head, card = read_head(folder / HEAD_FILE, len(names), embedder.dimensions), stored_card(extras)
-        return TrainedFewShot(embedder, head, outputs, stored_columns(card, FEW_SHOT.columns), card)
+        return TrainedFewShot(embedder, head, outputs, stored_columns(card, TextColumns()), card)
 
     def _prepare(
         self,

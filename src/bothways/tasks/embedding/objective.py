@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.checkpoints import PretrainedEncoder
+from bothways.choices import Pooling
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
@@ -32,7 +33,7 @@ from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
 from bothways.tasks.embedding.batches import BatchRows, RowSource
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
-from bothways.tasks.embedding.pooling import Pooling, merge_windows, pool
+from bothways.tasks.embedding.pooling import merge_windows, pool
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
 from bothways.training.objective import MicroBatch, Update, Validation
 from bothways.training.seeding import RandomState

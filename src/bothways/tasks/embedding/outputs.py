@@ -16,20 +16,14 @@ from bothways.confidence.confidence import Confidence
 from bothways.data import Source
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
-    RowScores,
-    SimilarityJudgement,
-    TextsRead,
+    Outcomes,
+    agreement_outcomes,
     correlation_error,
+    rank_outcomes,
     share_error,
+    similarity_outcomes,
     spearman,
     undefined_correlation,
-)
-from bothways.evaluation.embedding import (
-    RankingReport,
-    SimilarityReport,
-    agreement_report,
-    ranking_report,
-    similarity_report,
 )
 from bothways.tasks.card import Worth, optimistic, unmeasured
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
@@ -39,7 +33,6 @@ from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.training.objective import Validation
 
 Floats: TypeAlias = NDArray[np.float64]
-EmbeddingReport: TypeAlias = SimilarityReport | RankingReport
 
 VectorScores: TypeAlias = Scores[tuple[TokensRead, ...]]
 """The vectors of the texts of a row (K, H), and how each text was read."""
@@ -54,10 +47,12 @@ class EmbeddingOutputs:
 
     Attributes:
         labels: None.
+        comparable: Nothing: cosines have no names.
         confidence: None: a cosine is no probability.
     """
 
     labels: ClassVar[tuple[str, ...]] = ()
+    comparable: ClassVar[tuple[str, ...]] = ()
     confidence: ClassVar[Confidence] = Confidence()
 
     def read(self, data: Source, columns: EmbeddingColumns, options: object = None) -> list[EmbeddingRow]:
@@ -84,31 +79,24 @@ class EmbeddingOutputs:
             first_1H, second_1H = unit_rows(each.logits_RC[:1]), unit_rows(each.logits_RC[1:2])
             yield Similarity(float((first_1H * second_1H).sum()), each.read)
 
-    def report(
-        self,
-        scores: Sequence[VectorScores],
-        truth: RowTexts,
-        *,
-        calibrated: bool | None = None,
-        resamples: int = 1000,
-        seed: int = 0,
-    ) -> EmbeddingReport:
-        """Return metrics with 95 % bootstrap intervals.
+    def outcomes(
+        self, scores: Sequence[VectorScores], truth: RowTexts, *, calibrated: bool | None = None
+    ) -> Outcomes:
+        """Return the outcomes of rows.
 
-        Of scored pairs, the correlation of their cosines with the scores. Of other rows, how early each text finds
-        what belongs to it: its positive among all positives and negatives, or a text of its label among all others.
+        Of scored pairs, their cosines beside the scores. Of other rows, how early each text finds what belongs to it:
+        its positive among all positives and negatives, or a text of its label among all others.
         """
         del calibrated
-        found = report_of(_vectors(scores), truth, resamples=resamples, seed=seed)
-        return replace(found, reading=_read(scores))
+        found = outcomes_of(np.concatenate([each.logits_RC for each in scores]), truth)
+        return replace(found, tokens_read=texts_read(read for each in scores for read in each.places))
 
-    def outcomes(self, scores: Sequence[VectorScores], truth: RowTexts) -> SimilarityJudgement | RowScores:
-        """Return the cosines and scores of pairs, or the rank of what belongs to each text."""
-        vectors_PH, read = _vectors(scores), _read(scores)
-        if isinstance(truth.columns, ScoredPairs):
-            return SimilarityJudgement(truth.truth, cosines_of(vectors_PH, truth), reading=read)
-        found_N = found_at(vectors_PH, truth)
-        return RowScores({"mrr": found_N, "accuracy": (found_N == 1).astype(np.float64)}, reading=read)
+
+def outcomes_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Outcomes:
+    """Return what reports and comparisons of vectors are computed from."""
+    if isinstance(rows.columns, ScoredPairs):
+        return similarity_outcomes(rows.truth, cosines_of(vectors_PH, rows))
+    return rank_outcomes(found_at(vectors_PH, rows))
 
 
 def validation_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Validation:
@@ -133,13 +121,6 @@ def validation_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Validation:
             return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
 
 
-def report_of(vectors_PH: NDArray[Any], rows: RowTexts, *, resamples: int, seed: int) -> EmbeddingReport:
-    """Return metrics of vectors with intervals."""
-    if isinstance(rows.columns, ScoredPairs):
-        return similarity_report(rows.truth, cosines_of(vectors_PH, rows), resamples=resamples, seed=seed)
-    return ranking_report(found_at(vectors_PH, rows), resamples=resamples, seed=seed)
-
-
 def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> Worth:
     """Return what a card says of vectors of held-out rows."""
     chose, alike = optimistic("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
@@ -155,11 +136,11 @@ def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> Worth:
             if why is not None:
                 return Worth(None, (unmeasured(f"of the held-out texts, {why}"),))
             like_it = "The metrics say how far the model agrees with its teacher, not how good either is."
-            return Worth(agreement_report(*cosines, seed=seed), (chose, alike, like_it))
+            return Worth(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
         case _:
             among = "Texts were looked for among those of the validation rows alone; among more, fewer are found."
             limits = (chose, alike, among)
-    return Worth(report_of(vectors_PH, rows, resamples=1000, seed=seed), limits)
+    return Worth(outcomes_of(vectors_PH, rows).report(seed=seed), limits)
 
 
 def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:
@@ -250,11 +231,3 @@ def _above(square: Floats) -> Floats:
     """Return what stands above the diagonal."""
     above: Floats = square[np.triu_indices(len(square), 1)]
     return above
-
-
-def _vectors(scores: Sequence[VectorScores]) -> Floats:
-    return np.concatenate([each.logits_RC for each in scores])
-
-
-def _read(scores: Sequence[VectorScores]) -> TextsRead:
-    return texts_read(read for each in scores for read in each.places)

@@ -266,7 +266,8 @@ def kind_of(*, teacher: bool = False, **names: str | tuple[str, ...] | None) -> 
             + f". Got {', '.join(given)}"
             + (" with a teacher, which wants texts." if teacher else ".")
         )
-    return renamed(kind(), given)
+    columns: EmbeddingColumns = renamed(kind(), given)
+    return columns
 
 
 def stored_kind(card: Mapping[str, Any]) -> EmbeddingColumns:

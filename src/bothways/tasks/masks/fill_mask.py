@@ -10,7 +10,7 @@ from bothways.data import Example, Row
 from bothways.data.windows import WindowStore
 from bothways.encoder import MaskedLMHead
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import MaskedLMReport, masked_lm_report
+from bothways.evaluation import Report, token_outcomes
 from bothways.evaluation.report import flat_estimates
 from bothways.families import HeadName
 from bothways.inference.masked_lm import MaskedLMScorer
@@ -29,7 +29,7 @@ from bothways.tasks.masks.pseudo_likelihood import PseudoLikelihood, pseudo_like
 from bothways.tasks.masks.raw_texts import Texts, raw_examples
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model, stored_texts_read
 from bothways.tasks.splits import hold_out
-from bothways.tasks.stored import stored_card
+from bothways.checkpoints.stored import stored_card
 from bothways.text import Overflow
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
@@ -176,7 +176,7 @@ class FillMask:
             ),
             "masking": asdict(masker.masking),
             "new_head": new,
-            "before": flat_estimates(before.estimates()),
+            "before": flat_estimates(before.estimates),
         }
         return record
 
@@ -282,7 +282,7 @@ class FillMask:
         resamples: int = 1000,
         seed: int = 0,
         show_progress: bool | None = None,
-    ) -> MaskedLMReport:
+    ) -> Report:
         """Loss, perplexity and accuracy at places of texts that are chosen as in training, with 95 % intervals.
 
         Args:
@@ -303,8 +303,8 @@ class FillMask:
         store = self._stored(raw_examples(data, columns.inputs))
         masker = Masker(self.model.tokenizer, masking or Masking(), seed)
         losses = masked_losses(module, store, masker, self._opened.batch_tokens)
-        report = masked_lm_report(losses, resamples=resamples, seed=seed)
-        return replace(report, reading=stored_texts_read(store))
+        report = token_outcomes(losses).report(resamples=resamples, seed=seed)
+        return replace(report, tokens_read=stored_texts_read(store))
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """A row for each text, as it would stand in a file."""
@@ -372,7 +372,7 @@ class FillMask:
         return self._head
 
 
-def _held_out(objective: MaskedLMObjective) -> MaskedLMReport:
+def _held_out(objective: MaskedLMObjective) -> Report:
     """How well the validation texts are predicted, at the places that are theirs for the whole training."""
     losses = masked_losses(objective.model, objective.validation, objective.masker, objective.tokens)
-    return masked_lm_report(losses, seed=objective.masker.seed)
+    return token_outcomes(losses).report(seed=objective.masker.seed)

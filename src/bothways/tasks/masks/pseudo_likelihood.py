@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from bothways.errors import InvalidInput
-from bothways.inference import Reading
+from bothways.inference import TextOptions
 from bothways.inference.masked_lm import Named, Query
 from bothways.tasks.masks.filling import Search
 from bothways.text import EncodedText, TextTokenizer, Window
@@ -51,7 +51,7 @@ class PseudoLikelihood:
 
 
 def pseudo_likelihood(
-    text: str, tokenizer: TextTokenizer, reading: Reading, *, index: int = 0, whole_words: bool = False
+    text: str, tokenizer: TextTokenizer, reading: TextOptions, *, index: int = 0, whole_words: bool = False
 ) -> Search[PseudoLikelihood]:
     """The pseudo-log-likelihood of a text, as a search to be run.
 

@@ -19,11 +19,10 @@ from bothways.data import Source
 from bothways.data.windows import digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
-    AnsweringReport,
     AnswerScores,
-    RowScores,
+    Outcomes,
     Temperature,
-    answering_report,
+    answer_outcomes,
     best_threshold,
     fit_answer_temperature,
     score_answers,
@@ -126,26 +125,11 @@ class AnswerOutputs(CombinableOutputs[QuestionAndContext, FoundSpans]):
         for each in scores:
             yield answered(each.places, each.read, threshold, heat)
 
-    def report(
-        self,
-        scores: Sequence[SpanScored],
-        truth: Gold,
-        *,
-        calibrated: bool | None = None,
-        resamples: int = 1000,
-        seed: int = 0,
-    ) -> AnsweringReport:
-        """Return exact match and F1 with intervals, and how far the probabilities can be trusted."""
+    def outcomes(self, scores: Sequence[SpanScored], truth: Gold, *, calibrated: bool | None = None) -> Outcomes:
+        """Return F1 and exact match of each question, and the stated probability of its answer."""
         found = list(self.decide(scores, AnswerPrediction(calibrated=calibrated)))
-        stated_N = [each.probability for each in found]
-        report = answering_report(_scores_of(found, truth), stated_N, resamples=resamples, seed=seed)
-        return replace(report, reading=texts_read(each.read for each in scores))
-
-    def outcomes(self, scores: Sequence[SpanScored], truth: Gold) -> RowScores:
-        """Return F1 and exact match of each question."""
-        found = _scores_of(list(self.decide(scores)), truth)
-        read = texts_read(each.read for each in scores)
-        return RowScores({"f1": found.f1_N, "exact_match": found.exact_N}, reading=read)
+        outcomes = answer_outcomes(_scores_of(found, truth), [each.probability for each in found])
+        return replace(outcomes, tokens_read=texts_read(each.read for each in scores))
 
     def facts(self) -> dict[str, object]:
         """Return threshold, temperature and the longest answer."""

@@ -57,6 +57,11 @@ class QuestionColumns:
             raise InvalidInput(f"this model wants two texts, a question and its context, but got {len(texts)}.")
         return [{self.question: texts[0], self.context: texts[1]}]
 
+    @property
+    def truth(self) -> str:
+        """Column of what is right."""
+        return self.answers
+
     def labelled_row(self, value: tuple[str, str], label: object) -> dict[str, object]:
         """Return the row of a question, its context and its answers."""
         return {self.question: value[0], self.context: value[1], self.answers: label}

@@ -23,21 +23,16 @@ from bothways.data import Example, Source, read_tagged
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
-    SpanJudgement,
-    SpanReport,
+    Outcomes,
     TaggedWords,
-    TaggingCounts,
-    TagJudgement,
-    TagReport,
     Temperature,
     apply_temperature,
     fit_temperature,
     negative_log_likelihood,
     share_error,
     span_counts,
-    span_report,
-    tag_counts,
-    tag_report,
+    span_outcomes,
+    tag_outcomes,
 )
 from bothways.evaluation.tag_schemes import check_scheme, scheme_of_names
 from bothways.inference import TokenRows
@@ -86,6 +81,7 @@ class TagOutputs(CombinableOutputs[Words, Words]):
     per_token: ClassVar = True
     keeps_inputs: ClassVar = True
     shares_inputs: ClassVar = True
+    reads_words: ClassVar = True
 
     @property
     def labels(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -97,6 +93,11 @@ class TagOutputs(CombinableOutputs[Words, Words]):
         """What calibrates the probabilities of words' tags."""
         found = self.confidence.calibration
         return found if isinstance(found, Temperature) else None
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """The labels of spans, for schemes may differ; of plain tags the tags."""
+        return self.labels if self.tag_set.scheme == "plain" else self.tag_set.span_labels
 
     # --- from words to answers ---
 
@@ -124,32 +125,15 @@ class TagOutputs(CombinableOutputs[Words, Words]):
             tags = [self.labels[number] for number in tags_M.tolist()]
             yield from taggings(chunk, tags, probabilities_M.tolist(), self.tag_set)
 
-    def report(
-        self,
-        scores: Sequence[WordScores],
-        truth: TrueTags,
-        *,
-        calibrated: bool | None = None,
-        resamples: int = 1000,
-        seed: int = 0,
-    ) -> SpanReport | TagReport:
-        """Return metrics of spans, or of plain tags, with intervals over texts."""
+    def outcomes(self, scores: Sequence[WordScores], truth: TrueTags, *, calibrated: bool | None = None) -> Outcomes:
+        """Return the right and wrong spans, or plain tags, of labelled texts."""
         words = self._tagged(scores, truth, None if calibrated is False else self.temperature)
-        read = texts_read(each.read for each in scores)
         if self.tag_set.scheme == "plain":
-            return replace(tag_report(words, self.labels, resamples=resamples, seed=seed), reading=read)
-        spans = self._spans(words, truth)
-        report = span_report(*spans, words, self.tag_set.span_labels, resamples=resamples, seed=seed)
-        return replace(report, reading=read)
-
-    def outcomes(self, scores: Sequence[WordScores], truth: TrueTags) -> SpanJudgement | TagJudgement:
-        """Return the right and wrong spans, or tags, that two models are compared by."""
-        words, read = self._tagged(scores, truth, None), texts_read(each.read for each in scores)
-        if self.tag_set.scheme == "plain":
-            counts = TaggingCounts(tag_counts(words, len(self.labels)), words.right_N2)
-            return TagJudgement(self.labels, counts, reading=read)
-        counts = TaggingCounts(span_counts(*self._spans(words, truth), self.tag_set.span_labels), words.right_N2)
-        return SpanJudgement(self.tag_set.span_labels, counts, self.tag_set.scheme, reading=read)
+            found = tag_outcomes(words, self.labels)
+        else:
+            spans, tag_set = self._spans(words, truth), self.tag_set
+            found = span_outcomes(*spans, words, tag_set.span_labels, tag_set.scheme)
+        return replace(found, tokens_read=texts_read(each.read for each in scores))
 
     def facts(self) -> dict[str, object]:
         """Return labels, scheme and temperature."""

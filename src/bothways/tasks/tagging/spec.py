@@ -73,6 +73,11 @@ class TagColumns:
         """Return a row for each raw text."""
         return typed_texts(self.text, texts)
 
+    @property
+    def truth(self) -> str:
+        """Column of what is right."""
+        return self.tags
+
     def labelled_row(self, value: object, label: object) -> dict[str, object]:
         """Return the row of words and their tags."""
         return {self.tokens: value, self.tags: label}

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bothways.compose.multitask.sampling import Sampling, order, shares
 from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.heads import EachToken, layer_states, read_from, read_rows
 from bothways.packing import Packed
 from bothways.tasks.objective import Batch, WindowObjective
-from bothways.tasks.sharing.sampling import Sampling, order, shares
 from bothways.training.objective import MicroBatch, Update, Validation
 
 
