@@ -20,6 +20,16 @@ class NoOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictOptions:
+    """Options of a prediction."""
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """What predictions hold several of, so that they do not fit into the cells of a table."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
     """The declarations of a task.
 
@@ -49,7 +59,7 @@ class TaskSpec:
     open_options: type = NoOptions
     fit_options: type = NoOptions
     data_options: type = NoOptions
-    predict_options: type = NoOptions
+    predict_options: type[PredictOptions] = PredictOptions
     head: str | None = None
     cut: Cut = "longer"
     does: str

@@ -1,7 +1,7 @@
 """What text and pair classification declare. Loads no torch."""
 
 from bothways.tasks.columns import PairColumns, TextColumns
-from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
+from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction, PairLearning
 from bothways.tasks.spec import TaskSpec
 
 CLASSIFICATION = TaskSpec(

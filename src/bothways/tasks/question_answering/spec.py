@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import QUESTION, is_two_texts, two_texts
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import PredictOptions, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -93,7 +93,7 @@ class AnswerLearning(TemperatureOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerPrediction:
+class AnswerPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
@@ -117,6 +117,11 @@ class AnswerPrediction:
         if self.top is not None and self.top < 1:
             raise InvalidInput(f"top must be at least 1, but it is {self.top}.")
         check_longest(self.max_answer_tokens)
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Several answers."""
+        return ("several answers to a question (--top)",) if (self.top or 1) > 1 else ()
 
 
 def check_longest(tokens: int | None) -> None:

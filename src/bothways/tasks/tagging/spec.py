@@ -8,7 +8,7 @@ from bothways.choices import Scheme
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import typed_texts
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import PredictOptions, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -120,7 +120,7 @@ class TagData:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagPrediction:
+class TagPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
