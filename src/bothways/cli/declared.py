@@ -7,13 +7,14 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from bothways.cli.options import usage_error
 from bothways.tasks.registry import SPECS
 from bothways.tasks.spec import TaskSpec
 
@@ -72,7 +73,7 @@ def group_of(title: str, options: Iterable[Option]) -> type:
         [(each.name, _annotated(each), field(default=None)) for each in unique.values()],
         kw_only=True,
         frozen=True,
-        namespace={"nullable": frozenset(name for name, each in unique.items() if each.nullable)},
+        namespace={"__module__": __name__, "nullable": frozenset(name for name, each in unique.items() if each.nullable)},
     )
     return Parameter(name="*", group=title)(made)
 
@@ -90,14 +91,18 @@ def taking(**groups: type) -> Callable[[CommandT], CommandT]:
     """Let parameters of a command be groups of options that are made when the program starts."""
 
     def annotated(command: CommandT) -> CommandT:
-        command.__annotations__.update(groups)
+        for name, group in groups.items():
+            command.__annotations__[name] = group | None if fields(group) else Annotated[object, Parameter(parse=False)]
         return command
 
     return annotated
 
 
 def of_all_tasks(declaration: Callable[[TaskSpec], Iterable[object]]) -> list[Option]:
-    """Return the options of all tasks' declarations, each saying which models have it where others do not."""
+    """Return the options of all tasks' declarations, each saying which models have it where others do not.
+
+    What they are where they are left out, a trained model says.
+    """
     found: dict[str, tuple[Option, list[TaskSpec]]] = {}
     for spec in SPECS.values():
         for each in declaration(spec):
@@ -105,20 +110,30 @@ def of_all_tasks(declaration: Callable[[TaskSpec], Iterable[object]]) -> list[Op
                 _, specs = found.setdefault(option.name, (option, []))
                 specs += [] if spec in specs else [spec]
     return [
-        replace(option, help=option.help if len(specs) == len(SPECS) else f"{option.help} Of {models(specs)}.")
+        replace(option, help=f"{option.help} For {models(specs)}.", default=None)
         for option, specs in found.values()
     ]
-
-
-def columns_of(spec: TaskSpec) -> tuple[object, ...]:
-    """Return the usual columns of all kinds of rows that a task learns from."""
-    return spec.columns, *spec.kinds
 
 
 def models(specs: Iterable[TaskSpec]) -> str:
     """Return what models of some tasks are called: ``models that tag words or answer questions``."""
     *others, last = dict.fromkeys(spec.does for spec in specs)
     return f"models that {' or '.join([', '.join(others), last] if others else [last])}"
+
+
+def check_known(spec: TaskSpec, call: Literal["data_options", "predict_options"], given: Iterable[str]) -> None:
+    """Raise a usage error unless a task has these options of a call.
+
+    Args:
+        spec: The task.
+        call: Which of its declarations.
+        given: Options by their names in Python.
+    """
+    having = {name: [each for each in SPECS.values() if name in _names(getattr(each, call))] for name in given}
+    foreign = [name for name in having if name not in _names(getattr(spec, call))]
+    if foreign:
+        named = " and ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise usage_error(f"{named} can be given for {models(having[foreign[0]])}, but this one does not.")
 
 
 def attribute_docs(kind: type) -> dict[str, str]:
@@ -131,10 +146,14 @@ def attribute_docs(kind: type) -> dict[str, str]:
     return found
 
 
+def _names(declaration: type) -> set[str]:
+    return {each.name for each in fields(declaration)}
+
+
 def _plain(text: str) -> str:
     """A docstring's text for people at a terminal: values without their marks, no references to modules."""
-    text = re.sub(r",? \(?see\s+`[^`]*`\)?|: `[^`]*`", "", " ".join(text.split()))
-    text = re.sub(r"``\"?(.*?)\"?``", r"'\1'", text)
+    text = re.sub(r"``\"?(.*?)\"?``", r"'\1'", " ".join(text.split()))
+    text = re.sub(r" \(see `[^`]*`\)|[,;] see `[^`]*`|: `[^`]*`", "", text)
     return re.sub(r"\bNone\b", NOTHING, text.replace("`", ""))
 
 
@@ -168,9 +187,3 @@ def _annotated(option: Option) -> Any:  # noqa: ANN401 (an annotation)
     shown: Any = False if option.default is None else option.default
     negative: tuple[str, ...] = () if option.negative is None else (option.negative,)
     return Annotated[option.type | None, Parameter(help=option.help, show_default=shown, negative=negative)]
-
-
-def unknown(given: Iterable[str], known: Iterable[str]) -> Iterator[str]:
-    """Yield the names of given options that are not known, as they are typed."""
-    have = set(known)
-    return (f"--{name.replace('_', '-')}" for name in given if name not in have)

@@ -64,7 +64,7 @@ class PairLearning(LabelLearning):
     @property
     def detects(self) -> bool:
         """Whether there is a detector."""
-        return self.score is None and LabelLearning.detects.fget(self)
+        return self.detector is not None and self.target == "single" and self.score is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,8 @@ class LabelPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True insists on calibrated probabilities, False wants those of the head as it is; by default they
-            are calibrated where the model is.
+        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
+            they are calibrated where the model is.
         coverage: Also give a set of labels (or an interval around a number) that holds the truth with this probability.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar
 
-from bothways.choices import Cut
+from bothways.choices import Cut, SpanScheme
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import ColumnNames
 
@@ -76,6 +76,7 @@ class PredictArguments(TypedDict, total=False):
     top: int
     max_answer_tokens: int | None
     threshold: float | None
+    scheme: SpanScheme | None
 
 
 def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:

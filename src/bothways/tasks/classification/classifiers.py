@@ -43,7 +43,7 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
     spec = PAIRS
     outputs_type = LabelOutputs
 
-    def _fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
         """Take ``score``, the column of numbers, as the label of a regression."""
         given = dict(options)
         score = given.pop("score", None)
@@ -53,4 +53,4 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
                     "score predicts a number, so it goes neither with label nor with the target 'multi'."
                 )
             given |= {"label": score, "target": "regression"}
-        return super()._fit_options(given)
+        return super().fit_options(given)

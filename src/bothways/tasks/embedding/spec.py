@@ -104,8 +104,8 @@ class ScoredPairs(RowColumns):
 
     Attributes:
         text_a: Column of the first text.
-        text_b: Column of the second.
-        score: Column of the number.
+        text_b: Column of the second text.
+        score: Column of the number that says how alike they are; only the order counts.
     """
 
     text_a: str = "text_a"
@@ -138,7 +138,7 @@ class Pairs(RowColumns):
 
     Attributes:
         anchor: Column of the first text, the one that looks for the other.
-        positive: Column of the second.
+        positive: Column of the text that belongs to it.
     """
 
     anchor: str = "anchor"
@@ -159,7 +159,7 @@ class Triplets(RowColumns):
     Attributes:
         anchor: Column of the first text.
         positive: Column of the one that belongs to it.
-        negative: Columns of those that do not.
+        negative: Columns of texts that look so and do not.
     """
 
     anchor: str = "anchor"

@@ -97,12 +97,12 @@ class AnswerPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True insists on calibrated probabilities, False wants those of the head as it is; by default they
-            are calibrated where the model is.
+        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
+            they are calibrated where the model is.
         top: How many answers to give that do not overlap, best first.
-        max_answer_tokens: Most tokens in an answer; as the model was opened when None.
-        threshold: Log odds against no answer from which an answer is given; as learnt when None, ``-inf`` always gives
-            one.
+        max_answer_tokens: Most tokens in an answer; by default as the model was opened.
+        threshold: Log odds against no answer from which an answer is given, by default as learnt; ``-inf`` always
+            gives one.
 
     Raises:
         InvalidInput: A number is out of range.

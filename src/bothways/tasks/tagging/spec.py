@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from bothways.choices import Scheme
+from bothways.choices import Scheme, SpanScheme
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import typed_texts
@@ -124,11 +124,18 @@ class TagPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True insists on calibrated probabilities, False wants those of the head as it is; by default they
-            are calibrated where the model is.
+        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
+            they are calibrated where the model is.
+        scheme: Give the tags of words in this scheme, whatever the model's is.
     """
 
     calibrated: bool | None = None
+    scheme: SpanScheme | None = None
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Words and spans."""
+        return "words", "spans"
 
 
 TAGGING = TaskSpec(
