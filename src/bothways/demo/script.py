@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from bothways import FewShotClassifier, MultiTask, SemanticSearch, SentenceEmbedder, TaskData, TextClassifier, load
 from bothways import report as html
-from bothways.checkpoints import load
 from bothways.demo import (
     COVERAGE,
     DATA,
@@ -42,9 +42,7 @@ from bothways.demo import (
 from bothways.demo.story import Tested, commands, duration, tell, with_interval
 from bothways.evaluation import Estimate, Temperature, bootstrap_estimates
 from bothways.explain import attention_of
-from bothways.retrieval import SemanticSearch
 from bothways.storage import new_folder
-from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder, TaskData, TextClassifier
 from bothways.tasks.predictions import Classification
 from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord
@@ -86,7 +84,6 @@ class Demo:
             "learning_rate": settings.learning_rate,
             "batch_size": settings.batch_size,
             "seed": settings.seed,
-            # The report explains this method, whichever would be best for these texts.
         }
         self.seconds: dict[str, float] = {}
         self.tested: dict[str, Tested] = {}
@@ -114,7 +111,12 @@ class Demo:
         with self.stage("category", f"Fine-tuning {MODEL} on the category of {len(self.rows['train'])} news texts"):
             classifier = TextClassifier.from_pretrained(MODEL)
             record = classifier.fit(
-                self.news["train"], validation=self.news["validation"], label="category", calibration="temperature", **self.fitting
+                self.news["train"],
+                validation=self.news["validation"],
+                label="category",
+                # The report explains this method, whichever would be best for these texts.
+                calibration="temperature",
+                **self.fitting,
             )
             category = self.tested["category"] = self.test(classifier, record, "category")
             classifier.save(self.folder / MODEL_FOLDER)
