@@ -31,7 +31,7 @@ class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
 
     if TYPE_CHECKING:  # what predictions are is known from what was opened
 
-        @overload
+        @overload  # type: ignore[override]  # narrower than `Task.from_pretrained`: options of other tasks are refused
         @classmethod
         def from_pretrained(
             cls, name_or_path: str | Path, *, target: Literal["single"] | None = ..., **options: Unpack[LabelArguments]
@@ -71,7 +71,7 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
 
     if TYPE_CHECKING:  # what predictions are is known from what was opened
 
-        @overload
+        @overload  # type: ignore[override]  # narrower than `Task.from_pretrained`: options of other tasks are refused
         @classmethod
         def from_pretrained(
             cls, name_or_path: str | Path, *, target: Literal["single"] | None = ..., **options: Unpack[LabelArguments]
