@@ -6,7 +6,7 @@ and threads that predict meanwhile use the model as it was.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, cast
@@ -62,6 +62,7 @@ class FitArguments(TrainingArguments, total=False):
     calibration: Any
     detector: Any
     kept: float
+    masking: Any
 
 
 class Trained(Fitted, Protocol):
@@ -159,10 +160,10 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
 
     def fit(
         self,
-        data: Source,
+        data: Source | Iterable[Any],
         labels: Sequence[object] | None = None,
         *,
-        validation: Source | tuple[Sequence[Any], Sequence[object]] | None = None,
+        validation: Source | Iterable[Any] | tuple[Sequence[Any], Sequence[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
         """Fine-tune, keep a good epoch, and learn from held-out rows how far to trust the answers.
@@ -247,6 +248,6 @@ def _rows(columns: ColumnNames, data: Any, labels: Sequence[object] | None) -> A
 
 
 def _validation_rows(columns: ColumnNames, validation: Any) -> Any:  # noqa: ANN401 (as above)
-    if isinstance(validation, tuple) and len(validation) == 2 and not isinstance(validation[0], Mapping):
+    if isinstance(validation, tuple) and len(validation) == 2 and not isinstance(validation[0], Mapping | str):
         return _rows(columns, *validation)
     return validation
