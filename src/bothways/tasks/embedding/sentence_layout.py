@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.save import write_json
-from bothways.checkpoints.stored import damaged, stored_length, stored_overflow, stored_whole
 from bothways.errors import CorruptCheckpoint, InvalidInput, UnsupportedConfig
 from bothways.tasks.embedding.pooling import Pooling, check_pooling
+from bothways.checkpoints.stored import damaged, stored_length, stored_overflow, stored_whole
 from bothways.text import Overflow
 
 TASK = "embedding"
