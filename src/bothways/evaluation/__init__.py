@@ -67,7 +67,7 @@ from bothways.evaluation.regression import (
 from bothways.evaluation.reliability import ReliabilityBin
 from bothways.evaluation.report import ClassRow, Report, TextsRead
 from bothways.evaluation.standard_errors import correlation_error, mean_error, share_error
-from bothways.evaluation.tag_counts import TaggedWords, TaggingCounts, span_counts, tag_counts
+from bothways.evaluation.tag_counts import TaggedWords, span_counts
 from bothways.evaluation.tagging import span_outcomes, tag_outcomes
 
 __all__ = [
@@ -100,7 +100,6 @@ __all__ = [
     "Report",
     "SetScore",
     "TaggedWords",
-    "TaggingCounts",
     "Temperature",
     "TextsRead",
     "agreement_outcomes",
@@ -143,7 +142,6 @@ __all__ = [
     "span_outcomes",
     "spearman",
     "stored_form",
-    "tag_counts",
     "tag_outcomes",
     "threshold_between",
     "threshold_keeping",

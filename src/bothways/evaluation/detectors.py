@@ -225,7 +225,7 @@ DETECTORS: Mapping[DetectorKind, type[Detector]] = {
 
 
 def storable(detector: Detector) -> Detector:
-    """Return the detector with its arrays rounded to float32, as they are saved, so that a saved one scores the same."""
+    """Return the detector with its arrays rounded to float32, as they are saved: a saved one scores the same."""
     values = {each.name: getattr(detector, each.name) for each in fields(detector)}
     rounded: dict[str, Any] = {
         name: each.astype(np.float32).astype(np.float64)

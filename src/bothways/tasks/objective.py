@@ -8,7 +8,7 @@ Shapes: N texts, W windows, B windows of a batch, T tokens of a batch, C outputs
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -46,7 +46,13 @@ class HeadModel(nn.Module):
 
 
 class Answers(Protocol):
-    """What the windows of a store are to be answered with, and how wrong an answer is."""
+    """What the windows of a store are to be answered with, and how wrong an answer is.
+
+    Attributes:
+        joint: Whether the loss of an input needs the scores of all of its windows at once.
+    """
+
+    joint: ClassVar[bool]
 
     @property
     def digest(self) -> str:
@@ -69,6 +75,8 @@ class TextAnswers:
         truth: The encoded labels of the texts.
         store: The texts.
     """
+
+    joint: ClassVar[bool] = False
 
     def __init__(self, target: Target, truth: Truth, store: WindowStore) -> None:
         self.target = target
@@ -165,18 +173,22 @@ class WindowObjective:
         order = np.random.default_rng([self.seed, epoch]).permutation(self.store.texts)
         for number in range(start, self.updates_per_epoch()):
             texts = order[number * self.batch_size : (number + 1) * self.batch_size]
-            yield Update(tuple(self._micro_batches(self.store.windows_of(texts))))
+            yield Update(tuple(self._micro_batches(texts)))
 
     def loss(self, payload: Batch) -> Tensor:
         """Sum of the losses of the micro-batch's units."""
         return self.answers.loss(self.model(payload.packed).float(), payload.windows)
 
-    def _micro_batches(self, windows: list[int]) -> Iterator[MicroBatch[Batch]]:
-        lengths = self.store.lengths[windows].tolist()
+    def _micro_batches(self, texts: NDArray[np.int64]) -> Iterator[MicroBatch[Batch]]:
+        """Batches of windows within the token budget; those of one input stay together where its loss is joint."""
+        apart = [self.store.windows_of([text]) for text in texts]
+        units = apart if self.answers.joint else [[window] for windows in apart for window in windows]
+        lengths = [int(self.store.lengths[windows].sum()) for windows in units]
         for batch in by_token_budget(lengths, self.tokens):
-            chosen = [windows[index] for index in batch]
+            chosen = [window for unit in batch for window in units[unit]]
             payload = Batch(self.store.pack(chosen).to(self.model.device), chosen)
-            yield MicroBatch(payload, float(self.answers.weights(chosen).sum()), sum(lengths[index] for index in batch))
+            tokens = sum(lengths[unit] for unit in batch)
+            yield MicroBatch(payload, float(self.answers.weights(chosen).sum()), tokens)
 
 
 class Scoring(Protocol):

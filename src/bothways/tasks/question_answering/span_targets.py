@@ -8,6 +8,7 @@ Shapes: N questions, W windows, B windows of a batch, S tokens of the longest, T
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ class SpanAnswers:
         store: Questions and contexts, with the places of their tokens.
         no_answer: Index of the token for no answer in each window, 0 or -1.
     """
+
+    joint: ClassVar[bool] = False
 
     def __init__(
         self,

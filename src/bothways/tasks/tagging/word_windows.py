@@ -8,6 +8,7 @@ Shapes: N texts, W words of one text, M words of several texts, T tokens of a ba
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -85,6 +86,8 @@ class TagAnswers:
         windows: The texts.
         truth: For each text, the numbers of its words' tags.
     """
+
+    joint: ClassVar[bool] = False
 
     def __init__(self, windows: WordWindows, truth: Sequence[Numbers]) -> None:
         rows: list[Numbers] = []
