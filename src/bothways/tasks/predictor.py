@@ -46,6 +46,7 @@ class EvaluateArguments(TypedDict, total=False):
     answers: str | None
     choices: str | tuple[str, ...] | None
     scheme: Any
+    masking: Any
 
 
 class Fitted(Protocol):

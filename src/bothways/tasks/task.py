@@ -78,6 +78,7 @@ class FitArguments(TrainingArguments, total=False):
     loss: Any
     pairs_per_text: int
     strength: float
+    masking: Any
 
 
 class Trained(Fitted, Protocol):
@@ -265,6 +266,6 @@ def _rows(columns: ColumnNames, data: Any, labels: Sequence[object] | None) -> A
 
 
 def _validation_rows(columns: ColumnNames, validation: Any) -> Any:  # noqa: ANN401 (as above)
-    if isinstance(validation, tuple) and len(validation) == 2 and not isinstance(validation[0], Mapping):
+    if isinstance(validation, tuple) and len(validation) == 2 and not isinstance(validation[0], Mapping | str):
         return _rows(columns, *validation)
     return validation
