@@ -260,7 +260,7 @@ def several_tasks() -> None:
 def a_committee() -> str:
     ensemble = Ensemble.from_pretrained("runs/ens")
     print(ensemble.evaluate("test.jsonl").summary())
-    return ensemble.predict(["Lakers win", "Rates rose"])[0].together.label
+    return str(ensemble.predict(["Lakers win", "Rates rose"])[0].together.label)
 
 
 def guarded(text: str) -> str:
