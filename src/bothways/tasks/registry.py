@@ -12,6 +12,7 @@ from typing import Any
 from bothways.errors import InvalidInput
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
+from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
 from bothways.tasks.spec import NoOptions, TaskSpec
 from bothways.tasks.tagging.spec import TAGGING
@@ -25,6 +26,7 @@ SPECS: Mapping[str, TaskSpec] = {
         TAGGING,
         EMBEDDING,
         FEW_SHOT,
+        MASKED_LM,
     )
 }
 

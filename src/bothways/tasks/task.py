@@ -6,12 +6,13 @@ and threads that predict meanwhile use the model as it was.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, cast
 
 from bothways.checkpoints import PretrainedEncoder
+from bothways.choices import Merge
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.storage import new_folder
@@ -32,11 +33,16 @@ OPENING = tuple(OpenOptions.__annotations__)
 TRAINING = tuple(TrainingArguments.__annotations__)
 
 
-class OpenArguments(OpenOptions, total=False):
-    """Options of `from_pretrained`, of all tasks; which ones a task has besides `OpenOptions`, its spec says."""
+class LabelArguments(OpenOptions, total=False):
+    """Options of `from_pretrained` of tasks that give labels; see `bothways.tasks.label_options.LabelOpening`."""
 
     labels: Sequence[str] | None
-    merge: Any
+    merge: Merge | None
+
+
+class OpenArguments(LabelArguments, total=False):
+    """Options of `from_pretrained`, of all tasks; which ones a task has besides `OpenOptions`, its spec says."""
+
     target: Any
     scheme: Any
     max_answer_tokens: int | None
@@ -72,6 +78,7 @@ class FitArguments(TrainingArguments, total=False):
     loss: Any
     pairs_per_text: int
     strength: float
+    masking: Any
 
 
 class Trained(Fitted, Protocol):
@@ -174,10 +181,10 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
 
     def fit(
         self,
-        data: Source,
+        data: Source | Iterable[Any],
         labels: Sequence[object] | None = None,
         *,
-        validation: Source | tuple[Sequence[Any], Sequence[object]] | None = None,
+        validation: Source | Iterable[Any] | tuple[Sequence[Any], Sequence[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
         """Fine-tune, keep a good epoch, and learn from held-out rows how far to trust the answers.
@@ -265,6 +272,6 @@ def _rows(columns: ColumnNames, data: Any, labels: Sequence[object] | None) -> A
 
 
 def _validation_rows(columns: ColumnNames, validation: Any) -> Any:  # noqa: ANN401 (as above)
-    if isinstance(validation, tuple) and len(validation) == 2 and not isinstance(validation[0], Mapping):
+    if isinstance(validation, tuple) and len(validation) == 2 and not isinstance(validation[0], Mapping | str):
         return _rows(columns, *validation)
     return validation

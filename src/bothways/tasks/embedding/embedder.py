@@ -36,14 +36,13 @@ from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
 from bothways.tasks.opening import OpenedModel, OpenOptions
 from bothways.tasks.predictions import Similarity
-from bothways.tasks.predictor import Fitted
 from bothways.tasks.scores import TokensRead
-from bothways.tasks.task import Task
+from bothways.tasks.task import Task, Trained
 from bothways.training.options import TrainingOptions
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
-FittedT = TypeVar("FittedT", bound=Fitted)
+FittedT = TypeVar("FittedT", bound=Trained)
 
 
 class SentenceTask(Task[InputT, PredictionT, FittedT], Generic[InputT, PredictionT, FittedT]):
@@ -168,7 +167,6 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
         Warns:
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
         """
-        listed: list[Any]
         listed, alone = as_batch(texts, "a text", "such")
         asked = EmbeddingOpening(pooling=pooling, dimensions=dimensions, unit_length=unit_length)
         fitted = self.fitted.with_settings(asked)
@@ -201,8 +199,7 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
 
     def read(self, texts: Any, *, show_progress: bool | None = None) -> tuple[Vectors, list[TokensRead]]:  # noqa: ANN401 (as for `encode`)
         """Return the vectors of many texts (N, K), and how much of each was read instead of a warning."""
-        listed: list[Any] = as_batch(texts)[0]
-        return self.fitted.encode(listed, show_progress=show_progress)
+        return self.fitted.encode(as_batch(texts)[0], show_progress=show_progress)
 
     def similarity(self, a: Any, b: Any, *, show_progress: bool | None = None) -> NDArray[np.float64]:  # noqa: ANN401 (texts or vectors)
         """Return the cosine of each of ``a`` with each of ``b`` (N, M).

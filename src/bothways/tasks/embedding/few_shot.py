@@ -10,7 +10,7 @@ Shapes: N texts, K dimensions, C classes, F numbers of a text: C, and K where th
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 

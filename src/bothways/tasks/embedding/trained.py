@@ -93,7 +93,7 @@ class TrainedEmbedder:
 
     def encode(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Any],
         *,
         max_tokens: int | None = None,
         description: str = "embedding",
