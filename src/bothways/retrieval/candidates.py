@@ -30,7 +30,7 @@ from bothways.tasks.targets import Regression
 from bothways.tasks.registry import stored_task, task_of_heads
 
 # Tasks whose models embed texts, or are encoders that may as well; None of an encoder with no task at all.
-MAKING_VECTORS = (None, SentenceEmbedder.task, FewShotClassifier.task, FillMask.task)
+MAKING_VECTORS = (None, SentenceEmbedder.task, FewShotClassifier.task, FillMask.spec.name)
 
 
 @dataclass(frozen=True, slots=True)
