@@ -18,7 +18,7 @@ from bothways.tasks import (
     TextClassifier,
     TextTagger,
 )
-from bothways.tasks.embedding.data import LabelledTexts, Pairs, PlainTexts, ScoredPairs
+from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs
 from bothways.tasks.embedding.losses import Distillation
 from tiny_models import write_checkpoint
 

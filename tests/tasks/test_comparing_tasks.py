@@ -11,7 +11,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import compare
 from bothways.evaluation.tag_schemes import complete, converted
 from bothways.tasks import FewShotClassifier, FillMask, SentenceEmbedder, TextClassifier, TextTagger
-from bothways.tasks.embedding.data import Pairs, PlainTexts, ScoredPairs
+from bothways.tasks.embedding.spec import Pairs, PlainTexts, ScoredPairs
 from bothways.tasks.tagging.tag_set import TagSet
 from tiny_models import write_checkpoint
 
@@ -129,14 +129,12 @@ def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
     scored = [
         {"text_a": row["text"], "text_b": f"w{number} w9", "score": number % 5} for number, row in enumerate(DATA)
     ]
-    for embedder in embedders:
-        embedder.columns = ScoredPairs()
+    embedders = [each.with_columns(columns=ScoredPairs()) for each in embedders]
     assert list(agrees(*embedders, scored).metrics) == ["pearson", "spearman"]
     found = [{"anchor": row["text_a"], "positive": row["text_b"]} for row in scored]
-    for embedder in embedders:
-        embedder.columns = Pairs()
+    embedders = [each.with_columns(columns=Pairs()) for each in embedders]
     assert list(agrees(*embedders, found).metrics) == ["mrr", "accuracy"]
-    embedders[0].columns = PlainTexts()
+    embedders[0] = embedders[0].with_columns(columns=PlainTexts())
     with pytest.raises(InvalidInput, match="texts alone"):
         compare_tasks(*embedders, rows(), **FEW)
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding.data import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
+from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
 from bothways.tasks.embedding.losses import (
     CoSENT,
     Distillation,

@@ -59,21 +59,19 @@ class ColumnNames(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TextColumns:
-    """A text and its label.
+class RawTextColumns:
+    """A text without a label.
 
     Attributes:
         text: Columns of the text, joined by a space.
-        label: Column of the label.
     """
 
     text: tuple[str, ...] = ("text",)
-    label: str = "label"
 
     one: ClassVar[str] = "a text"
 
     @property
-    def inputs(self) -> "Inputs":
+    def inputs(self) -> "Joined":
         """The columns that are read as one text."""
         from bothways.data import Joined
 
@@ -96,6 +94,18 @@ class TextColumns:
         """Return a row for each text."""
         return typed_texts(self.text, texts)
 
+
+@dataclass(frozen=True, slots=True)
+class TextColumns(RawTextColumns):
+    """A text and its label.
+
+    Attributes:
+        text: Columns of the text, joined by a space.
+        label: Column of the label.
+    """
+
+    label: str = "label"
+
     @property
     def truth(self) -> str:
         """Column of what is right."""
@@ -104,24 +114,6 @@ class TextColumns:
     def labelled_row(self, value: str, label: object) -> dict[str, object]:
         """Return the row of a text and its label."""
         return {**typed_texts(self.text, [value])[0], self.label: label}
-
-
-@dataclass(frozen=True, slots=True)
-class RawTextColumns:
-    """A text without a label.
-
-    Attributes:
-        text: Columns of the text, joined by a space.
-    """
-
-    text: tuple[str, ...] = ("text",)
-
-    @property
-    def inputs(self) -> "Joined":
-        """The columns that are read as one text."""
-        from bothways.data import Joined
-
-        return Joined(self.text)
 
 
 @dataclass(frozen=True, slots=True)

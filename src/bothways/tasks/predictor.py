@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, read_rows
+from bothways.errors import InvalidInput
 from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
 from bothways.tasks.columns import batch_of, input_of, renamed
@@ -33,6 +34,11 @@ class EvaluateArguments(TypedDict, total=False):
     text_a: str | None
     text_b: str | None
     label: str | None
+    score: str | None
+    anchor: str | None
+    positive: str | None
+    negative: str | tuple[str, ...] | None
+    columns: Any
     tokens: str | None
     tags: str | None
     question: str | None
@@ -40,6 +46,7 @@ class EvaluateArguments(TypedDict, total=False):
     answers: str | None
     choices: str | tuple[str, ...] | None
     scheme: Any
+    masking: Any
 
 
 class Fitted(Protocol):
@@ -177,6 +184,28 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         checked = (input_of(columns, number, value) for number, value in enumerate(inputs))
         return self._predicted(checked, total, show_progress, options)
 
+    def predict_proba(
+        self, inputs: Iterable[Any], *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
+    ) -> NDArray[np.float64]:
+        """Return the probabilities of labels (N, C) for many inputs; columns are in the order of `labels`.
+
+        Args:
+            inputs: A list, a tuple, an array, a Series.
+            show_progress: Force the progress bar on or off.
+            options: As for `predict`.
+
+        Raises:
+            InvalidInput: The model gives no probability of each label, or an input is not usable.
+        """
+        labels = self.labels
+        listed, _ = batch_of(self._columns(), inputs)
+        stream = self.predict_stream(listed, total=len(listed), show_progress=show_progress, **options)
+        found = [getattr(each, "probabilities", None) for each in stream]
+        if not labels or not all(isinstance(each, Mapping) for each in found):
+            raise InvalidInput(f"a {type(self).__name__} has no probability for each label of an input: use predict.")
+        rows = [[each[label] for label in labels] for each in found if isinstance(each, Mapping)]
+        return np.array(rows).reshape(-1, len(labels))
+
     def predict_rows(
         self,
         rows: Iterable[Row],
@@ -202,10 +231,9 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
         fitted = self.fitted
-        known = column_names(fitted.columns)
-        columns = renamed(fitted.columns, {name: value for name, value in options.items() if name in known})
-        own = {name: value for name, value in options.items() if name not in known}
-        reading: Any = chosen(self.spec.data_options, own, f"{type(self).__name__}.evaluate()", known=known)
+        columns, own = self._columns_of(fitted.columns, options)
+        call, known = f"{type(self).__name__}.evaluate()", column_names(fitted.columns)
+        reading: Any = chosen(self.spec.data_options, own, call, known=known)
         examples = fitted.outputs.read(data, columns, reading)
         truth = fitted.outputs.encode(examples)
         scores = fitted.scores(
@@ -400,7 +428,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             UnreadColumn: It reads no such part of a row.
         """
         fitted = self.fitted
-        return self._with(replace(fitted, columns=renamed(fitted.columns, names)))  # type: ignore[type-var]
+        columns, unknown = self._columns_of(fitted.columns, names)
+        return self._with(replace(fitted, columns=renamed(columns, unknown)))  # type: ignore[type-var]
 
     def facts(self) -> dict[str, object]:
         """Return what a user wants to know of the model, as JSON values: labels, calibration, thresholds."""
@@ -442,6 +471,12 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     def _options(self, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 (the task's own)
         """The options of a prediction as a value."""
         return chosen(self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",))
+
+    def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)
+        """Return the columns that a call names, the others as usual, and the rest of its options."""
+        names = column_names(usual)
+        columns = renamed(usual, {name: value for name, value in options.items() if name in names})
+        return columns, {name: value for name, value in options.items() if name not in names}
 
     def _predicted(
         self, inputs: Iterable[Any], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
