@@ -80,7 +80,9 @@ def test_probabilities_go_with_the_scores_and_the_threshold_decides(answerer):
     assert none.probability == none.no_answer_probability == pytest.approx(1)
     assert [each.text for each in none.answers] == [each.text for each in sure.answers]
     for threshold in (sure.answers[0].score - 0.01, sure.answers[0].score + 0.01):
-        assert (answerer.predict(ASKED, top=3, threshold=threshold).answer is None) is (threshold > sure.answers[0].score)
+        assert (answerer.predict(ASKED, top=3, threshold=threshold).answer is None) is (
+            threshold > sure.answers[0].score
+        )
 
 
 def test_the_twenty_best_spans_and_no_answer_share_one(answerer):

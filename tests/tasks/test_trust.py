@@ -192,10 +192,12 @@ def test_all_layers_are_read_where_the_head_reads_its_own(base, merge):
 
 def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
     shared = MultiTask.from_pretrained(base, device="cpu")
-    data = {name: TaskData(rows(24), rows(12)) for name in ("far", "near")}
-    shared.fit(data, epochs=1, detector="mahalanobis_layers")
-    near = shared.part("near")
-    near.labeller.trust = replace(near.trust, border=None)
+    data = {name: TaskData(rows(24), rows(12), detector="mahalanobis_layers") for name in ("far", "near")}
+    shared.fit(data, epochs=1)
+    near = shared.fitted.parts["near"]
+    confidence = replace(near.outputs.confidence, out_of_domain=None)
+    blind = replace(near, outputs=replace(near.outputs, layers=0, confidence=confidence))
+    shared = shared._with(replace(shared.fitted, parts={**shared.fitted.parts, "near": blind}))
     for found, text in zip(shared.predict(texts(rows(4))), texts(rows(4)), strict=True):
         alone = shared.part("far").predict(text)
         assert found["far"].outside_score == pytest.approx(alone.outside_score, rel=1e-4)
@@ -204,8 +206,8 @@ def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
 
 def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monkeypatch):
     shared = MultiTask.from_pretrained(base, device="cpu")
-    data = {name: TaskData(rows(24), rows(12)) for name in ("one", "two", "three")}
-    shared.fit(data, epochs=1, detector="mahalanobis_layers")
+    data = {name: TaskData(rows(24), rows(12), detector="mahalanobis_layers") for name in ("one", "two", "three")}
+    shared.fit(data, epochs=1)
     passes, trace = [], Encoder.trace
     monkeypatch.setattr(Encoder, "trace", lambda *given, **named: passes.append(given) or trace(*given, **named))
     monkeypatch.setattr(Encoder, "forward", lambda *given, **_: passes.append(given))
@@ -342,7 +344,7 @@ def test_models_that_cannot_be_compared_are_refused(classifier, numbers, base):
     with pytest.raises(InvalidInput, match="'cow'"):
         classifier.compare(fitted(base, data=two, validation=two), rows())
     with pytest.raises(InvalidInput, match="got a object"):
-        compare_tasks(classifier, object(), rows())
+        classifier.compare(object(), rows())
 
 
 def test_pairs_learn_trust_as_well(base, tmp_path):

@@ -301,6 +301,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Raises:
             InvalidInput: The models answer differently or have different labels, or the data are not usable.
         """
+        if not isinstance(other, Predictor):
+            raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(other).__name__}.")
         # Now, and not after minutes of predicting, nor as an error in the data.
         check_labels(self.comparable, other.comparable)
         outcomes = []

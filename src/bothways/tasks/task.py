@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, cast
 from bothways.checkpoints import PretrainedEncoder
 from bothways.choices import Merge
 from bothways.data import Source, labelled_rows
-from bothways.errors import InvalidInput, NotFitted
+from bothways.errors import NotFitted
 from bothways.storage import new_folder
 from bothways.tasks.columns import ColumnNames, batch_of, input_of
 from bothways.tasks.head import TrainingData

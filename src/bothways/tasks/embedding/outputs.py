@@ -79,9 +79,7 @@ class EmbeddingOutputs:
             first_1H, second_1H = unit_rows(each.logits_RC[:1]), unit_rows(each.logits_RC[1:2])
             yield Similarity(float((first_1H * second_1H).sum()), each.read)
 
-    def outcomes(
-        self, scores: Sequence[VectorScores], truth: RowTexts, *, calibrated: bool | None = None
-    ) -> Outcomes:
+    def outcomes(self, scores: Sequence[VectorScores], truth: RowTexts, *, calibrated: bool | None = None) -> Outcomes:
         """Return the outcomes of rows.
 
         Of scored pairs, their cosines beside the scores. Of other rows, how early each text finds what belongs to it:
