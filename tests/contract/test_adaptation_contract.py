@@ -8,7 +8,7 @@ from contract_cases import tiny_settings
 from bothways.data.windows import WindowStore
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights
-from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking
+from bothways.objectives import MaskedLMObjective, Masker, Masking
 from bothways.tasks import FillMask, TextClassifier
 from tiny_models import TINY, padded, scramble, write_checkpoint, write_tokenizer
 

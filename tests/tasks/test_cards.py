@@ -18,8 +18,8 @@ from bothways.tasks import (
     TextClassifier,
     TextTagger,
 )
-from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs
 from bothways.tasks.embedding.losses import Distillation
+from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs
 from tiny_models import write_checkpoint
 
 ONCE = {"epochs": 1, "seed": 7}
