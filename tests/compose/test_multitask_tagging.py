@@ -9,12 +9,12 @@ import torch
 from classifier_cases import same, without_dropout
 from safetensors.torch import load_file, save_file
 
-from bothways import MultiTask, TaggingData, TaskData, TextTagger
+from bothways import MultiTask, TaggingData, TaskData, TextTagger, tasks
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.tasks import FillMask, PairClassifier, QuestionAnswerer, TextClassifier
+from bothways.tasks import PairClassifier, QuestionAnswerer, TextClassifier
 from tiny_models import write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
@@ -142,7 +142,7 @@ def test_what_is_trained_on_a_part_reads_texts_as_they_are_given(both, tmp_path)
     model, _ = both
     model.part("animal").save(tmp_path / "part")
     assert TextClassifier.from_pretrained(tmp_path / "part", device="cpu")._opened.reading.as_words
-    for kind in (TextTagger, QuestionAnswerer, PairClassifier, MultiTask, FillMask):
+    for kind in (TextTagger, QuestionAnswerer, PairClassifier, MultiTask, tasks.FillMask):
         assert not kind.from_pretrained(tmp_path / "part", device="cpu")._opened.reading.as_words
     shutil.copytree(tmp_path / "part", tmp_path / "plain")
     path = tmp_path / "plain" / "bothways.json"
@@ -173,7 +173,7 @@ def test_the_tagger_opens_in_transformers_whether_it_comes_first_or_not(base, tm
     ids = torch.tensor([[1, *(int(word[1:]) for word in row["tokens"]), 2]])
     with torch.no_grad():
         theirs_WC = theirs(ids).logits[0, 1:-1].double().numpy()
-    ours_WC, _ = model.part("names").scores([row])
+    ours_WC = model.part("names").score([row]).logits
     np.testing.assert_allclose(ours_WC, theirs_WC, rtol=0, atol=1e-5)
 
 
@@ -204,7 +204,7 @@ def test_a_tagging_task_can_be_added_to_tasks_that_are_there(base):
     label_only = {"animal": TASKS["animal"], "again": TASKS["animal"]}
     model = fitted(base, label_only)
     head = model.part("animal").fitted.model.head
-    still = {**QUICK, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)}
+    still = {**QUICK, "learning_rate": 1e-9, "weight_decay": 0.0}
     model.fit(TASKS, **still)
     assert list(model.parts) == ["animal", "names"]
     assert model.part("animal").fitted.model.head is head

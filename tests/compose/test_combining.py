@@ -13,16 +13,14 @@ from bothways.compose.ensembles.combining import (
     Mean,
     Stacked,
     Vote,
-    calibrated_logits,
     check_method,
     disagreements,
     features_of,
-    probabilities_of,
 )
 from bothways.compose.ensembles.stacking import PENALTIES, fit_stacking
 from bothways.errors import InvalidInput
 from bothways.evaluation import Temperature, apply_temperature, negative_log_likelihood, sigmoid, softmax
-from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.tasks.targets import MultiLabel, Regression, SingleLabel, calibrated_logits, probabilities_of
 
 NAMES = ("ant", "bee", "cow")
 SINGLE, MULTI, NUMBER = SingleLabel(NAMES), MultiLabel(NAMES), Regression()

@@ -2,16 +2,14 @@
 
 import numpy as np
 import pytest
-from bothways.tasks.comparing import compare_tasks
-from bothways.tasks.tagging.word_labeller import word_outcomes
 from classifier_cases import noisy_rows, rows
 
-from bothways import Ensemble, MultiTask, TaskData
+from bothways import Ensemble, MultiTask, TaskData, tasks
 from bothways.errors import InvalidInput
 from bothways.evaluation import compare
 from bothways.evaluation.tag_schemes import complete, converted
-from bothways.tasks import FewShotClassifier, FillMask, SentenceEmbedder, TextClassifier, TextTagger
-from bothways.tasks.embedding.data import Pairs, PlainTexts, ScoredPairs
+from bothways.tasks import TextClassifier, TextTagger
+from bothways.tasks.tagging.outputs import TagOutputs
 from bothways.tasks.tagging.tag_set import TagSet
 from tiny_models import write_checkpoint
 
@@ -43,7 +41,7 @@ def folder(tmp_path_factory):
 
 def agrees(first, second, data):
     """The report, after a check that each side has what it has alone."""
-    report = compare_tasks(first, second, data, **FEW)
+    report = first.compare(second, data, **FEW)
     alone = [task.evaluate(data, resamples=20).to_dict() for task in (first, second)]
     for name, each in report.metrics.items():
         sides = each.first.value, each.second.value
@@ -109,7 +107,7 @@ def test_an_ensemble_is_compared_with_a_member(folder):
 
 
 def test_few_examples_are_compared_with_fine_tuning(folder):
-    few = FewShotClassifier.from_pretrained(folder / "a", device="cpu")
+    few = tasks.FewShotClassifier.from_pretrained(folder / "a", device="cpu")
     few.fit(rows(18), seed=0, **QUICK)
     agrees(few, TextClassifier.from_pretrained(folder / "labels-a", device="cpu"), DATA)
 
@@ -121,11 +119,11 @@ def test_one_of_several_tasks_is_compared_with_a_model_of_its_own(folder):
     alone = TextClassifier.from_pretrained(folder / "labels-b", device="cpu")
     agrees(several.part("animal"), alone, DATA)
     with pytest.raises(InvalidInput, match="choose animal, parity"):
-        compare_tasks(several, alone, DATA, **FEW)
+        several.compare(alone, DATA, **FEW)
 
 
 def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
-    embedders = [SentenceEmbedder.from_pretrained(folder / name, device="cpu") for name in "ab"]
+    embedders = [tasks.SentenceEmbedder.from_pretrained(folder / name, device="cpu") for name in "ab"]
     scored = [
         {"text_a": row["text"], "text_b": f"w{number} w9", "score": number % 5} for number, row in enumerate(DATA)
     ]
@@ -144,7 +142,7 @@ def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
 def test_it_is_said_what_each_model_did_not_read(folder):
     whole = TextClassifier.from_pretrained(folder / "labels-a", device="cpu")
     cutting = TextClassifier.from_pretrained(folder / "labels-b", device="cpu", max_length=5, on_overflow="truncate")
-    first, second = compare_tasks(whole, cutting, DATA, **FEW).tokens_read
+    first, second = whole.compare(cutting, DATA, **FEW).tokens_read
     # Of two to seven words, a window of five tokens has room for three.
     over = [max(0, len(row["text"].split()) - 3) for row in DATA]
     assert (first.cut, first.dropped_tokens) == (0, 0)
@@ -153,6 +151,6 @@ def test_it_is_said_what_each_model_did_not_read(folder):
 
 
 def test_what_is_neither_right_nor_wrong_is_not_compared(folder):
-    masks = FillMask.from_pretrained(folder / "a", device="cpu")
+    masks = tasks.FillMask.from_pretrained(folder / "a", device="cpu")
     with pytest.raises(InvalidInput, match="got a FillMask"):
-        compare_tasks(masks, masks, rows(), **FEW)
+        masks.compare(masks, rows(), **FEW)

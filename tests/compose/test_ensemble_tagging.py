@@ -75,9 +75,8 @@ def asked(data):
 def own_probabilities(folder, data, labels):
     """Of a member alone, of all words end to end (M, C), with its calibration."""
     tagger = open_trained(folder, device="cpu")
-    scores_MC, _ = tagger.scores(data)
-    probabilities_MC = apply_temperature(scores_MC, tagger.temperature)
-    return probabilities_MC[:, [tagger.tag_set.labels.index(label) for label in labels]]
+    probabilities_MC = apply_temperature(tagger.score(data).logits, tagger.outputs.temperature)
+    return probabilities_MC[:, [tagger.labels.index(label) for label in labels]]
 
 
 @pytest.mark.parametrize("method", ["mean", "vote"])
