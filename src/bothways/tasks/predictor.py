@@ -33,6 +33,11 @@ class EvaluateArguments(TypedDict, total=False):
     text_a: str | None
     text_b: str | None
     label: str | None
+    score: str | None
+    anchor: str | None
+    positive: str | None
+    negative: str | tuple[str, ...] | None
+    columns: Any
     tokens: str | None
     tags: str | None
     question: str | None
@@ -201,10 +206,9 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
         fitted = self.fitted
-        known = column_names(fitted.columns)
-        columns = renamed(fitted.columns, {name: value for name, value in options.items() if name in known})
-        own = {name: value for name, value in options.items() if name not in known}
-        reading: Any = chosen(self.spec.data_options, own, f"{type(self).__name__}.evaluate()", known=known)
+        columns, own = self._columns_of(fitted.columns, options)
+        call, known = f"{type(self).__name__}.evaluate()", column_names(fitted.columns)
+        reading: Any = chosen(self.spec.data_options, own, call, known=known)
         examples = fitted.outputs.read(data, columns, reading)
         truth = fitted.outputs.encode(examples)
         scores = fitted.scores(
@@ -399,7 +403,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             UnreadColumn: It reads no such part of a row.
         """
         fitted = self.fitted
-        return self._with(replace(fitted, columns=renamed(fitted.columns, names)))  # type: ignore[type-var]
+        columns, unknown = self._columns_of(fitted.columns, names)
+        return self._with(replace(fitted, columns=renamed(columns, unknown)))  # type: ignore[type-var]
 
     def facts(self) -> dict[str, object]:
         """Return what a user wants to know of the model, as JSON values: labels, calibration, thresholds."""
@@ -441,6 +446,12 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     def _options(self, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 (the task's own)
         """The options of a prediction as a value."""
         return chosen(self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",))
+
+    def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)
+        """Return the columns that a call names, the others as usual, and the rest of its options."""
+        names = column_names(usual)
+        columns = renamed(usual, {name: value for name, value in options.items() if name in names})
+        return columns, {name: value for name, value in options.items() if name not in names}
 
     def _predicted(
         self, inputs: Iterable[Any], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
