@@ -15,11 +15,11 @@ from bothways.checkpoints import PretrainedEncoder
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.storage import new_folder
-from bothways.tasks.columns import ColumnNames, batch_of, renamed
+from bothways.tasks.columns import ColumnNames, batch_of, column_names, renamed
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
-from bothways.tasks.predictor import Fitted, Predictor, column_names
+from bothways.tasks.predictor import Fitted, Predictor
 from bothways.tasks.spec import chosen
 from bothways.text import Overflow
 from bothways.training.options import TrainingArguments, TrainingOptions
