@@ -10,7 +10,9 @@ from bothways.evaluation import compare
 from bothways.evaluation.tag_schemes import complete, converted
 from bothways.tasks import TextClassifier, TextTagger
 from bothways.tasks.tagging.outputs import TagOutputs
+from bothways.tasks.scores import Scores, TokensRead
 from bothways.tasks.tagging.tag_set import TagSet
+from bothways.text import Words
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -76,7 +78,9 @@ def test_spans_that_are_the_same_in_two_schemes_make_no_difference():
         truth_M, said_M = (
             [tag_set.labels.index(tag) for tag in converted(tags, "BIO", scheme)] for tags in (truth, said)
         )
-        judged.append(word_outcomes(tag_set, np.eye(len(tag_set.labels))[said_M], [np.array(truth_M)], None))
+        words = Words.of_list(["w5", "w6", "w5", "w9"])
+        scores = Scores(np.eye(len(tag_set.labels))[said_M], words, TokensRead(1, 0))
+        judged.append(TagOutputs(tag_set).outcomes([scores], [np.array(truth_M)]))
     assert [each.report(resamples=5).accuracy.value for each in judged] == [
         0.75,
         0.5,
@@ -127,16 +131,12 @@ def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
     scored = [
         {"text_a": row["text"], "text_b": f"w{number} w9", "score": number % 5} for number, row in enumerate(DATA)
     ]
-    for embedder in embedders:
-        embedder.columns = ScoredPairs()
-    assert list(agrees(*embedders, scored).metrics) == ["pearson", "spearman"]
+    assert list(agrees(*(embedder.with_columns(columns="scored_pairs") for embedder in embedders), scored).metrics) == ["pearson", "spearman"]
     found = [{"anchor": row["text_a"], "positive": row["text_b"]} for row in scored]
-    for embedder in embedders:
-        embedder.columns = Pairs()
-    assert list(agrees(*embedders, found).metrics) == ["mrr", "accuracy"]
-    embedders[0].columns = PlainTexts()
+    assert list(agrees(*(embedder.with_columns(columns="pairs") for embedder in embedders), found).metrics) == ["mrr", "accuracy"]
+    texts_alone = embedders[0].with_columns(columns="texts")
     with pytest.raises(InvalidInput, match="texts alone"):
-        compare_tasks(*embedders, rows(), **FEW)
+        texts_alone.compare(embedders[1], rows(), **FEW)
 
 
 def test_it_is_said_what_each_model_did_not_read(folder):

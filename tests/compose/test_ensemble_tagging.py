@@ -11,7 +11,7 @@ from ensemble_cases import turned
 from bothways import Ensemble, TextTagger
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
-from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
+from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import apply_temperature, fit_temperature, softmax
 from bothways.evaluation.tag_schemes import spans_of
 from tiny_models import edit_config, write_checkpoint
@@ -212,7 +212,7 @@ def test_a_text_or_its_words_are_asked_as_of_one_tagger(members):
     assert ensemble.predict("w7 w20") == ensemble.predict(["w7 w20"])[0]
     with pytest.raises(InvalidInput, match="text 2 is empty"):
         ensemble.predict(["w5", ""])
-    with pytest.raises(NotCalibrated, match="not of the tags of words"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'coverage'\. Known are: calibrated, show_progress"):
         ensemble.predict("w7 w20", coverage=0.9)
 
 

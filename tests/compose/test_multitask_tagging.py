@@ -15,6 +15,7 @@ from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.tasks import PairClassifier, QuestionAnswerer, TextClassifier
+from bothways.tasks.columns import TextColumns
 from tiny_models import write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
@@ -215,7 +216,7 @@ def test_a_tagging_task_can_be_added_to_tasks_that_are_there(base):
     assert list(model.parts) == ["animal", "names"]
     # It is a copy that goes on, so that a training that fails changes nothing.
     torch.testing.assert_close(model.part("animal").fitted.model.head.state_dict(), head.state_dict())
-    assert model.part("animal").columns == TASKS["animal"].columns
+    assert model.part("animal").columns == TextColumns()
 
 
 # --- what makes no sense ---
