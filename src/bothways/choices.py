@@ -10,7 +10,9 @@ DetectorChoice: TypeAlias = Literal[
 ]
 Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "first", "attention"]
 Cut: TypeAlias = Literal["longer", "second"]
+Distance: TypeAlias = Literal["euclidean", "cosine"]
 Overflow: TypeAlias = Literal["window", "error", "truncate"]
+Pooling: TypeAlias = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
 Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 TargetKind: TypeAlias = Literal["single", "multi", "regression"]
 

@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from classifier_cases import noisy_rows, rows
 
-from bothways import Ensemble, MultiTask, TaskData, tasks
+from bothways import Ensemble, MultiTask, TaskData
 from bothways.errors import InvalidInput
 from bothways.evaluation import compare
 from bothways.evaluation.tag_schemes import complete, converted
-from bothways.tasks import TextClassifier, TextTagger
-from bothways.tasks.tagging.outputs import TagOutputs
+from bothways.tasks import FewShotClassifier, FillMask, SentenceEmbedder, TextClassifier, TextTagger
+from bothways.tasks.embedding.spec import Pairs, PlainTexts, ScoredPairs
 from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.tagging.outputs import TagOutputs
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import Words
+from classifier_cases import noisy_rows, rows
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -111,7 +112,7 @@ def test_an_ensemble_is_compared_with_a_member(folder):
 
 
 def test_few_examples_are_compared_with_fine_tuning(folder):
-    few = tasks.FewShotClassifier.from_pretrained(folder / "a", device="cpu")
+    few = FewShotClassifier.from_pretrained(folder / "a", device="cpu")
     few.fit(rows(18), seed=0, **QUICK)
     agrees(few, TextClassifier.from_pretrained(folder / "labels-a", device="cpu"), DATA)
 
@@ -127,16 +128,18 @@ def test_one_of_several_tasks_is_compared_with_a_model_of_its_own(folder):
 
 
 def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
-    embedders = [tasks.SentenceEmbedder.from_pretrained(folder / name, device="cpu") for name in "ab"]
+    embedders = [SentenceEmbedder.from_pretrained(folder / name, device="cpu") for name in "ab"]
     scored = [
         {"text_a": row["text"], "text_b": f"w{number} w9", "score": number % 5} for number, row in enumerate(DATA)
     ]
-    assert list(agrees(*(embedder.with_columns(columns="scored_pairs") for embedder in embedders), scored).metrics) == ["pearson", "spearman"]
+    embedders = [each.with_columns(columns=ScoredPairs()) for each in embedders]
+    assert list(agrees(*embedders, scored).metrics) == ["pearson", "spearman"]
     found = [{"anchor": row["text_a"], "positive": row["text_b"]} for row in scored]
-    assert list(agrees(*(embedder.with_columns(columns="pairs") for embedder in embedders), found).metrics) == ["mrr", "accuracy"]
-    texts_alone = embedders[0].with_columns(columns="texts")
+    embedders = [each.with_columns(columns=Pairs()) for each in embedders]
+    assert list(agrees(*embedders, found).metrics) == ["mrr", "accuracy"]
+    embedders[0] = embedders[0].with_columns(columns=PlainTexts())
     with pytest.raises(InvalidInput, match="texts alone"):
-        texts_alone.compare(embedders[1], rows(), **FEW)
+        embedders[0].compare(embedders[1], rows(), **FEW)
 
 
 def test_it_is_said_what_each_model_did_not_read(folder):
@@ -151,6 +154,6 @@ def test_it_is_said_what_each_model_did_not_read(folder):
 
 
 def test_what_is_neither_right_nor_wrong_is_not_compared(folder):
-    masks = tasks.FillMask.from_pretrained(folder / "a", device="cpu")
+    masks = FillMask.from_pretrained(folder / "a", device="cpu")
     with pytest.raises(InvalidInput, match="got a FillMask"):
         masks.compare(masks, rows(), **FEW)

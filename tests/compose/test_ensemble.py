@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from classifier_cases import LABELS, noisy_rows, rows, without_dropout
 from ensemble_cases import turned
-from pair_cases import pairs, scored
 
-from bothways import Ensemble, tasks
+from bothways import Ensemble
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import (
@@ -24,8 +22,10 @@ from bothways.errors import (
     UnsupportedConfig,
 )
 from bothways.evaluation import apply_temperature, held_out_probabilities
-from bothways.tasks import PairClassifier, TextClassifier
+from bothways.tasks import FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
 from bothways.tasks.targets import fitted_temperature
+from classifier_cases import LABELS, noisy_rows, rows, without_dropout
+from pair_cases import pairs, scored
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -64,11 +64,11 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def with_vectors(runs):
     """The same folder, with classifiers from a few examples and an embedder."""
-    few = tasks.FewShotClassifier
+    few = FewShotClassifier
     for number, family in enumerate(("bert", "distilbert"), 1):
         base = without_dropout(shutil.copytree(runs / family, runs / f"{family}-calm"))
         trained(runs / f"few-{'ab'[number - 1]}", base, rows(24), few, epochs=6, seed=number)
-    tasks.SentenceEmbedder.from_pretrained(runs / "bert").save(runs / "embedder")
+    SentenceEmbedder.from_pretrained(runs / "bert").save(runs / "embedder")
     return runs
 
 

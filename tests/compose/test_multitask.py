@@ -9,7 +9,6 @@ import signal
 import numpy as np
 import pytest
 import torch
-from classifier_cases import rows, same
 from safetensors.torch import load_file, save_file
 
 from bothways import MultiTask, TaskData
@@ -23,6 +22,7 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputEx
 from bothways.tasks import TextClassifier
 from bothways.tasks.objective import WindowObjective
 from bothways.training.objective import Validation
+from classifier_cases import rows, same
 from tiny_models import write_checkpoint
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")

@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 import torch
-from contract_cases import answer, padding_side, rows, write_pretrained
 
 from bothways import MultiTask, TaggingData, TaskData
+from contract_cases import answer, padding_side, rows, write_pretrained
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -24,7 +24,7 @@ def overfitted(tmp_path_factory, request):
         "animal": TaskData(DATA["animal"], DATA["animal"]),
         "number": TaskData(DATA["number"], DATA["number"], target="regression"),
     }
-    settings = dict(weight_decay=0.0, patience=15)
+    settings = {"weight_decay": 0.0, "patience": 15}
     model.fit(tasks, epochs=60, learning_rate=3e-3, batch_size=8, **settings)
     model.save(folder / "saved")
     return model, folder / "saved", request.param

@@ -6,16 +6,16 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from classifier_cases import same, without_dropout
 from safetensors.torch import load_file, save_file
 
-from bothways import MultiTask, TaggingData, TaskData, TextTagger, tasks
+from bothways import MultiTask, TaggingData, TaskData, TextTagger
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
-from bothways.tasks import PairClassifier, QuestionAnswerer, TextClassifier
+from bothways.tasks import FillMask, PairClassifier, QuestionAnswerer, TextClassifier
 from bothways.tasks.columns import TextColumns
+from classifier_cases import same, without_dropout
 from tiny_models import write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
@@ -56,7 +56,7 @@ def both(tmp_path_factory):
     """A model that knows its few texts, and the folder it was saved in."""
     folder = tmp_path_factory.mktemp("both")
     write_checkpoint(folder / "base")
-    settings = dict(weight_decay=0.0, patience=10)
+    settings = {"weight_decay": 0.0, "patience": 10}
     model = fitted(without_dropout(folder / "base"), epochs=40, **settings)
     model.save(folder / "saved")
     return model, folder / "saved"
@@ -149,7 +149,7 @@ def test_what_is_trained_on_a_part_reads_texts_as_they_are_given(both, tmp_path)
     model, _ = both
     model.part("animal").save(tmp_path / "part")
     assert reads_words(TextClassifier.from_pretrained(tmp_path / "part", device="cpu"))
-    for kind in (TextTagger, QuestionAnswerer, PairClassifier, MultiTask, tasks.FillMask):
+    for kind in (TextTagger, QuestionAnswerer, PairClassifier, MultiTask, FillMask):
         assert not reads_words(kind.from_pretrained(tmp_path / "part", device="cpu"))
     shutil.copytree(tmp_path / "part", tmp_path / "plain")
     path = tmp_path / "plain" / "bothways.json"

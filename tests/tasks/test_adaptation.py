@@ -12,13 +12,11 @@ from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics
 from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking
 from bothways.packing import unpad
 from bothways.tasks import FillMask
-from bothways.tasks.fitting import FitPlan
-from bothways.tasks.settings import FitSettings
 from tiny_models import write_checkpoint
 
 TEXTS = [" ".join(f"w{5 + (7 * start + place) % 50}" for place in range(1 + start % 14)) for start in range(24)]
-SETTINGS = FitSettings(tokens=30, checkpoint_every_updates=1)
-OPTIONS = {"epochs": 2, "learning_rate": 1e-2, "batch_size": 5, "seed": 4, "settings": SETTINGS}
+SETTINGS = {"max_tokens": 30, "checkpoint_every_updates": 1}
+OPTIONS = {"epochs": 2, "learning_rate": 1e-2, "batch_size": 5, "seed": 4, **SETTINGS}
 
 
 @pytest.fixture
@@ -28,8 +26,7 @@ def bare(base):
 
 
 def weights(model):
-    module = MaskedLM(model.model.encoder, model._head)
-    return {name: value.clone() for name, value in module.state_dict().items()}
+    return {name: value.clone() for name, value in model.fitted.model.state_dict().items()}
 
 
 def equal(first, second):
@@ -75,9 +72,9 @@ def test_resuming_with_other_masks_is_refused(bare, base, tmp_path):
 
 
 def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
-    store = bare._opened.stored(TEXTS)
+    store = bare._state[0].stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
-    head = bare._opened.checkpoint.new_masked_lm_head()
+    head = bare._state[0].checkpoint.new_masked_lm_head()
     objective = MaskedLMObjective(MaskedLM(bare.model.encoder, head), store, store, masker, batch_size=5, tokens=60)
 
     def seen(epoch, start=0):
@@ -91,9 +88,9 @@ def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
 
 
 def test_the_weight_of_an_update_is_its_number_of_chosen_places(bare):
-    store = bare._opened.stored(TEXTS)
+    store = bare._state[0].stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
-    head = bare._opened.checkpoint.new_masked_lm_head()
+    head = bare._state[0].checkpoint.new_masked_lm_head()
     objective = MaskedLMObjective(MaskedLM(bare.model.encoder, head), store, store, masker, batch_size=5, tokens=60)
     for update in objective.updates(0, 0):
         for part in update.micro_batches:
@@ -119,14 +116,14 @@ def test_before_and_after_are_measured_at_the_same_places(bare):
 
 def test_evaluation_is_the_mean_loss_at_the_chosen_places(tmp_path):
     model = masked_lm_model(tmp_path)
-    store = model._opened.stored(TEXTS)
+    store = model.fitted.opened.stored(TEXTS)
     masker = Masker(model.model.tokenizer, Masking(), 3)
     losses, right = [], []
     for window, (start, end) in enumerate(zip(store.starts[:-1], store.starts[1:], strict=True)):
         masked = masker.validation(store.ids_T[start:end], window)
         ids = torch.from_numpy(masked.ids_n.astype(np.int64))[None]
         with torch.no_grad():
-            logits = MaskedLM(model.model.encoder, model._head)(unpad(ids), torch.from_numpy(masked.places_M))
+            logits = model.fitted.model(unpad(ids), torch.from_numpy(masked.places_M))
         targets = torch.from_numpy(masked.targets_M.astype(np.int64))
         losses += torch.nn.functional.cross_entropy(logits, targets, reduction="none").tolist()
         right += (logits.argmax(-1) == targets).tolist()
@@ -192,10 +189,10 @@ def test_the_columns_of_training_are_those_of_use(base, tmp_path):
 
 
 def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
-    def failing(self, objective, model, **_):
+    def failing(*_):
         raise InvalidInput("no")
 
-    monkeypatch.setattr(FitPlan, "train", failing)
+    monkeypatch.setattr("bothways.tasks.task.run_training", failing)
     with pytest.raises(InvalidInput, match="no"):
         bare.fit(TEXTS)
     assert not bare.has_head

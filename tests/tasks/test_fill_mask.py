@@ -5,7 +5,7 @@ import itertools
 import pytest
 from mask_cases import Oracle, masked_lm
 
-from bothways.tasks.masks.masked_text import MaskReader
+from bothways.tasks.masked_lm.masked_text import MaskReader
 
 EXACT = 1e-5
 

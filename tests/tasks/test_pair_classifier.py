@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 from bothways.tasks.labelling.training import read_labelled
-from pair_cases import RELATIONS, pairs, scored
 
 from bothways.compose.opening import open_trained
 from bothways.errors import InvalidInput, NotFitted, TextTooLong
 from bothways.tasks import PairClassifier, TextClassifier
 from bothways.tasks.columns import PairColumns
+from pair_cases import RELATIONS, pairs, scored
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": pairs(8, first=40)}

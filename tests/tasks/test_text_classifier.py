@@ -11,7 +11,7 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from classifier_cases import LABELS, noisy_rows, rows, same, tensors, without_dropout
+from bothways.tasks.fitting import FitPlan
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -23,10 +23,10 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotF
 from bothways.evaluation import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
 from bothways.tasks.columns import TextColumns
-from bothways.tasks.fitting import FitPlan
 from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import EncodedText, Window
+from classifier_cases import LABELS, noisy_rows, rows, same, tensors, without_dropout
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}

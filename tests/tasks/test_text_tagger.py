@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from bothways.tasks.fitting import FitPlan
 from bothways.tasks.tagging.training import TaggedTexts, tag_objective
-from classifier_cases import without_dropout
 from safetensors.torch import load_file, save_file
 
 from bothways import TextTagger
@@ -18,11 +18,11 @@ from bothways.errors import InvalidInput, NotCalibrated, NotFitted, TextsTruncat
 from bothways.evaluation import Temperature, apply_temperature
 from bothways.evaluation.tag_schemes import converted
 from bothways.packing import pack
-from bothways.tasks.fitting import FitPlan
 from bothways.tasks.objective import WindowObjective
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.tasks.tagging.word_windows import TagAnswers
 from bothways.text import ReadWords, Words
+from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tagger")
     write_checkpoint(made / "base")
     tagger = opened(without_dropout(made / "base"))
-    settings = dict(weight_decay=0.0, patience=4)
+    settings = {"weight_decay": 0.0, "patience": 4}
     options = {"epochs": 25, "learning_rate": 5e-3, "batch_size": 16, "settings": settings}
     record = tagger.fit(varied(200, 1), validation=varied(40, 2), **options)
     assert max(each.metrics["span_f1"] for each in record.validations) > 0.98
@@ -329,7 +329,7 @@ def test_a_word_in_several_windows_counts_once(base):
 
 
 def test_a_resumed_training_ends_with_the_same_weights(base, tmp_path, monkeypatch):
-    settings = dict(checkpoint_every_updates=2)
+    settings = {"checkpoint_every_updates": 2}
     options = {"epochs": 3, "learning_rate": 1e-3, "seed": 3, "batch_size": 8, "settings": settings}
 
     def fit(**more):

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from bothways.tasks.comparing import compare_tasks
-from classifier_cases import LABELS, noisy_rows, rows
 
 from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
 from bothways.encoder import Encoder
@@ -16,6 +15,7 @@ from bothways.evaluation.conformal import coverage_of
 from bothways.evaluation.one_vs_rest import Platt
 from bothways.evaluation.vector_scaling import VectorScaling
 from bothways.packing import pack
+from classifier_cases import LABELS, noisy_rows, rows
 from tiny_models import write_checkpoint
 
 DETECTORS = ("max_softmax", "energy", "mahalanobis", "neighbours", "cosine")
@@ -258,7 +258,7 @@ def test_a_calibration_that_the_target_does_not_know_is_refused_before_the_train
 ):
     classifier = TextClassifier.from_pretrained(base, device="cpu")
     data = [{"text": row["text"], "label": label} for row in rows(20)]
-    settings = dict(calibration=calibration)
+    settings = {"calibration": calibration}
     with pytest.raises(InvalidInput, match=message):
         classifier.fit(data, target=target, epochs=1, **settings, log=tmp_path / "log.jsonl")
     assert not (tmp_path / "log.jsonl").exists()

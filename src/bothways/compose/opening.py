@@ -64,7 +64,7 @@ def _embedder(name_or_path: str | Path, options: OpenOptions) -> Predictor[Any, 
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.embedding.spec import ScoredPairs
 
-    return SentenceEmbedder.from_pretrained(name_or_path, **options).reading(ScoredPairs())
+    return SentenceEmbedder.from_pretrained(name_or_path, **options).with_columns(columns=ScoredPairs())
 
 
 def task_name(folder: Path, name: str) -> str:

@@ -22,15 +22,17 @@ from bothways.retrieval.reranking import (
     are_grades,
     scores_and_readings,
 )
-from bothways.tasks import FewShotClassifier, FillMask, PairClassifier, SentenceEmbedder, TextClassifier
+from bothways.tasks import PairClassifier, SentenceEmbedder
+from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.columns import PairColumns
+from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
 from bothways.tasks.opening import OpenOptions
-from bothways.tasks.predictions import Reading, texts_read
-from bothways.tasks.targets import Regression
 from bothways.tasks.registry import stored_task, task_of_heads
+from bothways.tasks.scores import TokensRead, texts_read
+from bothways.tasks.targets import Regression
 
 # Tasks whose models embed texts, or are encoders that may as well; None of an encoder with no task at all.
-MAKING_VECTORS = (None, SentenceEmbedder.task, FewShotClassifier.task, FillMask.task)
+MAKING_VECTORS = (None, EMBEDDING.name, FEW_SHOT.name, "masked_lm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def evaluate_reranker(
     if not telling:
         raise InvalidInput("there is no query with passages that answer and others that do not: nothing to measure.")
     rankings, judgements = {}, {}
-    readings: list[Reading] = []
+    readings: list[TokensRead] = []
     with progress("ranking", len(telling), show=show_progress) as bar:
         for each in telling:
             scores_P, read = scores_and_readings(reranker, each.query, each.passages)
@@ -157,7 +159,7 @@ def _reads_pairs(folder: Path, name: str) -> bool:
     """
     stored = stored_task(folder)
     task = stored or task_of_heads(folder)
-    if task == PairClassifier.task or (stored is None and task == TextClassifier.task):
+    if task == PAIRS.name or (stored is None and task == CLASSIFICATION.name):
         return True
     if task not in MAKING_VECTORS:
         raise InvalidInput(
@@ -202,10 +204,10 @@ class CandidateRanking:
         if not _reads_pairs(found.folder, str(name_or_path)):
             embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
             return cls(BiEncoder(embedder), PairColumns(), relevant)
-        pairs = PairClassifier.from_pretrained(name_or_path, **options)
-        if isinstance(pairs.target, Regression):
+        pairs: PairClassifier = PairClassifier.from_pretrained(name_or_path, **options)
+        if isinstance(pairs.outputs.target, Regression):
             # What it was trained on are scores; what is known of candidates is another column.
-            return cls(CrossEncoder(pairs), replace(pairs.columns, label=PairColumns().label), relevant)
+            return cls(CrossEncoder(pairs), pairs.with_columns(label=PairColumns().label).columns, relevant)
         reranker = CrossEncoder(pairs, relevant)
         return cls(reranker, pairs.columns, reranker.relevant)
 

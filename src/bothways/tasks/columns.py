@@ -64,25 +64,28 @@ class ColumnNames(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TextColumns:
-    """A text and its label.
+class RawTextColumns:
+    """A text without a label.
 
     Attributes:
         text: Columns of the text, joined by a space.
-        label: Column of the label.
     """
 
     text: tuple[str, ...] = ("text",)
-    label: str = "label"
 
     one: ClassVar[str] = "a text"
 
     @property
-    def inputs(self) -> "Inputs":
+    def inputs(self) -> "Joined":
         """The columns that are read as one text."""
         from bothways.data import Joined
 
         return Joined(self.text)
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of the text."""
+        return self.text
 
     def read(self, row: "Row") -> str:
         """Return the text of a row."""
@@ -101,10 +104,17 @@ class TextColumns:
         """Return a row for each text."""
         return typed_texts(self.text, texts)
 
-    @property
-    def input_columns(self) -> tuple[str, ...]:
-        """Columns of the text."""
-        return self.text
+
+@dataclass(frozen=True, slots=True)
+class TextColumns(RawTextColumns):
+    """A text and its label.
+
+    Attributes:
+        text: Columns of the text, joined by a space.
+        label: Column of the label.
+    """
+
+    label: str = "label"
 
     @property
     def truth(self) -> str:
@@ -114,24 +124,6 @@ class TextColumns:
     def labelled_row(self, value: str, label: object) -> dict[str, object]:
         """Return the row of a text and its label."""
         return {**typed_texts(self.text, [value])[0], self.label: label}
-
-
-@dataclass(frozen=True, slots=True)
-class RawTextColumns:
-    """A text without a label.
-
-    Attributes:
-        text: Columns of the text, joined by a space.
-    """
-
-    text: tuple[str, ...] = ("text",)
-
-    @property
-    def inputs(self) -> "Joined":
-        """The columns that are read as one text."""
-        from bothways.data import Joined
-
-        return Joined(self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,7 @@ class StoredInputs:
         return TextRows(np.stack(own), tuple(lengths[window] for window in windows), dropped)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TrainedHead:
     """A trained head above an encoder, and all that is known of its answers: an immutable value.
 
@@ -177,10 +177,16 @@ class TrainedHead:
     ) -> Iterator[Scores[Any]]:
         """Yield the scores of inputs, in order and in flat memory."""
         outputs: HeadOutputs[Any, Any] = self.outputs
-        engine = self.opened.engine(outputs.forward(self.model))
+        engine = self.opened.engine(self.module)
         run = partial(engine.run_tokens if outputs.per_token else engine.run, total=total, description=description)
         for value, rows in rows_of_inputs(outputs, inputs, partial(run, show_progress=show_progress)):
             yield outputs.scores(value, rows, options)
+
+    @cached_property
+    def module(self) -> Scoring:
+        """The module to run: encoder and head, with what an out-of-domain detector or window attention reads."""
+        module: Scoring = self.outputs.forward(self.model)
+        return module
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the head's weights under the family's names."""

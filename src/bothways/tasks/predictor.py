@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, read_rows
+from bothways.errors import InvalidInput
 from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
 from bothways.tasks.columns import batch_of, column_names, renamed
@@ -45,6 +46,7 @@ class EvaluateArguments(TypedDict, total=False):
     answers: str | None
     choices: str | tuple[str, ...] | None
     scheme: Any
+    masking: Any
 
 
 class Fitted(Protocol):
@@ -180,6 +182,28 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         columns = self._columns()
         checked = (columns.check(number, value) for number, value in enumerate(inputs))
         return self._predicted(checked, total, show_progress, options)
+
+    def predict_proba(
+        self, inputs: Iterable[Any], *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
+    ) -> NDArray[np.float64]:
+        """Return the probabilities of labels (N, C) for many inputs; columns are in the order of `labels`.
+
+        Args:
+            inputs: A list, a tuple, an array, a Series.
+            show_progress: Force the progress bar on or off.
+            options: As for `predict`.
+
+        Raises:
+            InvalidInput: The model gives no probability of each label, or an input is not usable.
+        """
+        labels = self.labels
+        listed, _ = batch_of(self._columns(), inputs)
+        stream = self.predict_stream(listed, total=len(listed), show_progress=show_progress, **options)
+        found = [getattr(each, "probabilities", None) for each in stream]
+        if not labels or not all(isinstance(each, Mapping) for each in found):
+            raise InvalidInput(f"a {type(self).__name__} has no probability for each label of an input: use predict.")
+        rows = [[each[label] for label in labels] for each in found if isinstance(each, Mapping)]
+        return np.array(rows).reshape(-1, len(labels))
 
     def predict_rows(
         self,

@@ -9,11 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
+from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
+from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.tagging.spec import TAGGING
 
-SPECS: Mapping[str, TaskSpec] = {spec.name: spec for spec in (CLASSIFICATION, PAIRS, QUESTION_ANSWERING, TAGGING)}
+SPECS: Mapping[str, TaskSpec] = {
+    spec.name: spec
+    for spec in (
+        CLASSIFICATION,
+        PAIRS,
+        QUESTION_ANSWERING,
+        TAGGING,
+        EMBEDDING,
+        FEW_SHOT,
+        MASKED_LM,
+    )
+}
 
 
 def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)

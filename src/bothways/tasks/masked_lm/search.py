@@ -26,62 +26,42 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bothways.inference.masked_lm import Answer, Best, MaskedLMScorer, Named, Query
-from bothways.tasks.masks.masked_text import MaskedText
+from bothways.tasks.masked_lm.masked_text import MaskedText
 
-_T = TypeVar("_T")
-Search = Generator[list[Query], list[Answer], _T]
+ResultT = TypeVar("ResultT")
+Search = Generator[list[Query], list[Answer], ResultT]
 Pieces = tuple[int, ...]
 Fill = tuple[Pieces, ...]  # the pieces for each mask
 
 
 @dataclass(frozen=True, slots=True)
-class AnyWord:
-    """Whatever the vocabulary can spell.
+class Choice:
+    """The words that may fill the masks of a text.
 
     Attributes:
         most_pieces: A word has at most these. With 1, any token may fill a mask; with more, what follows white space
             has to begin a word there.
+        words: For each mask the words that were given, by their pieces there; None for all that the vocabulary spells.
     """
 
     most_pieces: int = 1
+    words: tuple[Mapping[Pieces, str], ...] | None = None
 
     def lengths(self, slot: int) -> tuple[int, ...]:
-        """How many pieces a word may have."""
-        del slot
-        return tuple(range(1, self.most_pieces + 1))
-
-    def wanted(self, text: MaskedText, slot: int, prefix: Pieces, length: int, width: int) -> Best | Named:
-        """What to ask for behind the first pieces of a word of so many."""
-        del length
-        if prefix:
-            return Best(width, "continues")
-        begins = self.most_pieces > 1 and text.slots[slot].after_space
-        return Best(width, "begins" if begins else "any")
-
-
-@dataclass(frozen=True, slots=True)
-class GivenWords:
-    """Certain words.
-
-    Attributes:
-        words: For each mask, the pieces of each word as they are spelt there.
-    """
-
-    words: tuple[tuple[Pieces, ...], ...]
-
-    def lengths(self, slot: int) -> tuple[int, ...]:
-        """How many pieces a word may have."""
+        """Return how many pieces a word may have."""
+        if self.words is None:
+            return tuple(range(1, self.most_pieces + 1))
         return tuple(sorted({len(pieces) for pieces in self.words[slot]}))
 
     def wanted(self, text: MaskedText, slot: int, prefix: Pieces, length: int, width: int) -> Best | Named:
-        """What to ask for behind the first pieces of a word of so many."""
-        del text, width
+        """Return what to ask for behind the first pieces of a word of so many."""
         begun = len(prefix)
-        fitting = (one for one in self.words[slot] if len(one) == length and one[:begun] == prefix)
-        return Named(tuple(dict.fromkeys(one[begun] for one in fitting)))
-
-
-Choice = AnyWord | GivenWords
+        if self.words is not None:
+            fitting = (one for one in self.words[slot] if len(one) == length and one[:begun] == prefix)
+            return Named(tuple(dict.fromkeys(one[begun] for one in fitting)))
+        if begun:
+            return Best(width, "continues")
+        return Best(width, "begins" if self.most_pieces > 1 and text.slots[slot].after_space else "any")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +74,17 @@ class ScoredFill:
 
 @dataclass(frozen=True, slots=True)
 class FoundFills:
-    """What the search found.
+    """The best fillings of a text.
 
     Attributes:
+        text: The text.
+        choice: Which words were searched.
         of_mask: For each mask, the best words with all other masks left as they are.
         together: The best fillings of all masks.
     """
 
+    text: MaskedText
+    choice: Choice
     of_mask: tuple[tuple[ScoredFill, ...], ...]
     together: tuple[ScoredFill, ...]
 
@@ -114,7 +98,7 @@ class _Layout:
     mask: int
 
     def query(self, filled: Mapping[int, Pieces], slot: int, wanted: Best | Named) -> Query:
-        """The question for the next piece of a slot, behind the pieces that it has already."""
+        """Return the question for the next piece of a slot, behind the pieces that it has already."""
         ids: list[int] = []
         types: list[int] = []
         place = start = 0
@@ -141,7 +125,7 @@ class _State:
 
 
 def search(text: MaskedText, choice: Choice, mask: int, *, top: int, beam: int) -> Search[FoundFills]:
-    """The best fillings of a text's masks.
+    """Search the best fillings of a text's masks.
 
     Args:
         text: The text.
@@ -151,22 +135,22 @@ def search(text: MaskedText, choice: Choice, mask: int, *, top: int, beam: int) 
         beam: How many partial fillings to keep.
     """
     slots = range(len(text.slots))
-    width = max(beam, top, *(len(choice.words[slot]) if isinstance(choice, GivenWords) else 0 for slot in slots))
+    width = max(beam, top, *map(len, choice.words or ()))
     found = yield from together([_alone(text, choice, mask, slot, width) for slot in slots])
     of_mask = tuple(tuple(states[:top]) for states in found)
     if len(slots) == 1:
-        return FoundFills(of_mask, of_mask[0])
+        return FoundFills(text, choice, of_mask, of_mask[0])
     orders = _orders(found)
     layouts = [_Layout(text, lengths, mask) for lengths in itertools.product(*map(choice.lengths, slots))]
     ends = yield from together([_beam(layout, choice, order, width) for layout in layouts for order in orders])
     fills = {tuple(state.filled[slot] for slot in slots): None for states in ends for state in states}
     scored = yield from together([_rescored(text, fill, orders, mask) for fill in fills])
-    return FoundFills(of_mask, tuple(_ranked(scored)[:top]))
+    return FoundFills(text, choice, of_mask, tuple(_ranked(scored)[:top]))
 
 
-def together(searches: Sequence[Search[_T]]) -> Search[list[_T]]:
-    """Several searches as one, whose queries are those of all that are still at work."""
-    results: dict[int, _T] = {}
+def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
+    """Run several searches as one, whose queries are those of all that are still at work."""
+    results: dict[int, ResultT] = {}
     asked: dict[int, list[Query]] = {}
 
     def advance(index: int, answers: list[Answer] | None) -> None:
@@ -186,14 +170,14 @@ def together(searches: Sequence[Search[_T]]) -> Search[list[_T]]:
     return [results[index] for index in range(len(searches))]
 
 
-def run(searching: Search[_T], scorer: MaskedLMScorer) -> _T:
+def run(searching: Search[ResultT], scorer: MaskedLMScorer) -> ResultT:
     """Let a model answer a search's queries until it is done."""
     try:
         queries = next(searching)
         while True:
             queries = searching.send(scorer.answers(queries))
     except StopIteration as end:
-        result: _T = end.value
+        result: ResultT = end.value
         return result
 
 

@@ -14,12 +14,13 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 
 from bothways.errors import InvalidInput
 from bothways.inference import TextOptions
 from bothways.inference.masked_lm import Named, Query
-from bothways.tasks.masks.filling import Search
+from bothways.tasks.masked_lm.masked_text import text_places
+from bothways.tasks.masked_lm.predictions import PseudoLikelihood
+from bothways.tasks.masked_lm.search import Search
 from bothways.text import EncodedText, TextTokenizer, Window
 from bothways.text.characters import letter_run, marks
 
@@ -27,33 +28,10 @@ from bothways.text.characters import letter_run, marks
 MOST_TOKENS = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class PseudoLikelihood:
-    """How likely a model finds a text.
-
-    Attributes:
-        log_likelihood: Sum over the tokens, natural logarithm.
-        tokens: Tokens that were summed over, without special ones; the one for unknown words counts like any other.
-        perplexity: exp(-log_likelihood / tokens), the pseudo-perplexity; None where there is no token.
-        windows: Overlapping windows that the text was read in; a token counts in the one with most text around it.
-        dropped_tokens: Tokens that were not read; above 0 only with ``on_overflow="truncate"``.
-    """
-
-    log_likelihood: float
-    tokens: int
-    perplexity: float | None
-    windows: int
-    dropped_tokens: int
-
-    def to_dict(self) -> dict[str, object]:
-        """As JSON values."""
-        return asdict(self)
-
-
 def pseudo_likelihood(
     text: str, tokenizer: TextTokenizer, reading: TextOptions, *, index: int = 0, whole_words: bool = False
 ) -> Search[PseudoLikelihood]:
-    """The pseudo-log-likelihood of a text, as a search to be run.
+    """Return the search for the pseudo-log-likelihood of a text.
 
     Args:
         text: The text.
@@ -92,7 +70,7 @@ def pseudo_likelihood(
 def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | None) -> Iterator[Query]:
     chosen, special = _window_of_token(encoded), _special_in_texts(tokenizer)
     for number, window in enumerate(encoded.windows):
-        places = _places(window)
+        places = text_places(window)
         for place in places:
             token = window.ids[place]
             here = chosen[window.start + place - places.start] == number
@@ -120,21 +98,13 @@ def _window_of_token(encoded: EncodedText) -> list[int]:
     """For each token of the text that is read, the window in which it has most text on its scarcer side."""
     best: dict[int, tuple[int, int]] = {}
     for number, window in enumerate(encoded.windows):
-        count = len(_places(window))
+        count = len(text_places(window))
         for index in range(count):
             around = min(index, count - 1 - index)
             place = window.start + index
             if place not in best or around > best[place][0]:
                 best[place] = (around, number)
     return [best[place][1] for place in sorted(best)]
-
-
-def _places(window: Window) -> range:
-    """Where the tokens of the text stand in a window, without the special ones around it."""
-    sequences = window.sequences or []
-    if 0 not in sequences:
-        return range(0)
-    return range(sequences.index(0), len(sequences) - sequences[::-1].index(0))
 
 
 def _rest_of_word(window: Window, place: int, words: list[int]) -> list[int]:
@@ -145,7 +115,7 @@ def _rest_of_word(window: Window, place: int, words: list[int]) -> list[int]:
         # The space before a word may be part of its first piece.
         return next((words[character] for character in range(begin, end) if words[character] >= 0), -1)
 
-    own, stop = word(place), _places(window).stop
+    own, stop = word(place), text_places(window).stop
     rest = [place]
     if own >= 0:
         rest += itertools.takewhile(lambda index: word(index) == own, range(place + 1, stop))

@@ -102,10 +102,10 @@ class MaskReader:
         places = [place for place, number in enumerate(window.ids) if number == self.tokenizer.mask_id]
         self._check_masks(len(parts) - 1, len(places), own, index)
         begin, stop = self._cut(window, places, index, len(places) * (pieces - 1))
-        body, end = _body(window)
-        kept = [*range(body), *range(begin, stop), *range(end, len(window.ids))]
+        body = text_places(window)
+        kept = [*range(body.start), *range(begin, stop), *range(body.stop, len(window.ids))]
         slots = tuple(
-            Slot(place - (begin - body), part, number > 0)
+            Slot(place - (begin - body.start), part, number > 0)
             for number, (place, part) in enumerate(zip(places, parts, strict=False))
         )
         return MaskedText(
@@ -113,7 +113,7 @@ class MaskReader:
             ids=tuple(window.ids[place] for place in kept),
             types=tuple(window.types[place] for place in kept),
             slots=slots,
-            dropped_tokens=(end - body) - (stop - begin),
+            dropped_tokens=len(body) - (stop - begin),
         )
 
     def spelt(self, word: str, slot: Slot) -> tuple[int, ...]:
@@ -168,7 +168,7 @@ class MaskReader:
 
     def _cut(self, window: Window, places: list[int], index: int, extra: int) -> tuple[int, int]:
         """Which part of the sequence, beside the special tokens around it, is read."""
-        begin, end = _body(window)
+        begin, end = text_places(window).start, text_places(window).stop
         room = self.max_length - (len(window.ids) - (end - begin)) - extra
         if end - begin <= room:
             return begin, end
@@ -197,10 +197,12 @@ class MaskReader:
         return start, start + room
 
 
-def _body(window: Window) -> tuple[int, int]:
-    """Where the tokens of the text lie, without the special ones around it."""
+def text_places(window: Window) -> range:
+    """Return where the tokens of the text stand in a window, without the special ones around it."""
     sequences = window.sequences or []
-    return sequences.index(0), len(sequences) - sequences[::-1].index(0)
+    if 0 not in sequences:
+        return range(0)
+    return range(sequences.index(0), len(sequences) - sequences[::-1].index(0))
 
 
 def _tail(text: str) -> str:
