@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from contract_cases import tiny_settings, write_pretrained
 
 from answering_cases import long_question, questions, stored, write_pair_tokenizer
 from bothways import Ensemble
@@ -11,7 +12,6 @@ from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.tasks import QuestionAnswerer
 from bothways.tasks.question_answering.answers import Answering
-from contract_cases import tiny_settings, write_pretrained
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -31,7 +31,7 @@ def overfitted(tmp_path_factory):
             write_pretrained(folder / "base", model_type)
             write_pair_tokenizer(folder / "base", model_type)
             answerer = QuestionAnswerer.from_pretrained(folder / "base", device="cpu", max_length=18)
-            settings = {"weight_decay": 0.0, "patience": 15}
+            settings = dict(weight_decay=0.0, patience=15)
             answerer.fit(ROWS, validation=ROWS, epochs=60, learning_rate=3e-3, batch_size=8, **settings)
             answerer.save(folder / "saved")
             made[model_type] = (answerer, folder / "saved")

@@ -4,12 +4,12 @@ import inspect
 
 import pytest
 import torch
+from contract_cases import padding_side, write_pretrained
 
 from bothways import Ensemble
 from bothways.data import TaggedRow, read_rows
 from bothways.tasks import TextTagger
 from bothways.text import Words
-from contract_cases import padding_side, write_pretrained
 from tiny_models import every_family, padded
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -46,7 +46,7 @@ def overfitted(tmp_path_factory):
             write_pretrained(folder / "base", model_type)
             tagger = TextTagger.from_pretrained(folder / "base", device="cpu")
             data = rows(kind)
-            settings = {"weight_decay": 0.0, "patience": 8}
+            settings = dict(weight_decay=0.0, patience=8)
             tagger.fit(data, validation=data, epochs=50, learning_rate=3e-3, batch_size=8, **settings)
             tagger.save(folder / "saved")
             made[model_type, kind] = (tagger, folder / "saved")
