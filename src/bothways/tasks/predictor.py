@@ -216,12 +216,18 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         return self._predicted(map(self._columns().read, rows), None, show_progress, options)
 
     def score(
-        self, data: Source, *, show_progress: bool | None = None, **options: Unpack[EvaluateArguments]
+        self,
+        data: Source | Iterable[Any],
+        *,
+        seed: int = 0,
+        show_progress: bool | None = None,
+        **options: Unpack[EvaluateArguments],
     ) -> ScoredRows:
         """Return the scores of labelled rows, before any decision, and what is right.
 
         Args:
             data: A file, or rows.
+            seed: Draws the words that masked language modelling hides; other tasks draw nothing.
             show_progress: Force the progress bar on or off.
             options: Columns by their names; those of the training when left out. And the task's ``spec.data_options``.
 
@@ -233,6 +239,18 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         columns, own = self._columns_of(fitted.columns, options)
         call, known = f"{type(self).__name__}.evaluate()", column_names(fitted.columns)
         reading: Any = chosen(self.spec.data_options, own, call, known=known)
+        return self._scored(data, columns, reading, seed, show_progress)
+
+    def _scored(
+        self,
+        data: Any,  # noqa: ANN401 (sources of rows)
+        columns: Any,  # noqa: ANN401 (the task's own)
+        reading: Any,  # noqa: ANN401 (the task's own)
+        seed: int,
+        show_progress: bool | None,
+    ) -> ScoredRows:
+        del seed
+        fitted = self.fitted
         examples = fitted.outputs.read(data, columns, reading)
         truth = fitted.outputs.encode(examples)
         scores = fitted.scores(
@@ -245,7 +263,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     def evaluate(
         self,
-        data: Source,
+        data: Source | Iterable[Any],
         *,
         resamples: int = 1000,
         seed: int = 0,
@@ -257,7 +275,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Args:
             data: A file, or rows.
             resamples: Bootstrap resamples for the intervals.
-            seed: Of the bootstrap.
+            seed: Of the bootstrap, and as for `score`.
             show_progress: Force the progress bar on or off.
             options: As for `score`.
 
@@ -265,7 +283,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             NotFitted: The model was not trained for this.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        return self.report(self.score(data, show_progress=show_progress, **options), resamples=resamples, seed=seed)
+        rows = self.score(data, seed=seed, show_progress=show_progress, **options)
+        return self.report(rows, resamples=resamples, seed=seed)
 
     def report(
         self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
