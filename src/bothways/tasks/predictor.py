@@ -18,7 +18,7 @@ from bothways.data import Row, Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
-from bothways.tasks.columns import batch_of, renamed
+from bothways.tasks.columns import batch_of, input_of, renamed
 from bothways.tasks.predictions import warn_of_cut
 from bothways.tasks.scores import Scores, texts_read
 from bothways.tasks.spec import PredictArguments, TaskSpec, chosen
@@ -154,7 +154,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """Return a prediction for one input, or a list of them for many, in order.
 
         Args:
-            inputs: What the task reads, or many: a list, a tuple, an array, a Series.
+            inputs: What the task reads, or many: a list, a tuple, a generator, a NumPy array, a Series; a DataFrame or
+                a Dataset is read by the columns of the training.
             show_progress: Force the progress bar on or off.
             options: Of the predictions, see the task's ``spec.predict_options``.
 
@@ -180,7 +181,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     ) -> Iterator[PredictionT]:
         """Yield predictions for an iterable of any length, in order and in flat memory."""
         columns = self._columns()
-        checked = (columns.check(number, value) for number, value in enumerate(inputs))
+        checked = (input_of(columns, number, value) for number, value in enumerate(inputs))
         return self._predicted(checked, total, show_progress, options)
 
     def predict_proba(
@@ -319,6 +320,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Raises:
             InvalidInput: The models answer differently or have different labels, or the data are not usable.
         """
+        if not isinstance(other, Predictor):
+            raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(other).__name__}.")
         # Now, and not after minutes of predicting, nor as an error in the data.
         check_labels(self.comparable, other.comparable)
         outcomes = []
