@@ -29,7 +29,7 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, tm
     tokenizer = ours.model.tokenizer
     store = WindowStore.of(tokenizer.encode(TEXTS, max_length=18))
     masker = Masker(tokenizer, Masking(fraction=0.3), seed=1)
-    module = MaskedLM(ours.model.encoder, ours._head).train()
+    module = ours.fitted.model.train()
     objective = MaskedLMObjective(module, store, store, masker, batch_size=len(TEXTS), tokens=50)
 
     masked = [

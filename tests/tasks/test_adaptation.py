@@ -12,13 +12,11 @@ from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics
 from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking
 from bothways.packing import unpad
 from bothways.tasks import FillMask
-from bothways.tasks.fitting import FitPlan
-from bothways.tasks.settings import FitSettings
 from tiny_models import write_checkpoint
 
 TEXTS = [" ".join(f"w{5 + (7 * start + place) % 50}" for place in range(1 + start % 14)) for start in range(24)]
-SETTINGS = FitSettings(tokens=30, checkpoint_every_updates=1)
-OPTIONS = {"epochs": 2, "learning_rate": 1e-2, "batch_size": 5, "seed": 4, "settings": SETTINGS}
+SETTINGS = {"max_tokens": 30, "checkpoint_every_updates": 1}
+OPTIONS = {"epochs": 2, "learning_rate": 1e-2, "batch_size": 5, "seed": 4, **SETTINGS}
 
 
 @pytest.fixture
@@ -28,8 +26,7 @@ def bare(base):
 
 
 def weights(model):
-    module = MaskedLM(model.model.encoder, model._head)
-    return {name: value.clone() for name, value in module.state_dict().items()}
+    return {name: value.clone() for name, value in model.fitted.model.state_dict().items()}
 
 
 def equal(first, second):
@@ -75,9 +72,9 @@ def test_resuming_with_other_masks_is_refused(bare, base, tmp_path):
 
 
 def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
-    store = bare._opened.stored(TEXTS)
+    store = bare._state[0].stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
-    head = bare._opened.checkpoint.new_masked_lm_head()
+    head = bare._state[0].checkpoint.new_masked_lm_head()
     objective = MaskedLMObjective(MaskedLM(bare.model.encoder, head), store, store, masker, batch_size=5, tokens=60)
 
     def seen(epoch, start=0):
@@ -91,9 +88,9 @@ def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
 
 
 def test_the_weight_of_an_update_is_its_number_of_chosen_places(bare):
-    store = bare._opened.stored(TEXTS)
+    store = bare._state[0].stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
-    head = bare._opened.checkpoint.new_masked_lm_head()
+    head = bare._state[0].checkpoint.new_masked_lm_head()
     objective = MaskedLMObjective(MaskedLM(bare.model.encoder, head), store, store, masker, batch_size=5, tokens=60)
     for update in objective.updates(0, 0):
         for part in update.micro_batches:
@@ -119,14 +116,14 @@ def test_before_and_after_are_measured_at_the_same_places(bare):
 
 def test_evaluation_is_the_mean_loss_at_the_chosen_places(tmp_path):
     model = masked_lm_model(tmp_path)
-    store = model._opened.stored(TEXTS)
+    store = model.fitted.opened.stored(TEXTS)
     masker = Masker(model.model.tokenizer, Masking(), 3)
     losses, right = [], []
     for window, (start, end) in enumerate(zip(store.starts[:-1], store.starts[1:], strict=True)):
         masked = masker.validation(store.ids_T[start:end], window)
         ids = torch.from_numpy(masked.ids_n.astype(np.int64))[None]
         with torch.no_grad():
-            logits = MaskedLM(model.model.encoder, model._head)(unpad(ids), torch.from_numpy(masked.places_M))
+            logits = model.fitted.model(unpad(ids), torch.from_numpy(masked.places_M))
         targets = torch.from_numpy(masked.targets_M.astype(np.int64))
         losses += torch.nn.functional.cross_entropy(logits, targets, reduction="none").tolist()
         right += (logits.argmax(-1) == targets).tolist()
@@ -191,11 +188,71 @@ def test_the_columns_of_training_are_those_of_use(base, tmp_path):
     assert again.rows_of(["w5 [MASK]"]) == [{"body": "w5 [MASK]"}]
 
 
+@pytest.mark.parametrize("kind", ["pandas", "numpy", "tuple"])
+def test_texts_come_from_columns_and_arrays(base, kind):
+    made = pytest.importorskip("pandas").Series if kind == "pandas" else {"numpy": np.array, "tuple": tuple}[kind]
+    models = [FillMask.from_pretrained(base, device="cpu") for _ in range(2)]
+    records = [
+        models[0].fit(TEXTS, validation=TEXTS[:2], **OPTIONS),
+        models[1].fit(made(TEXTS), validation=made(TEXTS[:2]), **OPTIONS),
+    ]
+    assert records[0].losses == records[1].losses
+    assert models[0].evaluate(TEXTS, resamples=5) == models[1].evaluate(made(TEXTS), resamples=5)
+    asked = [f"{text} [MASK]" for text in TEXTS[:3]]
+    assert models[0].predict(asked) == models[1].predict(made(asked))
+    assert models[0].pseudo_log_likelihood(asked) == models[1].pseudo_log_likelihood(made(asked))
+
+
+def test_a_missing_text_of_a_series_is_refused_by_its_number(bare):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InvalidInput, match="row 2 of the given list: 'text' is"):
+        bare.fit(pandas.Series(["w5 w6", None, "w7"]))
+
+
+def test_labels_are_refused(bare):
+    with pytest.raises(InvalidInput, match="learns from texts alone, got the label 'a'"):
+        bare.fit(["w5 w6", "w7"], ["a", "b"])
+
+
+@pytest.mark.parametrize("option", ["detector", "calibration", "settings", "kept", "label"])
+def test_options_of_other_tasks_are_refused(bare, option):
+    with pytest.raises(TypeError, match=rf"FillMask.fit\(\) .* argument {option!r}. Known are: masking, text, epochs"):
+        bare.fit(TEXTS, **{option: "cosine"})
+    assert not bare.has_head
+
+
+def test_options_of_other_tasks_are_refused_by_predictions_and_evaluations(tmp_path):
+    model = masked_lm_model(tmp_path)
+    with pytest.raises(TypeError, match=r"'coverage'. Known are: top, words, max_pieces, beam"):
+        model.predict("w5 [MASK]", coverage=0.9)
+    with pytest.raises(TypeError, match=r"'scheme'. Known are: masking, text"):
+        model.evaluate(TEXTS, scheme="BIO")
+
+
+def test_a_second_training_that_fails_leaves_weights_answers_and_card(bare, monkeypatch):
+    bare.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
+    fitted, before, said = bare.fitted, weights(bare), bare.predict("w5 [MASK]")
+    loss, calls = MaskedLMObjective.loss, [0]
+
+    def dying(self, payload):
+        calls[0] += 1
+        if calls[0] > 12:
+            raise CrashError
+        return loss(self, payload)
+
+    monkeypatch.setattr(MaskedLMObjective, "loss", dying)
+    with pytest.raises(CrashError):
+        bare.fit(TEXTS, validation=TEXTS[:6], text="text", masking=Masking(fraction=0.5), **OPTIONS)
+    assert bare.fitted is fitted
+    assert equal(weights(bare), before)
+    assert bare.predict("w5 [MASK]") == said
+
+
 def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
-    def failing(self, objective, model, **_):
+    def failing(*_):
         raise InvalidInput("no")
 
-    monkeypatch.setattr(FitPlan, "train", failing)
+    monkeypatch.setattr("bothways.tasks.task.run_training", failing)
     with pytest.raises(InvalidInput, match="no"):
         bare.fit(TEXTS)
     assert not bare.has_head

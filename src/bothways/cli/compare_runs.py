@@ -83,8 +83,8 @@ def _opened(
     Raises:
         CycloptsError: A task is named, but neither has several.
     """
-    from bothways.tasks import MultiTask
     from bothways.compose.opening import SIMILARITY
+    from bothways.tasks import MultiTask
 
     if task == SIMILARITY:
         one, other = (open_task(name, reading, model, SIMILARITY) for name in names)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.embedding.few_shot import FewShotClassifier
-    from bothways.tasks.masks.fill_mask import FillMask
+    from bothways.tasks.masked_lm.fill_mask import FillMask
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.tagging.tagger import TextTagger
 
@@ -26,7 +26,7 @@ __all__ = [
 
 _HOMES = {
     "FewShotClassifier": "bothways.tasks.embedding.few_shot",
-    "FillMask": "bothways.tasks.masks.fill_mask",
+    "FillMask": "bothways.tasks.masked_lm.fill_mask",
     "PairClassifier": "bothways.tasks.classification.classifiers",
     "QuestionAnswerer": "bothways.tasks.question_answering.answerer",
     "SentenceEmbedder": "bothways.tasks.embedding.embedder",

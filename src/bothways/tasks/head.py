@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ class StoredInputs:
         return TextRows(np.stack(own), tuple(lengths[window] for window in windows), dropped)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TrainedHead:
     """A trained head above an encoder, and all that is known of its answers: an immutable value.
 
@@ -176,7 +177,7 @@ class TrainedHead:
     ) -> Iterator[Scores[Any]]:
         """Yield the scores of inputs, in order and in flat memory."""
         outputs: HeadOutputs[Any, Any] = self.outputs
-        engine = self.opened.engine(outputs.forward(self.model))
+        engine = self.opened.engine(self.module)
         waiting: deque[tuple[Any, int]] = deque()
 
         def texts() -> Iterator[Text]:
@@ -192,6 +193,12 @@ class TrainedHead:
             if len(rows) == waiting[0][1]:
                 yield outputs.scores(waiting.popleft()[0], rows, options)
                 rows = []
+
+    @cached_property
+    def module(self) -> Scoring:
+        """The module to run: encoder and head, with what an out-of-domain detector or window attention reads."""
+        module: Scoring = self.outputs.forward(self.model)
+        return module
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the head's weights under the family's names."""

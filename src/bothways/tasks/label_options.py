@@ -18,7 +18,8 @@ class LabelOpening:
             (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
             ``"first"`` window, or their mean weighted as ``fit`` learns to (``"attention"``, see
             `bothways.tasks.window_attention`).
-        target: What the model is expected to predict; another one is refused.
+        target: What the model predicts, or is to be trained for: ``"single"``, ``"multi"`` or ``"regression"``; a
+            trained model with another target is refused.
     """
 
     labels: Sequence[str] | None = None
@@ -31,10 +32,11 @@ class LabelLearning(ConfidenceOptions):
     """What is learnt of labelled texts or pairs.
 
     Attributes:
-        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers).
+        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers); by default what the
+            model was opened for, else a single label.
     """
 
-    target: TargetKind = "single"
+    target: TargetKind | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoints.stored import Extras, stored_choice
-from bothways.choices import Merge
+from bothways.choices import Merge, TargetKind
 from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_classification, learn_conformal_sets
 from bothways.confidence.files import open_confidence, stored_guarantee, stored_temperature, write_confidence
 from bothways.confidence.options import ConfidenceOptions
@@ -211,7 +211,13 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         before: Self | None,
     ) -> tuple[Self, list[Example[Any]], list[Example[Any]]]:
         """Read labelled rows; rows with the same text, or the same first text, are held out together."""
-        variant, kind = converter(options.target), options.target
+        opened_for: TargetKind | None = getattr(opened.options, "target", None)
+        if None not in (options.target, opened_for) and options.target != opened_for:
+            raise InvalidInput(
+                f"the model was opened for the target {opened_for!r}, so it is not fitted for {options.target!r}."
+            )
+        kind: TargetKind = options.target or opened_for or "single"
+        variant = converter(kind)
 
         def read(source: Source) -> list[Example[Any]]:
             return read_examples(source, text=columns.inputs, label=columns.label, convert=variant.convert)

@@ -10,6 +10,7 @@ from typing import Any
 
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
+from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.tagging.spec import TAGGING
@@ -23,6 +24,7 @@ SPECS: Mapping[str, TaskSpec] = {
         TAGGING,
         EMBEDDING,
         FEW_SHOT,
+        MASKED_LM,
     )
 }
 

@@ -3,7 +3,7 @@
 The verbs (`bothways.tasks.task.Task`) and the command line are made from these declarations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar
 
@@ -58,6 +58,9 @@ class PredictArguments(TypedDict, total=False):
     top: int
     max_answer_tokens: int | None
     threshold: float | None
+    words: Sequence[str] | None
+    max_pieces: int
+    beam: int
 
 
 def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:

@@ -8,7 +8,8 @@ Shapes: M members, R rows of an input, C outputs.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -17,7 +18,10 @@ from numpy.typing import NDArray
 from bothways.checkpoints.stored import Extras
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
-from bothways.tasks.card import LIKE_THESE, optimistic
+from bothways.evaluation import Temperature
+from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
+from bothways.tasks.head import StoredInputs
+from bothways.tasks.objective import HeadModel
 from bothways.tasks.outputs import HeadOutputs
 from bothways.tasks.scores import Scores, most_read
 from bothways.tasks.targets import Target, calibrated_logits
@@ -120,3 +124,41 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
     def card_together(self) -> dict[str, object]:
         """Return further entries of the card of an ensemble."""
         return {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TemperatureOutputs(CombinableOutputs[InputT, PlacesT], ABC, Generic[InputT, PlacesT]):
+    """Outputs of a head whose probabilities a temperature calibrates, and nothing else is learnt.
+
+    Subclasses are dataclasses with the fields ``confidence`` and ``calibrates``, whether a temperature is to be learnt.
+    """
+
+    calibrates = True
+
+    @property
+    def temperature(self) -> Temperature | None:
+        """What calibrates probabilities."""
+        found = self.confidence.calibration
+        return found if isinstance(found, Temperature) else None
+
+    def learn(
+        self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
+    ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
+        """Fit the temperature on held-out inputs."""
+        del training, seed
+        scores = held.scores(self, model, tokens)
+        return (self.calibrated_on(scores, held.truth) if self.calibrates else self), scores
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What a reader of the card's metrics has to know."""
+        return optimistic("texts", "the epoch to keep and the calibration"), LIKE_THESE, NOTICES_NOTHING
+
+    def facts(self) -> dict[str, object]:
+        """Return names and temperature."""
+        return {**self.names(), **self.write(Path())}
+
+    def write(self, folder: Path) -> dict[str, object]:
+        """Return the temperature; there are no arrays."""
+        del folder
+        return {"temperature": None if self.temperature is None else asdict(self.temperature)}

@@ -70,7 +70,7 @@ class _Opened:
         return f"{_like(self.model)}{kind}"
 
 
-class Ensemble(Predictor[Any, EnsemblePrediction, TrainedEnsemble]):
+class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble]):
     """Several trained models of one task that answer together.
 
     Members are models of any task on a head, also of a few examples: they read the same kind of input and have the same

@@ -64,8 +64,8 @@ class EnsemblePrediction:
         disagreement: How far the members are apart.
     """
 
-    together: Any
-    disagreement: Disagreement | Spread
+    together: Any  # a prediction of the members' task
+    disagreement: Any  # Disagreement, or Spread of numbers
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""

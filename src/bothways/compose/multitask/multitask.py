@@ -38,7 +38,7 @@ MULTITASK = TaskSpec(
 )
 
 
-class MultiTask(Predictor[Any, MultiPrediction, TrainedTasks]):
+class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks]):
     """Fine-tunes one encoder with a head for each of several tasks, and asks all of them at once.
 
     Tasks are any with a head above the encoder that read the same kind of input. Where one of them tags words, all of

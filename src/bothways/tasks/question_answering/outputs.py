@@ -48,7 +48,7 @@ from bothways.tasks.question_answering.spec import (
 )
 from bothways.tasks.scores import Scores, TokensRead, most_read, texts_read
 from bothways.tasks.targets import LEAST, SingleLabel
-from bothways.tasks.together import CombinableOutputs
+from bothways.tasks.together import TemperatureOutputs
 from bothways.text import TextTokenizer, blanked_in_front
 from bothways.training.objective import Validation
 
@@ -61,7 +61,7 @@ OF_OTHER_HEADS: Mapping[str, object] = dict.fromkeys(("id2label", "label2id", "n
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AnswerOutputs(CombinableOutputs[QuestionAndContext, FoundSpans]):
+class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
     """The best spans of a context, and when to give no answer.
 
     Attributes:
@@ -90,12 +90,6 @@ class AnswerOutputs(CombinableOutputs[QuestionAndContext, FoundSpans]):
     def size(self) -> int:
         """Start and end."""
         return 2
-
-    @property
-    def temperature(self) -> Temperature | None:
-        """What calibrates the probabilities of answers."""
-        found = self.confidence.calibration
-        return found if isinstance(found, Temperature) else None
 
     # --- from questions to answers ---
 

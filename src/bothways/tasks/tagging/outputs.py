@@ -6,7 +6,7 @@ Shapes: W words of one text, M words of several texts, C tags.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
@@ -36,9 +36,8 @@ from bothways.evaluation import (
 )
 from bothways.evaluation.tag_schemes import check_scheme, scheme_of_names
 from bothways.inference import TokenRows
-from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.head import StoredInputs, TrainingData
-from bothways.tasks.objective import Answers, HeadModel
+from bothways.tasks.objective import Answers
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
@@ -49,7 +48,7 @@ from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
 from bothways.tasks.tagging.word_windows import TagAnswers, WordWindows, word_scores
 from bothways.tasks.target_settings import stored_names
 from bothways.tasks.targets import SingleLabel
-from bothways.tasks.together import CombinableOutputs
+from bothways.tasks.together import TemperatureOutputs
 from bothways.text import ReadWords, Words
 from bothways.training.objective import Validation
 
@@ -63,7 +62,7 @@ CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TagOutputs(CombinableOutputs[Words, Words]):
+class TagOutputs(TemperatureOutputs[Words, Words]):
     """A tag for each word, and the spans that the tags encode.
 
     Attributes:
@@ -87,12 +86,6 @@ class TagOutputs(CombinableOutputs[Words, Words]):
     def labels(self) -> tuple[str, ...]:  # type: ignore[override]
         """The tags."""
         return self.tag_set.labels
-
-    @property
-    def temperature(self) -> Temperature | None:
-        """What calibrates the probabilities of words' tags."""
-        found = self.confidence.calibration
-        return found if isinstance(found, Temperature) else None
 
     @property
     def comparable(self) -> tuple[str, ...]:
@@ -134,10 +127,6 @@ class TagOutputs(CombinableOutputs[Words, Words]):
             spans, tag_set = self._spans(words, truth), self.tag_set
             found = span_outcomes(*spans, words, tag_set.span_labels, tag_set.scheme)
         return replace(found, tokens_read=texts_read(each.read for each in scores))
-
-    def facts(self) -> dict[str, object]:
-        """Return labels, scheme and temperature."""
-        return {"labels": list(self.labels), **self._stored()}
 
     # --- learning ---
 
@@ -200,17 +189,6 @@ class TagOutputs(CombinableOutputs[Words, Words]):
         span_f1 = 2 * right / max(1, there + said)
         return Validation({"span_f1": span_f1, **metrics}, span_f1, share_error(span_f1, (there + said) / 2))
 
-    def learn(
-        self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
-    ) -> tuple[Self, list[WordScores]]:
-        """Fit the temperature on the words of held-out texts."""
-        del training, seed
-        scores = held.scores(self, model, tokens)
-        if not self.calibrates:
-            return self, scores
-        temperature = Temperature(fit_temperature(_end_to_end(scores), np.concatenate(held.truth)))
-        return replace(self, confidence=Confidence(temperature)), scores
-
     @property
     def identity(self) -> Identity:
         """Scheme and tags."""
@@ -220,11 +198,6 @@ class TagOutputs(CombinableOutputs[Words, Words]):
         """Return the number of words, and SHA-256 of the numbers of their tags."""
         truth_M, lengths_N = np.concatenate(stored.truth), np.array([len(each) for each in stored.truth])
         return {"words": len(truth_M), "tags_sha256": digest_of(lengths_N, truth_M)}
-
-    @property
-    def limits(self) -> tuple[str, ...]:
-        """What a reader of the card's metrics has to know."""
-        return optimistic("texts", "the epoch to keep and the calibration"), LIKE_THESE, NOTICES_NOTHING
 
     # --- several models together: the words of a text are what whole texts are to models that label those ---
 
@@ -287,12 +260,7 @@ class TagOutputs(CombinableOutputs[Words, Words]):
 
     def write(self, folder: Path) -> dict[str, object]:
         """Return scheme and temperature."""
-        del folder
-        return self._stored()
-
-    def _stored(self) -> dict[str, object]:
-        temperature = None if self.temperature is None else asdict(self.temperature)
-        return {"scheme": self.tag_set.scheme, "temperature": temperature}
+        return {"scheme": self.tag_set.scheme, **super(TagOutputs, self).write(folder)}
 
     def _tagged(self, scores: Sequence[WordScores], truth: TrueTags, temperature: Temperature | None) -> TaggedWords:
         """The best tags that make no broken span, beside the true ones."""

@@ -1,4 +1,4 @@
-"""What a masked language model says of a text with masks."""
+"""Predictions of a masked language model."""
 
 from dataclasses import asdict, dataclass
 
@@ -54,5 +54,28 @@ class FilledText:
     dropped_tokens: int
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values."""
+        """Return JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PseudoLikelihood:
+    """How likely a model finds a text.
+
+    Attributes:
+        log_likelihood: Sum over the tokens, natural logarithm.
+        tokens: Tokens that were summed over, without special ones; the one for unknown words counts like any other.
+        perplexity: exp(-log_likelihood / tokens), the pseudo-perplexity; None where there is no token.
+        windows: Overlapping windows that the text was read in; a token counts in the one with most text around it.
+        dropped_tokens: Tokens that were not read; above 0 only with ``on_overflow="truncate"``.
+    """
+
+    log_likelihood: float
+    tokens: int
+    perplexity: float | None
+    windows: int
+    dropped_tokens: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return JSON values."""
         return asdict(self)
