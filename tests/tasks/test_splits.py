@@ -193,16 +193,16 @@ def words_twice():
 
 TWICE = {
     "classification": (
-        "labelling.training",
+        "labels",
         TextClassifier,
         lambda task: task.fit(twice(), epochs=1),
         lambda row: row.text,
     ),
     "tagging": (
-        "tagging.training",
+        "tagging.outputs",
         TextTagger,
         lambda task: task.fit(words_twice(), epochs=1),
-        lambda row: row.words.text,
+        lambda row: row.text.text,
     ),
     "masks": (
         "masked_lm.trained",
