@@ -193,19 +193,19 @@ def words_twice():
 
 TWICE = {
     "classification": (
-        "labelling.training",
+        "labels",
         TextClassifier,
         lambda task: task.fit(twice(), epochs=1),
         lambda row: row.text,
     ),
     "tagging": (
-        "tagging.training",
+        "tagging.outputs",
         TextTagger,
         lambda task: task.fit(words_twice(), epochs=1),
-        lambda row: row.words.text,
+        lambda row: row.text.text,
     ),
     "masks": (
-        "masks.fill_mask",
+        "masked_lm.trained",
         FillMask,
         lambda task: task.fit([row["text"] for row in twice()], epochs=1),
         lambda row: row.text,

@@ -8,8 +8,9 @@ from bothways.checkpoints.hub import locate
 from bothways.compose.ensembles.ensemble import ENSEMBLE, Ensemble
 from bothways.compose.multitask.multitask import MULTITASK, MultiTask
 from bothways.errors import InvalidInput, NotFitted
+from bothways.tasks.columns import column_names
 from bothways.tasks.opening import OpenOptions
-from bothways.tasks.predictor import Predictor, column_names
+from bothways.tasks.predictor import Predictor
 from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
 
 # What can be asked of an encoder that was not trained for it.

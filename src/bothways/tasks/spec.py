@@ -35,6 +35,7 @@ class TaskSpec:
         predict_options: Dataclass of the options of a prediction.
         cut: Which text of a pair is cut into windows where both are too long.
         head: Name of the pretrained head that makes a checkpoint from elsewhere a model for this task.
+        like: Name of the task that reads and answers the same, if this one only learns otherwise.
     """
 
     name: str
@@ -47,6 +48,7 @@ class TaskSpec:
     data_options: type = NoOptions
     predict_options: type = NoOptions
     head: str | None = None
+    like: str | None = None
     cut: Cut = "longer"
 
 

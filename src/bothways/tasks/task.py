@@ -16,11 +16,11 @@ from bothways.choices import Merge
 from bothways.data import Source, labelled_rows
 from bothways.errors import NotFitted
 from bothways.storage import new_folder
-from bothways.tasks.columns import ColumnNames, batch_of, input_of
+from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
-from bothways.tasks.predictor import Fitted, Predictor, column_names
+from bothways.tasks.predictor import Fitted, Predictor
 from bothways.tasks.spec import chosen
 from bothways.text import Overflow
 from bothways.training.options import TrainingArguments, TrainingOptions

@@ -44,6 +44,11 @@ class RowColumns:
         return tuple(name for value in values for name in ([value] if isinstance(value, str) else value))
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of the two texts that are compared."""
+        return self.compared()
+
+    @property
     def truth(self) -> str:
         """Column of the score or the label; empty where rows have neither."""
         return str(getattr(self, self.part)) if self.part else ""
@@ -342,4 +347,5 @@ FEW_SHOT = TaskSpec(
     open_options=FewShotOpening,
     fit_options=FewShotLearning,
     predict_options=LabelPrediction,
+    like="classification",
 )

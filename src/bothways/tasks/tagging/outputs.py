@@ -207,9 +207,9 @@ class TagOutputs(TemperatureOutputs[Words, Words]):
         return SingleLabel(self.labels)
 
     @property
-    def kind(self) -> str:
+    def common(self) -> Mapping[str, str]:
         """The scheme."""
-        return self.tag_set.scheme
+        return {"scheme": self.tag_set.scheme}
 
     def calibrated_on(self, scores: Sequence[WordScores], truth: TrueTags) -> Self:
         """Return the same with a temperature."""
