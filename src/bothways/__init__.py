@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bothways.checkpoints import load
-    from bothways.errors import BothwaysError
-    from bothways.retrieval import SearchIndex, SemanticSearch
     from bothways.compose.ensembles.ensemble import Ensemble
     from bothways.compose.multitask.data import TaggingData, TaskData
     from bothways.compose.multitask.multitask import MultiTask
     from bothways.compose.opening import open_trained
+    from bothways.errors import BothwaysError
+    from bothways.retrieval import SearchIndex, SemanticSearch
     from bothways.tasks import (
         FewShotClassifier,
         FillMask,

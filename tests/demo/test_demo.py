@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,10 +26,11 @@ from bothways.demo import (
 )
 from bothways.demo.script import mistakes, nll_change, produce
 from bothways.errors import InvalidInput, MissingDependency, OutputExists
-from bothways.evaluation import Estimate
+from bothways.evaluation import Estimate, Temperature
 from bothways.explain import attention_of, causal, illustrative_head
 from bothways.report import Paragraph
 from bothways.tasks.predictions import Classification, Reading
+from bothways.training.record import EpochValidation
 
 ROWS = 24
 SECTIONS = (
@@ -302,6 +304,50 @@ def test_the_change_by_calibration_is_the_difference_of_the_likelihoods():
 )
 def test_the_words_on_calibration_follow_the_figures(change, said):
     assert said in words("likelihood", change)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "said"),
+    [
+        (Temperature(0.85), "validation texts: 0.85, below 1, so stated confidence rises. The predicted"),
+        (Temperature(1.0), "validation texts: 1.00, so nothing changes. The predicted"),
+        (Temperature(1.5), "validation texts: 1.50, above 1, so it falls. The predicted"),
+        (
+            Temperature(1.5, 0.25),
+            "and less for the others (by the power 0.25 of the entropy). The predicted",
+        ),
+    ],
+)
+def test_the_words_on_the_temperature_follow_its_value(temperature, said):
+    figures = SimpleNamespace(n=9, ece=Estimate(0.1, 0.0, 0.2))
+    change = Estimate(-0.1, -0.2, -0.05)
+    tested = SimpleNamespace(temperature=temperature, before=figures, after=figures, nll_change=change)
+    assert said in words("calibration", tested, 84)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "shown", "said"),
+    [
+        ([], 0, "There were none: all 9 test texts"),
+        ([0.95], 1, "The only mistake on the test texts, by calibrated probability. The model gave"),
+        ([0.95, 0.5], 2, "All 2 mistakes on the test texts"),
+        ([0.95, 0.5], 1, "The 1 most confident of 2 mistakes on the test texts"),
+        ([0.8, 0.5], 2, "or more in none of them"),
+        ([0.95, 0.5], 2, "or more in one of them"),
+        ([0.95, 0.9], 2, "or more in 2 of them"),
+    ],
+)
+def test_the_words_on_mistakes_count_them(probabilities, shown, said):
+    wrong = [("text", "b", SimpleNamespace(label="a", probability=each)) for each in probabilities]
+    assert said in words("mistakes", SimpleNamespace(mistakes=wrong, after=SimpleNamespace(n=9)), shown)
+
+
+def test_the_words_on_training_name_a_higher_epoch_that_was_not_kept():
+    epochs = tuple(EpochValidation(at, at, score, {"accuracy": score}, 0.03) for at, score in ((1, 0.92), (2, 0.9)))
+    said = words("training", SimpleNamespace(kept_epoch=2, validations=epochs))
+    assert "epoch 2, with an accuracy of 0.900 there, were kept. Epoch 1 had 0.920, which" in said
+    assert "(standard error 0.030)" in said
+    assert "Epoch" not in words("training", SimpleNamespace(kept_epoch=1, validations=epochs))
 
 
 def test_the_attention_example_reads_to_the_right_only_without_the_mask(minilm_folder):

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
+from bothways import FewShotClassifier, MultiTask, SemanticSearch, SentenceEmbedder, TaskData, TextClassifier, load
 from bothways import report as html
-from bothways.checkpoints import load
 from bothways.demo import (
     COVERAGE,
     DATA,
@@ -42,12 +42,9 @@ from bothways.demo import (
 from bothways.demo.story import Tested, commands, duration, tell, with_interval
 from bothways.evaluation import Estimate, Temperature, bootstrap_estimates
 from bothways.explain import attention_of
-from bothways.retrieval import SemanticSearch
 from bothways.storage import new_folder
-from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder, TaskData, TextClassifier
-from bothways.tasks.fitting import FitOptions
 from bothways.tasks.predictions import Classification
-from bothways.tasks.settings import FitSettings
+from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord
 
 
@@ -82,13 +79,11 @@ class Demo:
         self.folder, self.settings, self.show = folder, settings, show
         self.news = copy_news(folder / DATA, settings.rows)
         self.rows = {split: read_rows(path) for split, path in self.news.items()}
-        self.fitting: FitOptions = {
+        self.fitting: TrainingArguments = {
             "epochs": settings.epochs,
             "learning_rate": settings.learning_rate,
             "batch_size": settings.batch_size,
             "seed": settings.seed,
-            # The report explains this method, whichever would be best for these texts.
-            "settings": FitSettings(calibration="temperature"),
         }
         self.seconds: dict[str, float] = {}
         self.tested: dict[str, Tested] = {}
@@ -116,7 +111,12 @@ class Demo:
         with self.stage("category", f"Fine-tuning {MODEL} on the category of {len(self.rows['train'])} news texts"):
             classifier = TextClassifier.from_pretrained(MODEL)
             record = classifier.fit(
-                self.news["train"], validation=self.news["validation"], label="category", **self.fitting
+                self.news["train"],
+                validation=self.news["validation"],
+                label="category",
+                # The report explains this method, whichever would be best for these texts.
+                calibration="temperature",
+                **self.fitting,
             )
             category = self.tested["category"] = self.test(classifier, record, "category")
             classifier.save(self.folder / MODEL_FOLDER)
@@ -138,7 +138,8 @@ class Demo:
         with self.stage("both labels", both):
             model = MultiTask.from_pretrained(MODEL)
             train, validation = self.news["train"], self.news["validation"]
-            tasks = {label: TaskData(train, validation, label=label) for label in ("category", "sentiment")}
+            options = {"calibration": "temperature"}
+            tasks = {label: TaskData(train, validation, label=label, **options) for label in ("category", "sentiment")}
             record = model.fit(tasks, **self.fitting)
             category, sentiment = (self.test(model.part(label), record, label) for label in tasks)
         self.tested |= {"category_beside_sentiment": category, "sentiment": sentiment}
@@ -252,7 +253,7 @@ def finished(record: TrainingRecord) -> None:
 def predict(classifier: TextClassifier, rows: Sequence[Row], **options: Any) -> list[Classification]:  # noqa: ANN401
     """Predictions for rows, with the options of the classifier's ``predict``."""
     texts = [row["text"] for row in rows]
-    return cast("list[Classification]", classifier.predict(texts, show_progress=False, **options))
+    return classifier.predict(texts, show_progress=False, **options)
 
 
 def nll_change(

@@ -150,7 +150,7 @@ def course(record: TrainingRecord) -> html.Figure:
 def metrics(before: Report, after: Report) -> html.Table:
     """Metrics before and after calibration."""
     columns = ("Measure", "Before calibration", "After calibration")
-    old, new = before.estimates(), after.estimates()
+    old, new = before.estimates, after.estimates
     rows = tuple((name, with_interval(old[key]), with_interval(new[key])) for key, name in _METRICS.items())
     caption = "The test texts, with 95\u00a0% intervals in brackets. Calibration changes probabilities and no label."
     return html.Table(columns, rows, caption, numeric=columns[1:])

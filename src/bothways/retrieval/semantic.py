@@ -45,7 +45,7 @@ class SemanticSearch:
         index.check_encoder(identity_of(embedder))
         self.embedder = embedder
         self.index = index
-        self._trainings = embedder.trainings
+        self._encoder = embedder.model.encoder
 
     @classmethod
     def build(
@@ -235,7 +235,8 @@ class SemanticSearch:
         return self.embedder.encode(queries, show_progress=show_progress)
 
     def _check_vectors(self) -> None:
-        if self.embedder.trainings != self._trainings:
+        # A training makes another encoder.
+        if self.embedder.model.encoder is not self._encoder:
             raise InvalidInput(
                 "the embedder was trained after the index was opened or built, so its vectors are no longer those of "
                 "the index: build the index again with it."

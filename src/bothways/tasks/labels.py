@@ -3,7 +3,7 @@
 Shapes: N inputs, W windows of one text, B sequences, C outputs, L layers that a detector reads, H hidden, K = C + L H.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoints.stored import Extras, stored_choice
-from bothways.choices import Merge
+from bothways.choices import Merge, TargetKind
 from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_classification, learn_conformal_sets
 from bothways.confidence.files import open_confidence, stored_guarantee, stored_temperature, write_confidence
 from bothways.confidence.options import ConfidenceOptions
@@ -211,7 +211,13 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         before: Self | None,
     ) -> tuple[Self, list[Example[Any]], list[Example[Any]]]:
         """Read labelled rows; rows with the same text, or the same first text, are held out together."""
-        variant, kind = converter(options.target), options.target
+        opened_for: TargetKind | None = getattr(opened.options, "target", None)
+        if None not in (options.target, opened_for) and options.target != opened_for:
+            raise InvalidInput(
+                f"the model was opened for the target {opened_for!r}, so it is not fitted for {options.target!r}."
+            )
+        kind: TargetKind = options.target or opened_for or "single"
+        variant = converter(kind)
 
         def read(source: Source) -> list[Example[Any]]:
             return read_examples(source, text=columns.inputs, label=columns.label, convert=variant.convert)
@@ -314,9 +320,9 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         return self.target
 
     @property
-    def kind(self) -> str:
+    def common(self) -> Mapping[str, str]:
         """The kind of target."""
-        return self.target.kind
+        return {"target": self.target.kind}
 
     def stated(self, scores: LabelScores) -> LabelScores:
         """Return scores with the calibration in them, and whether the input is out of domain."""

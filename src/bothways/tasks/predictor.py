@@ -6,7 +6,7 @@ They read nothing but a `Fitted` value, so a model of one task and an ensemble h
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, read_rows
+from bothways.errors import InvalidInput
 from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
-from bothways.tasks.columns import batch_of, renamed
+from bothways.tasks.columns import batch_of, column_names, input_of, renamed
 from bothways.tasks.predictions import warn_of_cut
 from bothways.tasks.scores import Scores, texts_read
 from bothways.tasks.spec import PredictArguments, TaskSpec, chosen
@@ -33,6 +34,11 @@ class EvaluateArguments(TypedDict, total=False):
     text_a: str | None
     text_b: str | None
     label: str | None
+    score: str | None
+    anchor: str | None
+    positive: str | None
+    negative: str | tuple[str, ...] | None
+    columns: Any
     tokens: str | None
     tags: str | None
     question: str | None
@@ -148,7 +154,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """Return a prediction for one input, or a list of them for many, in order.
 
         Args:
-            inputs: What the task reads, or many: a list, a tuple, an array, a Series.
+            inputs: What the task reads, or many: a list, a tuple, a generator, a NumPy array, a Series; a DataFrame or
+                a Dataset is read by the columns of the training.
             show_progress: Force the progress bar on or off.
             options: Of the predictions, see the task's ``spec.predict_options``.
 
@@ -174,8 +181,30 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     ) -> Iterator[PredictionT]:
         """Yield predictions for an iterable of any length, in order and in flat memory."""
         columns = self._columns()
-        checked = (columns.check(number, value) for number, value in enumerate(inputs))
+        checked = (input_of(columns, number, value) for number, value in enumerate(inputs))
         return self._predicted(checked, total, show_progress, options)
+
+    def predict_proba(
+        self, inputs: Iterable[Any], *, show_progress: bool | None = None, **options: Unpack[PredictArguments]
+    ) -> NDArray[np.float64]:
+        """Return the probabilities of labels (N, C) for many inputs; columns are in the order of `labels`.
+
+        Args:
+            inputs: A list, a tuple, an array, a Series.
+            show_progress: Force the progress bar on or off.
+            options: As for `predict`.
+
+        Raises:
+            InvalidInput: The model gives no probability of each label, or an input is not usable.
+        """
+        labels = self.labels
+        listed, _ = batch_of(self._columns(), inputs)
+        stream = self.predict_stream(listed, total=len(listed), show_progress=show_progress, **options)
+        found = [getattr(each, "probabilities", None) for each in stream]
+        if not labels or not all(isinstance(each, Mapping) for each in found):
+            raise InvalidInput(f"a {type(self).__name__} has no probability for each label of an input: use predict.")
+        rows = [[each[label] for label in labels] for each in found if isinstance(each, Mapping)]
+        return np.array(rows).reshape(-1, len(labels))
 
     def predict_rows(
         self,
@@ -208,10 +237,9 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
         fitted = self.fitted
-        known = column_names(fitted.columns)
-        columns = renamed(fitted.columns, {name: value for name, value in options.items() if name in known})
-        own = {name: value for name, value in options.items() if name not in known}
-        reading: Any = chosen(self.spec.data_options, own, f"{type(self).__name__}.evaluate()", known=known)
+        columns, own = self._columns_of(fitted.columns, options)
+        call, known = f"{type(self).__name__}.evaluate()", column_names(fitted.columns)
+        reading: Any = chosen(self.spec.data_options, own, call, known=known)
         return self._scored(data, columns, reading, seed, show_progress)
 
     def _scored(
@@ -292,6 +320,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Raises:
             InvalidInput: The models answer differently or have different labels, or the data are not usable.
         """
+        if not isinstance(other, Predictor):
+            raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(other).__name__}.")
         # Now, and not after minutes of predicting, nor as an error in the data.
         check_labels(self.comparable, other.comparable)
         outcomes = []
@@ -419,7 +449,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             UnreadColumn: It reads no such part of a row.
         """
         fitted = self.fitted
-        return self._with(replace(fitted, columns=renamed(fitted.columns, names)))  # type: ignore[type-var]
+        columns, unknown = self._columns_of(fitted.columns, names)
+        return self._with(replace(fitted, columns=renamed(columns, unknown)))  # type: ignore[type-var]
 
     def facts(self) -> dict[str, object]:
         """Return what a user wants to know of the model, as JSON values: labels, calibration, thresholds."""
@@ -462,6 +493,12 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """The options of a prediction as a value."""
         return chosen(self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",))
 
+    def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)
+        """Return the columns that a call names, the others as usual, and the rest of its options."""
+        names = column_names(usual)
+        columns = renamed(usual, {name: value for name, value in options.items() if name in names})
+        return columns, {name: value for name, value in options.items() if name not in names}
+
     def _predicted(
         self, inputs: Iterable[Any], total: int | None, show_progress: bool | None, options: Mapping[str, Any]
     ) -> Iterator[PredictionT]:
@@ -481,8 +518,3 @@ def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: i
     limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} rows from elsewhere: how well it tells these from others flatters it."
     trust = {**card["trust"], **fitted, "out_of_domain_rows": rows}
     return {**card, "trust": trust, "limits": [*limits, limit]}
-
-
-def column_names(columns: Any) -> tuple[str, ...]:  # noqa: ANN401 (any dataclass of column names)
-    """Return the parts of a row that have columns."""
-    return tuple(each.name for each in fields(columns))

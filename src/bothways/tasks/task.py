@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, cast
 
 from bothways.checkpoints import PretrainedEncoder
-from bothways.data import Source
-from bothways.errors import InvalidInput, NotFitted
+from bothways.choices import Merge
+from bothways.data import Source, labelled_rows
+from bothways.errors import NotFitted
 from bothways.storage import new_folder
-from bothways.tasks.columns import ColumnNames, batch_of, renamed
+from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
-from bothways.tasks.predictor import Fitted, Predictor, column_names
+from bothways.tasks.predictor import Fitted, Predictor
 from bothways.tasks.spec import chosen
 from bothways.text import Overflow
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -32,15 +33,23 @@ OPENING = tuple(OpenOptions.__annotations__)
 TRAINING = tuple(TrainingArguments.__annotations__)
 
 
-class OpenArguments(OpenOptions, total=False):
-    """Options of `from_pretrained`, of all tasks; which ones a task has besides `OpenOptions`, its spec says."""
+class LabelArguments(OpenOptions, total=False):
+    """Options of `from_pretrained` of tasks that give labels; see `bothways.tasks.label_options.LabelOpening`."""
 
     labels: Sequence[str] | None
-    merge: Any
+    merge: Merge | None
+
+
+class OpenArguments(LabelArguments, total=False):
+    """Options of `from_pretrained`, of all tasks; which ones a task has besides `OpenOptions`, its spec says."""
+
     target: Any
     scheme: Any
     max_answer_tokens: int | None
     threshold: float | None
+    pooling: Any
+    unit_length: bool | None
+    dimensions: int | None
 
 
 class FitArguments(TrainingArguments, total=False):
@@ -57,11 +66,18 @@ class FitArguments(TrainingArguments, total=False):
     context: str
     answers: str
     choices: str | tuple[str, ...]
+    anchor: str
+    positive: str
+    negative: str | tuple[str, ...]
+    columns: Any
     target: Any
     scheme: Any
     calibration: Any
     detector: Any
     kept: float
+    loss: Any
+    pairs_per_text: int
+    strength: float
     masking: Any
 
 
@@ -117,6 +133,11 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
     # --- what a task brings ---
 
     @classmethod
+    def _opened(cls, name_or_path: str | Path, options: OpenOptions) -> OpenedModel:
+        """Open a checkpoint; how it reads texts is its own business, where the task does not say otherwise."""
+        return open_model(name_or_path, cls.spec.name, **options)
+
+    @classmethod
     @abstractmethod
     def _open(cls, opened: OpenedModel, options: Any) -> FittedT | None:  # noqa: ANN401 (the task's own)
         """Return what a checkpoint has learnt of this task; None where it has not."""
@@ -154,16 +175,16 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         own = {name: value for name, value in options.items() if name not in OPENING}
         opening = cast("OpenOptions", {name: value for name, value in options.items() if name in OPENING})
         wanted: Any = chosen(cls.spec.open_options, own, f"{cls.__name__}.from_pretrained()", known=OPENING)
-        opened = open_model(name_or_path, cls.spec.name, **opening)
+        opened = cls._opened(name_or_path, opening)
         opened = replace(opened, reading=replace(opened.reading, cut=cls.spec.cut), options=wanted)
         return cls(opened, cls._open(opened, wanted))
 
     def fit(
         self,
         data: Source | Iterable[Any],
-        labels: Sequence[object] | None = None,
+        labels: Iterable[object] | None = None,
         *,
-        validation: Source | Iterable[Any] | tuple[Sequence[Any], Sequence[object]] | None = None,
+        validation: Source | Iterable[Any] | tuple[Iterable[Any], Iterable[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
         """Fine-tune, keep a good epoch, and learn from held-out rows how far to trust the answers.
@@ -183,7 +204,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             InvalidInput: The data or an option is not usable; the message names the row.
             TypeError: An option is not known.
         """
-        columns, own, training = self._fit_options(options)
+        columns, own, training = self.fit_options(options)
         rows = TrainingData(_rows(columns, data, labels), _validation_rows(columns, validation))
         opened, before = self._state
         trained = opened.for_training(resumed=training.resume)
@@ -219,17 +240,20 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         Raises:
             InvalidInput: The data or an option is not usable; the message names the row.
         """
-        columns, own, _ = self._fit_options(options)
+        columns, own, _ = self.fit_options(options)
         return self._prepare(opened, self._fitted, data, columns, own, training)
 
-    def _fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+        """Return the columns, the task's own options and those of the training that arguments of `fit` stand for.
+
+        Raises:
+            InvalidInput: A value is out of its range.
+            TypeError: An option is not known.
+        """
         call = f"{type(self).__name__}.fit()"
-        usual = self._usual_columns()
-        names = column_names(usual)
-        columns = renamed(usual, {name: value for name, value in options.items() if name in names})
-        training = {name: value for name, value in options.items() if name in TRAINING and name not in names}
-        rest = {name: value for name, value in options.items() if name not in {*names, *training}}
-        own: Any = chosen(self.spec.fit_options, rest, call, known=(*names, *TRAINING))
+        columns, rest = self._columns_of(self._usual_columns(), options)
+        training = {name: rest.pop(name) for name in TRAINING if name in rest}
+        own: Any = chosen(self.spec.fit_options, rest, call, known=(*column_names(columns), *TRAINING))
         return columns, own, TrainingOptions(**training)
 
     def _usual_columns(self) -> Any:  # noqa: ANN401 (the task's own)
@@ -237,14 +261,15 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         return self.spec.columns
 
 
-def _rows(columns: ColumnNames, data: Any, labels: Sequence[object] | None) -> Any:  # noqa: ANN401 (sources of rows)
+def _rows(columns: ColumnNames, data: Any, labels: object) -> Any:  # noqa: ANN401 (sources of rows)
     """Return a source of rows; inputs with labels become rows."""
     if labels is None:
         return data
-    inputs, _ = batch_of(columns, data)
-    if len(inputs) != len(labels):
-        raise InvalidInput(f"expected as many labels as inputs, got {len(labels)} and {len(inputs)}.")
-    return [columns.labelled_row(value, label) for value, label in zip(inputs, labels, strict=True)]
+    rows = []
+    for number, value in enumerate(batch_of(columns, data)[0]):
+        input_of(columns, number, value)  # refuses what is no input before it becomes a row
+        rows.append(value if isinstance(value, Mapping) else columns.labelled_row(value, None))
+    return labelled_rows(rows, labels, label=columns.truth, many="inputs")
 
 
 def _validation_rows(columns: ColumnNames, validation: Any) -> Any:  # noqa: ANN401 (as above)

@@ -22,7 +22,6 @@ from bothways.choices import Cut as Cut
 from bothways.choices import Overflow as Overflow
 from bothways.errors import InvalidInput
 
-
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 
 

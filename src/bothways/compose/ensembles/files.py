@@ -21,13 +21,12 @@ from bothways.compose.ensembles.combining import Combination, Mean, Stacked, Vot
 from bothways.errors import CorruptCheckpoint, UnknownModel, UnsupportedConfig
 from bothways.evaluation import Temperature
 from bothways.storage import new_folder
-from bothways.tasks.embedding.sentence_layout import LENGTH_FILE
 from bothways.tasks.opening import OpenOptions
 from bothways.text.saving import TOKENIZER_FILES
 
 # What decides a member's answers, where it has them; other files may come and go beside.
 _WEIGHTS = (".safetensors", ".bin")
-_NAMES = ("config.json", OURS, LENGTH_FILE, *TOKENIZER_FILES)
+_NAMES = ("config.json", OURS, "sentence_bert_config.json", *TOKENIZER_FILES)
 
 
 def member_fingerprint(folder: Path) -> str:
@@ -66,12 +65,7 @@ def stored_reading(stored: Extras) -> OpenOptions:
 
 
 def write_ensemble(
-    folder: str | Path,
-    members: Sequence[Path],
-    fingerprints: Sequence[str],
-    extras: Mapping[str, object],
-    *,
-    overwrite: bool,
+    folder: str | Path, members: Sequence[Path], extras: Mapping[str, object], *, overwrite: bool
 ) -> None:
     """Write the folder, whole or not at all.
 
@@ -81,8 +75,11 @@ def write_ensemble(
     """
     here = Path(folder).resolve()
     stored = [
-        {"path": Path(os.path.relpath(member.resolve(), here)).as_posix(), "fingerprint": fingerprint}
-        for member, fingerprint in zip(members, fingerprints, strict=True)
+        {
+            "path": Path(os.path.relpath(member.resolve(), here)).as_posix(),
+            "fingerprint": member_fingerprint(member),
+        }
+        for member in members
     ]
     with new_folder(folder, overwrite=overwrite) as new:
         write_json(new / OURS, {"format_version": FORMAT_VERSION, **extras, "members": stored})
@@ -117,8 +114,13 @@ def combination_settings(combination: Combination, temperature: Temperature | No
     }
 
 
-def stored_combination(extras: Mapping[str, object], members: int, outputs: int) -> Combination:
-    """The combination that ``bothways.json`` names.
+def stored_combination(extras: Mapping[str, object], members: int, outputs: int | None) -> Combination:
+    """Return the combination that ``bothways.json`` names.
+
+    Args:
+        extras: What the file says.
+        members: How many there are.
+        outputs: How many each has; None where every input has others, which nothing can weigh.
 
     Raises:
         CorruptCheckpoint: It is none, or its numbers are not as many as there are members and outputs.
@@ -128,10 +130,11 @@ def stored_combination(extras: Mapping[str, object], members: int, outputs: int)
             return Mean()
         case "vote":
             return Vote()
-        case "stacked":
+        case "stacked" if outputs is not None:
             return Stacked(_numbers(extras, "weights", members), _numbers(extras, "biases", outputs))
         case other:
-            raise damaged("method", "'mean', 'vote' or 'stacked'", other)
+            known = "'mean' or 'vote'" if outputs is None else "'mean', 'vote' or 'stacked'"
+            raise damaged("method", known, other)
 
 
 def _numbers(extras: Mapping[str, object], name: str, count: int) -> tuple[float, ...]:

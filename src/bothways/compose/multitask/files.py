@@ -16,6 +16,8 @@ from typing import Any
 from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.save import encoder_tensors, write_model, write_tensors
 from bothways.checkpoints.stored import Extras, damaged, stored_card
+from bothways.choices import Merge
+from bothways.compose.multitask.data import USUAL_TASK
 from bothways.errors import InvalidInput
 from bothways.storage import new_folder
 from bothways.tasks.head import TrainedHead, opened_head
@@ -36,8 +38,7 @@ def check_names(names: Iterable[str]) -> None:
     listed = list(names)
     if len(listed) < 2:
         raise InvalidInput(
-            f"several tasks are wanted, but got {len(listed)}: for a single one there is TextClassifier "
-            "(bothways train classification)."
+            f"several tasks are wanted, but got {len(listed)}: a single one is trained by the class of its task."
         )
     for name in listed:
         if not _NAME.fullmatch(name) or name == "reading":
@@ -90,7 +91,16 @@ def _stored(
     return {"name": name, "task": part.spec.name, "config": config, **learnt, "card": dict(part.card)}
 
 
-def read_parts(opened: OpenedModel) -> dict[str, TrainedHead]:
+def opened_beside(
+    opened: OpenedModel, kind: type[HeadTask[Any, Any]], kinds: Iterable[type[HeadTask[Any, Any]]], merge: Merge
+) -> OpenedModel:
+    """Return the model as a task of a kind reads it beside others: by its words where some of them read these."""
+    words = any(each.outputs_type.reads_words for each in kinds) and not kind.outputs_type.reads_words
+    options = kind.spec.open_options(merge=merge) if kind.outputs_type.merges else kind.spec.open_options()
+    return replace(opened, options=options, reading=replace(opened.reading, as_words=words, cut=kind.spec.cut))
+
+
+def read_parts(opened: OpenedModel, merge: Merge) -> dict[str, TrainedHead]:
     """Return the tasks that were saved in a folder, above one encoder.
 
     Raises:
@@ -101,20 +111,18 @@ def read_parts(opened: OpenedModel) -> dict[str, TrainedHead]:
     if not isinstance(stored, list) or len(stored) < 2:
         raise damaged("heads", "a list of two or more", stored)
     kinds = [_kind(entry) for entry in stored]
-    tags = any(kind.outputs_type.reads_words for kind in kinds)
     parts: dict[str, TrainedHead] = {}
     for number, (entry, kind) in enumerate(zip(stored, kinds, strict=True)):
         name, config = (entry.get("name"), entry.get("config")) if isinstance(entry, dict) else (None, None)
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in parts or not isinstance(config, dict):
             raise damaged("heads", "objects, each with a name of its own and a config", entry)
-        own = opened.as_words() if tags and not kind.outputs_type.reads_words else opened
-        parts[name] = _part(own, kind, name, entry, config, further=number > 0)
+        parts[name] = _part(opened_beside(opened, kind, kinds, merge), kind, name, entry, config, further=number > 0)
     return parts
 
 
 def _kind(entry: object) -> type[HeadTask[Any, Any]]:
-    """The class of a task by its entry; the first models of several tasks had classifiers only."""
-    name = entry.get("task", "classification") if isinstance(entry, dict) else "classification"
+    """The class of a task by its entry; the first models of several tasks had none but the usual one."""
+    name = entry.get("task", USUAL_TASK) if isinstance(entry, dict) else USUAL_TASK
     if name not in SPECS:
         raise damaged("heads", f"objects, each for a task of {', '.join(SPECS)}", entry)
     kind: type[HeadTask[Any, Any]] = task_class(SPECS[name])
@@ -137,9 +145,8 @@ def _part(
         own = replace(own, name=f"{checkpoint.name}/{_file(name)}", tensors=tensors)
     head = own.build_score_head(outputs_type.head)
     read = replace(opened, checkpoint=own)
-    options = kind.spec.open_options(merge=opened.options.merge) if outputs_type.merges else kind.spec.open_options()
     try:
-        outputs = outputs_type.open(read, options, head.output.out_features, ours=True)
+        outputs = outputs_type.open(read, opened.options, head.output.out_features, ours=True)
     except InvalidInput as error:
         labels = f"{head.output.out_features} labels"
         raise damaged("heads", f"objects, this one with {labels}", entry.get("config")) from error

@@ -1,7 +1,8 @@
 """Text classification and classification of pairs of texts."""
 
 from collections.abc import Mapping
-from typing import Any, Generic
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -9,7 +10,8 @@ from bothways.errors import InvalidInput
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.labels import LabelOutputs
-from bothways.tasks.predictions import Classification
+from bothways.tasks.predictions import Classification, Labelling, RegressionPrediction
+from bothways.tasks.task import LabelArguments
 from bothways.training.options import TrainingOptions
 
 LabelT = TypeVar("LabelT", covariant=True, default=Classification)
@@ -27,6 +29,30 @@ class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
     spec = CLASSIFICATION
     outputs_type = LabelOutputs
 
+    if TYPE_CHECKING:  # what predictions are is known from what was opened
+
+        @overload  # type: ignore[override]  # narrower than `Task.from_pretrained`: options of other tasks are refused
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["single"] | None = ..., **options: Unpack[LabelArguments]
+        ) -> "TextClassifier[Classification]": ...
+
+        @overload
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["multi"], **options: Unpack[LabelArguments]
+        ) -> "TextClassifier[Labelling]": ...
+
+        @overload
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["regression"], **options: Unpack[LabelArguments]
+        ) -> "TextClassifier[RegressionPrediction]": ...
+
+        @classmethod
+        def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
+            """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
+
 
 class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
     """A cross-encoder for text pairs: entailment, paraphrase, similarity, relevance.
@@ -43,7 +69,31 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
     spec = PAIRS
     outputs_type = LabelOutputs
 
-    def _fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+    if TYPE_CHECKING:  # what predictions are is known from what was opened
+
+        @overload  # type: ignore[override]  # narrower than `Task.from_pretrained`: options of other tasks are refused
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["single"] | None = ..., **options: Unpack[LabelArguments]
+        ) -> "PairClassifier[Classification]": ...
+
+        @overload
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["multi"], **options: Unpack[LabelArguments]
+        ) -> "PairClassifier[Labelling]": ...
+
+        @overload
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["regression"], **options: Unpack[LabelArguments]
+        ) -> "PairClassifier[RegressionPrediction]": ...
+
+        @classmethod
+        def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
+            """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
+
+    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
         """Take ``score``, the column of numbers, as the label of a regression."""
         given = dict(options)
         score = given.pop("score", None)
@@ -53,4 +103,4 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
                     "score predicts a number, so it goes neither with label nor with the target 'multi'."
                 )
             given |= {"label": score, "target": "regression"}
-        return super()._fit_options(given)
+        return super().fit_options(given)
