@@ -209,9 +209,10 @@ def test_a_missing_text_of_a_series_is_refused_by_its_number(bare):
         bare.fit(pandas.Series(["w5 w6", None, "w7"]))
 
 
-def test_labels_are_refused(bare):
-    with pytest.raises(InvalidInput, match="learns from texts alone, got the label 'a'"):
-        bare.fit(["w5 w6", "w7"], ["a", "b"])
+@pytest.mark.parametrize("texts", [["w5 w6", "w7"], [{"text": "w5 w6"}, {"text": "w7"}]])
+def test_labels_are_refused(bare, texts):
+    with pytest.raises(InvalidInput, match="learns from texts alone: leave the labels out"):
+        bare.fit(texts, ["a", "b"])
 
 
 @pytest.mark.parametrize("option", ["detector", "calibration", "settings", "kept", "label"])
