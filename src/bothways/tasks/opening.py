@@ -125,14 +125,6 @@ class OpenedModel:
             "as_words": reading.as_words,
         }
 
-    def as_words(self) -> "OpenedModel":
-        """The same model, which of each text reads its words with single spaces between them."""
-        return replace(self, reading=replace(self.reading, as_words=True))
-
-    def with_whole_questions(self) -> "OpenedModel":
-        """The same model, which cuts only the second text of a pair: contexts, and not the questions on them."""
-        return replace(self, reading=replace(self.reading, cut="second"))
-
 
 def stored_texts(
     tokenizer: TextTokenizer, texts: Sequence[Text], reading: TextOptions, *, offsets: bool = False

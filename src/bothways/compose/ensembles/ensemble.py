@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bothways.checkpoints.stored import Extras, damaged, stored_card
 from bothways.compose.ensembles.combining import Combination, Mean, Method, Vote, check_method
@@ -18,15 +17,9 @@ from bothways.compose.ensembles.files import (
     stored_reading,
     write_ensemble,
 )
+from bothways.compose.ensembles.members import gathered, open_members
 from bothways.compose.ensembles.stacking import fit_stacking
-from bothways.compose.ensembles.trained import (
-    EnsembleColumns,
-    EnsembleOutputs,
-    EnsemblePrediction,
-    Member,
-    TogetherScores,
-    TrainedEnsemble,
-)
+from bothways.compose.ensembles.trained import EnsembleColumns, EnsemblePrediction, TogetherScores, TrainedEnsemble
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import Temperature
@@ -34,11 +27,9 @@ from bothways.tasks.card import NOTICES_NOTHING, Part, Worth, unmeasured, worth_
 from bothways.tasks.columns import column_settings, renamed, stored_columns
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.predictor import Predictor
-from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import Task
-from bothways.tasks.together import CombinableOutputs
 
 # What a reader of the card of an ensemble has to know that was not calibrated.
 UNCALIBRATED = (
@@ -94,8 +85,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         Args:
             members: Folders of two or more models of one task.
             method: ``"mean"`` of the probabilities (or numbers), ``"vote"``, or ``"stacked"``, which is fitted on the
-                calibration data; numbers have the mean only, and no stacking has what every input has
-                other outputs of.
+                calibration data; numbers have the mean only, and outputs that are other ones for every input
+                cannot be stacked.
             calibrate: Held-out labelled rows that none of the members was trained on; a file, or rows.
             columns: Where parts of a row stand that all members are to read alike, as `with_columns` takes them.
             show_progress: Force the progress bar on or off.
@@ -225,98 +216,6 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         return replace(fitted, outputs=outputs, card=card)
 
 
-def open_members(folders: Sequence[Path], options: OpenOptions) -> list[Task[Any, Any, Any]]:
-    """Open models that may become members.
-
-    Raises:
-        InvalidInput: One is no folder, or no model whose scores can be combined.
-        NotFitted: One is no trained model.
-    """
-    for folder in folders:
-        if not folder.is_dir():
-            raise InvalidInput(
-                f"a member of an ensemble is the folder of a trained model, but {str(folder)!r} is none."
-            )
-    found = [stored_task(folder) or task_of_heads(folder) for folder in folders]
-    # A folder that says nothing of itself is opened as what the others are, which can tell best what is not there.
-    usual = next((task for task in found if task is not None), next(iter(SPECS)))
-    models = []
-    for folder, task in zip(folders, (task or usual for task in found), strict=True):
-        model = task_class(SPECS[task]).from_pretrained(folder, **options) if task in SPECS else None
-        if model is None or not isinstance(model.outputs, CombinableOutputs):
-            raise InvalidInput(
-                f"members of an ensemble give scores that can be combined, but {str(folder)!r} is one for {task}, "
-                "which gives none."
-            )
-        models.append(model)
-    return models
-
-
-def gathered(
-    folders: Sequence[Path], models: Sequence[Task[Any, Any, Any]], combination: Combination
-) -> TrainedEnsemble:
-    """Gather models that belong together.
-
-    Raises:
-        InvalidInput: They are of different tasks, or have different labels.
-    """
-    first = models[0]
-    for folder, model in zip(folders, models, strict=True):
-        _check_alike(folders[0], first, folder, model)
-    members = tuple(
-        Member(_shown(folder), model.fitted, _places(first, folder, model))
-        for folder, model in zip(folders, models, strict=True)
-    )
-    own = first.outputs.together([model.outputs for model in models])
-    shared = first.outputs.shares_inputs
-    columns = tuple((first if shared else model).columns for model in models)
-    names = tuple(member.name for member in members)
-    return TrainedEnsemble(EnsembleOutputs(own, combination, members), EnsembleColumns(names, columns))
-
-
-def _check_alike(home: Path, first: Task[Any, Any, Any], folder: Path, member: Task[Any, Any, Any]) -> None:
-    """Refuse a member that reads or says something else than the first one.
-
-    Raises:
-        InvalidInput: It does.
-    """
-    # However they were trained, models that read and say the same are asked alike.
-    tasks = [model.spec.like or model.spec.name for model in (first, member)]
-    ours, theirs = (model.outputs.common for model in (first, member))
-    if tasks[0] == tasks[1] and ours == theirs:
-        return
-    differing = [name for name in ours if tasks[0] == tasks[1] and ours[name] != theirs.get(name)]
-    wanted = "are models of one task, but "
-    if differing:
-        name = differing[0]
-        wanted = f"have the same {name}, but {str(folder)!r} has {theirs.get(name)}, against {ours[name]}: "
-    kinds = [
-        f"{task} ({', '.join(common.values())})" if common else task
-        for task, common in zip(tasks, (ours, theirs), strict=True)
-    ]
-    raise InvalidInput(
-        f"members of an ensemble {wanted}{str(home)!r} is one for {kinds[0]} and {str(folder)!r} one for {kinds[1]}."
-    )
-
-
-def _places(first: Task[Any, Any, Any], folder: Path, member: Task[Any, Any, Any]) -> NDArray[np.int64] | None:
-    """Where a member has the labels of the first one.
-
-    Raises:
-        InvalidInput: It has other labels.
-    """
-    ours, theirs = first.labels, member.labels
-    lacking, more = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
-    if lacking or more:
-        differences = [f"lacks {', '.join(map(repr, lacking))}"] * bool(lacking)
-        differences += [f"has {', '.join(map(repr, more))} besides"] * bool(more)
-        raise InvalidInput(
-            f"members of an ensemble have the same labels, but {str(folder)!r} {' and '.join(differences)}, against "
-            f"those of {first.name!r}."
-        )
-    return np.array([theirs.index(label) for label in ours], dtype=np.int64) if ours else None
-
-
 def _stored_columns(columns: EnsembleColumns, stored: Extras) -> EnsembleColumns:
     """What the members read when they were combined.
 
@@ -336,12 +235,6 @@ def _stored_columns(columns: EnsembleColumns, stored: Extras) -> EnsembleColumns
 def _blindness(models: Sequence[Task[Any, Any, Any]]) -> tuple[str, ...]:
     """The limit of an ensemble of which no member tells texts from elsewhere."""
     return () if any(model.confidence.out_of_domain is not None for model in models) else (NOTICES_NOTHING,)
-
-
-def _shown(folder: Path) -> str:
-    """A member's folder as its user would write it: by its path from where they are, if it lies below."""
-    here = Path.cwd()
-    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _card(

@@ -123,9 +123,9 @@ def read_parts(opened: OpenedModel, merge: Merge) -> dict[str, TrainedHead]:
 def _kind(entry: object) -> type[HeadTask[Any, Any]]:
     """The class of a task by its entry; the first models of several tasks had none but the usual one."""
     name = entry.get("task", USUAL_TASK) if isinstance(entry, dict) else USUAL_TASK
-    if name not in SPECS:
-        raise damaged("heads", f"objects, each for a task of {', '.join(SPECS)}", entry)
-    kind: type[HeadTask[Any, Any]] = task_class(SPECS[name])
+    kind: type[HeadTask[Any, Any]] | None = task_class(SPECS[name]) if name in SPECS else None
+    if kind is None or not issubclass(kind, HeadTask):
+        raise damaged("heads", "objects, each for a task with a head above the encoder", entry)
     return kind
 
 

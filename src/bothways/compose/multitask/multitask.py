@@ -7,11 +7,12 @@ from typing import Any, Self, Unpack
 from bothways.checkpoints import PretrainedEncoder
 from bothways.checkpoints.stored import stored_choice
 from bothways.choices import Merge
+from bothways.compose.multitask.columns import SharedColumns
 from bothways.compose.multitask.data import TaskData
 from bothways.compose.multitask.files import check_names, opened_beside, read_parts, write_parts
 from bothways.compose.multitask.sampling import Proportional, Sampling
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
-from bothways.compose.multitask.trained import MultiPrediction, MultiReport, SharedColumns, TrainedTasks
+from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.head import TrainedHead, TrainingData
