@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from classifier_cases import scored as logits_of
-from pair_cases import RELATIONS, pairs, scored
 
 from bothways.compose.opening import open_trained
 from bothways.errors import InvalidInput, TextTooLong
@@ -14,6 +12,8 @@ from bothways.tasks.columns import PairColumns
 from bothways.tasks.head import TrainingData
 from bothways.tasks.label_options import LabelLearning
 from bothways.tasks.labels import LabelOutputs
+from classifier_cases import scored as logits_of
+from pair_cases import RELATIONS, pairs, scored
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": pairs(8, first=40)}

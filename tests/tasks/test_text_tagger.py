@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from classifier_cases import without_dropout
 from safetensors.torch import load_file, save_file
 
 from bothways import TextTagger
@@ -23,6 +22,7 @@ from bothways.tasks.objective import WindowObjective
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import ReadWords, Words
 from bothways.training.options import TrainingOptions
+from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
