@@ -4,13 +4,13 @@ import inspect
 
 import pytest
 import torch
-from contract_cases import tiny_settings, write_pretrained
 
 from answering_cases import long_question, questions, stored, write_pair_tokenizer
 from bothways import Ensemble
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.tasks import QuestionAnswerer
+from contract_cases import tiny_settings, write_pretrained
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")

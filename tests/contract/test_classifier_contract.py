@@ -5,12 +5,12 @@ import json
 
 import pytest
 import torch
-from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained
 
 from bothways import Ensemble
 from bothways.data import read_rows
 from bothways.evaluation import apply_sigmoid_temperature, apply_temperature, stored_form
 from bothways.tasks import PairClassifier, TextClassifier
+from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")

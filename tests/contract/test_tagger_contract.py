@@ -4,12 +4,12 @@ import inspect
 
 import pytest
 import torch
-from contract_cases import padding_side, write_pretrained
 
 from bothways import Ensemble
 from bothways.data import TaggedRow, read_rows
 from bothways.tasks import TextTagger
 from bothways.text import Words
+from contract_cases import padding_side, write_pretrained
 from tiny_models import every_family, padded
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract_cases import pair_rows, rows
 
 from answering_cases import long_question, questions
 from bothways.data import read_rows
 from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
 from bothways.tasks import learning
 from bothways.tasks.registry import SPECS, task_class
+from contract_cases import pair_rows, rows
 from tiny_models import edit_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "show_progress": False}

@@ -11,7 +11,6 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -27,6 +26,7 @@ from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import EncodedText, Window
 from bothways.training.options import TrainingOptions
+from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}

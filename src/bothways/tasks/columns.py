@@ -132,7 +132,7 @@ class PairColumns:
 
     Attributes:
         text_a: Column of the first text.
-        text_b: Column of the second.
+        text_b: Column of the second text.
         label: Column of the label, or of the score.
     """
 

@@ -9,15 +9,14 @@ Shapes: M members, N texts, C outputs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.choices import Method as Method
 from bothways.errors import InvalidInput
 from bothways.tasks.targets import LEAST, Logits, MultiLabel, Regression, Target, logits_of, probabilities_of
-
-Method = Literal["mean", "vote", "stacked"]
 
 MemberLogits = NDArray[np.float64]
 

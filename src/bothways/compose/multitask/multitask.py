@@ -32,6 +32,7 @@ MULTITASK = TaskSpec(
     columns=TextColumns(),
     summary="Fine-tune one encoder with a head for each of several tasks.",
     example={"text": "Lakers win in overtime", "sentiment": "glad", "topic": "sports"},
+    does="answer for several tasks at once",
 )
 
 
