@@ -9,7 +9,7 @@ from bothways.advice.costs import find_config
 from bothways.advice.dry import count_flops
 from bothways.advice.facts import Measure, Score, published_facts
 from bothways.advice.tasks import TaskAdvice
-from bothways.choices import Constraint
+from bothways.choices import Constraint as Constraint
 from bothways.encoder.config import EncoderConfig
 
 CONSTRAINTS: tuple[Constraint, ...] = get_args(Constraint)

@@ -61,6 +61,8 @@ def compare(
         seed: Of resamples and permutations.
         json: Print one JSON object: each metric of the first (_a), the second (_b), and _difference, with intervals.
         quiet: Show no progress.
+        columns: Where the parts of a row stand, for both models.
+        opened: How both models are opened.
         reading: How texts are read, by both models.
         model: How the models are found and where they run.
     """

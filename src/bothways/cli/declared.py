@@ -56,7 +56,7 @@ def options_of(declaration: object) -> list[Option]:
     """
     kind = declaration if isinstance(declaration, type) else type(declaration)
     documented, made = attribute_docs(kind), []
-    for each in fields(kind):  # type: ignore[arg-type]
+    for each in fields(kind):
         default = each.default if isinstance(declaration, type) else getattr(declaration, each.name)
         option = _option(each.name, each.type, default, documented.get(each.name, ""))
         made += [] if option is None else [option]
@@ -68,15 +68,13 @@ def group_of(title: str, options: Iterable[Option]) -> type:
     unique: dict[str, Option] = {}
     for option in options:
         unique.setdefault(option.name, option)
+    nullable = frozenset(name for name, each in unique.items() if each.nullable)
     made = make_dataclass(
         "Options",
         [(each.name, _annotated(each), field(default=None)) for each in unique.values()],
         kw_only=True,
         frozen=True,
-        namespace={
-            "__module__": __name__,
-            "nullable": frozenset(name for name, each in unique.items() if each.nullable),
-        },
+        namespace={"__module__": __name__, "nullable": nullable},
     )
     return Parameter(name="*", group=title)(made)
 
@@ -181,7 +179,7 @@ def _option(name: str, annotation: object, default: object, text: str) -> Option
         return Option(name, kind, text, None if usual is None else f"{usual}")
     if get_origin(kind) in (tuple, Sequence) and get_args(kind)[0] in (str, int):
         shown = " ".join(map(str, usual)) if isinstance(usual, tuple) else None
-        return Option(name, tuple[get_args(kind)[0], ...], text, shown)
+        return Option(name, tuple[get_args(kind)[0], ...], text, shown)  # type: ignore[misc]
     return None
 
 

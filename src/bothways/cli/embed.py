@@ -49,6 +49,7 @@ def embed(
         format: Of the data, where the name does not say it.
         json: Print what was written as one JSON object.
         quiet: Show no progress.
+        vectors: How texts become vectors.
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """

@@ -48,6 +48,7 @@ def ensemble(
         overwrite: Replace an ensemble at the output.
         json: Print the summary as one JSON object.
         quiet: Show no progress.
+        columns: Of the rows to calibrate with, for all models alike.
         reading: How texts are read, here; by default each model reads as it was trained to.
         model: Where the models run.
     """

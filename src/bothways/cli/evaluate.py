@@ -79,6 +79,9 @@ def evaluate(
             they were called in the training of a model of labels).
         relevant: Of candidates to rank: the label of those that answer; where left out, the one that is usually called
             so, or labels are grades from 0 on.
+        own: How the data are read.
+        columns: Where the parts of a row stand.
+        opened: How the model is opened.
         reading: How texts are read.
         model: How the model is found and where it runs.
     """

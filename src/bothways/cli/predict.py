@@ -59,6 +59,9 @@ def predict(
         json: Print JSON Lines, which is what is printed anyway.
         quiet: Show no progress, and do not say that probabilities are not calibrated.
         task: Which of its tasks, for a model of several; all of them when left out.
+        options: Of the predictions.
+        columns: Where the parts of a row stand.
+        opened: How the model is opened.
         reading: How texts are read.
         model: How the model is found and where it runs.
     """

@@ -77,6 +77,7 @@ def build(
         overwrite: Replace an index at the output.
         json: Print what was built as one JSON object.
         quiet: Show no progress.
+        vectors: How texts become vectors.
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """

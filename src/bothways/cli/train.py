@@ -63,7 +63,7 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
         columns=group_of("Columns", _columns(spec)),
         own=group_of("Task", [option for option in (*own, *opened) if option.name not in _CONFIDENCE]),
         confidence=group_of("Confidence (learnt on held-out rows)", confident),
-        extra=extra.options if extra else group_of("More", ()),
+        loss=extra.options if extra else group_of("Loss", ()),
         training=TRAINING,
     )
     def train(
@@ -76,7 +76,7 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
         columns: object = None,
         own: object = None,
         confidence: object = None,
-        extra: object = None,
+        loss: object = None,
         run: RunOptions = ONCE,
         training: object = None,
         reading: ReadingOptions = AS_IT_CAN,
@@ -97,7 +97,8 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
             options_of_opening = open_options(reading, opening)
             with bad_usage(*words, *opened):
                 task = task_class(spec).from_pretrained(model, **opened, **options_of_opening)
-                chosen = completed(task, given_of(extra), words, options_of_opening)
+                more = (task, given_of(loss), words, options_of_opening)
+                chosen = extra.completed(*more) if extra else words
                 task.fit_options({**chosen, **options})
             record = task.fit(
                 labelled_source(train, format), validation=optional_source(validation, format), **chosen, **options
@@ -108,7 +109,6 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
 
         return train_and_save(output, training, run, fit, evaluate_next)
 
-    completed = extra.completed if extra else lambda task, more, words, opening: words
     train.__doc__ = _help(spec)
     return train
 

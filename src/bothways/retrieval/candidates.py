@@ -27,7 +27,7 @@ from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.columns import PairColumns, renamed
 from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
 from bothways.tasks.masked_lm.spec import MASKED_LM
-from bothways.tasks.registry import check_open_options, stored_task, task_of_heads
+from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
 from bothways.tasks.scores import TokensRead, texts_read
 from bothways.tasks.targets import Regression
 from bothways.tasks.task import OpenArguments
@@ -207,7 +207,7 @@ class CandidateRanking:
             embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
             return cls(BiEncoder(embedder), PairColumns(), relevant)
         check_open_options(str(name_or_path), "pairs", options)
-        pairs: PairClassifier = PairClassifier.from_pretrained(name_or_path, **options)
+        pairs: PairClassifier = task_class(PAIRS).from_pretrained(name_or_path, **options)
         if isinstance(pairs.outputs.target, Regression):
             # What it was trained on are scores; what is known of candidates is another column.
             return cls(CrossEncoder(pairs), pairs.with_columns(label=PairColumns().label).columns, relevant)

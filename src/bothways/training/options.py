@@ -67,8 +67,8 @@ class TrainingOptions:
     """The options of a training run, whatever task is trained.
 
     Attributes:
-        epochs: Passes over the training data; kept is the latest epoch whose validation score is within a standard error
-            of the best (of masked language models: the best).
+        epochs: Passes over the training data; kept is the latest epoch whose validation score is within a standard
+            error of the best (of masked language models: the best).
         learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
         batch_size: Rows in one update.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.

@@ -159,7 +159,7 @@ QUESTION_ANSWERING = TaskSpec(
     cut="second",
     does="answer questions",
     notes="""\
-Without an answer in the context, "answers" is an empty list. SQuAD files (.json,
-version 1.1 or 2.0) are read as they are.""",
+Without an answer in the context, "answers" is an empty list. SQuAD files
+(.json, version 1.1 or 2.0) are read as they are.""",
     held_out="the questions on a tenth of the contexts, drawn with the seed",
 )
