@@ -332,8 +332,9 @@ def test_an_option_that_there_is_not_is_refused_with_those_there_are(base, train
 def test_a_failed_fit_leaves_a_model_as_it_was_to_the_bit(trained, name, monkeypatch, tmp_path):
     model, case = copy.copy(trained(name)), CASES[name]
     asked = case.values(case.questions())
-    before, opened, value, shown = model.predict(asked), model.model, model.fitted, repr(model)
+    before, opened, value = model.predict(asked), model.model, model.fitted
     model.save(tmp_path / "before")
+    shown = repr(model)
     train = learning.train
 
     def poisoned(objective, *given, **named):
