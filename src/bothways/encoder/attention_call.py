@@ -1,6 +1,7 @@
 """What one call of attention is made of, whoever computes it.
 
-Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, W = 2 S - 1 distances between tokens.
+Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, n tokens of one
+sequence, W = 2 S - 1 distances between tokens.
 """
 
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class AttentionCall:
         dropout: Rate applied to the attention weights; 0 outside training.
         reach: Tokens that are seen on either side; None for all of the sequence.
         relative: What distances add to the scores.
+        weights: Where the reference backend puts each sequence's attention weights (N, n, n); None where nobody wants
+            them.
     """
 
     qkv_T3ND: Tensor
@@ -65,6 +68,7 @@ class AttentionCall:
     dropout: float = 0.0
     reach: int | None = None
     relative: RelativeScores | None = None
+    weights: list[Tensor] | None = None
 
     @property
     def binding_reach(self) -> int | None:

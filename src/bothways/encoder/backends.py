@@ -47,11 +47,7 @@ class Reference:
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
-        return self.attend_with_weights(call)[0]
-
-    def attend_with_weights(self, call: AttentionCall) -> tuple[Tensor, list[Tensor]]:
-        """Context of every token (T, N, D), and for each sequence of n tokens its weights (N, n, n)."""
-        contexts, weights, start = [], [], 0
+        contexts, start = [], 0
         for sequence_n3ND in call.qkv_T3ND.split_with_sizes(list(call.bounds.lengths)):
             q_NnD, k_NnD, v_NnD = sequence_n3ND.permute(1, 2, 0, 3)
             scores_Nnn = q_NnD @ k_NnD.transpose(1, 2)
@@ -61,11 +57,12 @@ class Reference:
             if call.binding_reach is not None:
                 scores_Nnn = scores_Nnn.masked_fill(~_near(len(sequence_n3ND), call.binding_reach, q_NnD), -torch.inf)
             weights_Nnn = scores_Nnn.softmax(-1)
-            weights.append(weights_Nnn)
+            if call.weights is not None:
+                call.weights.append(weights_Nnn)
             dropped_Nnn = drop(weights_Nnn, call.dropout) if call.dropout else weights_Nnn
             contexts.append((dropped_Nnn @ v_NnD).transpose(0, 1))
             start += len(sequence_n3ND)
-        return torch.cat(contexts), weights
+        return torch.cat(contexts)
 
 
 class SDPA:

@@ -19,6 +19,7 @@ from bothways.encoder.encoder import Encoder, initialize
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.linear import Linear
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows, select
+from bothways.encoder.run import Recorder
 from bothways.packing import Packed
 
 # A dropout rate: one of the encoder's, or a number.
@@ -253,7 +254,9 @@ def layer_rows(read: Read, encoder: Encoder, packed: Packed) -> tuple[Tensor, ..
 
 def layer_states(encoder: Encoder, packed: Packed) -> tuple[Tensor, ...]:
     """The hidden states of all tokens in every layer, the last layer first, (T, H) each."""
-    return encoder.trace(packed, attentions=False).hidden_states[:0:-1]
+    record = Recorder()
+    encoder(packed, record=record)
+    return tuple(record.hidden_states[:0:-1])
 
 
 def head_logits(

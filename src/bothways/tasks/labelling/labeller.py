@@ -153,7 +153,9 @@ class Labeller:
         target, tokens, settings, module = self.target, self.opened.batch_tokens, plan.settings, self.module
         if self.merge == "attention":
             self.attention = fit_attention(module, target, data.training, data.held, tokens=tokens, seed=plan.seed)
-        layers = layers_wanted(settings.detector, len(module.encoder.order)) if isinstance(target, SingleLabel) else 0
+        layers = (
+            layers_wanted(settings.detector, module.encoder.config.layers) if isinstance(target, SingleLabel) else 0
+        )
         if layers:
             module = FeatureModel(module.encoder, module.head, layers).eval()
         reader = self._attending(module)
