@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.axes import DisentangledPositions, LocalGlobalAttention
 from bothways.encoder.backends import choose
+from bothways.encoder.batch import PaddedRows
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
-from bothways.encoder.padded_rows import PaddedRows
 from bothways.encoder.positions import layer_positions
 from bothways.encoder.projection import QKV
 from bothways.encoder.rows import FirstTokens, LastTokens, Rows, select
@@ -54,14 +54,14 @@ class SelfAttention(nn.Module):
             UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
         """
         chosen = choose(self._request(hidden_TH, run), run.backend)
-        alone = not (run.wants_attentions or isinstance(run.packed, PaddedRows))
+        alone = not (run.wants_attentions or isinstance(run.batch, PaddedRows))
         if alone and isinstance(rows, FirstTokens | LastTokens):
-            return self._out(self._of_one_token(hidden_TH, run, rows.of(run.packed)).flatten(1))
+            return self._out(self._of_one_token(hidden_TH, run, rows.of(run.batch)).flatten(1))
         call = self._call(self.qkv(hidden_TH), run)
         if run.record is not None and call.weights is not None:
             run.record.attentions.append(call.weights)
         context_TND = chosen.attend(call)
-        return self._out(select(context_TND.flatten(1), rows, run.packed))
+        return self._out(select(context_TND.flatten(1), rows, run.batch))
 
     def _of_one_token(self, hidden_TH: Tensor, run: Run, rows_B: Tensor) -> Tensor:
         """Context (B, N, D) of one token of each sequence; other queries are made only where positions read them."""
@@ -72,9 +72,9 @@ class SelfAttention(nn.Module):
         return attend_once(self.qkv.queries(hidden_TH[rows_B]), rows_B, call)
 
     def _call(self, qkv_T3ND: Tensor, run: Run) -> AttentionCall:
-        qkv_T3ND, relative = self.positions(qkv_T3ND, self.qkv, run.packed, run.shared)
+        qkv_T3ND, relative = self.positions(qkv_T3ND, self.qkv, run.shared)
         weights: list[Tensor] | None = [] if run.wants_attentions else None
-        return AttentionCall(qkv_T3ND, run.packed, self.scale, self._dropout_rate, self.reach, relative, weights)
+        return AttentionCall(qkv_T3ND, run.batch, self.scale, self._dropout_rate, self.reach, relative, weights)
 
     @property
     def _dropout_rate(self) -> float:
@@ -84,13 +84,14 @@ class SelfAttention(nn.Module):
         device = hidden_TH.device.type
         # Under autocast the projection changes the precision.
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_TH.dtype
-        local = self.reach is not None and run.packed.hides(self.reach)
+        local = self.reach is not None and run.batch.hides(self.reach)
         return AttentionRequest(
             device,
             dtype,
             self.head_width,
             self._dropout_rate,
             weights=run.wants_attentions,
+            padding=isinstance(run.batch, PaddedRows),
             local=local,
             relative=self.positions.has_scores,
         )

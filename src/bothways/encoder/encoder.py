@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder.axes import PreNorm, SharedGroups
+from bothways.encoder.batch import Batch
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.convolution import Convolution, convolution
 from bothways.encoder.dropout import Dropout
@@ -16,7 +17,6 @@ from bothways.encoder.positions import SharedPositions, TransformerXL, shared_po
 from bothways.encoder.projection import QKV
 from bothways.encoder.rows import ALL_ROWS, Rows, select
 from bothways.encoder.run import Recorder, Run
-from bothways.packing import Packed
 
 
 class Layers(nn.ModuleList):
@@ -48,7 +48,7 @@ class Layers(nn.ModuleList):
     def forward(
         self,
         hidden_TH: Tensor,
-        packed: Packed,
+        batch: Batch,
         *,
         rows: Rows = ALL_ROWS,
         backend: str | None = None,
@@ -58,7 +58,7 @@ class Layers(nn.ModuleList):
 
         Args:
             hidden_TH: First hidden states, as `Encoder.embed` gives them or altered.
-            packed: The batch that they are of.
+            batch: The batch that they are of.
             rows: See `Encoder.forward`.
             backend: See `Encoder.forward`.
             record: See `Encoder.forward`.
@@ -70,7 +70,7 @@ class Layers(nn.ModuleList):
             UnsupportedAttention: The named backend cannot serve this call.
         """
         positions, convolution = self._around
-        run = Run(packed, positions(packed, hidden_TH.dtype), backend, record)
+        run = Run(batch, positions(batch, hidden_TH.dtype), backend, record)
         for place, index in enumerate(self.steps):
             if record is not None and place % self.inner == 0:
                 record.hidden_states.append(hidden_TH)
@@ -79,8 +79,8 @@ class Layers(nn.ModuleList):
             # What convolves the first layer's output reads all of its rows.
             output_TH = self[index](hidden_TH, run, rows if last and beside is None else ALL_ROWS)
             if beside is not None:
-                output_TH = beside(hidden_TH, output_TH, packed)
-                output_TH = select(output_TH, rows, packed) if last else output_TH
+                output_TH = beside(hidden_TH, output_TH, batch)
+                output_TH = select(output_TH, rows, batch) if last else output_TH
             hidden_TH = output_TH
         for step in self._finish:
             hidden_TH = step(hidden_TH)
@@ -106,23 +106,23 @@ class Encoder(nn.Module):
         self.convolution, self.final_norm, self.dropout = beside, final_norm, dropout
         initialize(self, config.initializer_range)
 
-    def embed(self, packed: Packed) -> Tensor:
+    def embed(self, batch: Batch) -> Tensor:
         """First hidden states (T, H), which `layers` takes."""
-        hidden_TH: Tensor = self.embedding(packed)
+        hidden_TH: Tensor = self.embedding(batch)
         return hidden_TH
 
     def forward(
         self,
-        packed: Packed,
+        batch: Batch,
         *,
         rows: Rows = ALL_ROWS,
         backend: str | None = None,
         record: Recorder | None = None,
     ) -> Tensor:
-        """Last hidden states: ``encoder.layers(encoder.embed(packed), packed, ...)``.
+        """Last hidden states: ``encoder.layers(encoder.embed(batch), batch, ...)``.
 
         Args:
-            packed: The batch.
+            batch: The batch.
             rows: Rows of the packed batch that are read afterwards; the last layer computes only those to the end.
             backend: Name of the attention backend to hold to; the best that serves the call when left out.
             record: Keeps the hidden states of all layers and, where it wants them, the attention weights.
@@ -133,7 +133,7 @@ class Encoder(nn.Module):
         Raises:
             UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
         """
-        output: Tensor = self.layers(self.embed(packed), packed, rows=rows, backend=backend, record=record)
+        output: Tensor = self.layers(self.embed(batch), batch, rows=rows, backend=backend, record=record)
         return output
 
 

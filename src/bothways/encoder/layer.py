@@ -28,7 +28,7 @@ class PostNormLayer(nn.Module):
     def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
         """(T, H) to those rows of (T, H) that are read."""
         # Behind the attention each row stands for itself, so unread ones are left out.
-        read_TH, attended_TH = select(hidden_TH, rows, run.packed), self.attention(hidden_TH, run, rows)
+        read_TH, attended_TH = select(hidden_TH, rows, run.batch), self.attention(hidden_TH, run, rows)
         hidden_TH = self.attention_norm(_add_into(self.dropout(attended_TH), read_TH))
         output_TH: Tensor = self.feed_forward_norm(_add_into(self.dropout(self.feed_forward(hidden_TH)), hidden_TH))
         return output_TH
@@ -48,7 +48,7 @@ class PreNormLayer(nn.Module):
     def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
         """(T, H) to those rows of (T, H) that are read."""
         attended_TH = self.attention(self.attention_norm(hidden_TH), run, rows)
-        hidden_TH = _add_into(self.dropout(attended_TH), select(hidden_TH, rows, run.packed))
+        hidden_TH = _add_into(self.dropout(attended_TH), select(hidden_TH, rows, run.batch))
         return _add_into(self.dropout(self.feed_forward(self.feed_forward_norm(hidden_TH))), hidden_TH)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from bothways.encoder.batch import Batch
 from bothways.encoder.positions import Shared
-from bothways.packing import Packed
 
 
 class Recorder:
@@ -34,13 +34,13 @@ class Run:
     """What every layer needs beside the hidden states.
 
     Attributes:
-        packed: The batch.
+        batch: The batch.
         shared: What all layers share of the positions.
         backend: Name of the attention backend to hold to; the best that serves the call when None.
         record: Where to keep what happens; None where nobody asked.
     """
 
-    packed: Packed
+    batch: Batch
     shared: Shared
     backend: str | None
     record: Recorder | None

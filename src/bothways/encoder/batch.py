@@ -1,4 +1,6 @@
-"""A batch that keeps its padding, for a graph of the encoder that is recorded once and run on batches of all shapes.
+"""The batches that an encoder reads: packed, or with their padding kept.
+
+A graph of the encoder is recorded once and run on batches of all shapes, so it keeps the padding.
 
 Shapes: B sequences, S longest sequence, T = B S rows.
 """
@@ -9,15 +11,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from bothways.packing import Packed
+from bothways.packing import Packed, TokenRows
 
 
 @dataclass(frozen=True, slots=True)
-class PaddedRows(Packed):
+class PaddedRows(TokenRows):
     """A batch whose padding is kept: row ``b S + s`` is place s of sequence b.
 
-    Nothing here is known to the host, so that a graph can be recorded once for all batches; ``lengths`` is empty. Of
-    the attention backends, ``padded`` alone can read it.
+    Lengths are not known to the host, so that a graph can be recorded once for all batches. Of the attention backends,
+    ``padded`` alone can read it.
 
     Attributes:
         mask_BS: Whether a token stands at each place, and no padding.
@@ -42,7 +44,7 @@ class PaddedRows(Packed):
         positions_BS = (mask_BS.cumsum(1) - 1).clamp(min=0)
         starts = torch.arange(count + 1, device=input_ids_BS.device, dtype=torch.int32) * longest
         ids_T, types_T, positions_T = input_ids_BS.flatten(), types_BS.flatten(), positions_BS.flatten()
-        return cls(ids_T, types_T, positions_T, starts, (), mask_BS)
+        return cls(ids_T, types_T, positions_T, starts, mask_BS)
 
     @property
     def count(self) -> int:
@@ -110,6 +112,8 @@ class PaddedRows(Packed):
             self.types_T.to(device),
             self.positions_T.to(device),
             self.cu_seqlens.to(device),
-            (),
             self.mask_BS.to(device),
         )
+
+
+Batch = Packed | PaddedRows
