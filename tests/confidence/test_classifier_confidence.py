@@ -8,7 +8,7 @@ import pytest
 
 from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
 from bothways.confidence.options import ConfidenceOptions
-from bothways.encoder import Encoder
+from bothways.encoder import Encoder, Recorder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
 from bothways.evaluation import Temperature, method_of
 from bothways.evaluation.conformal import coverage_of
@@ -181,12 +181,12 @@ def test_all_layers_are_read_where_the_head_reads_its_own(base, merge):
     short = {"merge": merge, "max_length": 8}
     classifier = fitted(base, detector="mahalanobis_layers", validation=rows(40), open_with=short)
     encoder, tokenizer = classifier.model.encoder, classifier.model.tokenizer
-    assert classifier.confidence.out_of_domain.detector.roots_LDD.shape[0] == len(encoder.order) > 1
+    assert classifier.confidence.out_of_domain.detector.roots_LDD.shape[0] == encoder.config.layers > 1
     ids = [text.windows[0].ids for text in tokenizer.encode(texts(rows(3)), max_length=8)]
-    states = encoder.trace(pack(ids), attentions=False).hidden_states[1:]
+    encoder(pack(ids), record=(record := Recorder()))
     first_rows = np.cumsum([0, *map(len, ids[:-1])])
     evidence = classifier.outputs.evidence(classifier.score(rows(3)).scores)
-    for layer, state_TH in enumerate(reversed(states)):
+    for layer, state_TH in enumerate(reversed(record.hidden_states[1:])):
         np.testing.assert_allclose(evidence.features_NLD[:, layer], state_TH.detach()[first_rows], atol=1e-5)
 
 
@@ -208,9 +208,8 @@ def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monke
     shared = MultiTask.from_pretrained(base, device="cpu")
     data = {name: TaskData(rows(24), rows(12), detector="mahalanobis_layers") for name in ("one", "two", "three")}
     shared.fit(data, epochs=1)
-    passes, trace = [], Encoder.trace
-    monkeypatch.setattr(Encoder, "trace", lambda *given, **named: passes.append(given) or trace(*given, **named))
-    monkeypatch.setattr(Encoder, "forward", lambda *given, **_: passes.append(given))
+    passes, forward = [], Encoder.forward
+    monkeypatch.setattr(Encoder, "forward", lambda *given, **named: passes.append(given) or forward(*given, **named))
     shared.predict(texts(rows(1))[0])
     assert len(passes) == 1
 

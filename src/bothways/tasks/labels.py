@@ -270,7 +270,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     ) -> tuple[Self, list[LabelScores]]:
         """Learn how windows count, then calibration, coverage and the out-of-domain detector."""
         single = isinstance(self.target, SingleLabel)
-        layers = self.options.layers(len(model.encoder.order)) if single else 0
+        layers = self.options.layers(model.encoder.config.layers) if single else 0
         reading = replace(self, layers=layers)
         if self.merge == "attention":
             attention = fit_attention(model, self.target, training, held, tokens=tokens, seed=seed)
