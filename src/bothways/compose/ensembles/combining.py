@@ -8,15 +8,14 @@ Shapes: M members, N texts, C outputs.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.choices import EnsembleMethod
 from bothways.errors import InvalidInput
 from bothways.tasks.targets import LEAST, Logits, MultiLabel, Regression, Target, logits_of, probabilities_of
-
-Method = Literal["mean", "vote", "stacked"]
 
 MemberLogits = NDArray[np.float64]
 
@@ -25,7 +24,7 @@ MemberLogits = NDArray[np.float64]
 class Mean:
     """The mean of the members' probabilities, or of their numbers."""
 
-    kind: ClassVar[Method] = "mean"
+    kind: ClassVar[EnsembleMethod] = "mean"
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
         """Logits (N, C)."""
@@ -40,7 +39,7 @@ class Vote:
     leaves no probability at 0.
     """
 
-    kind: ClassVar[Method] = "vote"
+    kind: ClassVar[EnsembleMethod] = "vote"
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
         """Logits (N, C)."""
@@ -61,7 +60,7 @@ class Stacked:
     weights: tuple[float, ...]
     biases: tuple[float, ...]
 
-    kind: ClassVar[Method] = "stacked"
+    kind: ClassVar[EnsembleMethod] = "stacked"
 
     def combine(self, target: Target, logits_MNC: MemberLogits) -> Logits:
         """Logits (N, C)."""

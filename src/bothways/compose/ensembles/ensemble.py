@@ -8,15 +8,15 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.stored import Extras, damaged, stored_card
-from bothways.compose.ensembles.combining import Combination, Mean, Method, Stacked, Vote, check_method
+from bothways.checkpoints.schema import StoredEnsemble, damaged
+from bothways.choices import EnsembleMethod
+from bothways.compose.ensembles.combining import Combination, Mean, Stacked, Vote, check_method
 from bothways.compose.ensembles.files import (
     asked_reading,
     combination_settings,
     member_fingerprint,
     read_ensemble,
     stored_combination,
-    stored_reading,
     write_ensemble,
 )
 from bothways.compose.ensembles.stacking import fit_combination
@@ -104,7 +104,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         cls,
         members: Sequence[str | Path],
         *,
-        method: Method = "mean",
+        method: EnsembleMethod = "mean",
         calibrate: Source | None = None,
         columns: Mapping[str, object] | None = None,
         show_progress: bool | None = None,
@@ -160,8 +160,10 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             CorruptCheckpoint: A member is no longer what it was, or the file is damaged.
         """
         stored, folders = read_ensemble(Path(folder))
+        read = stored.reading
         # What calibrates them was learnt of texts that were read so.
-        asked: OpenOptions = {**stored_reading(stored), **asked_reading(options)}
+        reading: OpenOptions = {"max_length": read.max_length, "on_overflow": read.on_overflow, "stride": read.stride}
+        asked: OpenOptions = {**asked_reading(reading), **asked_reading(options)}
         opened = [open_member(member, {**options, **asked}) for member in folders]
         fitted = gathered(opened, Mean())
         own = fitted.outputs.own
@@ -169,9 +171,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         if isinstance(combination, Stacked) and not own.stackable:
             raise damaged("method", "'mean' or 'vote' of models that answer questions", "stacked")
         outputs = replace(fitted.outputs, own=own.restored_together(stored), combination=combination)
-        fitted = replace(
-            fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored_card(stored)
-        )
+        fitted = replace(fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored.card)
         return cls(folders, [each.model for each in opened], fitted, asked)
 
     @property
@@ -243,7 +243,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         known = {name: value for name, value in options.items() if name != "coverage" or value is not None}
         return chosen(self.spec.predict_options, known, "Ensemble.predict()", known=("show_progress",))
 
-    def _calibrated(self, data: Source, method: Method, show_progress: bool | None) -> TrainedEnsemble:
+    def _calibrated(self, data: Source, method: EnsembleMethod, show_progress: bool | None) -> TrainedEnsemble:
         """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
         fitted = self.fitted
         outputs, own = fitted.outputs, fitted.outputs.own
@@ -342,17 +342,17 @@ def _like(model: Task[Any, Any, Any]) -> str:
     return model.spec.name
 
 
-def _stored_columns(columns: EnsembleColumns, stored: Extras) -> EnsembleColumns:
+def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> EnsembleColumns:
     """What the members read when they were combined.
 
     Raises:
         CorruptCheckpoint: Those are not names of columns, or not those of as many members.
     """
-    listed = stored.get("columns")
+    listed = stored.columns
     if listed is None:  # saved when all members read what the first one did
         names = column_settings(columns.columns[0])
         return replace(columns, columns=tuple(renamed(each, names) for each in columns.columns))
-    if not isinstance(listed, list) or len(listed) != len(columns.columns):
+    if len(listed) != len(columns.columns):
         raise damaged("columns", f"names for each of {len(columns.columns)} members", listed)
     own = zip(listed, columns.columns, strict=True)
     return replace(columns, columns=tuple(stored_columns({"columns": names}, usual) for names, usual in own))
@@ -370,7 +370,7 @@ def _shown(folder: Path) -> str:
 
 
 def _card(
-    method: Method, members: Sequence[Mapping[str, object]], worth: Worth, calibration: Part | None = None
+    method: EnsembleMethod, members: Sequence[Mapping[str, object]], worth: Worth, calibration: Part | None = None
 ) -> dict[str, Any]:
     """What an ensemble says of its making; what its members were trained on, their own cards say."""
     return {

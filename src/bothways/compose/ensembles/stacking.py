@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.compose.ensembles.combining import Combination, MemberLogits, Method, Stacked, features_of
+from bothways.choices import EnsembleMethod
+from bothways.compose.ensembles.combining import Combination, MemberLogits, Stacked, features_of
 from bothways.errors import InvalidInput
 from bothways.tasks.targets import Logits, Target, Truth
 
@@ -58,7 +59,7 @@ class CombinationFit:
 
 def fit_combination(
     target: Target,
-    method: Method,
+    method: EnsembleMethod,
     combination: Combination,
     logits_MNC: MemberLogits,
     truth: Truth,

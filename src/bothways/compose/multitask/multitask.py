@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from bothways.checkpoints import PretrainedEncoder
-from bothways.checkpoints.stored import stored_choice
+from bothways.checkpoints.schema import StoredTasks
 from bothways.choices import Merge
 from bothways.compose.multitask.data import TaskData
 from bothways.compose.multitask.files import check_names, read_parts, write_parts
@@ -75,12 +75,12 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         """
         opened = open_model(name_or_path, MULTITASK.name, **options)
         ours = opened.trained_for == MULTITASK.name
-        stored = stored_choice(opened.extras, "merge", check_merge) if ours else None
-        chosen = check_merge(merge or stored or "weighted_mean")
+        stored = StoredTasks.of(opened.extras) if ours else None
+        chosen = check_merge(merge or (stored and stored.merge) or "weighted_mean")
         if chosen == "attention":
             raise InvalidInput("several tasks above one encoder merge windows by a fixed rule, not by attention.")
         opened = replace(opened, options=LabelOpening(merge=chosen))
-        return cls(opened, TrainedTasks.of(opened, read_parts(opened)) if ours else None)
+        return cls(opened, TrainedTasks.of(opened, read_parts(opened, stored)) if stored else None)
 
     @property
     def model(self) -> PretrainedEncoder:
