@@ -205,7 +205,7 @@ TWICE = {
         lambda row: row.words.text,
     ),
     "masks": (
-        "masks.fill_mask",
+        "masked_lm.trained",
         FillMask,
         lambda task: task.fit([row["text"] for row in twice()], epochs=1),
         lambda row: row.text,

@@ -4,7 +4,7 @@ Each task has a frozen dataclass of column names. A saved model keeps it in its 
 unless told otherwise.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
@@ -130,7 +130,7 @@ class PairColumns:
     text_b: str = "text_b"
     label: str = "label"
 
-    one: ClassVar[str] = "a pair"
+    one: ClassVar[str] = "a tuple of two texts"
 
     @property
     def inputs(self) -> "Inputs":
@@ -225,14 +225,34 @@ def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
 def batch_of(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
     """Return the inputs that `predict` was given as a list, and whether it was a single one.
 
+    Many are a list, a tuple, a generator, a NumPy array, a Series or another column, or a table, which gives its rows.
+
     Raises:
         InvalidInput: It is neither an input nor many.
     """
+    from bothways.data import as_batch
+
     if columns.is_one(value):
         return [value], True
-    if isinstance(value, str | Mapping | bytes) or not isinstance(value, Iterable):
-        raise InvalidInput(f"expected {columns.one}, or a list of such, got {type(value).__name__}: {value!r:.80}")
-    return list(value), False
+    many = "such tuples" if columns.one.startswith("a tuple") else "such"
+    listed, alone = as_batch(value, columns.one, many)
+    if alone:
+        shown = f"{type(value).__name__}: {value!r:.80}"
+        raise InvalidInput(f"expected {columns.one}, or a list of {many}, got {shown}")
+    return listed, False
+
+
+def input_of(columns: ColumnNames, number: int, value: object) -> Any:  # noqa: ANN401 (the task's input)
+    """Return an item of a batch as an input; ``number`` counts from 0. A mapping is a row, such as of a DataFrame.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    if isinstance(value, Mapping):
+        from bothways.data import Row
+
+        return columns.read(Row(number + 1, dict(value), f"row {number + 1} of the inputs"))
+    return columns.check(number, value)
 
 
 def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, object]]:

@@ -28,8 +28,7 @@ class HeadTask(Task[InputT, PredictionT, TrainedHead]):
     def _open(cls, opened: OpenedModel, options: Any) -> TrainedHead | None:  # noqa: ANN401 (the task's own)
         kind, checkpoint, ours = cls.outputs_type, opened.checkpoint, opened.trained_for == cls.spec.name
         # The head of another task may have the same shape and mean something else.
-        usable = ours or (opened.trained_for is None and kind.head in checkpoint.heads())
-        size = checkpoint.score_count(kind.head) if usable else None
+        size = checkpoint.score_count(kind.head) if ours or opened.trained_for is None else None
         if size is None:
             if getattr(options, "labels", None) is not None:
                 raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")

@@ -31,13 +31,7 @@ from bothways.tasks.embedding.softmax_regression import (
     read_head,
     write_head,
 )
-from bothways.tasks.embedding.spec import (
-    FEW_SHOT,
-    EmbeddingOpening,
-    FewShotLearning,
-    FewShotOpening,
-    LabelledTexts,
-)
+from bothways.tasks.embedding.spec import FEW_SHOT, EmbeddingOpening, FewShotLearning, FewShotOpening, LabelledTexts
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
 from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
 from bothways.tasks.head import TrainingData
@@ -209,8 +203,9 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
         kind = LabelledTexts(columns.text, columns.label)
         rows = read_embedding_rows(data.train, kind)
         held_out = [] if data.validation is None else read_embedding_rows(data.validation, kind)
-        target = target_of("single", _examples(rows))
-        classes_N, truth_N = target.encode(_examples(rows)), target.encode(_examples(held_out))
+        examples, held = ([Example(row.text, row.label, 0, row.where) for row in part] for part in (rows, held_out))
+        target = target_of("single", examples)
+        classes_N, truth_N = target.encode(examples), target.encode(held)
         check_calibration(target, options, truth_N)
         begun = replace(_embedder_of(opened, before), opened=opened)
         ready = prepare_embedder(begun, EmbeddingExamples(kind, rows, held_out, split=False), options, training)
@@ -227,15 +222,11 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
                 card = {**embedder.card, **worth_card(Worth(None, UNMEASURED))}
                 return TrainedFewShot(embedder, head, outputs, columns, card)
             fitted = TrainedFewShot(embedder, head, outputs, columns, embedder.card)
-            held = (*encode(embedder, held_out), truth_N)
-            return fitted.learnt(held, (vectors_NK, classes_N), options, training.seed)
+            measured = (*encode(embedder, held_out), truth_N)
+            return fitted.learnt(measured, (vectors_NK, classes_N), options, training.seed)
 
         return Preparation(ready.objective, finish)
 
 
 def _embedder_of(opened: OpenedModel, fitted: TrainedFewShot | None) -> TrainedEmbedder:
     return TrainedEmbedder.of(opened, EmbeddingOpening()) if fitted is None else fitted.embedder
-
-
-def _examples(rows: Sequence[EmbeddingRow]) -> list[Example[str]]:
-    return [Example(row.text[0], row.label, 0, row.where) for row in rows]
