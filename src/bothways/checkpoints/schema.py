@@ -125,9 +125,7 @@ class StoredLabels(Stored):
     target: TargetKind | None = Field(default=None, description="'single', 'multi' or 'regression'")
     calibration: StoredCalibration | None = Field(default=None, description="a method and its numbers")
     conformal: StoredGuarantee | None = Field(default=None, description="a kind and its numbers")
-    out_of_domain: StoredDetection | None = Field(
-        default=None, description="a kind, a threshold and numbers"
-    )
+    out_of_domain: StoredDetection | None = Field(default=None, description="a kind, a threshold and numbers")
 
 
 class StoredTags(Stored):

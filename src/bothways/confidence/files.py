@@ -85,7 +85,7 @@ def open_confidence(stored: StoredLabels, folder: Path, classes: int) -> Confide
             None if conformal is None else _conformal(conformal, arrays),
             None if detection is None else _out_of_domain(detection, arrays),
         )
-    except (InvalidInput, TypeError, KeyError, ValueError) as error:
+    except (InvalidInput, TypeError, KeyError, ValueError, OverflowError) as error:
         raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, detection)) from error
     return remember_file(confidence, folder / FILE, open_confidence, stored, folder.absolute(), classes)
 
