@@ -184,8 +184,9 @@ def _fill_mask(texts: list[str]) -> tuple[Run, Run]:
 
 
 def _multitask(texts: list[str]) -> tuple[Run, Run]:
-    from bothways import MultiTask, TaggingData, TaskData
     from bothways.tasks.sharing.shared_objective import SharedHeads
+
+    from bothways import MultiTask, TaggingData, TaskData
     from bothways.text import read_as_words
 
     task = MultiTask.from_pretrained(MODEL, device="cpu")

@@ -10,12 +10,12 @@ import subprocess
 import sys
 
 import pytest
+from bothways.tasks.labelling import sequence
 from command_line import call, rows, write_jsonl
 from test_cli_train import words_of
 
 from bothways.cli.runs import RunFolders
 from bothways.tasks.embedding.objective import EmbeddingObjective
-from bothways.tasks.labelling import sequence
 from bothways.tasks.objective import WindowObjective
 from bothways.training import loop, step
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from contract_cases import rows, write_pretrained
 
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.losses import Matryoshka, MultipleNegativesRanking
 from bothways.tasks.embedding.spec import EmbeddingLearning, LabelledTexts, Triplets
 from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
 from bothways.training.options import TrainingOptions
+from contract_cases import rows, write_pretrained
 from tiny_models import every_family
 
 LABELLED = rows("single")

@@ -8,7 +8,6 @@ import signal
 import numpy as np
 import pytest
 import torch
-from classifier_cases import rows, without_dropout
 
 from answering_cases import questions
 from bothways import MultiTask, TaggingData, TaskData
@@ -21,6 +20,7 @@ from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.embedding.spec import LabelledTexts
 from bothways.tasks.objective import WindowObjective
 from bothways.training import loop
+from classifier_cases import rows, without_dropout
 
 QUICK = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 6}
 TEXTS = [row["text"] for row in rows(6)]

@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from classifier_cases import without_dropout
 
 from bothways.checkpoints import load
 from bothways.data.windows import WindowStore
@@ -27,6 +26,7 @@ from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, Scor
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.training.objective import Update
 from bothways.training.seeding import seeded
+from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
 
 

@@ -4,16 +4,16 @@ import json
 
 import numpy as np
 import pytest
-from classifier_cases import scored as logits_of
-from pair_cases import RELATIONS, pairs, scored
 
 from bothways.compose.opening import open_trained
-from bothways.errors import InvalidInput, NotFitted, TextTooLong
+from bothways.errors import InvalidInput, TextTooLong
 from bothways.tasks import PairClassifier, TextClassifier
 from bothways.tasks.columns import PairColumns
 from bothways.tasks.head import TrainingData
 from bothways.tasks.label_options import LabelLearning
 from bothways.tasks.labels import LabelOutputs
+from classifier_cases import scored as logits_of
+from pair_cases import RELATIONS, pairs, scored
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": pairs(8, first=40)}
@@ -229,11 +229,6 @@ def test_a_long_pair_is_refused_or_cut_on_request(base):
 def test_typed_texts_must_be_two(fitted, texts):
     with pytest.raises(InvalidInput, match=f"two texts, but got {len(texts)}"):
         fitted.rows_of(texts)
-
-
-def test_an_unfitted_pair_classifier_says_to_fit_it(base):
-    with pytest.raises(NotFitted, match="call fit first"):
-        opened(base).predict(("w5", "w6"))
 
 
 def test_a_pair_classifier_opened_for_single_texts_does_not_take_over_its_columns(fitted, tmp_path):

@@ -108,18 +108,6 @@ def test_uncalibrated_probabilities_are_those_of_the_head(answerer):
     assert found.probability != calibrated.probability
 
 
-def test_a_prediction_depends_on_neither_its_neighbours_nor_their_order(answerer):
-    pairs = [(row["question"], row["context"]) for row in (*questions(20), long_question())]
-    together = answerer.predict(pairs)
-    backwards = answerer.predict(pairs[::-1])[::-1]
-    streamed = list(answerer.predict_stream(iter(pairs)))
-    for index, pair in enumerate(pairs):
-        alone = answerer.predict(pair)
-        for other in (together[index], backwards[index], streamed[index]):
-            assert (other.answer, other.start, other.end) == (alone.answer, alone.start, alone.end)
-            assert other.probability == pytest.approx(alone.probability, abs=1e-5)
-
-
 def test_a_prediction_becomes_flat_json_values(answerer):
     found = answerer.predict(ASKED, threshold=-math.inf)
     answer = found.answers[0]
@@ -288,21 +276,6 @@ def test_a_tokenizer_without_a_place_for_no_answer_is_refused(base):
     path.write_text(json.dumps(content))
     with pytest.raises(InvalidInput, match=r"needs a '\[CLS\]' token"):
         opened(base)
-
-
-@pytest.mark.parametrize("use", ["predict", "evaluate", "save", "predict_stream", "facts"])
-def test_an_unfitted_answerer_says_to_fit_it(base, use, tmp_path):
-    answerer = opened(base)
-    calls = {
-        "predict": lambda: answerer.predict(ASKED),
-        "evaluate": lambda: answerer.evaluate(questions()),
-        "save": lambda: answerer.save(tmp_path / "saved"),
-        "predict_stream": lambda: next(answerer.predict_stream([ASKED])),
-        "facts": answerer.facts,
-    }
-    with pytest.raises(NotFitted, match="call fit first"):
-        calls[use]()
-    assert not (tmp_path / "saved").exists()
 
 
 def test_a_question_among_many_may_be_a_list(answerer):

@@ -11,7 +11,6 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -27,6 +26,7 @@ from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import EncodedText, Window
 from bothways.training.options import TrainingOptions
+from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}
@@ -170,19 +170,6 @@ def test_a_long_text_is_labelled_by_the_mean_of_its_windows_logits(base):
     found = classifier.predict(long)
     assert found.reading.windows == len(windows) > 2
     np.testing.assert_allclose([found.probabilities[label] for label in LABELS], expected, rtol=0, atol=1e-6)
-
-
-def test_a_prediction_depends_on_neither_its_neighbours_nor_their_order(base):
-    classifier = fitted(base)
-    texts = [row["text"] for row in rows(30)] + ["w5 " * 50]
-    together = classifier.predict(texts)
-    backwards = classifier.predict(texts[::-1])[::-1]
-    streamed = list(classifier.predict_stream(iter(texts)))
-    for index, text in enumerate(texts):
-        alone = classifier.predict(text)
-        for other in (together[index], backwards[index], streamed[index]):
-            assert other.label == alone.label
-            assert other.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
 
 
 def test_probabilities_sum_to_one_and_are_ranked(base):
@@ -420,21 +407,6 @@ def test_unicode_labels_come_back(base, tmp_path):
     classifier = fitted(base, data, validation=data)
     classifier.save(tmp_path / "saved")
     assert opened(tmp_path / "saved").outputs.target == classifier.outputs.target
-
-
-@pytest.mark.parametrize("use", ["predict", "evaluate", "save", "predict_stream", "score"])
-def test_an_unfitted_classifier_says_to_fit_it(base, use, tmp_path):
-    classifier = opened(base)
-    calls = {
-        "predict": lambda: classifier.predict("w5"),
-        "evaluate": lambda: classifier.evaluate(rows()),
-        "save": lambda: classifier.save(tmp_path / "saved"),
-        "predict_stream": lambda: next(classifier.predict_stream(["w5"])),
-        "score": lambda: classifier.score(rows()),
-    }
-    with pytest.raises(NotFitted, match="call fit first"):
-        calls[use]()
-    assert not (tmp_path / "saved").exists()
 
 
 @pytest.mark.parametrize(

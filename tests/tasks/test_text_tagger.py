@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from classifier_cases import without_dropout
 from safetensors.torch import load_file, save_file
 
 from bothways import TextTagger
 from bothways.compose.opening import open_trained
 from bothways.confidence.confidence import Confidence
-from bothways.errors import InvalidInput, NotCalibrated, NotFitted, TextsTruncated, TextTooLong
+from bothways.errors import InvalidInput, NotCalibrated, TextsTruncated, TextTooLong
 from bothways.evaluation import Temperature, apply_temperature
 from bothways.evaluation.tag_schemes import converted
 from bothways.packing import pack
@@ -23,6 +22,7 @@ from bothways.tasks.objective import WindowObjective
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import ReadWords, Words
 from bothways.training.options import TrainingOptions
+from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
@@ -366,15 +366,6 @@ def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):
     empty = {"tokens": ["\x01"], "tags": ["O"]}
     tagger.fit([*rows(4), empty, *rows(3)], validation=[*rows(4), empty], epochs=1, batch_size=1, show_progress=False)
     assert tagger.card["training_rows"] == 7
-
-
-def test_a_new_tagger_has_nothing_to_say(base):
-    tagger = opened(base)
-    for call in (lambda: tagger.predict("w5"), lambda: tagger.evaluate(rows(2)), tagger.facts):
-        with pytest.raises(NotFitted):
-            call()
-    with pytest.raises(NotFitted):
-        tagger.save(base.parent / "out")
 
 
 # --- bad input ---

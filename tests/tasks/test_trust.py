@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from classifier_cases import LABELS, noisy_rows, rows, scored
 
 from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
 from bothways.confidence.options import ConfidenceOptions
@@ -17,6 +16,7 @@ from bothways.evaluation.one_vs_rest import Platt
 from bothways.evaluation.vector_scaling import VectorScaling
 from bothways.packing import pack
 from bothways.tasks.targets import SingleLabel
+from classifier_cases import LABELS, noisy_rows, rows, scored
 from tiny_models import write_checkpoint
 
 DETECTORS = ("max_softmax", "energy", "mahalanobis", "neighbours", "cosine")

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from classifier_cases import rows, same, tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -19,6 +18,7 @@ from bothways.tasks import TextClassifier
 from bothways.tasks.merging import MERGES, check_merge, merge_windows
 from bothways.tasks.targets import SingleLabel
 from bothways.tasks.window_attention import LongTexts, WindowAttention, learn_attention
+from classifier_cases import rows, same, tensors
 from tiny_models import write_checkpoint
 
 FIXED = tuple(merge for merge in MERGES if merge != "attention")

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from bothways.choices import (
     CalibrationMethod,
     DetectorKind,
-    EnsembleMethod,
     GuaranteeKind,
     Merge,
+    Method,
     Overflow,
     Pooling,
     Scheme,
@@ -156,13 +156,9 @@ class StoredFewShot(StoredVectors, StoredLabels):
 
 
 class StoredHead(Stored):
-    """One of several heads above an encoder; beside it stand the values of its task's kind.
-
-    The first models of several tasks had classifiers only.
-    """
+    """One of several heads above an encoder; beside these stand the values of its task's kind."""
 
     name: Annotated[str, StringConstraints(pattern=HEAD_NAME)]
-    task: str = "classification"
     config: dict[str, object]
 
 
@@ -188,7 +184,7 @@ class StoredEnsemble(Stored):
     Before each of them had columns of its own, and a way of reading could be asked for, neither was said.
     """
 
-    method: EnsembleMethod = Field(description="'mean', 'vote' or 'stacked'")
+    method: Method = Field(description="'mean', 'vote' or 'stacked'")
     members: list[StoredMember] = Field(
         min_length=2, description="a list of two or more objects, each with a path and a fingerprint"
     )

@@ -31,15 +31,13 @@ from bothways.cli import (
     search_query,
     tokenize,
     train,
-    train_answering,
-    train_embedding,
-    train_few_shot,
-    train_tagging,
 )
 from bothways.cli.help import FilledParagraphs
+from bothways.cli.losses import LossOptions, with_loss
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
 from bothways.storage import OUT_OF_ROOM
+from bothways.tasks.registry import SPECS
 
 FAILED, BAD_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -68,12 +66,12 @@ def build_app() -> App:
         suppress_keyboard_interrupt=False,
     )
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
-    training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
-    training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
-    training.command(train_embedding.embedding, help_epilogue=train_embedding.EXAMPLE)
-    training.command(train_few_shot.few_shot, help_epilogue=train_few_shot.EXAMPLE)
-    training.command(train_tagging.tagging, help_epilogue=train_tagging.EXAMPLE)
-    training.command(train_answering.answering, help_epilogue=train_answering.EXAMPLE)
+    for spec in SPECS.values():
+        # Masked language models are trained by `adapt`.
+        if spec.name != "masked_lm":
+            extra = train.Extra(LossOptions, with_loss) if spec.name == "embedding" else None
+            name, example = train.command_name(spec), train.example_of(spec)
+            training.command(train.training_command(spec, extra), name=name, help_epilogue=example)
     training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)
     app.command(training)
     app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)

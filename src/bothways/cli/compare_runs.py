@@ -1,19 +1,25 @@
 """``bothways compare``: two trained models on the same labelled data."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
-from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task
-from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
+from bothways.choices import Format
+from bothways.cli.declared import given_of, taking
+from bothways.cli.opening import COLUMNS, OPENING, open_task, reading_columns
+from bothways.cli.options import (
+    AS_IT_CAN,
+    HERE,
+    File,
+    Flag,
+    ModelOptions,
+    PositiveInt,
+    ReadingOptions,
+    WholeNumber,
+    usage_error,
+)
 from bothways.cli.terminal import plain_table, print_json, print_table
-from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions, use_vectors
 
 if TYPE_CHECKING:
     from bothways.evaluation import ComparisonReport
-    from bothways.tasks.task import Task
 
 EXAMPLE = """\
 Example:
@@ -24,6 +30,7 @@ A difference whose interval holds 0, or with a p-value above 0.05, may be
 chance."""
 
 
+@taking(columns=COLUMNS, opened=OPENING)
 def compare(
     first: str,
     second: str,
@@ -32,13 +39,13 @@ def compare(
     data: File,
     task: str | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
-    resamples: Annotated[int, Parameter(validator=Number(gte=1))] = 1000,
-    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
+    resamples: PositiveInt = 1000,
+    seed: WholeNumber = 0,
     json: Flag = False,
     quiet: Flag = False,
-    columns: ColumnOptions = AS_IN_TRAINING,
-    vectors: VectorOptions = AS_THE_MODEL_SAYS,
-    reading: ClassifierOptions = AS_TRAINED,
+    columns: object = None,
+    opened: object = None,
+    reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
     """Two trained models on the same labelled data: both, their difference, and whether it could be chance.
@@ -54,21 +61,16 @@ def compare(
         seed: Of resamples and permutations.
         json: Print one JSON object: each metric of the first (_a), the second (_b), and _difference, with intervals.
         quiet: Show no progress.
-        columns: Where the parts of a row stand, for both models.
-        vectors: How texts become vectors, of both models, where they compare them.
         reading: How texts are read, by both models.
         model: How the models are found and where they run.
     """
     from bothways.data import read_rows
-    from bothways.tasks.comparing import compare_tasks
 
-    one, other = _opened((first, second), task, reading, model)
-    for each in (one, other):
-        use_columns(each, columns)
-        use_vectors(each, vectors)
+    opened_both = _opened((first, second), task, given_of(opened), reading, model)
+    one, other = (reading_columns(each, given_of(columns)) for each in opened_both)
     # Read once: standard input cannot be read for each of the two.
     rows = list(read_rows(data, format=format))
-    report = compare_tasks(one, other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
+    report = one.compare(other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
     if json:
         print_json({"first": first, "second": second, **report.to_dict()})
     else:
@@ -76,28 +78,24 @@ def compare(
 
 
 def _opened(
-    names: tuple[str, str], task: str | None, reading: ClassifierOptions, model: ModelOptions
-) -> "tuple[Task, Task]":
+    names: tuple[str, str], task: str | None, own: dict[str, Any], reading: ReadingOptions, model: ModelOptions
+) -> list[Any]:
     """Both models; where one has several tasks, as the one that is named.
 
     Raises:
         CycloptsError: A task is named, but neither has several.
     """
+    from bothways.compose.multitask.multitask import MultiTask
     from bothways.compose.opening import SIMILARITY
-    from bothways.tasks import MultiTask
 
-    if task == SIMILARITY:
-        one, other = (open_task(name, reading, model, SIMILARITY) for name in names)
-        return one, other
-    one, other = (open_task(name, reading, model) for name in names)
-    if task is None:
-        return one, other
-    if not (isinstance(one, MultiTask) or isinstance(other, MultiTask)):
+    opened = [open_task(name, own, reading, model, SIMILARITY if task == SIMILARITY else None) for name in names]
+    if task in (None, SIMILARITY):
+        return opened
+    if not any(isinstance(each, MultiTask) for each in opened):
         raise usage_error(
             f"--task {task} chooses one of several tasks, but each of these models has one: leave it out."
         )
-    first, second = (each.part(task) if isinstance(each, MultiTask) else each for each in (one, other))
-    return first, second
+    return [each.part(task) if isinstance(each, MultiTask) else each for each in opened]
 
 
 def _show(report: "ComparisonReport") -> None:

@@ -4,17 +4,19 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
+from bothways.choices import Format
+from bothways.cli.opening import open_options
 from bothways.cli.options import (
+    AS_IT_CAN,
     HERE,
     TEXT,
     Columns,
     File,
     Flag,
-    Format,
     ModelOptions,
     Names,
     PositiveInt,
+    ReadingOptions,
     bad_usage,
     usage_error,
 )

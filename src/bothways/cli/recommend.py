@@ -3,7 +3,8 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from bothways.cli.options import Constraint, Flag, Language, PositiveFloat, PositiveInt, bad_usage
+from bothways.choices import Constraint, Language
+from bothways.cli.options import Flag, PositiveFloat, PositiveInt, bad_usage
 from bothways.cli.terminal import plain_table, print_json, print_table
 
 if TYPE_CHECKING:

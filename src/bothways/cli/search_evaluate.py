@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, PositiveInt, usage_error
+from bothways.choices import Format
+from bothways.cli.options import HERE, TEXT, Columns, File, Flag, ModelOptions, PositiveInt, usage_error
 from bothways.cli.reading import given_rows
 from bothways.cli.searching import AS_FOUND, AS_USUAL, HybridOptions, ModeName, RerankOptions, Searcher, rerank_of
 from bothways.cli.terminal import counted, note, plain_table, print_json, print_table

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from bothways.choices import Format
 from bothways.cli.comparison import print_comparison
 from bothways.cli.opening import open_tokenizer
-from bothways.cli.options import TEXT, Columns, File, Flag, Format, Names, PositiveInt, usage_error
+from bothways.cli.options import TEXT, Columns, File, Flag, Names, PositiveInt, usage_error
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import print_json, printable
 

@@ -1,16 +1,16 @@
 """Opening a trained model as what it was trained for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from bothways.checkpoints.hub import locate
 from bothways.compose.ensembles.ensemble import ENSEMBLE, Ensemble
 from bothways.compose.multitask.multitask import MULTITASK, MultiTask
 from bothways.errors import InvalidInput, NotFitted
-from bothways.tasks.opening import OpenOptions
-from bothways.tasks.predictor import Predictor, column_names
-from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
+from bothways.tasks.predictor import Predictor
+from bothways.tasks.registry import SPECS, check_open_options, stored_task, task_class, task_of_heads
+from bothways.tasks.task import OpenArguments
 
 # What can be asked of an encoder that was not trained for it.
 SIMILARITY = "similarity"
@@ -22,8 +22,7 @@ def open_trained(
     name_or_path: str | Path,
     *,
     task: str | None = None,
-    labels: Sequence[str] | None = None,
-    **options: Unpack[OpenOptions],
+    **options: Unpack[OpenArguments],
 ) -> Predictor[Any, Any, Any]:
     """Open a trained model as the task that it was trained for, or an encoder as one that needs no training.
 
@@ -31,25 +30,24 @@ def open_trained(
         name_or_path: A folder or a name, see `bothways.load`.
         task: Which of its tasks, for a model that has several; all of them at once when left out. ``"similarity"``
             takes any encoder for an embedder of scored pairs.
-        labels: Names of a trained head's outputs, for checkpoints that do not carry them.
-        options: See `bothways.tasks.opening.OpenOptions`.
+        options: How the checkpoint is found, where it runs and how texts are read
+            (`bothways.tasks.opening.OpenOptions`), and the options of the task, such as ``labels`` for a head whose
+            outputs have no names.
 
     Raises:
         NotFitted: It is no trained model of a task, but an encoder.
-        InvalidInput: Labels were given for a task that has none, or a task that the model does not have. And everything
-            that `bothways.load` raises.
+        InvalidInput: The model's task has no such option, or the model has no such task. And everything that
+            `bothways.load` raises.
     """
+    options = cast("OpenArguments", {name: value for name, value in options.items() if value is not None})
     if task == SIMILARITY:
-        if labels is not None:
-            raise InvalidInput("labels name the outputs of a classifier, but vectors have none: leave them out.")
+        check_open_options(str(name_or_path), "embedding", options)
         return _embedder(name_or_path, options)
     found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
     name = task_name(found.folder, str(name_or_path))
-    own: dict[str, Any] = {} if labels is None else {"labels": labels}
-    if own and (name in COMPOSED or "labels" not in column_names(SPECS[name].open_options)):
-        raise InvalidInput(f"{str(name_or_path)!r} is a model for {name}, which has no labels: leave them out.")
+    check_open_options(str(name_or_path), name, options)
     kind: Any = COMPOSED[name] if name in COMPOSED else task_class(SPECS[name])
-    opened: Predictor[Any, Any, Any] = kind.from_pretrained(name_or_path, **own, **options)
+    opened: Predictor[Any, Any, Any] = kind.from_pretrained(name_or_path, **options)
     if task is None:
         return opened
     if not isinstance(opened, MultiTask):
@@ -58,7 +56,7 @@ def open_trained(
     return part
 
 
-def _embedder(name_or_path: str | Path, options: OpenOptions) -> Predictor[Any, Any, Any]:
+def _embedder(name_or_path: str | Path, options: OpenArguments) -> Predictor[Any, Any, Any]:
     """Any encoder as an embedder of scored pairs."""
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.embedding.spec import ScoredPairs

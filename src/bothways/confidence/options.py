@@ -35,6 +35,11 @@ class ConfidenceOptions:
         if not 0 < self.kept < 1:
             raise InvalidInput(f"kept must be a share between 0 and 1, such as 0.95, but it is {self.kept}.")
 
+    @property
+    def detects(self) -> bool:
+        """Whether there is a detector."""
+        return self.detector is not None
+
     def layers(self, encoder_layers: int) -> int:
         """Return how many of an encoder's layers the detector reads, the last first."""
         if self.detector in (None, "max_softmax", "energy"):

@@ -24,13 +24,13 @@ from bothways.retrieval.reranking import (
 )
 from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
-from bothways.tasks.columns import PairColumns
+from bothways.tasks.columns import PairColumns, renamed
 from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
 from bothways.tasks.masked_lm.spec import MASKED_LM
-from bothways.tasks.opening import OpenOptions
-from bothways.tasks.registry import stored_task, task_of_heads
+from bothways.tasks.registry import check_open_options, stored_task, task_of_heads
 from bothways.tasks.scores import TokensRead, texts_read
 from bothways.tasks.targets import Regression
+from bothways.tasks.task import OpenArguments
 
 # Tasks whose models embed texts, or are encoders that may as well; None of an encoder with no task at all.
 MAKING_VECTORS = (None, EMBEDDING.name, FEW_SHOT.name, MASKED_LM.name)
@@ -184,7 +184,7 @@ class CandidateRanking:
 
     @classmethod
     def open(
-        cls, name_or_path: str | Path, *, relevant: str | None = None, **options: Unpack[OpenOptions]
+        cls, name_or_path: str | Path, *, relevant: str | None = None, **options: Unpack[OpenArguments]
     ) -> "CandidateRanking":
         """Open a model of pairs as a cross-encoder, and an embedder or a bare encoder as one that ranks by cosines.
 
@@ -195,7 +195,7 @@ class CandidateRanking:
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
             relevant: The label of passages that answer.
-            options: See `bothways.tasks.opening.OpenOptions`.
+            options: See `bothways.tasks.opening.OpenOptions`, and the options of embedders or of models of pairs.
 
         Raises:
             InvalidInput: The model of pairs has no such label, or the model was trained for another task. And
@@ -203,14 +203,24 @@ class CandidateRanking:
         """
         found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
         if not _reads_pairs(found.folder, str(name_or_path)):
+            check_open_options(str(name_or_path), "embedding", options)
             embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
             return cls(BiEncoder(embedder), PairColumns(), relevant)
+        check_open_options(str(name_or_path), "pairs", options)
         pairs: PairClassifier = PairClassifier.from_pretrained(name_or_path, **options)
         if isinstance(pairs.outputs.target, Regression):
             # What it was trained on are scores; what is known of candidates is another column.
             return cls(CrossEncoder(pairs), pairs.with_columns(label=PairColumns().label).columns, relevant)
         reranker = CrossEncoder(pairs, relevant)
         return cls(reranker, pairs.columns, reranker.relevant)
+
+    def with_columns(self, **names: object) -> "CandidateRanking":
+        """Return the same model, reading other columns.
+
+        Raises:
+            UnreadColumn: It reads no such part of a row.
+        """
+        return CandidateRanking(self.reranker, renamed(self.columns, names), self._relevant)
 
     @property
     def ranked_by(self) -> str:

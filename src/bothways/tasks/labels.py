@@ -3,7 +3,7 @@
 Shapes: N inputs, W windows of one text, B sequences, C outputs, L layers that a detector reads, H hidden, K = C + L H.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
@@ -320,9 +320,9 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         return self.target
 
     @property
-    def kind(self) -> str:
+    def common(self) -> Mapping[str, str]:
         """The kind of target."""
-        return self.target.kind
+        return {"target": self.target.kind}
 
     def stated(self, scores: LabelScores) -> LabelScores:
         """Return scores with the calibration in them, and whether the input is out of domain."""

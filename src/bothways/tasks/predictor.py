@@ -6,7 +6,7 @@ They read nothing but a `Fitted` value, so a model of one task and an ensemble h
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -18,7 +18,7 @@ from bothways.data import Row, Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
-from bothways.tasks.columns import batch_of, input_of, renamed
+from bothways.tasks.columns import batch_of, column_names, input_of, renamed
 from bothways.tasks.predictions import warn_of_cut
 from bothways.tasks.scores import Scores, texts_read
 from bothways.tasks.spec import PredictArguments, TaskSpec, chosen
@@ -518,8 +518,3 @@ def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: i
     limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} rows from elsewhere: how well it tells these from others flatters it."
     trust = {**card["trust"], **fitted, "out_of_domain_rows": rows}
     return {**card, "trust": trust, "limits": [*limits, limit]}
-
-
-def column_names(columns: Any) -> tuple[str, ...]:  # noqa: ANN401 (any dataclass of column names)
-    """Return the parts of a row that have columns."""
-    return tuple(each.name for each in fields(columns))

@@ -4,15 +4,17 @@ A new task is one line of `SPECS`.
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bothways.errors import InvalidInput
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import NoOptions, TaskSpec
 from bothways.tasks.tagging.spec import TAGGING
 
 SPECS: Mapping[str, TaskSpec] = {
@@ -27,6 +29,17 @@ SPECS: Mapping[str, TaskSpec] = {
         MASKED_LM,
     )
 }
+
+
+def check_open_options(model: str, task: str, options: Mapping[str, object]) -> None:
+    """Raise InvalidInput where an option of opening a model is one of other tasks."""
+    from bothways.tasks.opening import OpenOptions
+
+    kind = SPECS[task].open_options if task in SPECS else NoOptions
+    known = {each.name for each in fields(kind)}.union(OpenOptions.__annotations__)
+    for name, value in options.items():
+        if value is not None and name not in known:
+            raise InvalidInput(f"{model!r} is a model for {task}, which has no {name}: leave them out.")
 
 
 def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)

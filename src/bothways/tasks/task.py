@@ -16,11 +16,11 @@ from bothways.choices import Merge
 from bothways.data import Source, labelled_rows
 from bothways.errors import NotFitted
 from bothways.storage import new_folder
-from bothways.tasks.columns import ColumnNames, batch_of, input_of
+from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
-from bothways.tasks.predictor import Fitted, Predictor, column_names
+from bothways.tasks.predictor import Fitted, Predictor
 from bothways.tasks.spec import chosen
 from bothways.text import Overflow
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -204,7 +204,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
             InvalidInput: The data or an option is not usable; the message names the row.
             TypeError: An option is not known.
         """
-        columns, own, training = self._fit_options(options)
+        columns, own, training = self.fit_options(options)
         rows = TrainingData(_rows(columns, data, labels), _validation_rows(columns, validation))
         opened, before = self._state
         trained = opened.for_training(resumed=training.resume)
@@ -240,10 +240,16 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         Raises:
             InvalidInput: The data or an option is not usable; the message names the row.
         """
-        columns, own, _ = self._fit_options(options)
+        columns, own, _ = self.fit_options(options)
         return self._prepare(opened, self._fitted, data, columns, own, training)
 
-    def _fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+        """Return the columns, the task's own options and those of the training that arguments of `fit` stand for.
+
+        Raises:
+            InvalidInput: A value is out of its range.
+            TypeError: An option is not known.
+        """
         call = f"{type(self).__name__}.fit()"
         columns, rest = self._columns_of(self._usual_columns(), options)
         training = {name: rest.pop(name) for name in TRAINING if name in rest}

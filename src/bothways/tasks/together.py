@@ -48,9 +48,9 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
         """What a row of the scores predicts."""
 
     @property
-    def kind(self) -> str:
-        """What members of an ensemble have in common besides their labels; empty where nothing is to be compared."""
-        return ""
+    def common(self) -> Mapping[str, str]:
+        """What members of an ensemble have in common besides their labels, by its name."""
+        return {}
 
     def stated(self, scores: Scores[PlacesT]) -> Scores[PlacesT]:
         """Return scores with the model's calibration in them."""

@@ -67,15 +67,16 @@ class TrainingOptions:
     """The options of a training run, whatever task is trained.
 
     Attributes:
-        epochs: Passes over the training data.
-        learning_rate: Peak of the schedule. None: 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
+        epochs: Passes over the training data; kept is the latest epoch whose validation score is within a standard error
+            of the best (of masked language models: the best).
+        learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
         batch_size: Rows in one update.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
         schedule: Course of the learning rate after the warm-up.
         warmup_fraction: Part of all updates in which the rate rises from 0 to the peak.
         weight_decay: Decoupled decay of the weight matrices; biases and norms have none.
         max_gradient_norm: The gradient of an update is scaled down to this 2-norm; None leaves it.
-        patience: Stop after this many epochs in a row without a better validation score; None never stops early.
+        patience: Stop after this many epochs in a row without a better validation score; by default never.
         precision: ``"bfloat16"`` runs the loss under autocast; parameters and optimizer stay float32. A CPU accepts it,
             and gains only if it has bfloat16 instructions (AMX or AVX512-BF16). None: bfloat16 on a GPU that has it,
             else float32.

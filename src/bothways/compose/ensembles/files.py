@@ -18,13 +18,12 @@ from bothways.compose.ensembles.combining import Combination, Mean, Stacked, Vot
 from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.evaluation import Temperature
 from bothways.storage import new_folder
-from bothways.tasks.embedding.sentence_layout import LENGTH_FILE
 from bothways.tasks.opening import OpenOptions
 from bothways.text.saving import TOKENIZER_FILES
 
 # What decides a member's answers, where it has them; other files may come and go beside.
 _WEIGHTS = (".safetensors", ".bin")
-_NAMES = ("config.json", OURS, LENGTH_FILE, *TOKENIZER_FILES)
+_NAMES = ("config.json", OURS, "sentence_bert_config.json", *TOKENIZER_FILES)
 
 
 def member_fingerprint(folder: Path) -> str:
@@ -49,12 +48,7 @@ def asked_reading(options: OpenOptions) -> OpenOptions:
 
 
 def write_ensemble(
-    folder: str | Path,
-    members: Sequence[Path],
-    fingerprints: Sequence[str],
-    extras: Mapping[str, object],
-    *,
-    overwrite: bool,
+    folder: str | Path, members: Sequence[Path], extras: Mapping[str, object], *, overwrite: bool
 ) -> None:
     """Write the folder, whole or not at all.
 
@@ -64,8 +58,11 @@ def write_ensemble(
     """
     here = Path(folder).resolve()
     stored = [
-        {"path": Path(os.path.relpath(member.resolve(), here)).as_posix(), "fingerprint": fingerprint}
-        for member, fingerprint in zip(members, fingerprints, strict=True)
+        {
+            "path": Path(os.path.relpath(member.resolve(), here)).as_posix(),
+            "fingerprint": member_fingerprint(member),
+        }
+        for member in members
     ]
     with new_folder(folder, overwrite=overwrite) as new:
         write_json(new / OURS, {"format_version": FORMAT_VERSION, **extras, "members": stored})
@@ -92,17 +89,24 @@ def combination_settings(combination: Combination, temperature: Temperature | No
     }
 
 
-def stored_combination(stored: StoredEnsemble, members: int, outputs: int) -> Combination:
-    """The combination that ``bothways.json`` names.
+def stored_combination(stored: StoredEnsemble, members: int, outputs: int | None) -> Combination:
+    """Return the combination that ``bothways.json`` names.
+
+    Args:
+        stored: What the file says.
+        members: How many there are.
+        outputs: How many each has; None where every input has others, which nothing can weigh.
 
     Raises:
-        CorruptCheckpoint: Its numbers are not as many as there are members and outputs.
+        CorruptCheckpoint: It is none for these, or its numbers are not as many as there are members and outputs.
     """
     match stored.method:
         case "mean":
             return Mean()
         case "vote":
             return Vote()
+        case "stacked" if outputs is None:
+            raise damaged("method", "'mean' or 'vote'", stored.method)
         case "stacked":
             for name, values, count in (("weights", stored.weights, members), ("biases", stored.biases, outputs)):
                 if len(values) != count:

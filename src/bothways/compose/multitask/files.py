@@ -16,6 +16,8 @@ from typing import Any
 from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.save import encoder_tensors, write_model, write_tensors
 from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, damaged
+from bothways.choices import Merge
+from bothways.compose.multitask.data import USUAL_TASK
 from bothways.errors import InvalidInput
 from bothways.storage import new_folder
 from bothways.tasks.head import TrainedHead, opened_head
@@ -33,8 +35,7 @@ def check_names(names: Iterable[str]) -> None:
     listed = list(names)
     if len(listed) < 2:
         raise InvalidInput(
-            f"several tasks are wanted, but got {len(listed)}: for a single one there is TextClassifier "
-            "(bothways train classification)."
+            f"several tasks are wanted, but got {len(listed)}: a single one is trained by the class of its task."
         )
     for name in listed:
         if not re.fullmatch(HEAD_NAME, name) or name == "reading":
@@ -87,7 +88,16 @@ def _stored(
     return {"name": name, "task": part.spec.name, "config": config, **learnt, "card": dict(part.card)}
 
 
-def read_parts(opened: OpenedModel, stored: StoredTasks) -> dict[str, TrainedHead]:
+def opened_beside(
+    opened: OpenedModel, kind: type[HeadTask[Any, Any]], kinds: Iterable[type[HeadTask[Any, Any]]], merge: Merge
+) -> OpenedModel:
+    """Return the model as a task of a kind reads it beside others: by its words where some of them read these."""
+    words = any(each.outputs_type.reads_words for each in kinds) and not kind.outputs_type.reads_words
+    options = kind.spec.open_options(merge=merge) if kind.outputs_type.merges else kind.spec.open_options()
+    return replace(opened, options=options, reading=replace(opened.reading, as_words=words, cut=kind.spec.cut))
+
+
+def read_parts(opened: OpenedModel, stored: StoredTasks, merge: Merge) -> dict[str, TrainedHead]:
     """Return the tasks that were saved in a folder, above one encoder.
 
     Raises:
@@ -95,21 +105,20 @@ def read_parts(opened: OpenedModel, stored: StoredTasks) -> dict[str, TrainedHea
         IncompatibleWeights: A head's file lacks tensors.
     """
     kinds = [_kind(head) for head in stored.heads]
-    tags = any(kind.outputs_type.reads_words for kind in kinds)
     parts: dict[str, TrainedHead] = {}
     for number, (head, kind) in enumerate(zip(stored.heads, kinds, strict=True)):
         if head.name in parts:
             raise damaged("heads", "objects, each with a name of its own", [each.name for each in stored.heads])
-        own = opened.as_words() if tags and not kind.outputs_type.reads_words else opened
-        parts[head.name] = _part(own, kind, stored, head, further=number > 0)
+        parts[head.name] = _part(opened_beside(opened, kind, kinds, merge), kind, stored, head, further=number > 0)
     return parts
 
 
 def _kind(head: StoredHead) -> type[HeadTask[Any, Any]]:
-    """The class of a head's task."""
-    kind: type[object] = task_class(SPECS[head.task]) if head.task in SPECS else object
+    """The class of a head's task; the first models of several tasks had none but the usual one."""
+    name = head.task or USUAL_TASK
+    kind: type[object] = task_class(SPECS[name]) if name in SPECS else object
     if not issubclass(kind, HeadTask):
-        raise damaged("heads", "objects, each for a task that a head above the encoder answers", head.task)
+        raise damaged("heads", "objects, each for a task that a head above the encoder answers", name)
     return kind
 
 
@@ -129,9 +138,8 @@ def _part(
         own = replace(own, name=f"{checkpoint.name}/{_file(name)}", tensors=tensors)
     head = own.build_score_head(outputs_type.head)
     read = replace(opened, checkpoint=own)
-    options = kind.spec.open_options(merge=opened.options.merge) if outputs_type.merges else kind.spec.open_options()
     try:
-        outputs = outputs_type.open(read, options, head.output.out_features, ours=True)
+        outputs = outputs_type.open(read, opened.options, head.output.out_features, ours=True)
     except InvalidInput as error:
         labels = f"{head.output.out_features} labels"
         raise damaged("heads", f"objects, this one with {labels}", entry.config) from error

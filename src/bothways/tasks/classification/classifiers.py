@@ -93,7 +93,7 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
         def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
             """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
 
-    def _fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
         """Take ``score``, the column of numbers, as the label of a regression."""
         given = dict(options)
         score = given.pop("score", None)
@@ -103,4 +103,4 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
                     "score predicts a number, so it goes neither with label nor with the target 'multi'."
                 )
             given |= {"label": score, "target": "regression"}
-        return super()._fit_options(given)
+        return super().fit_options(given)

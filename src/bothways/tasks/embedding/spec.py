@@ -44,6 +44,11 @@ class RowColumns:
         return tuple(name for value in values for name in ([value] if isinstance(value, str) else value))
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of the two texts that are compared."""
+        return self.compared()
+
+    @property
     def truth(self) -> str:
         """Column of the score or the label; empty where rows have neither."""
         return str(getattr(self, self.part)) if self.part else ""
@@ -112,8 +117,8 @@ class ScoredPairs(RowColumns):
 
     Attributes:
         text_a: Column of the first text.
-        text_b: Column of the second.
-        score: Column of the number.
+        text_b: Column of the second text.
+        score: Column of the number that says how alike they are; only the order counts.
     """
 
     text_a: str = "text_a"
@@ -130,7 +135,7 @@ class Pairs(RowColumns):
 
     Attributes:
         anchor: Column of the first text, the one that looks for the other.
-        positive: Column of the second.
+        positive: Column of the text that belongs to it.
     """
 
     anchor: str = "anchor"
@@ -146,7 +151,7 @@ class Triplets(RowColumns):
     Attributes:
         anchor: Column of the first text.
         positive: Column of the one that belongs to it.
-        negative: Columns of those that do not.
+        negative: Columns of texts that look so and do not.
     """
 
     anchor: str = "anchor"
@@ -331,6 +336,19 @@ EMBEDDING = TaskSpec(
     example={"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6},
     open_options=EmbeddingOpening,
     fit_options=EmbeddingLearning,
+    does="compare texts",
+    kinds=(Pairs(), Triplets(), LabelledTexts()),
+    notes="""\
+or pairs that belong together, by --anchor and --positive:
+  {"anchor": "How do I pay?", "positive": "Cards are accepted."}
+or triplets, by --negative:
+  {"anchor": "How do I pay?", "positive": "By card.", "negative": "Pay rises."}
+or texts that belong to those of their label, by --label:
+  {"text": "Where is my card?", "label": "card_arrival"}
+or, with --teacher, texts for a larger embedder to teach:
+  {"text": "Where is my card?"}""",
+    held_out="about a tenth of the rows to learn from (at most some 2,000), drawn with the seed, those with the same "
+    "first text together",
 )
 
 FEW_SHOT = TaskSpec(
@@ -342,4 +360,10 @@ FEW_SHOT = TaskSpec(
     open_options=FewShotOpening,
     fit_options=FewShotLearning,
     predict_options=LabelPrediction,
+    like="classification",
+    does="classify texts",
+    notes="""\
+The trained model answers 'bothways predict' and 'bothways evaluate', and is a
+sentence embedder too.""",
+    held_out=None,
 )

@@ -27,6 +27,7 @@ from bothways.tasks.embedding.spec import (
 )
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.spec import chosen
 
 Vectors: TypeAlias = NDArray[np.float32]
 
@@ -74,8 +75,8 @@ class TrainedEmbedder:
         Raises:
             InvalidInput: A setting is out of range.
         """
-        settings = changed(self.settings, EmbeddingOpening(**asked), self.opened.model.config.hidden)
-        return replace(self, settings=settings)
+        known = chosen(EmbeddingOpening, asked, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
+        return replace(self, settings=changed(self.settings, known, self.opened.model.config.hidden))
 
     def vectors(
         self,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import RawTextColumns
-from bothways.tasks.spec import TaskSpec, check_positive
+from bothways.tasks.spec import PredictOptions, TaskSpec, check_positive
 
 if TYPE_CHECKING:
     from bothways.objectives import Masking
@@ -44,7 +44,7 @@ class MaskingOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FillOptions:
+class FillOptions(PredictOptions):
     """Which words may fill masks, and how they are searched for.
 
     Attributes:
@@ -74,6 +74,11 @@ class FillOptions:
         if self.max_pieces != 1:
             raise InvalidInput("given words have the pieces that spell them: leave max_pieces out.")
 
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Words."""
+        return ("several words for a mask",)
+
 
 MASKED_LM = TaskSpec(
     name="masked_lm",
@@ -85,4 +90,5 @@ MASKED_LM = TaskSpec(
     data_options=MaskingOptions,
     predict_options=FillOptions,
     head="masked_lm",
+    does="fill masks",
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import QUESTION, is_two_texts, two_texts
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import PredictOptions, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -58,6 +58,11 @@ class QuestionColumns:
         return [{self.question: texts[0], self.context: texts[1]}]
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of question and context."""
+        return self.question, self.context
+
+    @property
     def truth(self) -> str:
         """Column of what is right."""
         return self.answers
@@ -93,16 +98,16 @@ class AnswerLearning(TemperatureOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerPrediction:
+class AnswerPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True insists on calibrated probabilities, False wants those of the head as it is; by default they
-            are calibrated where the model is.
+        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
+            they are calibrated where the model is.
         top: How many answers to give that do not overlap, best first.
-        max_answer_tokens: Most tokens in an answer; as the model was opened when None.
-        threshold: Log odds against no answer from which an answer is given; as learnt when None, ``-inf`` always gives
-            one.
+        max_answer_tokens: Most tokens in an answer; by default as the model was opened.
+        threshold: Log odds against no answer from which an answer is given, by default as learnt; ``-inf`` always
+            gives one.
 
     Raises:
         InvalidInput: A number is out of range.
@@ -117,6 +122,11 @@ class AnswerPrediction:
         if self.top is not None and self.top < 1:
             raise InvalidInput(f"top must be at least 1, but it is {self.top}.")
         check_longest(self.max_answer_tokens)
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Several answers."""
+        return ("several answers to a question (--top)",) if (self.top or 1) > 1 else ()
 
 
 def check_longest(tokens: int | None) -> None:
@@ -139,12 +149,17 @@ QUESTION_ANSWERING = TaskSpec(
     summary="Find the part of a context that answers a question, or that there is none.",
     example={
         "question": "Who won?",
-        "context": "In 2016 the Denver Broncos won.",
-        "answers": [{"text": "Denver Broncos", "start": 12}],
+        "context": "In 2016 the Broncos won.",
+        "answers": [{"text": "Broncos", "start": 12}],
     },
     open_options=AnswerOpening,
     fit_options=AnswerLearning,
     predict_options=AnswerPrediction,
     head="span",
     cut="second",
+    does="answer questions",
+    notes="""\
+Without an answer in the context, "answers" is an empty list. SQuAD files (.json,
+version 1.1 or 2.0) are read as they are.""",
+    held_out="the questions on a tenth of the contexts, drawn with the seed",
 )

@@ -5,7 +5,7 @@ The model is given words with single spaces between them, and the first token of
 Shapes: W words of one text, M words of several texts, C tags.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -109,8 +109,18 @@ class TagOutputs(TemperatureOutputs[Words, Words]):
         return Scores(scores_WC, value, TokensRead(len(only.rows), only.dropped_tokens))
 
     def decide(self, scores: Iterable[WordScores], options: TagPrediction | None = None) -> Iterator[Tagging]:
-        """Yield the best tags of each text that make no broken span."""
-        temperature = None if options is not None and options.calibrated is False else self.temperature
+        """Return the best tags of each text that make no broken span.
+
+        Raises:
+            InvalidInput: Tags that are no spans are wanted in a scheme.
+        """
+        chosen = options or TagPrediction()
+        if chosen.scheme is not None and self.tag_set.scheme == "plain":
+            raise InvalidInput(f"the tags of this model are no spans, so they cannot be written as {chosen.scheme}.")
+        decided = self._decided(scores, None if chosen.calibrated is False else self.temperature)
+        return decided if chosen.scheme is None else (each.in_scheme(chosen.scheme) for each in decided)
+
+    def _decided(self, scores: Iterable[WordScores], temperature: Temperature | None) -> Iterator[Tagging]:
         waiting = iter(scores)
         while chunk := list(islice(waiting, CHUNK)):
             lengths = [len(each.places) for each in chunk]
@@ -207,9 +217,9 @@ class TagOutputs(TemperatureOutputs[Words, Words]):
         return SingleLabel(self.labels)
 
     @property
-    def kind(self) -> str:
+    def common(self) -> Mapping[str, str]:
         """The scheme."""
-        return self.tag_set.scheme
+        return {"scheme": self.tag_set.scheme}
 
     def calibrated_on(self, scores: Sequence[WordScores], truth: TrueTags) -> Self:
         """Return the same with a temperature."""

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from bothways.choices import Scheme
+from bothways.choices import Scheme, SpanScheme
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import typed_texts
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import PredictOptions, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -74,6 +74,11 @@ class TagColumns:
         return typed_texts(self.text, texts)
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Column of the words."""
+        return (self.tokens,)
+
+    @property
     def truth(self) -> str:
         """Column of what is right."""
         return self.tags
@@ -120,15 +125,22 @@ class TagData:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagPrediction:
+class TagPrediction(PredictOptions):
     """Options of a prediction.
 
     Attributes:
-        calibrated: True insists on calibrated probabilities, False wants those of the head as it is; by default they
-            are calibrated where the model is.
+        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
+            they are calibrated where the model is.
+        scheme: Give the tags of words in this scheme, whatever the model's is.
     """
 
     calibrated: bool | None = None
+    scheme: SpanScheme | None = None
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Words and spans."""
+        return "words", "spans"
 
 
 TAGGING = TaskSpec(
@@ -142,4 +154,8 @@ TAGGING = TaskSpec(
     data_options=TagData,
     predict_options=TagPrediction,
     head="token",
+    does="tag words",
+    notes="""\
+or, in a .conll file, a word and its tag on each line and an empty line
+between texts.""",
 )
