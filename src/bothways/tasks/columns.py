@@ -337,7 +337,7 @@ def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
     Raises:
         CorruptCheckpoint: They are not names.
     """
-    from bothways.checkpoints.stored import damaged
+    from bothways.checkpoints.schema import damaged
 
     stored = card.get("columns")
     if stored is None:

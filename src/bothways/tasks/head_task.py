@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, TypeVar
 
-from bothways.checkpoints.stored import stored_card
+from bothways.checkpoints.schema import Stored
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.head import TrainedHead, TrainingData, opened_head, prepare_head
 from bothways.tasks.learning import Preparation
@@ -34,7 +34,7 @@ class HeadTask(Task[InputT, PredictionT, TrainedHead]):
                 raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
             return None
         outputs = kind.open(opened, options, size, ours=ours)
-        card = stored_card(opened.extras) if ours else {}
+        card = Stored.of(opened.extras).card if ours else {}
         return opened_head(cls.spec, opened, outputs, card, checkpoint.build_score_head(kind.head))
 
     def _prepare(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.stored import Extras
+from bothways.checkpoints.schema import StoredEnsemble
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
 from bothways.evaluation import Temperature
@@ -105,7 +105,7 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
         """Return what was learnt besides the temperature, as JSON values."""
         return {}
 
-    def restored_together(self, stored: Extras) -> Self:
+    def restored_together(self, stored: StoredEnsemble) -> Self:
         """Return the same with what was stored.
 
         Raises:

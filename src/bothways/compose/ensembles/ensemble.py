@@ -7,14 +7,13 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
-from bothways.checkpoints.stored import Extras, damaged, stored_card
+from bothways.checkpoints.schema import StoredEnsemble, damaged
 from bothways.compose.ensembles.combining import Combination, Mean, Method, Vote, check_method
 from bothways.compose.ensembles.files import (
     asked_reading,
     combination_settings,
     read_ensemble,
     stored_combination,
-    stored_reading,
     write_ensemble,
 )
 from bothways.compose.ensembles.members import gathered, open_members
@@ -125,16 +124,16 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             CorruptCheckpoint: A member is no longer what it was, or the file is damaged.
         """
         stored, folders = read_ensemble(Path(folder))
+        read = stored.reading
         # What calibrates them was learnt of texts that were read so.
-        asked: OpenOptions = {**stored_reading(stored), **asked_reading(options)}
+        reading: OpenOptions = {"max_length": read.max_length, "on_overflow": read.on_overflow, "stride": read.stride}
+        asked: OpenOptions = {**asked_reading(reading), **asked_reading(options)}
         models = open_members(folders, {**options, **asked})
         fitted = gathered(folders, models, Mean())
         own = fitted.outputs.own
         combination = stored_combination(stored, len(folders), own.size if own.stackable else None)
         outputs = replace(fitted.outputs, own=own.restored_together(stored), combination=combination)
-        fitted = replace(
-            fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored_card(stored)
-        )
+        fitted = replace(fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored.card)
         return cls(folders, models, fitted, asked)
 
     @property
@@ -216,17 +215,17 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         return replace(fitted, outputs=outputs, card=card)
 
 
-def _stored_columns(columns: EnsembleColumns, stored: Extras) -> EnsembleColumns:
+def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> EnsembleColumns:
     """What the members read when they were combined.
 
     Raises:
         CorruptCheckpoint: Those are not names of columns, or not those of as many members.
     """
-    listed = stored.get("columns")
+    listed = stored.columns
     if listed is None:  # saved when all members read what the first one did
         names = column_settings(columns.columns[0])
         return replace(columns, columns=tuple(renamed(each, names) for each in columns.columns))
-    if not isinstance(listed, list) or len(listed) != len(columns.columns):
+    if len(listed) != len(columns.columns):
         raise damaged("columns", f"names for each of {len(columns.columns)} members", listed)
     own = zip(listed, columns.columns, strict=True)
     return replace(columns, columns=tuple(stored_columns({"columns": names}, usual) for names, usual in own))

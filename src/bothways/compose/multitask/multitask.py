@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from bothways.checkpoints import PretrainedEncoder
-from bothways.checkpoints.stored import stored_choice
+from bothways.checkpoints.schema import StoredTasks
 from bothways.choices import Merge
 from bothways.compose.multitask.columns import SharedColumns
 from bothways.compose.multitask.data import TaskData
@@ -75,14 +75,13 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
             CorruptCheckpoint: A file is damaged.
         """
         opened = open_model(name_or_path, MULTITASK.name, **options)
-        ours = opened.trained_for == MULTITASK.name
-        stored = stored_choice(opened.extras, "merge", check_merge) if ours else None
-        chosen = check_merge(merge or stored or "weighted_mean")
+        stored = StoredTasks.of(opened.extras) if opened.trained_for == MULTITASK.name else None
+        chosen = check_merge(merge or (stored and stored.merge) or "weighted_mean")
         if chosen == "attention":
             raise InvalidInput("several tasks above one encoder merge windows by a fixed rule, not by attention.")
-        if not ours:
+        if stored is None:
             return cls(opened, chosen)
-        parts = read_parts(opened, chosen)
+        parts = read_parts(opened, stored, chosen)
         return cls(opened, chosen, TrainedTasks(opened, parts, SharedColumns.of(parts)))
 
     @property

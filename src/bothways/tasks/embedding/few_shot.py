@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.checkpoints.stored import damaged, stored_card
+from bothways.checkpoints.schema import StoredFewShot, damaged
 from bothways.confidence.files import open_confidence, write_confidence
 from bothways.data import Example
 from bothways.errors import InvalidInput
@@ -164,25 +164,25 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
 
     @classmethod
     def _open(cls, opened: OpenedModel, options: FewShotOpening) -> TrainedFewShot | None:
-        labels, extras = options.labels, opened.extras
+        labels = options.labels
         if opened.trained_for != FEW_SHOT.name:
             _embedder_of(opened, None)
             if labels is not None:
                 raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
             return None
-        stored = extras.get("labels")
-        names = tuple(stored) if isinstance(stored, list) and all(isinstance(name, str) for name in stored) else ()
-        if len(names) < 2 or len(set(names)) != len(names):
-            raise damaged("labels", "a list of different names", stored)
+        stored = StoredFewShot.of(opened.extras)
+        names = tuple(stored.labels)
+        if len(set(names)) != len(names):
+            raise damaged("labels", "a list of different names", stored.labels)
         if labels is not None and not len(labels) == len(set(labels)) == len(names):
             raise InvalidInput(
                 f"the trained head has {len(names)} outputs, so it needs as many different labels: {list(labels)}."
             )
         embedder, folder = _embedder_of(opened, None), opened.model.folder
-        confidence = open_confidence(extras, folder, len(names))
+        confidence = open_confidence(stored, folder, len(names))
         target = SingleLabel(names if labels is None else tuple(labels))
         outputs = LabelOutputs(target, confidence=confidence, layers=confidence.layers)
-        head, card = read_head(folder / HEAD_FILE, len(names), embedder.dimensions), stored_card(extras)
+        head, card = read_head(folder / HEAD_FILE, len(names), embedder.dimensions), stored.card
         return TrainedFewShot(embedder, head, outputs, stored_columns(card, TextColumns()), card)
 
     def _prepare(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.stored import stored_card
+from bothways.checkpoints.schema import Stored
 from bothways.inference import TextRows, TokenBudget
 from bothways.tasks.embedding.objective import VectorModel
 from bothways.tasks.embedding.outputs import EmbeddingOutputs, VectorScores
@@ -61,7 +61,7 @@ class TrainedEmbedder:
             CorruptCheckpoint: A file is damaged.
         """
         settings = settings_of(opened, asked)
-        card = stored_card(opened.extras) if opened.trained_for == EMBEDDING.name else {}
+        card = Stored.of(opened.extras).card if opened.trained_for == EMBEDDING.name else {}
         return cls(opened, settings, stored_kind(card), card)
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, overload
 
-from bothways.checkpoints.stored import stored_card
+from bothways.checkpoints.schema import Stored
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.objectives import MaskedLMObjective, Masker, Masking
@@ -50,7 +50,7 @@ class FillMask(Task[str, FilledText, TrainedMaskedLM]):
             )
         if HEAD not in family.architecture_heads(checkpoint.settings) and HEAD not in checkpoint.heads():
             return None
-        card = stored_card(opened.extras) if opened.trained_for == MASKED_LM.name else {}
+        card = Stored.of(opened.extras).card if opened.trained_for == MASKED_LM.name else {}
         columns = stored_columns(card, MaskedTextColumns())
         return TrainedMaskedLM.of(opened, checkpoint.build_masked_lm_head(), columns, card)
 
