@@ -49,8 +49,9 @@ class Subject:
 
 
 def _few_shot(device: str, seed: int, quick: bool) -> Figures:
-    from bothways import FewShotClassifier, SentenceEmbedder, TextClassifier
     from bothways.tasks.settings import FitSettings
+
+    from bothways import FewShotClassifier, SentenceEmbedder, TextClassifier
 
     rows, test = (
         [row for row in read_rows(DATA / f"clinc150/{part}.jsonl.gz") if row["label"] != "oos"]
@@ -148,8 +149,9 @@ def _first_long(rows: Sequence[Row], tokenizer: Any, count: int) -> list[Row]:  
 
 
 def _poolings(device: str, seed: int, quick: bool) -> Figures:
-    from bothways import SentenceEmbedder
     from bothways.tasks.embedding.data import ScoredPairs
+
+    from bothways import SentenceEmbedder
 
     train, validation, test = _parts("stsb", 200 if quick else None)
     figures = {}
@@ -182,8 +184,9 @@ def _correlated(embedder: Any, rows: Sequence[Row]) -> float:  # noqa: ANN401
 
 
 def _embedders(device: str, seed: int, quick: bool) -> Figures:
-    from bothways import SentenceEmbedder
     from bothways.tasks.embedding.data import Pairs
+
+    from bothways import SentenceEmbedder
 
     train, validation, test = _parts("trecqa", 400 if quick else None)
     embedder = SentenceEmbedder.from_pretrained(MODEL, device=device)

@@ -173,7 +173,7 @@ def _fill_mask(texts: list[str]) -> tuple[Run, Run]:
     task = FillMask.from_pretrained(MODEL, device="cpu")
     task.fit(texts[:64], **_few())
     masked = [f"{text} [MASK] ." for text in texts]
-    encoder, head, mask = task.model.encoder, task._fitted(), task.model.tokenizer.mask_id
+    encoder, head, mask = task.model.encoder, task.fitted.model.head, task.model.tokenizer.mask_id
 
     def best(packed: Any) -> Any:  # noqa: ANN401
         hidden_MH = encoder(packed, rows=SelectedRows((packed.ids_T == mask).nonzero()[:, 0]))
@@ -184,8 +184,9 @@ def _fill_mask(texts: list[str]) -> tuple[Run, Run]:
 
 
 def _multitask(texts: list[str]) -> tuple[Run, Run]:
-    from bothways import MultiTask, TaggingData, TaskData
     from bothways.tasks.sharing.shared_objective import SharedHeads
+
+    from bothways import MultiTask, TaggingData, TaskData
     from bothways.text import read_as_words
 
     task = MultiTask.from_pretrained(MODEL, device="cpu")

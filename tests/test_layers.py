@@ -40,10 +40,11 @@ LAYERS = (
 )
 PUBLIC = set(bothways.__all__)
 
-# Rooms inside a folder do not import each other; what they share lies beside them.
-ROOMS = {"tasks": "bothways.tasks"}
-# What gathers the rooms.
-GATHERERS = {"tasks/__init__.py", "tasks/registry.py"}
+# Rooms inside a folder do not import each other, and what is composed of tasks imports none of their rooms; what they
+# share lies beside them.
+ROOMS = {"tasks": "tasks", "compose": "tasks"}
+# What gathers the rooms, and what opens any of them.
+GATHERERS = {"tasks/__init__.py", "tasks/registry.py", "compose/opening.py"}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}
@@ -148,7 +149,7 @@ def _complaint(path, home, found):
     if found.target == "<computed>":
         return "imports a name that is computed, which no checker can follow"
     if room := _room(path, found):
-        return f"imports the room {room!r}: rooms of {home} share only what lies beside them"
+        return f"imports the room {room!r}: rooms share only what lies beside them"
     if top == "bothways":
         return _upward(home, rest.split(".")[0])
     if top in NETWORK and path != NETWORK_HOME:
@@ -168,11 +169,11 @@ def _room(path, found):
     """Another room that a file in a room imports, or None."""
     folder, *rest = path.split("/")
     package = ROOMS.get(folder)
-    if package is None or path in GATHERERS or not found.target.startswith(f"{package}."):
+    if package is None or path in GATHERERS or not found.target.startswith(f"bothways.{package}."):
         return None
-    own = rest[0] if len(rest) > 1 else None
-    other = found.target.removeprefix(f"{package}.").split(".")[0]
-    return other if other != own and (PACKAGE / folder / other).is_dir() else None
+    own = rest[0] if len(rest) > 1 and folder == package else None
+    other = found.target.removeprefix(f"bothways.{package}.").split(".")[0]
+    return other if other != own and (PACKAGE / package / other).is_dir() else None
 
 
 def _upward(home, target):

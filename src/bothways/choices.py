@@ -27,6 +27,7 @@ FamilyName: TypeAlias = Literal[
     "modernbert",
 ]
 Format: TypeAlias = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
+GuaranteeKind: TypeAlias = Literal["least_ambiguous", "adaptive", "interval"]
 HeadName: TypeAlias = Literal[
     "masked_lm",
     "permutation_lm",

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from contract_cases import tiny_settings
 
 from bothways.data.windows import WindowStore
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights
-from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking
+from bothways.objectives import MaskedLMObjective, Masker, Masking
 from bothways.tasks import FillMask, TextClassifier
+from contract_cases import tiny_settings
 from tiny_models import TINY, padded, scramble, write_checkpoint, write_tokenizer
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")

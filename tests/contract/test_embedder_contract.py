@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from contract_cases import rows, write_pretrained
 
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.losses import Matryoshka, MultipleNegativesRanking
 from bothways.tasks.embedding.spec import EmbeddingLearning, LabelledTexts, Triplets
 from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
 from bothways.training.options import TrainingOptions
+from contract_cases import rows, write_pretrained
 from tiny_models import every_family
 
 LABELLED = rows("single")
@@ -67,10 +67,7 @@ def test_a_saved_embedder_opens_in_sentence_transformers_with_the_same_vectors(t
 def test_gradient_caching_gives_the_gradient_of_one_big_batch(tmp_path, model_type):
     write_pretrained(tmp_path, model_type)
     embedder = SentenceEmbedder.from_pretrained(tmp_path, device="cpu")
-    caught = []
-    for tokens in (10_000, 20):
-        caught.append(gradient_of_one_update(embedder, tokens))
-    whole, cached = caught
+    whole, cached = (gradient_of_one_update(embedder, tokens) for tokens in (10_000, 20))
     assert whole.keys() == cached.keys()
     for name, gradient in whole.items():
         # Weights so wide give gradients well above 1, where float32 itself rounds by more: 1e-5 of the largest.

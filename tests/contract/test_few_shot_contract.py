@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from contract_cases import rows, texts_of, write_pretrained
 
 from bothways import FewShotClassifier, SentenceEmbedder, open_trained
+from contract_cases import rows, texts_of, write_pretrained
 from tiny_models import every_family
 
 DATA = rows("single", 12)

@@ -4,7 +4,6 @@ import inspect
 
 import pytest
 import torch
-from contract_cases import padding_side, tiny_settings
 
 from bothways.checkpoints import open_checkpoint
 from bothways.data import Example
@@ -13,6 +12,7 @@ from bothways.families.weight_map import write_weights
 from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
 from bothways.text import TextTokenizer
+from contract_cases import padding_side, tiny_settings
 from tiny_models import TINY, every_family, padded, scramble, write_tokenizer
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -58,7 +58,7 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, ki
     model = HeadModel(checkpoint.build_encoder(), checkpoint.build_score_head("sequence")).train()
     answers = TextAnswers(target, truth, store)
     objective = WindowObjective(
-        model, store, answers, lambda: None, batch_size=len(TEXTS), max_tokens=12, seed=0, identity={}
+        model, store, answers, lambda: None, batch_size=len(TEXTS), tokens=12, seed=0, identity={}
     )
     (update,) = objective.updates(epoch=0, start=0)
     assert len(update.micro_batches) > 1

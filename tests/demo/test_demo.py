@@ -29,7 +29,8 @@ from bothways.errors import InvalidInput, MissingDependency, OutputExists
 from bothways.evaluation import Estimate, Temperature
 from bothways.explain import attention_of, causal, illustrative_head
 from bothways.report import Paragraph
-from bothways.tasks.predictions import Classification, Reading
+from bothways.tasks.predictions import Classification
+from bothways.tasks.scores import TokensRead
 from bothways.training.record import EpochValidation
 
 ROWS = 24
@@ -271,7 +272,7 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(tmp_path, monkeyp
 
 def classified(labels, probabilities):
     ranked = (dict(sorted(zip(labels, row, strict=True), key=lambda pair: -pair[1])) for row in probabilities)
-    return [Classification(next(iter(each)), max(each.values()), each, Reading(1, 0)) for each in ranked]
+    return [Classification(next(iter(each)), max(each.values()), each, TokensRead(1, 0)) for each in ranked]
 
 
 def test_mistakes_are_those_with_the_wrong_label_and_the_most_confident_come_first():

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways.cli import main
 from bothways import open_trained
+from bothways.cli import main
 
 HERE = Path(__file__).resolve().parent
 

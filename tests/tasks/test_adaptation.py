@@ -188,6 +188,67 @@ def test_the_columns_of_training_are_those_of_use(base, tmp_path):
     assert again.rows_of(["w5 [MASK]"]) == [{"body": "w5 [MASK]"}]
 
 
+@pytest.mark.parametrize("kind", ["pandas", "numpy", "tuple"])
+def test_texts_come_from_columns_and_arrays(base, kind):
+    made = pytest.importorskip("pandas").Series if kind == "pandas" else {"numpy": np.array, "tuple": tuple}[kind]
+    models = [FillMask.from_pretrained(base, device="cpu") for _ in range(2)]
+    records = [
+        models[0].fit(TEXTS, validation=TEXTS[:2], **OPTIONS),
+        models[1].fit(made(TEXTS), validation=made(TEXTS[:2]), **OPTIONS),
+    ]
+    assert records[0].losses == records[1].losses
+    assert models[0].evaluate(TEXTS, resamples=5) == models[1].evaluate(made(TEXTS), resamples=5)
+    asked = [f"{text} [MASK]" for text in TEXTS[:3]]
+    assert models[0].predict(asked) == models[1].predict(made(asked))
+    assert models[0].pseudo_log_likelihood(asked) == models[1].pseudo_log_likelihood(made(asked))
+
+
+def test_a_missing_text_of_a_series_is_refused_by_its_number(bare):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InvalidInput, match="row 2 of the given list: 'text' is"):
+        bare.fit(pandas.Series(["w5 w6", None, "w7"]))
+
+
+@pytest.mark.parametrize("texts", [["w5 w6", "w7"], [{"text": "w5 w6"}, {"text": "w7"}]])
+def test_labels_are_refused(bare, texts):
+    with pytest.raises(InvalidInput, match="learns from texts alone: leave the labels out"):
+        bare.fit(texts, ["a", "b"])
+
+
+@pytest.mark.parametrize("option", ["detector", "calibration", "settings", "kept", "label"])
+def test_options_of_other_tasks_are_refused(bare, option):
+    with pytest.raises(TypeError, match=rf"FillMask.fit\(\) .* argument {option!r}. Known are: masking, text, epochs"):
+        bare.fit(TEXTS, **{option: "cosine"})
+    assert not bare.has_head
+
+
+def test_options_of_other_tasks_are_refused_by_predictions_and_evaluations(tmp_path):
+    model = masked_lm_model(tmp_path)
+    with pytest.raises(TypeError, match=r"'coverage'. Known are: top, words, max_pieces, beam"):
+        model.predict("w5 [MASK]", coverage=0.9)
+    with pytest.raises(TypeError, match=r"'scheme'. Known are: masking, text"):
+        model.evaluate(TEXTS, scheme="BIO")
+
+
+def test_a_second_training_that_fails_leaves_weights_answers_and_card(bare, monkeypatch):
+    bare.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
+    fitted, before, said = bare.fitted, weights(bare), bare.predict("w5 [MASK]")
+    loss, calls = MaskedLMObjective.loss, [0]
+
+    def dying(self, payload):
+        calls[0] += 1
+        if calls[0] > 12:
+            raise CrashError
+        return loss(self, payload)
+
+    monkeypatch.setattr(MaskedLMObjective, "loss", dying)
+    with pytest.raises(CrashError):
+        bare.fit(TEXTS, validation=TEXTS[:6], text="text", masking=Masking(fraction=0.5), **OPTIONS)
+    assert bare.fitted is fitted
+    assert equal(weights(bare), before)
+    assert bare.predict("w5 [MASK]") == said
+
+
 def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
     def failing(*_):
         raise InvalidInput("no")

@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from classifier_cases import without_dropout
 
 from bothways.checkpoints import load
 from bothways.data.windows import WindowStore
@@ -27,6 +26,7 @@ from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, Scor
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.training.objective import Update
 from bothways.training.seeding import seeded
+from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
 
 
@@ -268,6 +268,31 @@ def test_evaluation_agrees_with_the_validation(base, case):
     kept = record.validations[record.kept_epoch - 1].metrics[metric]
     assert report.to_dict()[metric] == pytest.approx(kept, abs=1e-6)
     assert report.to_dict() == embedder.evaluate(rows, columns=columns, resamples=10).to_dict()
+
+
+def test_names_of_columns_say_which_kind_of_rows_they_are_of(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    rows = [{"question": row["anchor"], "answer": row["positive"]} for row in triplet_rows()]
+    embedder.fit(rows, validation=rows, anchor="question", positive="answer", epochs=1)
+    assert embedder.columns == Pairs("question", "answer")
+    assert embedder.evaluate(rows, resamples=10).n == len(rows)
+    assert embedder.evaluate(triplet_rows(), anchor="anchor", positive="positive", resamples=10).n == len(rows)
+    assert embedder.evaluate(labelled_rows(), label="label", resamples=10).n == len(labelled_rows())
+    assert embedder.with_columns(text_a="one", text_b="other").columns == ScoredPairs("one", "other")
+    texts = [{"body": row["text"]} for row in labelled_rows()]
+    embedder.fit(texts, validation=texts, text="body", loss=Distillation(Tiny()), epochs=1)
+    assert embedder.columns == PlainTexts(("body",))
+    with pytest.raises(InvalidInput, match="columns or names of columns, not both"):
+        embedder.fit(rows, columns=Pairs(), anchor="question")
+
+
+def test_pairs_with_their_scores_are_rows(base):
+    rows = scored_rows()
+    pairs, scores = [(row["text_a"], row["text_b"]) for row in rows], [row["score"] for row in rows]
+    one, other = (SentenceEmbedder.from_pretrained(base, device="cpu") for _ in range(2))
+    one.fit(pairs, scores, validation=(pairs, scores), epochs=1)
+    other.fit(rows, validation=rows, epochs=1)
+    assert same(weights(one), weights(other))
 
 
 def test_matryoshka_vectors_are_good_when_they_are_cut(base, tmp_path):

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from classifier_cases import LABELS, rows, without_dropout
 from safetensors.torch import load_file, save_file
 
 from bothways import FewShotClassifier, MultiTask, SentenceEmbedder, open_trained
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted
 from bothways.evaluation import Temperature
 from bothways.tasks.embedding.softmax_regression import fit_softmax_regression
+from classifier_cases import LABELS, rows, without_dropout
 
 WORDS = [row["text"] for row in rows(9, first=40)]
 

@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from classifier_cases import rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier, TextTagge
 from bothways.tasks.embedding.spec import LabelledTexts
 from bothways.tasks.splits import hold_out, hold_out_pairs
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from classifier_cases import rows
 from tiny_models import write_checkpoint
 
 classes = st.lists(st.sampled_from("abcdef"), min_size=2, max_size=60)
@@ -193,19 +193,19 @@ def words_twice():
 
 TWICE = {
     "classification": (
-        "labelling.training",
+        "labels",
         TextClassifier,
         lambda task: task.fit(twice(), epochs=1),
         lambda row: row.text,
     ),
     "tagging": (
-        "tagging.training",
+        "tagging.outputs",
         TextTagger,
         lambda task: task.fit(words_twice(), epochs=1),
-        lambda row: row.words.text,
+        lambda row: row.text.text,
     ),
     "masks": (
-        "masks.fill_mask",
+        "masked_lm.trained",
         FillMask,
         lambda task: task.fit([row["text"] for row in twice()], epochs=1),
         lambda row: row.text,

@@ -11,7 +11,6 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from classifier_cases import LABELS, noisy_rows, rows, same, tensors, without_dropout
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -22,11 +21,12 @@ from bothways.encoder.heads import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
 from bothways.evaluation import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
-from bothways.tasks.columns import TextColumns
-from bothways.tasks.fitting import FitPlan
+from bothways.tasks.head import TrainingData
 from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import EncodedText, Window
+from bothways.training.options import TrainingOptions
+from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}
@@ -86,7 +86,7 @@ def test_the_token_budget_changes_memory_and_not_the_weights(base, tmp_path):
     without_dropout(base)
     data = [*rows(), {"text": "w9 " * 60, "label": "ant"}]
     small, large = (
-        tensors(fitted(base, data, open_with={"dtype": "float64"}, tokens=budget), tmp_path / name)
+        tensors(fitted(base, data, open_with={"dtype": "float64"}, max_tokens=budget), tmp_path / name)
         for name, budget in (("small", 8), ("large", 100_000))
     )
     for name in small:
@@ -164,25 +164,12 @@ def test_a_long_text_is_labelled_by_the_mean_of_its_windows_logits(base):
     long = " ".join(f"w{5 + place % 50}" for place in range(41))
     windows = classifier.model.tokenizer.encode([long], max_length=18)[0].windows
     words = [" ".join(classifier.model.tokenizer.tokens(window.ids[1:-1])) for window in windows]
-    logits_WC, _ = classifier.logits([{"text": text, "label": "ant"} for text in words])
+    logits_WC, _ = scored(classifier, [{"text": text, "label": "ant"} for text in words])
     lengths = np.array([len(window.ids) for window in windows])
     expected = softmax((logits_WC * lengths[:, None]).sum(0, keepdims=True) / lengths.sum())[0]
     found = classifier.predict(long)
     assert found.reading.windows == len(windows) > 2
     np.testing.assert_allclose([found.probabilities[label] for label in LABELS], expected, rtol=0, atol=1e-6)
-
-
-def test_a_prediction_depends_on_neither_its_neighbours_nor_their_order(base):
-    classifier = fitted(base)
-    texts = [row["text"] for row in rows(30)] + ["w5 " * 50]
-    together = classifier.predict(texts)
-    backwards = classifier.predict(texts[::-1])[::-1]
-    streamed = list(classifier.predict_stream(iter(texts)))
-    for index, text in enumerate(texts):
-        alone = classifier.predict(text)
-        for other in (together[index], backwards[index], streamed[index]):
-            assert other.label == alone.label
-            assert other.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
 
 
 def test_probabilities_sum_to_one_and_are_ranked(base):
@@ -210,7 +197,7 @@ def test_a_prediction_becomes_flat_json_values(base):
 def test_probabilities_are_calibrated_on_the_validation_data_and_stay_so_when_saved(base, tmp_path):
     validation = noisy_rows()
     classifier = fitted(base, validation=validation, epochs=6)
-    logits_NC, truth_N = classifier.logits(validation)
+    logits_NC, truth_N = scored(classifier, validation)
     expected = fit_adaptive_temperature(logits_NC, truth_N)
     assert asdict(classifier.confidence.calibration) == pytest.approx(asdict(expected), rel=1e-4)
     assert classifier.confidence.calibration.value != pytest.approx(1, abs=0.01)
@@ -314,7 +301,7 @@ def test_after_ctrl_c_the_classifier_has_its_kept_epoch_and_is_usable(base, monk
     record = classifier.fit(rows(), **{**QUICK, "epochs": 50})
     assert record.interrupted
     assert len(interruption.logits) == 2
-    found, _ = classifier.logits(QUICK["validation"])
+    found, _ = scored(classifier, QUICK["validation"])
     np.testing.assert_allclose(found, interruption.logits[record.kept_epoch - 1], atol=1e-5)
     classifier.save(tmp_path / "saved")
     assert opened(tmp_path / "saved").predict("w5 w20") == classifier.predict("w5 w20")
@@ -357,12 +344,12 @@ def test_a_run_is_not_resumed_from_another_model_or_with_other_labels(base, monk
 def test_fitting_again_on_the_same_labels_goes_on_with_the_head(base, tmp_path):
     fitted(base).save(tmp_path / "saved")
     classifier = opened(tmp_path / "saved")
-    before, _ = classifier.logits(rows())
-    classifier.fit(rows(), **{**QUICK, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)})
-    np.testing.assert_allclose(classifier.logits(rows())[0], before, atol=1e-4)
+    before, _ = scored(classifier, rows())
+    classifier.fit(rows(), **{**QUICK, "learning_rate": 1e-9, "weight_decay": 0.0})
+    np.testing.assert_allclose(scored(classifier, rows())[0], before, atol=1e-4)
 
 
-BARELY = {"epochs": 1, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)}
+BARELY = {"epochs": 1, "learning_rate": 1e-9, "weight_decay": 0.0}
 
 
 @pytest.mark.parametrize("target", ["single", "multi"])
@@ -372,10 +359,10 @@ def test_outputs_in_another_order_keep_their_labels_when_training_goes_on(base, 
     renamed = [{**row, "label": [names[row["label"]]] if target == "multi" else names[row["label"]]} for row in rows()]
     fitted(base, learnt, validation=learnt, target=target).save(tmp_path / "saved")
     classifier = opened(tmp_path / "saved", labels=list(names.values()))
-    before, _ = classifier.logits(renamed)
+    before, _ = scored(classifier, renamed)
     classifier.fit(renamed, validation=renamed, target=target, **BARELY)
-    assert classifier.target.labels == ("zebra", "yak", "ox")
-    np.testing.assert_allclose(classifier.logits(renamed)[0], before, atol=1e-4)
+    assert classifier.labels == ("zebra", "yak", "ox")
+    np.testing.assert_allclose(scored(classifier, renamed)[0], before, atol=1e-4)
 
 
 def test_fitting_on_other_labels_begins_a_head_that_its_seed_draws(base, tmp_path):
@@ -397,7 +384,7 @@ def test_fitting_on_other_labels_begins_a_new_head(base):
     classifier = fitted(base)
     other = [{**row, "label": row["label"] + "s"} for row in rows()]
     classifier.fit(other, **{**QUICK, "validation": other})
-    assert classifier.target.labels == ("ants", "bees", "cows")
+    assert classifier.labels == ("ants", "bees", "cows")
     assert classifier.predict("w5").label in {"ants", "bees", "cows"}
 
 
@@ -412,29 +399,14 @@ def test_length_and_overflow_come_back_and_the_caller_overrules_them(base, tmp_p
 def test_labels_of_ones_own_that_look_like_numbered_ones_come_back(base, tmp_path):
     data = [{**row, "label": f"LABEL_{LABELS.index(row['label'])}"} for row in rows()]
     fitted(base, data, validation=data).save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").target.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert opened(tmp_path / "saved").labels == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
 def test_unicode_labels_come_back(base, tmp_path):
     data = [{**row, "label": {"ant": "Ameise 🐜", "bee": "蜂", "cow": "vache du pré"}[row["label"]]} for row in rows()]
     classifier = fitted(base, data, validation=data)
     classifier.save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").outputs.target == classifier.target
-
-
-@pytest.mark.parametrize("use", ["predict", "evaluate", "save", "predict_stream", "logits"])
-def test_an_unfitted_classifier_says_to_fit_it(base, use, tmp_path):
-    classifier = opened(base)
-    calls = {
-        "predict": lambda: classifier.predict("w5"),
-        "evaluate": lambda: classifier.evaluate(rows()),
-        "save": lambda: classifier.save(tmp_path / "saved"),
-        "predict_stream": lambda: next(classifier.predict_stream(["w5"])),
-        "logits": lambda: classifier.logits(rows()),
-    }
-    with pytest.raises(NotFitted, match="call fit first"):
-        calls[use]()
-    assert not (tmp_path / "saved").exists()
+    assert opened(tmp_path / "saved").outputs.target == classifier.outputs.target
 
 
 @pytest.mark.parametrize(
@@ -481,7 +453,10 @@ def test_resuming_from_a_damaged_checkpoint_is_refused(base, tmp_path):
 def test_squared_errors_are_told_in_units_of_what_is_learnt_even_if_one_row_is_held_out(base):
     data = [{"text": f"w{5 + number}", "label": 100.0 * number} for number in range(12)]
     classifier = opened(base)
-    ready = classifier.prepare(data, None, TextColumns(), "regression", FitPlan(epochs=1))
-    assert 0.5 < ready.unit / np.var([row["label"] for row in data]) < 2
-    constant = [{**row, "label": 3.0} for row in data]
-    assert opened(base).prepare(constant, None, TextColumns(), "regression", FitPlan(epochs=1)).unit == 1.0
+
+    def unit(data):
+        options = {"target": "regression"}
+        return classifier.prepare(classifier._state[0], TrainingData(data), options, TrainingOptions(epochs=1)).unit
+
+    assert 0.5 < unit(data) / np.var([row["label"] for row in data]) < 2
+    assert unit([{**row, "label": 3.0} for row in data]) == 1.0

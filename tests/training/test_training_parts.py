@@ -96,7 +96,7 @@ def test_a_floor_outside_the_fractions_is_refused(floor):
         "log_every_updates": [0],
         "checkpoint_every_updates": [0],
         "schedule": ["linear", None],
-        "tokens": [0, 1.5, None],
+        "max_tokens": [0, 1.5, None],
         "log": [3],
         "checkpoints": [True],
         "resume": ["yes"],
@@ -130,7 +130,7 @@ def test_a_gpu_trains_in_bfloat16_where_it_has_it(has_it, precision, monkeypatch
 
 def test_what_is_recorded_of_the_options_stays_as_it_is_on_disk():
     # An unfinished run is resumed only under these names and values.
-    apart = {"batch_size": 5, "tokens": 70, "log": "log.jsonl", "checkpoints": "run", "resume": True}
+    apart = {"batch_size": 5, "max_tokens": 70, "log": "log.jsonl", "checkpoints": "run", "resume": True}
     chosen = TrainingOptions(**apart, keep_diverged=True, show_progress=False).resolved(32, torch.device("cpu"))
     assert json.dumps(chosen.to_dict()) == (
         '{"epochs": 3, "learning_rate": 0.0001, "schedule": {"kind": "LinearDecay", "floor": 0.0}, '

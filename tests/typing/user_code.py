@@ -3,7 +3,6 @@
 The first part is the README's Python, line by line; the second is what its readers write next.
 """
 
-# ruff: noqa: D103, T201
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import assert_type

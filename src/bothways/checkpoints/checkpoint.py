@@ -18,18 +18,16 @@ from bothways.checkpoints.files import read_json, verify_checksums
 from bothways.checkpoints.filling import fill, some
 from bothways.checkpoints.hub import locate
 from bothways.checkpoints.pickling import FolderTensors, ModelFolder, remember_source
+from bothways.checkpoints.schema import OURS, Extras, Stored
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import Encoder
 from bothways.encoder.heads import Head, HeadKind, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, new_head
-from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
+from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
 from bothways.families import Family, HeadName, family_of
 from bothways.families.stored_heads import variants
 from bothways.families.weight_map import expand, known_names, read_weights
 
 M = TypeVar("M", bound=nn.Module)
-
-OURS = "bothways.json"
-FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Checkpoint:
     family: Family
     config: EncoderConfig
     tensors: Mapping[str, Tensor]
-    extras: Mapping[str, object]
+    extras: Extras
 
     def build_encoder(self) -> Encoder:
         """The encoder with this checkpoint's weights.
@@ -256,8 +254,7 @@ def open_checkpoint(
     family = family_of(settings.get("model_type"))
     config = family.config(settings)
     extras = read_json(located.folder / OURS) if (located.folder / OURS).is_file() else {}
-    _check_version(extras)
-    verify_checksums(located.folder, _checksums(extras))
+    verify_checksums(located.folder, Stored.of(extras).checksums)
     folder = ModelFolder(located.folder, family, allow_pickle)
     tensors = FolderTensors(folder, folder.read())
     return Checkpoint(located.folder, located.name, located.revision, settings, family, config, tensors, extras)
@@ -292,19 +289,3 @@ def warn_of_unread(checkpoint: Checkpoint) -> None:
             ),
             stacklevel=3,
         )
-
-
-def _check_version(extras: Mapping[str, object]) -> None:
-    version = extras.get("format_version", FORMAT_VERSION)
-    if version != FORMAT_VERSION:
-        raise UnsupportedConfig(
-            f"{OURS} has the format version {version!r}, but this version of bothways reads {FORMAT_VERSION}. "
-            "Open the model with the version that saved it."
-        )
-
-
-def _checksums(extras: Mapping[str, object]) -> dict[str, str]:
-    checksums = extras.get("checksums", {})
-    if not isinstance(checksums, dict):
-        raise CorruptCheckpoint(f"checksums in {OURS} must map file names to SHA-256, but they are {checksums!r}.")
-    return {str(name): str(value) for name, value in checksums.items()}

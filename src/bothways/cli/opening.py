@@ -116,7 +116,7 @@ def reading_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401
     Raises:
         CycloptsError: It reads no such part of a row.
     """
-    from bothways.tasks.predictor import column_names
+    from bothways.tasks.columns import column_names
 
     known = column_names(model.columns)
     for name in columns:

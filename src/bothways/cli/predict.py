@@ -88,7 +88,7 @@ def predict(
 def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
     """What gives probabilities that nothing calibrates: the model, or some of its tasks."""
     from bothways.compose.multitask.multitask import MultiTask
-    from bothways.tasks.predictor import column_names
+    from bothways.tasks.columns import column_names
     from bothways.tasks.targets import Regression
 
     parts = model.parts if isinstance(model, MultiTask) else {"this model": model}

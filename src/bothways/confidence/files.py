@@ -1,8 +1,6 @@
 """Confidence on disk: settings in ``bothways.json``, arrays in ``trust.safetensors`` beside the weights."""
 
 import copyreg
-import math
-from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.pickling import reduce_value, remember_file
 from bothways.checkpoints.save import write_tensors
-from bothways.checkpoints.stored import Extras, damaged
+from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
 from bothways.confidence.confidence import Confidence, OutOfDomain
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import (
@@ -69,14 +67,14 @@ def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
     return {"calibration": calibration, "conformal": conformal, "out_of_domain": detection}
 
 
-def open_confidence(extras: Extras, folder: Path, classes: int) -> Confidence:
+def open_confidence(stored: StoredLabels, folder: Path, classes: int) -> Confidence:
     """Read what a saved model learnt about its answers; the files were compared with their checksums before.
 
     Raises:
         CorruptCheckpoint: A value or array is not one that was written.
     """
-    calibration = _calibration(extras, classes)
-    conformal, detection = extras.get("conformal"), extras.get("out_of_domain")
+    calibration = _calibration(stored, classes)
+    conformal, detection = stored.conformal, stored.out_of_domain
     if conformal is None and detection is None:
         return Confidence(calibration)
     arrays = _arrays(folder)
@@ -87,94 +85,49 @@ def open_confidence(extras: Extras, folder: Path, classes: int) -> Confidence:
             None if conformal is None else _conformal(conformal, arrays),
             None if detection is None else _out_of_domain(detection, arrays),
         )
-    except (InvalidInput, TypeError, KeyError, ValueError, StopIteration) as error:
+    except (InvalidInput, TypeError, KeyError, ValueError, OverflowError) as error:
         raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, detection)) from error
-    return remember_file(confidence, folder / FILE, open_confidence, extras, folder.absolute(), classes)
+    return remember_file(confidence, folder / FILE, open_confidence, stored, folder.absolute(), classes)
 
 
 copyreg.pickle(Confidence, reduce_value)
 
 
-def stored_temperature(extras: Extras) -> Temperature | None:
-    """Return the temperature in ``bothways.json``, or None.
-
-    Raises:
-        CorruptCheckpoint: It is not a value above 0 and a slope from 0 on, both finite.
-    """
-    stored = extras.get("temperature")
-    if stored is None:
-        return None
-    known = stored if isinstance(stored, dict) and stored.keys() == {"value", "slope"} else {}
-    value, slope = (
-        float(number) if isinstance(number, int | float) and not isinstance(number, bool) else math.nan
-        for number in (known.get("value"), known.get("slope"))
-    )
-    try:
-        return Temperature(value, slope)
-    except InvalidInput as error:
-        raise damaged("temperature", "a value above 0 and a slope from 0 on", stored) from error
+def stored_temperature(stored: Stored) -> Temperature | None:
+    """Return the temperature in ``bothways.json``, or None."""
+    found = stored.temperature
+    return None if found is None else Temperature(found.value, found.slope)
 
 
-def stored_guarantee(extras: Extras, *, interval: bool) -> ConformalSets | ConformalInterval | None:
-    """Return the coverage guarantee of an ensemble, by the scores of held-out rows in ``bothways.json``.
-
-    Args:
-        extras: What the file says.
-        interval: Whether it is one of numbers.
-
-    Raises:
-        CorruptCheckpoint: The scores are no numbers.
-    """
-    values = extras.get("conformal")
-    if values is None:
-        return None
-    numbers = values if isinstance(values, list) else []
-    if not numbers or not all(isinstance(each, int | float) and math.isfinite(each) for each in numbers):
-        raise damaged("conformal", "a list of finite numbers", values)
-    held_out_M = np.sort(np.array(numbers, dtype=np.float64))
-    return ConformalInterval(held_out_M) if interval else ConformalSets(held_out_M)
-
-
-def _calibration(extras: Extras, classes: int) -> Calibration | None:
-    stored = extras.get("calibration")
-    if stored is None:
+def _calibration(stored: StoredLabels, classes: int) -> Calibration | None:
+    if stored.calibration is None:
         # Before there were other methods, the temperature stood alone.
-        return stored_temperature(extras)
+        return stored_temperature(stored)
+    content = stored.calibration.model_dump()
     try:
-        calibration = calibration_from(stored)
+        calibration = calibration_from(content)
         width = next((len(value) for value in asdict(calibration).values() if isinstance(value, tuple)), classes)
         if width != classes:
             raise InvalidInput(f"calibration: expected numbers for {classes} classes, got {width}")
     except InvalidInput as error:
-        raise damaged("calibration", "a method and its numbers", stored) from error
+        raise damaged("calibration", "a method and its numbers", content) from error
     return calibration
 
 
-def _conformal(stored: object, arrays: Arrays) -> ConformalSets | ConformalInterval:
-    settings = _settings(stored)
-    held_out, kind = arrays["conformal"], settings.pop("kind", None)
+def _conformal(stored: StoredGuarantee, arrays: Arrays) -> ConformalSets | ConformalInterval:
+    held_out = arrays["conformal"]
     if held_out.ndim != 1 or not len(held_out):
         raise ValueError("the held-out scores are no vector")
-    if kind == "interval":
+    if stored.kind == "interval":
         return ConformalInterval(held_out)
-    return ConformalSets(held_out, _SCORES[str(kind)](**settings))
+    score: Any = _SCORES[stored.kind]
+    return ConformalSets(held_out, score(**stored.numbers))
 
 
-def _out_of_domain(stored: object, arrays: Arrays) -> OutOfDomain:
-    settings = _settings(stored)
-    kind, threshold = str(settings.pop("kind", None)), settings.pop("threshold")
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not np.isfinite(threshold):
-        raise ValueError("the threshold is no number")
+def _out_of_domain(stored: StoredDetection, arrays: Arrays) -> OutOfDomain:
     parts = {name.partition(".")[2]: each for name, each in arrays.items() if name.startswith("detector.")}
-    values: dict[str, Any] = {**settings, **parts}
-    detector = next(each for name, each in DETECTORS.items() if name == kind)
-    return OutOfDomain(detector(**values), float(threshold), arrays["inside"])
-
-
-def _settings(stored: object) -> dict[str, Any]:
-    if not isinstance(stored, Mapping):
-        raise TypeError("no object")
-    return dict(stored)
+    detector: Any = DETECTORS[stored.kind]
+    return OutOfDomain(detector(**stored.numbers, **parts), stored.threshold, arrays["inside"])
 
 
 def _arrays(folder: Path) -> Arrays:

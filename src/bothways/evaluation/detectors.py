@@ -154,7 +154,7 @@ class Neighbours:
     k: int = 10
 
     def __post_init__(self) -> None:
-        if not 1 <= self.k <= len(self.features_MLD):
+        if not (isinstance(self.k, int) and 1 <= self.k <= len(self.features_MLD)):
             raise InvalidInput(f"neighbours: expected k from 1 to the {len(self.features_MLD)} rows, got {self.k}")
 
     @classmethod

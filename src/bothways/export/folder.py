@@ -12,6 +12,7 @@ from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint,
 from bothways.checkpoints.files import WEIGHTS, sha256_of
 from bothways.checkpoints.labels import label_settings
 from bothways.checkpoints.save import write_json
+from bothways.checkpoints.schema import Stored
 from bothways.choices import ExportFormat as ExportFormat
 from bothways.errors import InvalidInput, OutputExists
 from bothways.export.check import check_onnx
@@ -187,9 +188,7 @@ def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEn
 
 def _files_beside(extras: Mapping[str, object]) -> list[str]:
     """The files beside the weights that belong to what ``bothways.json`` says."""
-    checksums = extras.get("checksums")
-    names = checksums if isinstance(checksums, Mapping) else {}
-    return [name for name in names if name == Path(name).name and name != WEIGHTS]
+    return [name for name in Stored.of(extras).checksums if name == Path(name).name and name != WEIGHTS]
 
 
 def _describe(folder: Path, content: Mapping[str, object]) -> None:

@@ -3,9 +3,10 @@
 Shapes: M places asked about, H hidden, V vocabulary, K tokens in an answer.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from bothways.inference.runner import Runner
 from bothways.packing import Packed
 from bothways.text import TextTokenizer
 from bothways.text.characters import within_word
+
+ResultT = TypeVar("ResultT")
 
 Among = Literal["any", "begins", "continues"]
 
@@ -74,8 +77,12 @@ class Answer:
     log_probabilities: tuple[float, ...]
 
 
+Search: TypeAlias = Generator[list[Query], list[Answer], ResultT]
+"""A generator that yields queries and is sent their answers."""
+
+
 class MaskedLMScorer:
-    """Answers queries with an encoder and its masked language modelling head.
+    """Answers queries with an encoder and its masked language modelling head; any number of threads may ask at once.
 
     Args:
         encoder: The encoder.
@@ -141,6 +148,39 @@ class MaskedLMScorer:
             refused_V = refused_tokens(self._tokenizer, self._encoder.config.vocabulary, among)
             self._refused[among] = refused_V.to(self._device)
         return self._refused[among]
+
+
+def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
+    """Run several searches as one, whose queries are those of all that are still at work."""
+    results: dict[int, ResultT] = {}
+    asked: dict[int, list[Query]] = {}
+
+    def advance(index: int, answers: list[Answer] | None) -> None:
+        try:
+            asked[index] = next(searches[index]) if answers is None else searches[index].send(answers)
+        except StopIteration as end:
+            asked.pop(index, None)
+            results[index] = end.value
+
+    for index in range(len(searches)):
+        advance(index, None)
+    while asked:
+        waiting = list(asked.items())
+        answers = iter((yield [query for _, queries in waiting for query in queries]))
+        for index, queries in waiting:
+            advance(index, list(itertools.islice(answers, len(queries))))
+    return [results[index] for index in range(len(searches))]
+
+
+def run_search(searching: Search[ResultT], scorer: MaskedLMScorer) -> ResultT:
+    """Let a model answer a search's queries until it is done."""
+    try:
+        queries = next(searching)
+        while True:
+            queries = searching.send(scorer.answers(queries))
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result
 
 
 def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> Tensor:

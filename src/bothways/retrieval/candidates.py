@@ -26,13 +26,14 @@ from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.columns import PairColumns, renamed
 from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
+from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
 from bothways.tasks.scores import TokensRead, texts_read
 from bothways.tasks.targets import Regression
 from bothways.tasks.task import OpenArguments
 
 # Tasks whose models embed texts, or are encoders that may as well; None of an encoder with no task at all.
-MAKING_VECTORS = (None, EMBEDDING.name, FEW_SHOT.name, "masked_lm")
+MAKING_VECTORS = (None, EMBEDDING.name, FEW_SHOT.name, MASKED_LM.name)
 
 
 @dataclass(frozen=True, slots=True)

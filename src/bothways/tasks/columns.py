@@ -4,9 +4,10 @@ Each task has a frozen dataclass of column names. A saved model keeps it in its 
 unless told otherwise.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from bothways.errors import InvalidInput, UnreadColumn
 
@@ -51,6 +52,10 @@ class ColumnNames(Protocol):
         """
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns that hold an input."""
+
+    @property
     def truth(self) -> str:
         """Column of what is right: the label, the tags, the answers."""
 
@@ -76,6 +81,11 @@ class RawTextColumns:
         from bothways.data import Joined
 
         return Joined(self.text)
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of the text."""
+        return self.text
 
     def read(self, row: "Row") -> str:
         """Return the text of a row."""
@@ -130,7 +140,7 @@ class PairColumns:
     text_b: str = "text_b"
     label: str = "label"
 
-    one: ClassVar[str] = "a pair"
+    one: ClassVar[str] = "a tuple of two texts"
 
     @property
     def inputs(self) -> "Inputs":
@@ -162,6 +172,11 @@ class PairColumns:
         if len(texts) != 2:
             raise InvalidInput(f"this model reads pairs, so it wants two texts, but got {len(texts)}.")
         return [{self.text_a: texts[0], self.text_b: texts[1]}]
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of both texts."""
+        return self.text_a, self.text_b
 
     @property
     def truth(self) -> str:
@@ -225,14 +240,34 @@ def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
 def batch_of(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
     """Return the inputs that `predict` was given as a list, and whether it was a single one.
 
+    Many are a list, a tuple, a generator, a NumPy array, a Series or another column, or a table, which gives its rows.
+
     Raises:
         InvalidInput: It is neither an input nor many.
     """
+    from bothways.data import as_batch
+
     if columns.is_one(value):
         return [value], True
-    if isinstance(value, str | Mapping | bytes) or not isinstance(value, Iterable):
-        raise InvalidInput(f"expected {columns.one}, or a list of such, got {type(value).__name__}: {value!r:.80}")
-    return list(value), False
+    many = "such tuples" if columns.one.startswith("a tuple") else "such"
+    listed, alone = as_batch(value, columns.one, many)
+    if alone:
+        shown = f"{type(value).__name__}: {value!r:.80}"
+        raise InvalidInput(f"expected {columns.one}, or a list of {many}, got {shown}")
+    return listed, False
+
+
+def input_of(columns: ColumnNames, number: int, value: object) -> Any:  # noqa: ANN401 (the task's input)
+    """Return an item of a batch as an input; ``number`` counts from 0. A mapping is a row, such as of a DataFrame.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    if isinstance(value, Mapping):
+        from bothways.data import Row
+
+        return columns.read(Row(number + 1, dict(value), f"row {number + 1} of the inputs"))
+    return columns.check(number, value)
 
 
 def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, object]]:
@@ -244,19 +279,45 @@ def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, 
 # --- names ---
 
 
-def renamed(columns: ColumnsT, names: Mapping[str, object]) -> ColumnsT:
+class JointColumns(ABC):
+    """Columns of several models that are asked together."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Parts of a row that have columns."""
+
+    @abstractmethod
+    def renamed(self, names: Mapping[str, object]) -> Self:
+        """Return the same, with these columns for all that read such a part of a row.
+
+        Raises:
+            UnreadColumn: None reads such a part.
+        """
+
+
+def column_names(columns: object) -> tuple[str, ...]:
+    """Return the parts of a row that have columns."""
+    if isinstance(columns, JointColumns):
+        return columns.names
+    return tuple(each.name for each in fields(columns))  # type: ignore[arg-type]
+
+
+def renamed(columns: InputT, names: Mapping[str, object]) -> InputT:
     """Return columns with some names changed; those that are None stay.
 
     Raises:
         UnreadColumn: There is no such part of a row.
     """
+    if isinstance(columns, JointColumns):
+        return columns.renamed(names)
     usual = {each.name: getattr(columns, each.name) for each in fields(columns)}  # type: ignore[arg-type]
     given: dict[str, Any] = {}
     for name, value in names.items():
         if name not in usual:
             raise UnreadColumn(f"this model reads no {name!r} of a row. It reads: {', '.join(usual)}.")
         if value is not None:
-            given[name] = (value,) if isinstance(usual[name], tuple) and isinstance(value, str) else value
+            given[name] = _like(usual[name], value)
     return replace(columns, **given)  # type: ignore[type-var]
 
 
@@ -276,7 +337,7 @@ def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
     Raises:
         CorruptCheckpoint: They are not names.
     """
-    from bothways.checkpoints.stored import damaged
+    from bothways.checkpoints.schema import damaged
 
     stored = card.get("columns")
     if stored is None:
@@ -286,6 +347,13 @@ def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
     if not known or not all(_is_like(known[name], value) for name, value in names.items()):
         raise damaged("the columns of its card", f"names for {', '.join(names)}", stored)
     return type(usual)(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
+
+
+def _like(usual: object, value: Any) -> object:  # noqa: ANN401 (a name, or names)
+    """A name, or a tuple of names where the usual value is one."""
+    if not isinstance(usual, tuple):
+        return value
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _is_like(value: object, usual: object) -> bool:

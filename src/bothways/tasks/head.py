@@ -7,10 +7,10 @@ Shapes: N inputs, W windows, B windows of a batch, T tokens of a batch, C output
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -178,21 +178,9 @@ class TrainedHead:
         """Yield the scores of inputs, in order and in flat memory."""
         outputs: HeadOutputs[Any, Any] = self.outputs
         engine = self.opened.engine(self.module)
-        waiting: deque[tuple[Any, int]] = deque()
-
-        def texts() -> Iterator[Text]:
-            for value in inputs:
-                parts = outputs.texts(value)
-                waiting.append((value, len(parts)))
-                yield from parts
-
-        run = engine.run_tokens if outputs.per_token else engine.run
-        rows: list[Rows] = []
-        for each in run(texts(), total=total, description=description, show_progress=show_progress):
-            rows.append(each)
-            if len(rows) == waiting[0][1]:
-                yield outputs.scores(waiting.popleft()[0], rows, options)
-                rows = []
+        run = partial(engine.run_tokens if outputs.per_token else engine.run, total=total, description=description)
+        for value, rows in rows_of_inputs(outputs, inputs, partial(run, show_progress=show_progress)):
+            yield outputs.scores(value, rows, options)
 
     @cached_property
     def module(self) -> Scoring:
@@ -226,6 +214,32 @@ class TrainedHead:
         extras = {"task": task, **outputs.write(folder), "card": dict(self.card), **self.opened.stored_reading()}
         write_model(folder, stored, tensors, extras)
         model.tokenizer.save(folder, types=config.reads_types)
+
+
+def rows_of_inputs(
+    outputs: HeadOutputs[Any, Any], inputs: Iterable[Any], run: Callable[[Iterator[Text]], Iterator[Rows]]
+) -> Iterator[tuple[Any, list[Rows]]]:
+    """Yield inputs, each with the rows of all of its texts, in order and in flat memory.
+
+    Args:
+        outputs: Say which texts an input has.
+        inputs: The inputs.
+        run: From texts to what a module gives for each.
+    """
+    waiting: deque[tuple[Any, int]] = deque()
+
+    def texts() -> Iterator[Text]:
+        for value in inputs:
+            parts = outputs.texts(value)
+            waiting.append((value, len(parts)))
+            yield from parts
+
+    rows: list[Rows] = []
+    for each in run(texts()):
+        rows.append(each)
+        if len(rows) == waiting[0][1]:
+            yield waiting.popleft()[0], rows
+            rows = []
 
 
 def opened_head(

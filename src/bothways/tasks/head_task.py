@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, TypeVar
 
-from bothways.checkpoints.stored import stored_card
+from bothways.checkpoints.schema import Stored
 from bothways.errors import InvalidInput, NotFitted
 from bothways.tasks.head import TrainedHead, TrainingData, opened_head, prepare_head
 from bothways.tasks.learning import Preparation
@@ -28,14 +28,13 @@ class HeadTask(Task[InputT, PredictionT, TrainedHead]):
     def _open(cls, opened: OpenedModel, options: Any) -> TrainedHead | None:  # noqa: ANN401 (the task's own)
         kind, checkpoint, ours = cls.outputs_type, opened.checkpoint, opened.trained_for == cls.spec.name
         # The head of another task may have the same shape and mean something else.
-        usable = ours or (opened.trained_for is None and kind.head in checkpoint.heads())
-        size = checkpoint.score_count(kind.head) if usable else None
+        size = checkpoint.score_count(kind.head) if ours or opened.trained_for is None else None
         if size is None:
             if getattr(options, "labels", None) is not None:
                 raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
             return None
         outputs = kind.open(opened, options, size, ours=ours)
-        card = stored_card(opened.extras) if ours else {}
+        card = Stored.of(opened.extras).card if ours else {}
         return opened_head(cls.spec, opened, outputs, card, checkpoint.build_score_head(kind.head))
 
     def _prepare(

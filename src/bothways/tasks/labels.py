@@ -3,7 +3,7 @@
 Shapes: N inputs, W windows of one text, B sequences, C outputs, L layers that a detector reads, H hidden, K = C + L H.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.checkpoints.stored import Extras, stored_choice
+from bothways.checkpoints.schema import StoredEnsemble, StoredLabels
 from bothways.choices import Merge, TargetKind
 from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_classification, learn_conformal_sets
-from bothways.confidence.files import open_confidence, stored_guarantee, stored_temperature, write_confidence
+from bothways.confidence.files import open_confidence, stored_temperature, write_confidence
 from bothways.confidence.options import ConfidenceOptions
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import digest_of, digest_of_texts
@@ -270,7 +270,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     ) -> tuple[Self, list[LabelScores]]:
         """Learn how windows count, then calibration, coverage and the out-of-domain detector."""
         single = isinstance(self.target, SingleLabel)
-        layers = self.options.layers(len(model.encoder.order)) if single else 0
+        layers = self.options.layers(model.encoder.config.layers) if single else 0
         reading = replace(self, layers=layers)
         if self.merge == "attention":
             attention = fit_attention(model, self.target, training, held, tokens=tokens, seed=seed)
@@ -320,9 +320,9 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         return self.target
 
     @property
-    def kind(self) -> str:
+    def common(self) -> Mapping[str, str]:
         """The kind of target."""
-        return self.target.kind
+        return {"target": self.target.kind}
 
     def stated(self, scores: LabelScores) -> LabelScores:
         """Return scores with the calibration in them, and whether the input is out of domain."""
@@ -356,9 +356,10 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         conformal = self.confidence.conformal
         return {"conformal": None if conformal is None else conformal.held_out_M.tolist()}
 
-    def restored_together(self, stored: Extras) -> Self:
+    def restored_together(self, stored: StoredEnsemble) -> Self:
         """Return the same with temperature and coverage."""
-        conformal = stored_guarantee(stored, interval=isinstance(self.target, Regression))
+        kind = ConformalInterval if isinstance(self.target, Regression) else ConformalSets
+        conformal = None if stored.conformal is None else kind(np.sort(np.array(stored.conformal)))
         return replace(self, confidence=Confidence(stored_temperature(stored), conformal=conformal))
 
     def part_together(self, inputs: Sequence[Text], truth: Truth) -> dict[str, object]:
@@ -380,21 +381,10 @@ class LabelOutputs(CombinableOutputs[Text, None]):
             raise InvalidInput(
                 f"expected a model with the target {options.target!r}, but this one has {target.kind!r}."
             )
-        stored = stored_choice(opened.extras, "merge", check_merge) if ours else None
-        merge = check_merge(options.merge or stored or "weighted_mean")
+        stored = StoredLabels.of(opened.extras if ours else {})
+        merge = check_merge(options.merge or stored.merge or "weighted_mean")
         attention = read_attention(opened) if ours else None
-        return cls.restored(target, merge, opened.extras if ours else {}, opened.checkpoint.folder, attention)
-
-    @classmethod
-    def restored(
-        cls, target: Target, merge: Merge, extras: Extras, folder: Path, attention: WindowAttention | None = None
-    ) -> Self:
-        """Return outputs with what was saved with them.
-
-        Raises:
-            CorruptCheckpoint: What was saved is damaged.
-        """
-        confidence = open_confidence(extras, folder, target.outputs)
+        confidence = open_confidence(stored, opened.checkpoint.folder, target.outputs)
         return cls(target, merge, confidence, confidence.layers, attention)
 
     def settings(self) -> dict[str, object]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
-from bothways.checkpoints.stored import Extras, stored_flag, stored_length, stored_overflow, stored_whole
+from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
@@ -125,14 +125,6 @@ class OpenedModel:
             "as_words": reading.as_words,
         }
 
-    def as_words(self) -> "OpenedModel":
-        """The same model, which of each text reads its words with single spaces between them."""
-        return replace(self, reading=replace(self.reading, as_words=True))
-
-    def with_whole_questions(self) -> "OpenedModel":
-        """The same model, which cuts only the second text of a pair: contexts, and not the questions on them."""
-        return replace(self, reading=replace(self.reading, cut="second"))
-
 
 def stored_texts(
     tokenizer: TextTokenizer, texts: Sequence[Text], reading: TextOptions, *, offsets: bool = False
@@ -205,14 +197,14 @@ def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, task: str, option
     asked, stride = options.get("max_length"), options.get("stride")
     if asked is not None and not 1 <= asked <= limit:
         raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, but it is {asked}.")
-    extras = checkpoint.extras
-    before = stored_length(extras, limit) or limit
+    stored = Stored.of(checkpoint.extras)
+    before = at_most("max_length", stored.max_length, limit) or limit
     length = asked or before
     if stride is not None and not 0 <= stride < length:
         raise InvalidInput(f"stride must lie between 0 and {length - 1}, but it is {stride}.")
-    overflow = check_overflow(options.get("on_overflow") or stored_overflow(extras) or "window")
+    overflow = check_overflow(options.get("on_overflow") or stored.on_overflow or "window")
     if stride is None:
         special = model.tokenizer.special_count(pair=True)  # which has the most
-        stride = kept_stride(stored_whole(extras, "stride", before, least=0), length, before, special)
-    as_words = stored_flag(extras, "as_words") and extras.get("task") == task
+        stride = kept_stride(at_most("stride", stored.stride, before), length, before, special)
+    as_words = stored.as_words and stored.task == task
     return TextOptions(length, overflow, stride, as_words=as_words)

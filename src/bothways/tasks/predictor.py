@@ -6,7 +6,7 @@ They read nothing but a `Fitted` value, so a model of one task and an ensemble h
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -18,7 +18,7 @@ from bothways.data import Row, Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
-from bothways.tasks.columns import batch_of, renamed
+from bothways.tasks.columns import batch_of, column_names, input_of, renamed
 from bothways.tasks.predictions import warn_of_cut
 from bothways.tasks.scores import Scores, texts_read
 from bothways.tasks.spec import PredictArguments, TaskSpec, chosen
@@ -154,7 +154,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """Return a prediction for one input, or a list of them for many, in order.
 
         Args:
-            inputs: What the task reads, or many: a list, a tuple, an array, a Series.
+            inputs: What the task reads, or many: a list, a tuple, a generator, a NumPy array, a Series; a DataFrame or
+                a Dataset is read by the columns of the training.
             show_progress: Force the progress bar on or off.
             options: Of the predictions, see the task's ``spec.predict_options``.
 
@@ -180,7 +181,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     ) -> Iterator[PredictionT]:
         """Yield predictions for an iterable of any length, in order and in flat memory."""
         columns = self._columns()
-        checked = (columns.check(number, value) for number, value in enumerate(inputs))
+        checked = (input_of(columns, number, value) for number, value in enumerate(inputs))
         return self._predicted(checked, total, show_progress, options)
 
     def predict_proba(
@@ -216,12 +217,18 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         return self._predicted(map(self._columns().read, rows), None, show_progress, options)
 
     def score(
-        self, data: Source, *, show_progress: bool | None = None, **options: Unpack[EvaluateArguments]
+        self,
+        data: Source | Iterable[Any],
+        *,
+        seed: int = 0,
+        show_progress: bool | None = None,
+        **options: Unpack[EvaluateArguments],
     ) -> ScoredRows:
         """Return the scores of labelled rows, before any decision, and what is right.
 
         Args:
             data: A file, or rows.
+            seed: Draws the words that masked language modelling hides; other tasks draw nothing.
             show_progress: Force the progress bar on or off.
             options: Columns by their names; those of the training when left out. And the task's ``spec.data_options``.
 
@@ -233,6 +240,18 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         columns, own = self._columns_of(fitted.columns, options)
         call, known = f"{type(self).__name__}.evaluate()", column_names(fitted.columns)
         reading: Any = chosen(self.spec.data_options, own, call, known=known)
+        return self._scored(data, columns, reading, seed, show_progress)
+
+    def _scored(
+        self,
+        data: Any,  # noqa: ANN401 (sources of rows)
+        columns: Any,  # noqa: ANN401 (the task's own)
+        reading: Any,  # noqa: ANN401 (the task's own)
+        seed: int,
+        show_progress: bool | None,
+    ) -> ScoredRows:
+        del seed
+        fitted = self.fitted
         examples = fitted.outputs.read(data, columns, reading)
         truth = fitted.outputs.encode(examples)
         scores = fitted.scores(
@@ -245,7 +264,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     def evaluate(
         self,
-        data: Source,
+        data: Source | Iterable[Any],
         *,
         resamples: int = 1000,
         seed: int = 0,
@@ -257,7 +276,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Args:
             data: A file, or rows.
             resamples: Bootstrap resamples for the intervals.
-            seed: Of the bootstrap.
+            seed: Of the bootstrap, and as for `score`.
             show_progress: Force the progress bar on or off.
             options: As for `score`.
 
@@ -265,7 +284,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             NotFitted: The model was not trained for this.
             InvalidInput: The data are not usable, or hold a label that was not there in training.
         """
-        return self.report(self.score(data, show_progress=show_progress, **options), resamples=resamples, seed=seed)
+        rows = self.score(data, seed=seed, show_progress=show_progress, **options)
+        return self.report(rows, resamples=resamples, seed=seed)
 
     def report(
         self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
@@ -300,6 +320,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         Raises:
             InvalidInput: The models answer differently or have different labels, or the data are not usable.
         """
+        if not isinstance(other, Predictor):
+            raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(other).__name__}.")
         # Now, and not after minutes of predicting, nor as an error in the data.
         check_labels(self.comparable, other.comparable)
         outcomes = []
@@ -496,8 +518,3 @@ def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: i
     limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} rows from elsewhere: how well it tells these from others flatters it."
     trust = {**card["trust"], **fitted, "out_of_domain_rows": rows}
     return {**card, "trust": trust, "limits": [*limits, limit]}
-
-
-def column_names(columns: Any) -> tuple[str, ...]:  # noqa: ANN401 (any dataclass of column names)
-    """Return the parts of a row that have columns."""
-    return tuple(each.name for each in fields(columns))

@@ -80,8 +80,8 @@ def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)
 
 def stored_task(folder: Path) -> str | None:
     """Return the task that ``bothways.json`` names, if there is one."""
-    from bothways.checkpoints.checkpoint import OURS
     from bothways.checkpoints.files import read_json
+    from bothways.checkpoints.schema import OURS
 
     stored = read_json(folder / OURS).get("task") if (folder / OURS).is_file() else None
     return stored if isinstance(stored, str) else None

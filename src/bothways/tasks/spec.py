@@ -38,6 +38,7 @@ class TaskSpec:
         home: The class that does it, as ``"module:Class"``; imported when it is first used.
         columns: The usual column names.
         summary: What it does, in one line for help.
+        does: What its models do, in a message after "models that".
         example: A row of labelled data.
         open_options: Dataclass of what `from_pretrained` takes besides how a checkpoint is found and read.
         fit_options: Dataclass of what `fit` takes besides columns and the options of every training.
@@ -45,7 +46,7 @@ class TaskSpec:
         predict_options: Dataclass of the options of a prediction.
         cut: Which text of a pair is cut into windows where both are too long.
         head: Name of the pretrained head that makes a checkpoint from elsewhere a model for this task.
-        does: What its models do, in a message after "models that".
+        like: Name of the task that reads and answers the same, if this one only learns otherwise.
         kinds: Columns of other kinds of rows that it learns from.
         notes: Lines for help on what its data look like, below the example.
         held_out: The training rows that are held out where no validation data are given; None where none are.
@@ -55,14 +56,15 @@ class TaskSpec:
     home: str
     columns: ColumnNames
     summary: str
+    does: str
     example: Mapping[str, object]
     open_options: type = NoOptions
     fit_options: type = NoOptions
     data_options: type = NoOptions
     predict_options: type[PredictOptions] = PredictOptions
     head: str | None = None
+    like: str | None = None
     cut: Cut = "longer"
-    does: str
     kinds: tuple[ColumnNames, ...] = ()
     notes: str = ""
     held_out: str | None = "a tenth of the rows to learn from, drawn with the seed"

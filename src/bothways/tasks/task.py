@@ -13,14 +13,14 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, cast
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.choices import Merge
-from bothways.data import Source
-from bothways.errors import InvalidInput, NotFitted
+from bothways.data import Source, labelled_rows
+from bothways.errors import NotFitted
 from bothways.storage import new_folder
-from bothways.tasks.columns import ColumnNames, batch_of
+from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
-from bothways.tasks.predictor import Fitted, Predictor, column_names
+from bothways.tasks.predictor import Fitted, Predictor
 from bothways.tasks.spec import chosen
 from bothways.text import Overflow
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -182,9 +182,9 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
     def fit(
         self,
         data: Source | Iterable[Any],
-        labels: Sequence[object] | None = None,
+        labels: Iterable[object] | None = None,
         *,
-        validation: Source | Iterable[Any] | tuple[Sequence[Any], Sequence[object]] | None = None,
+        validation: Source | Iterable[Any] | tuple[Iterable[Any], Iterable[object]] | None = None,
         **options: Unpack[FitArguments],
     ) -> TrainingRecord:
         """Fine-tune, keep a good epoch, and learn from held-out rows how far to trust the answers.
@@ -261,14 +261,15 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         return self.spec.columns
 
 
-def _rows(columns: ColumnNames, data: Any, labels: Sequence[object] | None) -> Any:  # noqa: ANN401 (sources of rows)
+def _rows(columns: ColumnNames, data: Any, labels: object) -> Any:  # noqa: ANN401 (sources of rows)
     """Return a source of rows; inputs with labels become rows."""
     if labels is None:
         return data
-    inputs, _ = batch_of(columns, data)
-    if len(inputs) != len(labels):
-        raise InvalidInput(f"expected as many labels as inputs, got {len(labels)} and {len(inputs)}.")
-    return [columns.labelled_row(value, label) for value, label in zip(inputs, labels, strict=True)]
+    rows = []
+    for number, value in enumerate(batch_of(columns, data)[0]):
+        input_of(columns, number, value)  # refuses what is no input before it becomes a row
+        rows.append(value if isinstance(value, Mapping) else columns.labelled_row(value, None))
+    return labelled_rows(rows, labels, label=columns.truth, many="inputs")
 
 
 def _validation_rows(columns: ColumnNames, validation: Any) -> Any:  # noqa: ANN401 (as above)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.stored import Extras
+from bothways.checkpoints.schema import StoredEnsemble
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
 from bothways.evaluation import Temperature
@@ -48,9 +48,9 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
         """What a row of the scores predicts."""
 
     @property
-    def kind(self) -> str:
-        """What members of an ensemble have in common besides their labels; empty where nothing is to be compared."""
-        return ""
+    def common(self) -> Mapping[str, str]:
+        """What members of an ensemble have in common besides their labels, by its name."""
+        return {}
 
     def stated(self, scores: Scores[PlacesT]) -> Scores[PlacesT]:
         """Return scores with the model's calibration in them."""
@@ -105,7 +105,7 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
         """Return what was learnt besides the temperature, as JSON values."""
         return {}
 
-    def restored_together(self, stored: Extras) -> Self:
+    def restored_together(self, stored: StoredEnsemble) -> Self:
         """Return the same with what was stored.
 
         Raises:

@@ -7,6 +7,7 @@ on those of one model.
 Shapes: M members, N texts, C outputs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -108,16 +109,27 @@ class Spread:
         return {"deviation": self.deviation}
 
 
-def check_method(method: str, target: Target) -> None:
-    """Refuse a way to combine that a target does not have.
+def check_method(method: str, target: Target, *, stackable: bool = True) -> None:
+    """Refuse a way to combine that models do not have.
+
+    Args:
+        method: The way.
+        target: What the models predict.
+        stackable: Whether every input has the same outputs.
 
     Raises:
-        InvalidInput: There is no such way, or numbers are to be voted on or stacked.
+        InvalidInput: There is no such way, or numbers are to be voted on or stacked, or outputs to be stacked that are
+            other ones for every input.
     """
     if method not in ("mean", "vote", "stacked"):
         raise InvalidInput(f"the method must be 'mean', 'vote' or 'stacked', but it is {method!r}.")
     if isinstance(target, Regression) and method != "mean":
         raise InvalidInput(f"models that predict a number are combined by 'mean', not by {method!r}.")
+    if method == "stacked" and not stackable:
+        raise InvalidInput(
+            "these models are combined by 'mean' or 'vote', not by 'stacked': a stacking weighs outputs that are the "
+            "same for every input, but theirs are other ones for every input."
+        )
 
 
 def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
@@ -134,21 +146,25 @@ def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.
     return chosen
 
 
-def differing(target: Target, logits_MNC: MemberLogits, combined_NC: Logits) -> NDArray[np.float64]:
-    """The share of the members that decide otherwise than the ensemble, on each text (N)."""
-    own_MNC = decisions(target, probabilities_of(target, logits_MNC))
-    together_NC = decisions(target, probabilities_of(target, combined_NC))
-    share_N: NDArray[np.float64] = (own_MNC != together_NC).any(axis=2).mean(axis=0)
-    return share_N
+def disagreement(
+    target: Target, logits_MRC: MemberLogits, combined_RC: Logits, differing: Sequence[float] = ()
+) -> Disagreement | Spread:
+    """Return how far the members are apart on one input, in the mean over its rows.
 
-
-def mutual_information(target: Target, logits_MNC: MemberLogits) -> NDArray[np.float64]:
-    """That of answer and member in nats, on each text (N); see `Disagreement`."""
-    probabilities_MNC = probabilities_of(target, logits_MNC)
-    between_N = _entropy(target, probabilities_MNC.mean(axis=0)) - _entropy(target, probabilities_MNC).mean(axis=0)
+    Args:
+        target: What a row predicts.
+        logits_MRC: The members' calibrated logits.
+        combined_RC: The ensemble's.
+        differing: For each member whether it decides otherwise; as its rows tell when left out.
+    """
+    probabilities_MRC = probabilities_of(target, logits_MRC)
+    if isinstance(target, Regression):
+        return Spread(float(probabilities_MRC.std(axis=0)[:, 0].mean()))
+    own_MRC, together_RC = (decisions(target, probabilities_of(target, each)) for each in (logits_MRC, combined_RC))
+    share = np.mean(differing) if differing else (own_MRC != together_RC).any(axis=2).mean()
+    between_R = _entropy(target, probabilities_MRC.mean(axis=0)) - _entropy(target, probabilities_MRC).mean(axis=0)
     # Rounding could take it a hair below 0.
-    information_N: NDArray[np.float64] = np.maximum(between_N, 0.0)
-    return information_N
+    return Disagreement(float(share), float(np.maximum(between_R, 0.0).mean()))
 
 
 def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,45 +1,34 @@
 """Several trained models of one task that answer together, also such of different families."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bothways.checkpoints.stored import Extras, damaged, stored_card
-from bothways.compose.ensembles.combining import Combination, Mean, Method, Stacked, Vote, check_method
+from bothways.checkpoints.schema import StoredEnsemble, damaged
+from bothways.compose.ensembles.combining import Combination, Mean, Method, Vote, check_method
 from bothways.compose.ensembles.files import (
     asked_reading,
     combination_settings,
-    member_fingerprint,
     read_ensemble,
     stored_combination,
-    stored_reading,
     write_ensemble,
 )
-from bothways.compose.ensembles.stacking import fit_combination
-from bothways.compose.ensembles.trained import (
-    EnsembleColumns,
-    EnsembleOutputs,
-    EnsemblePrediction,
-    Member,
-    TogetherScores,
-    TrainedEnsemble,
-)
+from bothways.compose.ensembles.members import gathered, open_members
+from bothways.compose.ensembles.stacking import fit_stacking
+from bothways.compose.ensembles.trained import EnsembleColumns, EnsemblePrediction, TogetherScores, TrainedEnsemble
 from bothways.data import Source
-from bothways.errors import InvalidInput, NotCalibrated, NotFitted
+from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import Temperature
 from bothways.tasks.card import NOTICES_NOTHING, Part, Worth, unmeasured, worth_card
 from bothways.tasks.columns import column_settings, renamed, stored_columns
 from bothways.tasks.opening import OpenOptions
-from bothways.tasks.predictor import Predictor, column_names
-from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
+from bothways.tasks.predictor import Predictor
 from bothways.tasks.scores import Scores
-from bothways.tasks.spec import TaskSpec, chosen
+from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import Task
-from bothways.tasks.together import CombinableOutputs
 
 # What a reader of the card of an ensemble has to know that was not calibrated.
 UNCALIBRATED = (
@@ -48,26 +37,6 @@ UNCALIBRATED = (
 )
 
 ENSEMBLE = "ensemble"
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """A model that may become a member, and where it is."""
-
-    folder: Path
-    model: Task[Any, Any, Any]
-
-    @property
-    def outputs(self) -> CombinableOutputs[Any, Any]:
-        outputs: CombinableOutputs[Any, Any] = self.model.outputs
-        return outputs
-
-    @property
-    def kind(self) -> str:
-        """What members have in common: what they read, and what they say of it."""
-        kind = f" ({self.outputs.kind})" if self.outputs.kind else ""
-        # However they were trained, models that read and say the same are asked alike.
-        return f"{_like(self.model)}{kind}"
 
 
 class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsemble]):
@@ -115,7 +84,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         Args:
             members: Folders of two or more models of one task.
             method: ``"mean"`` of the probabilities (or numbers), ``"vote"``, or ``"stacked"``, which is fitted on the
-                calibration data; numbers have the mean only, and answers to questions no stacking.
+                calibration data; numbers have the mean only, and outputs that are other ones for every input
+                cannot be stacked.
             calibrate: Held-out labelled rows that none of the members was trained on; a file, or rows.
             columns: Where parts of a row stand that all members are to read alike, as `with_columns` takes them.
             show_progress: Force the progress bar on or off.
@@ -129,20 +99,14 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         """
         if len(members) < 2:
             raise InvalidInput(f"an ensemble has two members or more, but got {len(members)}.")
-        opened = [open_member(folder, options) for folder in members]
-        fitted = gathered(opened, Vote() if method == "vote" else Mean())
-        own = fitted.outputs.own
-        check_method(method, own.row_target)
-        if method == "stacked" and not own.stackable:
-            raise InvalidInput(
-                "models that answer questions are combined by 'mean' or 'vote', not by 'stacked': a stacking weighs "
-                "outputs that are the same for every row, but the answers to choose from are other ones in every text."
-            )
+        folders = list(map(Path, members))
+        models = open_members(folders, options)
+        fitted = gathered(folders, models, Vote() if method == "vote" else Mean())
+        check_method(method, fitted.outputs.own.row_target, stackable=fitted.outputs.own.stackable)
         if method == "stacked" and calibrate is None:
             raise InvalidInput("stacking is fitted on held-out rows: give some to calibrate with.")
-        fitted = replace(fitted, columns=fitted.columns.reading(**(columns or {})))
-        models = [each.model for each in opened]
-        made = cls([each.folder for each in opened], models, fitted, asked_reading(options))
+        fitted = replace(fitted, columns=fitted.columns.renamed(columns or {}))
+        made = cls(folders, models, fitted, asked_reading(options))
         if calibrate is None:
             worth = Worth(None, (*UNCALIBRATED, *_blindness(models)))
             card = _card(method, [{"member": member.name} for member in fitted.members], worth)
@@ -160,19 +124,17 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             CorruptCheckpoint: A member is no longer what it was, or the file is damaged.
         """
         stored, folders = read_ensemble(Path(folder))
+        read = stored.reading
         # What calibrates them was learnt of texts that were read so.
-        asked: OpenOptions = {**stored_reading(stored), **asked_reading(options)}
-        opened = [open_member(member, {**options, **asked}) for member in folders]
-        fitted = gathered(opened, Mean())
+        reading: OpenOptions = {"max_length": read.max_length, "on_overflow": read.on_overflow, "stride": read.stride}
+        asked: OpenOptions = {**asked_reading(reading), **asked_reading(options)}
+        models = open_members(folders, {**options, **asked})
+        fitted = gathered(folders, models, Mean())
         own = fitted.outputs.own
-        combination = stored_combination(stored, len(folders), own.size if own.stackable else 0)
-        if isinstance(combination, Stacked) and not own.stackable:
-            raise damaged("method", "'mean' or 'vote' of models that answer questions", "stacked")
+        combination = stored_combination(stored, len(folders), own.size if own.stackable else None)
         outputs = replace(fitted.outputs, own=own.restored_together(stored), combination=combination)
-        fitted = replace(
-            fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored_card(stored)
-        )
-        return cls(folders, [each.model for each in opened], fitted, asked)
+        fitted = replace(fitted, outputs=outputs, columns=_stored_columns(fitted.columns, stored), card=stored.card)
+        return cls(folders, models, fitted, asked)
 
     @property
     def name(self) -> str:
@@ -200,14 +162,6 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         """What calibrates the result; None without."""
         return self.fitted.outputs.temperature
 
-    def with_columns(self, **names: object) -> Self:
-        """Return the same ensemble, in which all members read parts of a row from the same columns.
-
-        Raises:
-            UnreadColumn: The members read no such part.
-        """
-        return self._with(replace(self.fitted, columns=self.fitted.columns.reading(**names)))
-
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a small folder that points to the members, whole or not at all; see `files`.
 
@@ -225,23 +179,13 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             "reading": self._asked_reading,
             "card": dict(fitted.card),
         }
-        fingerprints = [member_fingerprint(member) for member in self.folders]
-        write_ensemble(folder, self.folders, fingerprints, extras, overwrite=overwrite)
+        write_ensemble(folder, self.folders, extras, overwrite=overwrite)
 
     def _columns(self) -> Any:  # noqa: ANN401 (of all members)
         return self.fitted.columns
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted("this ensemble has no members: make one with Ensemble.of.")
-
-    def _options(self, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 (the task's own)
-        if options.get("coverage") is not None and "coverage" not in column_names(self.spec.predict_options):
-            raise NotCalibrated(
-                "a coverage was asked for, but it is promised of labels and of numbers for whole texts, not by models "
-                f"for {self.spec.name}."
-            )
-        known = {name: value for name, value in options.items() if name != "coverage" or value is not None}
-        return chosen(self.spec.predict_options, known, "Ensemble.predict()", known=("show_progress",))
 
     def _calibrated(self, data: Source, method: Method, show_progress: bool | None) -> TrainedEnsemble:
         """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
@@ -254,8 +198,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         learnt: dict[str, object] = {}
         if method == "stacked":
             rows_MRC = np.concatenate([own.rows(each.members) for each in scores], axis=1)
-            fit = fit_combination(own.row_target, method, outputs.combination, rows_MRC, *own.flat(truth))
-            learnt, outputs = fit.card, replace(outputs, combination=fit.combination)
+            fit = fit_stacking(own.row_target, rows_MRC, *own.flat(truth))
+            learnt, outputs = {"penalty": fit.penalty}, replace(outputs, combination=fit.combination)
             # What the fit says of its own rows would look better than it is.
             ends = np.cumsum([len(each.logits_RC) for each in scores])[:-1]
             parts = zip(scores, np.split(fit.unseen_NC, ends), strict=True)
@@ -271,88 +215,17 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
         return replace(fitted, outputs=outputs, card=card)
 
 
-def open_member(folder: str | Path, options: OpenOptions) -> _Opened:
-    """Open a model that may become a member.
-
-    Raises:
-        InvalidInput: It is no folder, or no model that an ensemble can be made of.
-    """
-    path = Path(folder)
-    if not path.is_dir():
-        raise InvalidInput(f"a member of an ensemble is the folder of a trained model, but {str(folder)!r} is none.")
-    # Of a folder that says nothing of itself a classifier can tell best what is not there.
-    task = stored_task(path) or task_of_heads(path) or "classification"
-    model = task_class(SPECS[task]).from_pretrained(path, **options) if task in SPECS else None
-    if model is None or (model._fitted is not None and not isinstance(model.outputs, CombinableOutputs)):
-        raise InvalidInput(
-            "ensembles are made of models that label texts or pairs of texts, tag words, or answer questions, but "
-            f"{str(folder)!r} is one for {task}."
-        )
-    return _Opened(path, model)
-
-
-def gathered(opened: Sequence[_Opened], combination: Combination) -> TrainedEnsemble:
-    """Gather models that belong together.
-
-    Raises:
-        InvalidInput: They are of different tasks, or have different labels.
-        NotFitted: One is no trained model.
-    """
-    first = opened[0]
-    for each in opened[1:]:
-        if each.kind != first.kind:
-            raise InvalidInput(
-                f"members of an ensemble are models of one task, but {str(first.folder)!r} is one for {first.kind} "
-                f"and {str(each.folder)!r} one for {each.kind}."
-            )
-    members = tuple(Member(_shown(each.folder), each.model.fitted, _places(first, each)) for each in opened)
-    own = first.outputs.together([each.outputs for each in opened])
-    shared = first.outputs.shares_inputs
-    columns = tuple((first if shared else each).model.columns for each in opened)
-    names = tuple(member.name for member in members)
-    return TrainedEnsemble(EnsembleOutputs(own, combination, members), EnsembleColumns(names, columns))
-
-
-def _places(first: _Opened, member: _Opened) -> NDArray[np.int64] | None:
-    """Where a member has the labels of the first one.
-
-    Raises:
-        InvalidInput: It has other labels.
-    """
-    ours, theirs = first.outputs.labels, member.outputs.labels
-    lacking, more = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
-    if lacking or more:
-        differences = [f"lacks {', '.join(map(repr, lacking))}"] * bool(lacking)
-        differences += [f"has {', '.join(map(repr, more))} besides"] * bool(more)
-        raise InvalidInput(
-            f"members of an ensemble have the same labels, but {str(member.folder)!r} {' and '.join(differences)}, "
-            f"against those of {first.model.name!r}."
-        )
-    return np.array([list(theirs).index(label) for label in ours], dtype=np.int64) if ours else None
-
-
-def _like(model: Task[Any, Any, Any]) -> str:
-    """The name of the first task that reads and says the same as this one."""
-    outputs, one = type(model.outputs), model.columns.one
-    for spec in SPECS.values():
-        if spec.name == model.spec.name or (
-            spec.columns.one == one and getattr(task_class(spec), "outputs_type", None) is outputs
-        ):
-            return spec.name
-    return model.spec.name
-
-
-def _stored_columns(columns: EnsembleColumns, stored: Extras) -> EnsembleColumns:
+def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> EnsembleColumns:
     """What the members read when they were combined.
 
     Raises:
         CorruptCheckpoint: Those are not names of columns, or not those of as many members.
     """
-    listed = stored.get("columns")
+    listed = stored.columns
     if listed is None:  # saved when all members read what the first one did
         names = column_settings(columns.columns[0])
         return replace(columns, columns=tuple(renamed(each, names) for each in columns.columns))
-    if not isinstance(listed, list) or len(listed) != len(columns.columns):
+    if len(listed) != len(columns.columns):
         raise damaged("columns", f"names for each of {len(columns.columns)} members", listed)
     own = zip(listed, columns.columns, strict=True)
     return replace(columns, columns=tuple(stored_columns({"columns": names}, usual) for names, usual in own))
@@ -361,12 +234,6 @@ def _stored_columns(columns: EnsembleColumns, stored: Extras) -> EnsembleColumns
 def _blindness(models: Sequence[Task[Any, Any, Any]]) -> tuple[str, ...]:
     """The limit of an ensemble of which no member tells texts from elsewhere."""
     return () if any(model.confidence.out_of_domain is not None for model in models) else (NOTICES_NOTHING,)
-
-
-def _shown(folder: Path) -> str:
-    """A member's folder as its user would write it: by its path from where they are, if it lies below."""
-    here = Path.cwd()
-    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _card(

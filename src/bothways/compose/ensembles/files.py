@@ -6,28 +6,24 @@ was combined, is refused when the ensemble is opened.
 """
 
 import hashlib
-import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bothways.checkpoints.checkpoint import FORMAT_VERSION, OURS
 from bothways.checkpoints.files import read_json, sha256_of
 from bothways.checkpoints.save import write_json
-from bothways.checkpoints.stored import Extras, damaged, stored_overflow, stored_whole
+from bothways.checkpoints.schema import FORMAT_VERSION, OURS, StoredEnsemble, StoredMember, damaged
 from bothways.compose.ensembles.combining import Combination, Mean, Stacked, Vote
-from bothways.errors import CorruptCheckpoint, UnknownModel, UnsupportedConfig
+from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.evaluation import Temperature
 from bothways.storage import new_folder
-from bothways.tasks.embedding.sentence_layout import LENGTH_FILE
 from bothways.tasks.opening import OpenOptions
 from bothways.text.saving import TOKENIZER_FILES
 
 # What decides a member's answers, where it has them; other files may come and go beside.
 _WEIGHTS = (".safetensors", ".bin")
-_NAMES = ("config.json", OURS, LENGTH_FILE, *TOKENIZER_FILES)
+_NAMES = ("config.json", OURS, "sentence_bert_config.json", *TOKENIZER_FILES)
 
 
 def member_fingerprint(folder: Path) -> str:
@@ -51,27 +47,8 @@ def asked_reading(options: OpenOptions) -> OpenOptions:
     return asked
 
 
-def stored_reading(stored: Extras) -> OpenOptions:
-    """How the members of a saved ensemble were asked to read texts; nothing where they read as each of them does.
-
-    Raises:
-        CorruptCheckpoint: That is no way to read them.
-    """
-    reading = stored.get("reading", {})
-    if not isinstance(reading, Mapping):
-        raise damaged("reading", "an object", reading)
-    # How much a member can read it says itself.
-    length, stride = (stored_whole(reading, name, sys.maxsize, least=0) for name in ("max_length", "stride"))
-    return asked_reading({"max_length": length, "on_overflow": stored_overflow(reading), "stride": stride})
-
-
 def write_ensemble(
-    folder: str | Path,
-    members: Sequence[Path],
-    fingerprints: Sequence[str],
-    extras: Mapping[str, object],
-    *,
-    overwrite: bool,
+    folder: str | Path, members: Sequence[Path], extras: Mapping[str, object], *, overwrite: bool
 ) -> None:
     """Write the folder, whole or not at all.
 
@@ -81,14 +58,17 @@ def write_ensemble(
     """
     here = Path(folder).resolve()
     stored = [
-        {"path": Path(os.path.relpath(member.resolve(), here)).as_posix(), "fingerprint": fingerprint}
-        for member, fingerprint in zip(members, fingerprints, strict=True)
+        {
+            "path": Path(os.path.relpath(member.resolve(), here)).as_posix(),
+            "fingerprint": member_fingerprint(member),
+        }
+        for member in members
     ]
     with new_folder(folder, overwrite=overwrite) as new:
         write_json(new / OURS, {"format_version": FORMAT_VERSION, **extras, "members": stored})
 
 
-def read_ensemble(folder: Path) -> tuple[dict[str, object], list[Path]]:
+def read_ensemble(folder: Path) -> tuple[StoredEnsemble, list[Path]]:
     """What ``bothways.json`` says, and the members' folders, each checked to be what it was.
 
     Raises:
@@ -96,16 +76,8 @@ def read_ensemble(folder: Path) -> tuple[dict[str, object], list[Path]]:
         CorruptCheckpoint: A member is no longer what it was, or the file is damaged.
         UnsupportedConfig: The file is of a later format.
     """
-    stored = read_json(folder / OURS)
-    if stored.get("format_version") != FORMAT_VERSION:
-        raise UnsupportedConfig(
-            f"{OURS} has the format version {stored.get('format_version')!r}, but this version of bothways reads "
-            f"{FORMAT_VERSION}. Open the ensemble with the version that saved it."
-        )
-    listed = stored.get("members")
-    if not isinstance(listed, list) or len(listed) < 2:
-        raise damaged("members", "a list of two or more", listed)
-    return stored, [_member(folder, entry) for entry in listed]
+    stored = StoredEnsemble.of(read_json(folder / OURS))
+    return stored, [_member(folder, member) for member in stored.members]
 
 
 def combination_settings(combination: Combination, temperature: Temperature | None) -> dict[str, object]:
@@ -117,42 +89,40 @@ def combination_settings(combination: Combination, temperature: Temperature | No
     }
 
 
-def stored_combination(extras: Mapping[str, object], members: int, outputs: int) -> Combination:
-    """The combination that ``bothways.json`` names.
+def stored_combination(stored: StoredEnsemble, members: int, outputs: int | None) -> Combination:
+    """Return the combination that ``bothways.json`` names.
+
+    Args:
+        stored: What the file says.
+        members: How many there are.
+        outputs: How many each has; None where every input has others, which nothing can weigh.
 
     Raises:
-        CorruptCheckpoint: It is none, or its numbers are not as many as there are members and outputs.
+        CorruptCheckpoint: It is none for these, or its numbers are not as many as there are members and outputs.
     """
-    match extras.get("method"):
+    match stored.method:
         case "mean":
             return Mean()
         case "vote":
             return Vote()
+        case "stacked" if outputs is None:
+            raise damaged("method", "'mean' or 'vote'", stored.method)
         case "stacked":
-            return Stacked(_numbers(extras, "weights", members), _numbers(extras, "biases", outputs))
-        case other:
-            raise damaged("method", "'mean', 'vote' or 'stacked'", other)
+            for name, values, count in (("weights", stored.weights, members), ("biases", stored.biases, outputs)):
+                if len(values) != count:
+                    raise damaged(name, f"{count} finite numbers", values)
+            return Stacked(tuple(stored.weights), tuple(stored.biases))
 
 
-def _numbers(extras: Mapping[str, object], name: str, count: int) -> tuple[float, ...]:
-    values = extras.get(name)
-    listed = values if isinstance(values, list) else []
-    if len(listed) != count or not all(isinstance(each, int | float) and math.isfinite(each) for each in listed):
-        raise damaged(name, f"{count} finite numbers", values)
-    return tuple(float(each) for each in listed)
-
-
-def _member(folder: Path, entry: object) -> Path:
-    path, fingerprint = (entry.get("path"), entry.get("fingerprint")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(path, str) or not isinstance(fingerprint, str):
-        raise damaged("members", "objects with a path and a fingerprint", entry)
+def _member(folder: Path, stored: StoredMember) -> Path:
+    path = stored.path
     member = Path(os.path.normpath(folder.resolve() / path))
     if not member.is_dir():
         raise UnknownModel(
             f"the ensemble {str(folder)!r} has a member {path!r}, but there is no folder {str(member)!r}. It was moved "
             "or removed: put it back, or make the ensemble again."
         )
-    if member_fingerprint(member) != fingerprint:
+    if member_fingerprint(member) != stored.fingerprint:
         raise CorruptCheckpoint(
             f"the member {path!r} of the ensemble {str(folder)!r} is no longer the model that was combined: its files "
             "have changed. Put the old ones back, or make the ensemble again."

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.compose.ensembles.combining import Combination, MemberLogits, Method, Stacked, features_of
+from bothways.compose.ensembles.combining import MemberLogits, Stacked, features_of
 from bothways.errors import InvalidInput
 from bothways.tasks.targets import Logits, Target, Truth
 
@@ -39,37 +39,6 @@ class StackedFit:
     combination: Stacked
     penalty: float
     unseen_NC: Logits
-
-
-@dataclass(frozen=True, slots=True)
-class CombinationFit:
-    """How members are combined, and what that says of each held-out row as if it had not been fitted on.
-
-    Attributes:
-        combination: As it was, or fitted on all rows.
-        unseen_NC: Logits to calibrate by.
-        card: What is to be said of the fit.
-    """
-
-    combination: Combination
-    unseen_NC: Logits
-    card: dict[str, object]
-
-
-def fit_combination(
-    target: Target,
-    method: Method,
-    combination: Combination,
-    logits_MNC: MemberLogits,
-    truth: Truth,
-    text_N: NDArray[np.int64] | None = None,
-) -> CombinationFit:
-    """Fit what there is to fit of a way to combine: only the stacking has something, see `fit_stacking`."""
-    if method != "stacked":
-        return CombinationFit(combination, combination.combine(target, logits_MNC), {})
-    fit = fit_stacking(target, logits_MNC, truth, text_N)
-    # What the fit says of its own rows would look better than it is.
-    return CombinationFit(fit.combination, fit.unseen_NC, {"penalty": fit.penalty})
 
 
 def fit_stacking(

@@ -5,7 +5,7 @@ Shapes: M members, R rows of an input, C outputs.
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -15,18 +15,16 @@ from bothways.compose.ensembles.combining import (
     Combination,
     Disagreement,
     Spread,
-    differing,
-    mutual_information,
+    disagreement,
 )
 from bothways.compose.ensembles.files import combination_settings
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Row, Source, read_rows
 from bothways.errors import InvalidInput, UnreadColumn
 from bothways.evaluation import Outcomes, Temperature
-from bothways.tasks.columns import renamed
+from bothways.tasks.columns import JointColumns, column_names, renamed
 from bothways.tasks.predictor import Fitted
 from bothways.tasks.scores import Scores
-from bothways.tasks.targets import Regression, probabilities_of
 from bothways.tasks.together import CombinableOutputs
 
 MemberInputs: TypeAlias = tuple[Any, ...]
@@ -73,7 +71,7 @@ class EnsemblePrediction:
 
 
 @dataclass(frozen=True, slots=True)
-class EnsembleColumns:
+class EnsembleColumns(JointColumns):
     """The columns of each member; an input is what each member reads.
 
     Attributes:
@@ -152,16 +150,20 @@ class EnsembleColumns:
         row: dict[str, object] = self.columns[0].labelled_row(value[0], label)
         return row
 
-    def reading(self, **names: object) -> "EnsembleColumns":
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Parts of a row that the members read."""
+        return column_names(self.columns[0])
+
+    def renamed(self, names: Mapping[str, object]) -> "EnsembleColumns":
         """Return columns in which all members read the same parts of a row alike.
 
         Raises:
             UnreadColumn: The members read no such part.
         """
-        known = [each.name for each in fields(self.columns[0])]
         for name in names:
-            if name not in known:
-                raise UnreadColumn(f"the members read no {name!r} of a row. They read: {', '.join(known)}.")
+            if name not in self.names:
+                raise UnreadColumn(f"the members read no {name!r} of a row. They read: {', '.join(self.names)}.")
         return replace(self, columns=tuple(renamed(columns, names) for columns in self.columns))
 
 
@@ -214,13 +216,9 @@ class EnsembleOutputs:
 
     def disagreement(self, scores: TogetherScores, together: object) -> Disagreement | Spread:
         """Return how far the members are apart on an input, in the mean over its rows."""
-        target, logits_MRC = self.own.row_target, self.own.rows(scores.members)
-        if isinstance(target, Regression):
-            return Spread(float(probabilities_of(target, logits_MRC).std(axis=0)[:, 0].mean()))
         own = [self.own.differs(each, together) for each in scores.members]
-        differ = [each for each in own if each is not None]
-        share = np.mean(differ) if differ else differing(target, logits_MRC, scores.logits_RC).mean()
-        return Disagreement(float(share), float(mutual_information(target, logits_MRC).mean()))
+        differing = [each for each in own if each is not None]
+        return disagreement(self.own.row_target, self.own.rows(scores.members), scores.logits_RC, differing)
 
     def outcomes(
         self,

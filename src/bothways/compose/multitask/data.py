@@ -7,6 +7,8 @@ from bothways.errors import InvalidInput
 from bothways.tasks.registry import SPECS
 from bothways.tasks.spec import TaskSpec
 
+USUAL_TASK = "classification"
+
 
 class TaskData:
     """What one of several tasks learns from.
@@ -17,7 +19,7 @@ class TaskData:
     Args:
         train: A file, or rows.
         validation: Held-out data; a tenth of the training data, drawn with the seed, when None.
-        task: Name of the task: ``"classification"``, ``"tagging"`` or any other with a head above the encoder.
+        task: Name of the task, any with a head above the encoder.
         options: Columns and options of the task, as its ``fit`` takes them.
 
     Raises:
@@ -29,7 +31,7 @@ class TaskData:
         train: Source,
         validation: Source | None = None,
         *,
-        task: str = "classification",
+        task: str = USUAL_TASK,
         **options: Any,  # noqa: ANN401 (those of the task)
     ) -> None:
         if task not in SPECS:

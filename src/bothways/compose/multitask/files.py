@@ -15,16 +15,15 @@ from typing import Any
 
 from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.save import encoder_tensors, write_model, write_tensors
-from bothways.checkpoints.stored import Extras, damaged, stored_card
+from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, damaged
+from bothways.choices import Merge
+from bothways.compose.multitask.data import USUAL_TASK
 from bothways.errors import InvalidInput
 from bothways.storage import new_folder
 from bothways.tasks.head import TrainedHead, opened_head
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.registry import SPECS, task_class
-
-# A name is that of a file, and an option's value on the command line.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -36,11 +35,10 @@ def check_names(names: Iterable[str]) -> None:
     listed = list(names)
     if len(listed) < 2:
         raise InvalidInput(
-            f"several tasks are wanted, but got {len(listed)}: for a single one there is TextClassifier "
-            "(bothways train classification)."
+            f"several tasks are wanted, but got {len(listed)}: a single one is trained by the class of its task."
         )
     for name in listed:
-        if not _NAME.fullmatch(name) or name == "reading":
+        if not re.fullmatch(HEAD_NAME, name) or name == "reading":
             raise InvalidInput(
                 f"a task is named with letters, digits, '-' and '_' (and not 'reading'), but this one is {name!r}."
             )
@@ -90,60 +88,62 @@ def _stored(
     return {"name": name, "task": part.spec.name, "config": config, **learnt, "card": dict(part.card)}
 
 
-def read_parts(opened: OpenedModel) -> dict[str, TrainedHead]:
+def opened_beside(
+    opened: OpenedModel, kind: type[HeadTask[Any, Any]], kinds: Iterable[type[HeadTask[Any, Any]]], merge: Merge
+) -> OpenedModel:
+    """Return the model as a task of a kind reads it beside others: by its words where some of them read these."""
+    words = any(each.outputs_type.reads_words for each in kinds) and not kind.outputs_type.reads_words
+    options = kind.spec.open_options(merge=merge) if kind.outputs_type.merges else kind.spec.open_options()
+    return replace(opened, options=options, reading=replace(opened.reading, as_words=words, cut=kind.spec.cut))
+
+
+def read_parts(opened: OpenedModel, stored: StoredTasks, merge: Merge) -> dict[str, TrainedHead]:
     """Return the tasks that were saved in a folder, above one encoder.
 
     Raises:
         CorruptCheckpoint: What ``bothways.json`` says of the heads, or one of their files, is not what was saved.
         IncompatibleWeights: A head's file lacks tensors.
     """
-    stored = opened.extras.get("heads")
-    if not isinstance(stored, list) or len(stored) < 2:
-        raise damaged("heads", "a list of two or more", stored)
-    kinds = [_kind(entry) for entry in stored]
-    tags = any(kind.outputs_type.reads_words for kind in kinds)
+    kinds = [_kind(head) for head in stored.heads]
     parts: dict[str, TrainedHead] = {}
-    for number, (entry, kind) in enumerate(zip(stored, kinds, strict=True)):
-        name, config = (entry.get("name"), entry.get("config")) if isinstance(entry, dict) else (None, None)
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in parts or not isinstance(config, dict):
-            raise damaged("heads", "objects, each with a name of its own and a config", entry)
-        own = opened.as_words() if tags and not kind.outputs_type.reads_words else opened
-        parts[name] = _part(own, kind, name, entry, config, further=number > 0)
+    for number, (head, kind) in enumerate(zip(stored.heads, kinds, strict=True)):
+        if head.name in parts:
+            raise damaged("heads", "objects, each with a name of its own", [each.name for each in stored.heads])
+        parts[head.name] = _part(opened_beside(opened, kind, kinds, merge), kind, stored, head, further=number > 0)
     return parts
 
 
-def _kind(entry: object) -> type[HeadTask[Any, Any]]:
-    """The class of a task by its entry; the first models of several tasks had classifiers only."""
-    name = entry.get("task", "classification") if isinstance(entry, dict) else "classification"
-    if name not in SPECS:
-        raise damaged("heads", f"objects, each for a task of {', '.join(SPECS)}", entry)
-    kind: type[HeadTask[Any, Any]] = task_class(SPECS[name])
+def _kind(head: StoredHead) -> type[HeadTask[Any, Any]]:
+    """The class of a head's task; the first models of several tasks had none but the usual one."""
+    name = head.task or USUAL_TASK
+    kind: type[HeadTask[Any, Any]] | None = task_class(SPECS[name]) if name in SPECS else None
+    if kind is None or not issubclass(kind, HeadTask):
+        raise damaged("heads", "objects, each for a task that a head above the encoder answers", name)
     return kind
 
 
 def _part(
-    opened: OpenedModel, kind: type[HeadTask[Any, Any]], name: str, entry: Extras, config: Extras, *, further: bool
+    opened: OpenedModel, kind: type[HeadTask[Any, Any]], stored: StoredTasks, entry: StoredHead, *, further: bool
 ) -> TrainedHead:
     """One task, with what ``bothways.json`` and its own folder have of it."""
-    checkpoint, outputs_type = opened.checkpoint, kind.outputs_type
+    checkpoint, outputs_type, name = opened.checkpoint, kind.outputs_type, entry.name
     own = replace(
         checkpoint,
         folder=_folder(checkpoint.folder, name),
-        settings={**checkpoint.settings, **config},
-        extras={"merge": checkpoint.extras.get("merge"), **entry},
+        settings={**checkpoint.settings, **entry.config},
+        extras={"merge": stored.merge, **entry.model_dump(exclude_unset=True)},
     )
     if further:
         tensors = read_safetensors(checkpoint.folder / _file(name))
         own = replace(own, name=f"{checkpoint.name}/{_file(name)}", tensors=tensors)
     head = own.build_score_head(outputs_type.head)
     read = replace(opened, checkpoint=own)
-    options = kind.spec.open_options(merge=opened.options.merge) if outputs_type.merges else kind.spec.open_options()
     try:
-        outputs = outputs_type.open(read, options, head.output.out_features, ours=True)
+        outputs = outputs_type.open(read, opened.options, head.output.out_features, ours=True)
     except InvalidInput as error:
         labels = f"{head.output.out_features} labels"
-        raise damaged("heads", f"objects, this one with {labels}", entry.get("config")) from error
-    return opened_head(kind.spec, opened, outputs, stored_card(entry), head)
+        raise damaged("heads", f"objects, this one with {labels}", entry.config) from error
+    return opened_head(kind.spec, opened, outputs, entry.card, head)
 
 
 def _folder(folder: Path, name: str) -> Path:

@@ -1,28 +1,26 @@
 """Several tasks above one encoder: sentiment and topic of a text, from one pass."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 from bothways.checkpoints import PretrainedEncoder
-from bothways.checkpoints.stored import stored_choice
+from bothways.checkpoints.schema import StoredTasks
 from bothways.choices import Merge
+from bothways.compose.multitask.columns import SharedColumns
 from bothways.compose.multitask.data import TaskData
-from bothways.compose.multitask.files import check_names, read_parts, write_parts
+from bothways.compose.multitask.files import check_names, opened_beside, read_parts, write_parts
 from bothways.compose.multitask.sampling import Proportional, Sampling
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
-from bothways.compose.multitask.trained import MultiPrediction, MultiReport, SharedColumns, TrainedTasks
-from bothways.data import Source
-from bothways.errors import InvalidInput, NotFitted, UnreadColumn
-from bothways.tasks.columns import RawTextColumns
+from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
+from bothways.errors import InvalidInput, NotFitted
+from bothways.tasks.columns import TextColumns
 from bothways.tasks.head import TrainedHead, TrainingData
 from bothways.tasks.head_task import HeadTask
-from bothways.tasks.label_options import LabelOpening
 from bothways.tasks.learning import Preparation, run_training
 from bothways.tasks.merging import check_merge
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
-from bothways.tasks.predictor import Predictor
+from bothways.tasks.predictor import Predictor, ScoredRows
 from bothways.tasks.registry import task_class
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import TRAINING
@@ -32,7 +30,7 @@ from bothways.training.record import TrainingRecord
 MULTITASK = TaskSpec(
     name="multitask",
     home="bothways.compose.multitask.multitask:MultiTask",
-    columns=SharedColumns(),  # type: ignore[arg-type]
+    columns=TextColumns(),
     summary="Fine-tune one encoder with a head for each of several tasks.",
     example={"text": "Lakers win in overtime", "sentiment": "glad", "topic": "sports"},
     does="answer for several tasks at once",
@@ -42,7 +40,7 @@ MULTITASK = TaskSpec(
 class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks]):
     """Fine-tunes one encoder with a head for each of several tasks, and asks all of them at once.
 
-    Tasks are any with a head above the encoder that read the same kind of input. Where one of them tags words, all of
+    Tasks are any with a head above the encoder that read the same kind of input. Where one of them reads words, all of
     them read a text's words with single spaces between them, in training and in use, so that one pass serves all.
 
     >>> both = MultiTask.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
@@ -53,8 +51,10 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
     spec = MULTITASK
 
-    def __init__(self, opened: OpenedModel, fitted: TrainedTasks | None = None) -> None:
-        self._opened = opened
+    def __init__(self, opened: OpenedModel, merge: Merge, fitted: TrainedTasks | None = None) -> None:
+        self._untrained = opened
+        self.merge: Merge = merge
+        """How the logits of a long text's windows become one."""
         self._fitted = fitted
 
     @classmethod
@@ -65,8 +65,8 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
-            merge: How the logits of a long text's windows become one, see `TextClassifier.from_pretrained`; not by
-                attention, which each task would have to learn for itself.
+            merge: How the logits of a long text's windows become one, see `bothways.tasks.merging`; not by attention,
+                which each task would have to learn for itself.
             options: How the checkpoint is found, where it runs, and how texts are read; see
                 `bothways.tasks.opening.OpenOptions`.
 
@@ -75,13 +75,18 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
             CorruptCheckpoint: A file is damaged.
         """
         opened = open_model(name_or_path, MULTITASK.name, **options)
-        ours = opened.trained_for == MULTITASK.name
-        stored = stored_choice(opened.extras, "merge", check_merge) if ours else None
-        chosen = check_merge(merge or stored or "weighted_mean")
+        stored = StoredTasks.of(opened.extras) if opened.trained_for == MULTITASK.name else None
+        chosen = check_merge(merge or (stored and stored.merge) or "weighted_mean")
         if chosen == "attention":
             raise InvalidInput("several tasks above one encoder merge windows by a fixed rule, not by attention.")
-        opened = replace(opened, options=LabelOpening(merge=chosen))
-        return cls(opened, TrainedTasks.of(opened, read_parts(opened)) if ours else None)
+        if stored is None:
+            return cls(opened, chosen)
+        parts = read_parts(opened, stored, chosen)
+        return cls(opened, chosen, TrainedTasks(opened, parts, SharedColumns.of(parts)))
+
+    @property
+    def _opened(self) -> OpenedModel:
+        return self._untrained if self._fitted is None else self._fitted.opened
 
     @property
     def model(self) -> PretrainedEncoder:
@@ -94,27 +99,20 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         return self.model.name
 
     @property
-    def merge(self) -> Merge:
-        """How the logits of a long text's windows become one."""
-        merge: Merge = self._opened.options.merge
-        return merge
-
-    @property
     def parts(self) -> dict[str, HeadTask[Any, Any]]:
         """The tasks by name, each a model of its own above the shared encoder; empty before a fit."""
         fitted = self._fitted
         return {} if fitted is None else {name: _part(each) for name, each in fitted.parts.items()}
 
     @property
-    def columns(self) -> Any:  # noqa: ANN401 (of texts, or what the tasks read)
-        """Where inputs stand; of texts, those of the first task where they learnt from different ones."""
-        columns = self._columns()
-        return RawTextColumns(columns.text[0]) if columns.own is None else columns.own
+    def columns(self) -> Any:  # noqa: ANN401 (the task's own)
+        """Where the first task that reads inputs as they are finds them; as usual before a fit."""
+        return self.spec.columns if self._fitted is None else self._fitted.columns.first
 
     @property
     def told_apart(self) -> bool:
         """Whether the tasks have columns of their own for what is right, so that rows can be right for all at once."""
-        return self.fitted.outputs.told_apart
+        return self.fitted.columns.told_apart
 
     def part(self, name: str) -> Any:  # noqa: ANN401 (a model of its task)
         """One of the tasks by itself, which can be asked, evaluated and saved like any model of its task.
@@ -127,23 +125,6 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         if name not in parts:
             raise InvalidInput(f"this model has no task {name!r}; its tasks are {', '.join(parts)}.")
         return _part(parts[name])
-
-    def with_columns(self, **names: Any) -> Self:  # noqa: ANN401 (names of columns)
-        """Return the same model, all tasks of which read the text from this column, or these.
-
-        Raises:
-            UnreadColumn: They read no such part of a row.
-        """
-        fitted = self.fitted
-        if fitted.columns.own is None and names.keys() - {"text"}:
-            raise UnreadColumn(f"this model reads no {next(iter(names.keys() - {'text'}))!r} of a row. It reads: text.")
-        if fitted.columns.own is not None:
-            return self._with(
-                replace(fitted, columns=replace(fitted.columns, own=replace(fitted.columns.own, **names)))
-            )
-        text = names.get("text")
-        texts = fitted.columns.text if text is None else ((text,) if isinstance(text, str) else tuple(text),)
-        return self._with(replace(fitted, columns=replace(fitted.columns, text=texts)))
 
     def fit(
         self,
@@ -173,9 +154,9 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
                     f"{', '.join(TRAINING)}."
                 )
         training = TrainingOptions(**options)
-        check_names(tasks)
+        kinds = _kinds(tasks)
         opened = self._opened.for_training(resumed=training.resume)
-        ready = {name: self._prepared(name, data, opened, tasks, training) for name, data in tasks.items()}
+        ready = {name: self._prepared(name, tasks[name], opened, kinds, training) for name in tasks}
         objective = SharedObjective(
             SharedHeads(opened.model.encoder, [each.objective.model.head for each in ready.values()]),
             {name: each.objective for name, each in ready.items()},
@@ -185,30 +166,19 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         )
         record = run_training(objective, opened.model, training)
         if not record.finished_no_epoch:
-            fitted = TrainedTasks.of(opened, {name: each.finish(record) for name, each in ready.items()})
-            self._opened, self._fitted = opened, fitted
+            parts = {name: each.finish(record) for name, each in ready.items()}
+            self._fitted = TrainedTasks(opened, parts, SharedColumns.of(parts))
         return record
 
-    def evaluate(  # type: ignore[override]
-        self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
+    def report(  # type: ignore[override]
+        self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
     ) -> MultiReport:
-        """Return metrics of all tasks on inputs that have a label for each of them, in columns of their own.
+        """Return the metrics of all tasks on rows that were scored.
 
-        For data with the labels of one task ask that one: ``part(name).evaluate(data)``.
-
-        Args:
-            data: A file, or rows.
-            resamples: Bootstrap resamples for the intervals.
-            seed: Of the bootstrap.
-            show_progress: Force the progress bar on or off.
-
-        Raises:
-            NotFitted: Nothing was trained yet.
-            InvalidInput: Two tasks have their labels in the same column, a row has several texts, or the data are not
-                usable.
+        They have a label for each of the tasks, in columns of their own. For data with the labels of one task ask that
+        one: ``part(name).evaluate(data)``.
         """
-        rows = self.score(data, show_progress=show_progress)
-        return self.fitted.outputs.report(rows.scores, rows.truth, resamples=resamples, seed=seed)  # type: ignore[arg-type]
+        return self.fitted.outputs.report(rows.scores, rows.truth, calibrated, resamples, seed)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the encoder and all heads into one folder, whole or not at all.
@@ -223,8 +193,14 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         extras = {"task": MULTITASK.name, **self._opened.stored_reading(), "merge": self.merge}
         write_parts(folder, self._opened, self.fitted.parts, extras, overwrite=overwrite)
 
+    def __repr__(self) -> str:
+        if self._fitted is None:
+            return super().__repr__()
+        parts = ", ".join(f"{name}={part.spec.name}" for name, part in self._fitted.parts.items())
+        return f"MultiTask({self.name!r}, {parts})"
+
     def _columns(self) -> SharedColumns:
-        return SharedColumns() if self._fitted is None else self._fitted.columns
+        return self.fitted.columns
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted(f"{self.model.name!r} has no trained tasks yet: call fit first.")
@@ -232,9 +208,9 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
     def _prepared(
         self,
         name: str,
-        data: object,
+        data: TaskData,
         opened: OpenedModel,
-        tasks: Mapping[str, TaskData],
+        kinds: Mapping[str, type[HeadTask[Any, Any]]],
         training: TrainingOptions,
     ) -> Preparation[Any, TrainedHead]:
         """A task that is ready to be trained.
@@ -242,30 +218,41 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         Raises:
             InvalidInput: The data or an option is not usable; the message names the task and the row.
         """
+        before = None if self._fitted is None else self._fitted.parts.get(name)
+        if before is not None and before.spec != data.spec:
+            before = None
+        own = opened_beside(opened, kinds[name], kinds.values(), self.merge)
         try:
-            if not isinstance(data, TaskData):
-                raise InvalidInput(
-                    f"its data must be a TaskData or a TaggingData, but they are of type {type(data).__name__}: a file "
-                    "is given as TaskData(file)."
-                )
-            kind = task_class(data.spec)
-            if not issubclass(kind, HeadTask):
-                raise InvalidInput(f"its task must be one with a head above the encoder, but it is {data.spec.name}.")
-            before = None if self._fitted is None else self._fitted.parts.get(name)
-            if before is not None and type(before.outputs) is not kind.outputs_type:
-                before = None
-            own = _reading(opened, kind.outputs_type, tasks)
-            task: HeadTask[Any, Any] = kind(own, before)
-            return task.prepare(own, TrainingData(data.train, data.validation), data.options, training)
+            source = TrainingData(data.train, data.validation)
+            return kinds[name](own, before).prepare(own, source, data.options, training)
         except InvalidInput as error:
             raise type(error)(f"task {name!r}: {error}") from error
 
 
-def _reading(opened: OpenedModel, outputs: Any, tasks: Mapping[str, TaskData]) -> OpenedModel:  # noqa: ANN401 (a type)
-    """How a task reads texts: as words where some task tags them."""
-    kinds = [task_class(data.spec) for data in tasks.values() if isinstance(data, TaskData)]
-    tags = any(issubclass(kind, HeadTask) and kind.outputs_type.reads_words for kind in kinds)
-    return opened.as_words() if tags and not outputs.reads_words else opened
+def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]:
+    """The class of each task.
+
+    Raises:
+        InvalidInput: A name or a task cannot be, or they read different kinds of input.
+    """
+    check_names(tasks)
+    kinds = {}
+    for name, data in tasks.items():
+        if not isinstance(data, TaskData):
+            raise InvalidInput(
+                f"task {name!r}: expected its data as a TaskData, got {type(data).__name__}: a file is given as "
+                "TaskData(file)."
+            )
+        kinds[name] = task_class(data.spec)
+        if not issubclass(kinds[name], HeadTask):
+            raise InvalidInput(
+                f"task {name!r}: expected a task with a head above the encoder, got {data.spec.name}, which has none."
+            )
+    read = {(kind.spec.columns.one, kind.spec.cut) for kind in kinds.values()}
+    if len(read) > 1:
+        each = ", ".join(f"{name} {kind.spec.columns.one}" for name, kind in kinds.items())
+        raise InvalidInput(f"tasks above one encoder read the same kind of input, but these read: {each}.")
+    return kinds
 
 
 def _part(part: TrainedHead) -> HeadTask[Any, Any]:

@@ -7,13 +7,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.checkpoints import fingerprint
-from bothways.choices import Pooling
 from bothways.data import as_batch
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.tasks.columns import renamed
@@ -27,6 +26,7 @@ from bothways.tasks.embedding.spec import (
     EmbeddingColumns,
     EmbeddingLearning,
     EmbeddingOpening,
+    VectorArguments,
     kind_of,
     names_of,
 )
@@ -124,41 +124,32 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
         """Length of a vector."""
         return self.fitted.dimensions
 
-    def with_settings(
-        self, *, pooling: Pooling | None = None, dimensions: int | None = None, unit_length: bool | None = None
-    ) -> Self:
+    def with_settings(self, **settings: Unpack[VectorArguments]) -> Self:
         """Return the same encoder, of whose texts other vectors are made; what is left out stays.
 
         Args:
-            pooling: From token states to one vector.
-            dimensions: Keep this many leading dimensions.
-            unit_length: Whether vectors are scaled to length 1.
+            settings: ``pooling``, ``dimensions`` and ``unit_length``, see `EmbeddingOpening`.
 
         Raises:
             InvalidInput: A setting is out of range.
         """
-        asked = EmbeddingOpening(pooling=pooling, dimensions=dimensions, unit_length=unit_length)
-        return self._with(self.fitted.with_settings(asked))
+        return self._with(self.fitted.with_settings(**settings))
 
     def encode(
         self,
         texts: Any,  # noqa: ANN401 (one text or many, of many types)
         *,
-        pooling: Pooling | None = None,
-        dimensions: int | None = None,
-        unit_length: bool | None = None,
         max_tokens: int | None = None,
         show_progress: bool | None = None,
+        **settings: Unpack[VectorArguments],
     ) -> Vectors:
         """Return the vectors of texts (N, K), or of one text (K).
 
         Args:
             texts: One text or many: a list, a tuple, an array, a Series, a column of a Dataset.
-            pooling: Instead of this embedder's own; likewise ``dimensions`` and ``unit_length``.
-            dimensions: Leading dimensions to keep.
-            unit_length: Whether vectors are scaled to length 1.
             max_tokens: Token budget of a batch; what suits the device when None.
             show_progress: Force the progress bar on or off.
+            settings: ``pooling``, ``dimensions`` and ``unit_length`` instead of this embedder's own.
 
         Raises:
             InvalidInput: A text is empty or not a string, or a setting is out of range.
@@ -168,8 +159,7 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
             TextsTruncated: Texts were cut (only with ``on_overflow="truncate"``).
         """
         listed, alone = as_batch(texts, "a text", "such")
-        asked = EmbeddingOpening(pooling=pooling, dimensions=dimensions, unit_length=unit_length)
-        fitted = self.fitted.with_settings(asked)
+        fitted = self.fitted.with_settings(**settings)
         vectors_NK, reads = fitted.encode(listed, max_tokens=max_tokens, show_progress=show_progress)
         _warn_of_cut(sum(each.dropped_tokens > 0 for each in reads), sum(each.dropped_tokens for each in reads))
         return vectors_NK[0] if alone else vectors_NK
@@ -178,20 +168,17 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
         self,
         texts: Iterable[str],
         *,
-        pooling: Pooling | None = None,
-        dimensions: int | None = None,
-        unit_length: bool | None = None,
         max_tokens: int | None = None,
         total: int | None = None,
         show_progress: bool | None = None,
+        **settings: Unpack[VectorArguments],
     ) -> Iterator[Vectors]:
         """Yield a vector (K) for each text of an iterable of any length, in order and in flat memory; see `encode`.
 
         Warns:
             TextsTruncated: At the end, if texts were cut (only with ``on_overflow="truncate"``).
         """
-        asked = EmbeddingOpening(pooling=pooling, dimensions=dimensions, unit_length=unit_length)
-        fitted, cut, dropped = self.fitted.with_settings(asked), 0, 0
+        fitted, cut, dropped = self.fitted.with_settings(**settings), 0, 0
         for vector_K, read in fitted.vectors(texts, max_tokens=max_tokens, total=total, show_progress=show_progress):
             cut, dropped = cut + (read.dropped_tokens > 0), dropped + read.dropped_tokens
             yield vector_K

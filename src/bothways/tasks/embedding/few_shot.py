@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.checkpoints.stored import damaged, stored_card
+from bothways.checkpoints.schema import StoredFewShot, damaged
 from bothways.confidence.files import open_confidence, write_confidence
 from bothways.data import Example
 from bothways.errors import InvalidInput
@@ -31,13 +31,7 @@ from bothways.tasks.embedding.softmax_regression import (
     read_head,
     write_head,
 )
-from bothways.tasks.embedding.spec import (
-    FEW_SHOT,
-    EmbeddingOpening,
-    FewShotLearning,
-    FewShotOpening,
-    LabelledTexts,
-)
+from bothways.tasks.embedding.spec import FEW_SHOT, EmbeddingOpening, FewShotLearning, FewShotOpening, LabelledTexts
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
 from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
 from bothways.tasks.head import TrainingData
@@ -170,25 +164,25 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
 
     @classmethod
     def _open(cls, opened: OpenedModel, options: FewShotOpening) -> TrainedFewShot | None:
-        labels, extras = options.labels, opened.extras
+        labels = options.labels
         if opened.trained_for != FEW_SHOT.name:
             _embedder_of(opened, None)
             if labels is not None:
                 raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
             return None
-        stored = extras.get("labels")
-        names = tuple(stored) if isinstance(stored, list) and all(isinstance(name, str) for name in stored) else ()
-        if len(names) < 2 or len(set(names)) != len(names):
-            raise damaged("labels", "a list of different names", stored)
+        stored = StoredFewShot.of(opened.extras)
+        names = tuple(stored.labels)
+        if len(set(names)) != len(names):
+            raise damaged("labels", "a list of different names", stored.labels)
         if labels is not None and not len(labels) == len(set(labels)) == len(names):
             raise InvalidInput(
                 f"the trained head has {len(names)} outputs, so it needs as many different labels: {list(labels)}."
             )
         embedder, folder = _embedder_of(opened, None), opened.model.folder
-        confidence = open_confidence(extras, folder, len(names))
+        confidence = open_confidence(stored, folder, len(names))
         target = SingleLabel(names if labels is None else tuple(labels))
         outputs = LabelOutputs(target, confidence=confidence, layers=confidence.layers)
-        head, card = read_head(folder / HEAD_FILE, len(names), embedder.dimensions), stored_card(extras)
+        head, card = read_head(folder / HEAD_FILE, len(names), embedder.dimensions), stored.card
         return TrainedFewShot(embedder, head, outputs, stored_columns(card, TextColumns()), card)
 
     def _prepare(
@@ -209,8 +203,9 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
         kind = LabelledTexts(columns.text, columns.label)
         rows = read_embedding_rows(data.train, kind)
         held_out = [] if data.validation is None else read_embedding_rows(data.validation, kind)
-        target = target_of("single", _examples(rows))
-        classes_N, truth_N = target.encode(_examples(rows)), target.encode(_examples(held_out))
+        examples, held = ([Example(row.text, row.label, 0, row.where) for row in part] for part in (rows, held_out))
+        target = target_of("single", examples)
+        classes_N, truth_N = target.encode(examples), target.encode(held)
         check_calibration(target, options, truth_N)
         begun = replace(_embedder_of(opened, before), opened=opened)
         ready = prepare_embedder(begun, EmbeddingExamples(kind, rows, held_out, split=False), options, training)
@@ -227,15 +222,11 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
                 card = {**embedder.card, **worth_card(Worth(None, UNMEASURED))}
                 return TrainedFewShot(embedder, head, outputs, columns, card)
             fitted = TrainedFewShot(embedder, head, outputs, columns, embedder.card)
-            held = (*encode(embedder, held_out), truth_N)
-            return fitted.learnt(held, (vectors_NK, classes_N), options, training.seed)
+            measured = (*encode(embedder, held_out), truth_N)
+            return fitted.learnt(measured, (vectors_NK, classes_N), options, training.seed)
 
         return Preparation(ready.objective, finish)
 
 
 def _embedder_of(opened: OpenedModel, fitted: TrainedFewShot | None) -> TrainedEmbedder:
     return TrainedEmbedder.of(opened, EmbeddingOpening()) if fitted is None else fitted.embedder
-
-
-def _examples(rows: Sequence[EmbeddingRow]) -> list[Example[str]]:
-    return [Example(row.text[0], row.label, 0, row.where) for row in rows]

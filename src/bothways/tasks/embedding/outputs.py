@@ -79,9 +79,7 @@ class EmbeddingOutputs:
             first_1H, second_1H = unit_rows(each.logits_RC[:1]), unit_rows(each.logits_RC[1:2])
             yield Similarity(float((first_1H * second_1H).sum()), each.read)
 
-    def outcomes(
-        self, scores: Sequence[VectorScores], truth: RowTexts, *, calibrated: bool | None = None
-    ) -> Outcomes:
+    def outcomes(self, scores: Sequence[VectorScores], truth: RowTexts, *, calibrated: bool | None = None) -> Outcomes:
         """Return the outcomes of rows.
 
         Of scored pairs, their cosines beside the scores. Of other rows, how early each text finds what belongs to it:
@@ -144,7 +142,7 @@ def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> Worth:
 
 
 def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:
-    """Return why texts of these labels cannot be ranked rightly and wrongly; None where they can, and for other rows."""
+    """Return why texts of these labels cannot be ranked rightly and wrongly; None where they can."""
     if not isinstance(columns, LabelledTexts):
         return None
     counts = Counter(labels)
@@ -171,35 +169,31 @@ def found_at(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
     Raises:
         InvalidInput: No text has another of its label.
     """
-    search = _by_label(rows.truth) if isinstance(rows.columns, LabelledTexts) else _by_row(rows)
-    if not search.looking:
+    by_label = isinstance(rows.columns, LabelledTexts)
+    looking, candidates_C, belongs_to = _by_label(rows.truth) if by_label else _by_row(rows)
+    if not looking:
         raise InvalidInput("no text of these data has another of its label, so nothing can be found. Give more rows.")
     unit_PH = unit_rows(vectors_PH)
-    candidates_HC, identity_C = unit_PH[search.candidates_C].T, rows.identity_P[search.candidates_C]
+    candidates_HC, identity_C = unit_PH[candidates_C].T, rows.identity_P[candidates_C]
     ranks: list[float] = []
-    for start in range(0, len(search.looking), BLOCK):
-        block = search.looking[start : start + BLOCK]
+    for start in range(0, len(looking), BLOCK):
+        block = looking[start : start + BLOCK]
         for text, cosines_C in zip(block, unit_PH[block] @ candidates_HC, strict=True):
-            belongs_C = search.belongs_to(text)
+            belongs_C = belongs_to(text)
             best = cosines_C[belongs_C].max()
             others_C = ~belongs_C & (identity_C != rows.identity_P[text])
             ranks.append(1.0 / (1 + int((cosines_C[others_C] >= best).sum())))
     return np.array(ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Texts that look, those among which they look, and which of these belong to one (C)."""
-
-    looking: list[int]
-    candidates_C: NDArray[np.int64]
-    belongs_to: Callable[[int], NDArray[np.bool_]]
+# Texts that look, those among which they look, and which of these belong to one of them (C).
+_Search: TypeAlias = tuple[list[int], NDArray[np.int64], Callable[[int], NDArray[np.bool_]]]
 
 
 def _by_label(label_P: NDArray[Any]) -> _Search:
     candidates_C = np.arange(len(label_P))
     looking = [text for text in candidates_C.tolist() if (label_P == label_P[text]).sum() > 1]
-    return _Search(looking, candidates_C, lambda text: (label_P == label_P[text]) & (candidates_C != text))
+    return looking, candidates_C, lambda text: (label_P == label_P[text]) & (candidates_C != text)
 
 
 def _by_row(rows: RowTexts) -> _Search:
@@ -209,9 +203,7 @@ def _by_row(rows: RowTexts) -> _Search:
     positives: dict[int, list[int]] = {}
     for anchor, positive in identity_P[texts_RK[:, :2]].tolist():
         positives.setdefault(anchor, []).append(positive)
-    return _Search(
-        texts_RK[:, 0].tolist(), others[first_C], lambda text: np.isin(there_C, positives[int(identity_P[text])])
-    )
+    return texts_RK[:, 0].tolist(), others[first_C], lambda text: np.isin(there_C, positives[int(identity_P[text])])
 
 
 def unit_rows(vectors_PH: NDArray[Any]) -> Floats:

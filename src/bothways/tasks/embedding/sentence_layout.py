@@ -11,7 +11,7 @@ from typing import Unpack
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.save import write_json
-from bothways.checkpoints.stored import damaged, stored_choice, stored_length, stored_whole
+from bothways.checkpoints.schema import StoredVectors, at_most
 from bothways.choices import Overflow, Pooling
 from bothways.errors import CorruptCheckpoint, InvalidInput, UnsupportedConfig
 from bothways.tasks.embedding.pooling import check_pooling
@@ -71,15 +71,15 @@ def open_sentence_model(name_or_path: str | Path, task: str, **options: Unpack[O
     """
     length, stride = options.pop("max_length", None), options.pop("stride", None)
     opened = open_model(name_or_path, task, **options)
-    model, extras = opened.model, opened.extras
+    model, own = opened.model, StoredVectors.of(opened.extras)
     limit = model.config.max_length or USUAL_LENGTH
-    stored = stored_length(extras, limit) or _whole(model.folder / LENGTH_FILE, "max_seq_length", limit)
+    stored = at_most("max_length", own.max_length, limit) or _whole(model.folder / LENGTH_FILE, "max_seq_length", limit)
     before = stored or min(model.tokenizer.model_max_length or limit, limit)
     length = before if length is None else check_whole("max_length", length, limit)
     if stride is not None:
         check_whole("stride", stride, length - 1, least=0)
     else:
-        special, stored = model.tokenizer.special_count(pair=False), stored_whole(extras, "stride", limit - 1, least=0)
+        special, stored = model.tokenizer.special_count(pair=False), at_most("stride", own.stride, limit - 1)
         stride = kept_stride(stored, length, before, special)
     return replace(opened, reading=replace(opened.reading, max_length=length, stride=stride))
 
@@ -92,17 +92,13 @@ def settings_of(opened: OpenedModel, asked: EmbeddingOpening) -> EmbeddingSettin
         UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
         CorruptCheckpoint: A file is damaged.
     """
-    folder, extras, hidden = opened.model.folder, opened.extras, opened.model.config.hidden
+    folder, own, hidden = opened.model.folder, StoredVectors.of(opened.extras), opened.model.config.hidden
     _check_modules(folder)
-    unit_length = extras.get("unit_length")
-    if unit_length is not None and not isinstance(unit_length, bool):
-        raise damaged("unit_length", "true or false", unit_length)
-    own = stored_choice(extras, "pooling", check_pooling)
-    pooling = own or _pooling(folder, cls_is_last=opened.model.tokenizer.cls_is_last) or "mean"
-    dimensions = stored_whole(extras, "dimensions", hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden)
+    pooling = own.pooling or _pooling(folder, cls_is_last=opened.model.tokenizer.cls_is_last) or "mean"
+    dimensions = at_most("dimensions", own.dimensions, hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden)
     reading = opened.reading
     stored = EmbeddingSettings(
-        pooling, unit_length is not False, dimensions, reading.max_length, reading.on_overflow, reading.stride
+        pooling, own.unit_length is not False, dimensions, reading.max_length, reading.on_overflow, reading.stride
     )
     return changed(stored, asked, hidden)
 

@@ -6,7 +6,7 @@ names tell which kind it is (`kind_of`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
 from bothways.choices import ALL_LAYERS, Pooling
 from bothways.confidence.options import ConfidenceOptions
@@ -30,25 +30,38 @@ class RowColumns:
 
     Attributes:
         kind: What such rows are called in messages.
+        part: Which part of a row is right or wrong: ``"score"``, ``"label"``, or none.
     """
 
     kind: ClassVar[str]
+    part: ClassVar[str] = ""
     one: ClassVar[str] = PAIR.form
 
     @property
     def texts(self) -> tuple[str | tuple[str, ...], ...]:
         """Columns of each text of a row; several of one text are joined by a space."""
-        raise NotImplementedError
+        values = [getattr(self, each.name) for each in fields(self) if each.name != self.part]
+        return tuple(name for value in values for name in ([value] if isinstance(value, str) else value))
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of the two texts that are compared."""
+        return self.compared()
 
     @property
     def truth(self) -> str:
         """Column of the score or the label; empty where rows have neither."""
-        return ""
+        return str(getattr(self, self.part)) if self.part else ""
 
-    @staticmethod
-    def convert(value: object) -> object:
-        """Return a score or a label as it is learnt."""
-        return value
+    def convert(self, value: object) -> float | str | None:
+        """Return a score or a label as it is learnt.
+
+        Raises:
+            InvalidInput: It is no finite number, or no class name.
+        """
+        from bothways.data import class_label, number
+
+        return number(value) if self.part == "score" else class_label(value) if self.part else None
 
     def compared(self) -> tuple[str, str]:
         """Return the columns of the two texts that are compared.
@@ -113,23 +126,7 @@ class ScoredPairs(RowColumns):
     score: str = "score"
 
     kind: ClassVar[str] = "scored pairs"
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns of the texts."""
-        return self.text_a, self.text_b
-
-    @property
-    def truth(self) -> str:
-        """Column of the score."""
-        return self.score
-
-    @staticmethod
-    def convert(value: object) -> float:
-        """Return a finite number."""
-        from bothways.data import number
-
-        return number(value)
+    part: ClassVar[str] = "score"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +142,6 @@ class Pairs(RowColumns):
     positive: str = "positive"
 
     kind: ClassVar[str] = "pairs"
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns of the texts."""
-        return self.anchor, self.positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +160,6 @@ class Triplets(RowColumns):
 
     kind: ClassVar[str] = "triplets"
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns of the texts."""
-        return self.anchor, self.positive, *self.negative
-
 
 @dataclass(frozen=True, slots=True)
 class LabelledTexts(RowColumns):
@@ -187,23 +174,12 @@ class LabelledTexts(RowColumns):
     label: str = "label"
 
     kind: ClassVar[str] = "labelled texts"
+    part: ClassVar[str] = "label"
 
     @property
     def texts(self) -> tuple[tuple[str, ...]]:
         """Columns of the only text."""
         return (self.text,)
-
-    @property
-    def truth(self) -> str:
-        """Column of the label."""
-        return self.label
-
-    @staticmethod
-    def convert(value: object) -> str:
-        """Return a class name."""
-        from bothways.data import class_label
-
-        return class_label(value)
 
     def labelled_row(self, value: str, label: object) -> dict[str, object]:
         """Return the row of a text and its label."""
@@ -221,11 +197,6 @@ class PlainTexts(RowColumns):
     text: tuple[str, ...] = ("text",)
 
     kind: ClassVar[str] = "texts"
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns of the texts."""
-        return self.text
 
 
 EmbeddingColumns: TypeAlias = ScoredPairs | Pairs | Triplets | LabelledTexts | PlainTexts
@@ -295,6 +266,14 @@ class EmbeddingOpening:
     pooling: Pooling | None = None
     unit_length: bool | None = None
     dimensions: int | None = None
+
+
+class VectorArguments(TypedDict, total=False):
+    """How texts become vectors, as keyword arguments; see `EmbeddingOpening`."""
+
+    pooling: Pooling | None
+    unit_length: bool | None
+    dimensions: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +360,7 @@ FEW_SHOT = TaskSpec(
     open_options=FewShotOpening,
     fit_options=FewShotLearning,
     predict_options=LabelPrediction,
+    like="classification",
     does="classify texts",
     notes="""\
 The trained model answers 'bothways predict' and 'bothways evaluate', and is a

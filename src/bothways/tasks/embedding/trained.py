@@ -7,19 +7,27 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.stored import stored_card
+from bothways.checkpoints.schema import Stored
 from bothways.inference import TextRows, TokenBudget
 from bothways.tasks.embedding.objective import VectorModel
 from bothways.tasks.embedding.outputs import EmbeddingOutputs, VectorScores
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, changed, settings_of, write_sentence_layout
-from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingColumns, EmbeddingOpening, ScoredPairs, stored_kind
+from bothways.tasks.embedding.spec import (
+    EMBEDDING,
+    EmbeddingColumns,
+    EmbeddingOpening,
+    ScoredPairs,
+    VectorArguments,
+    stored_kind,
+)
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.spec import chosen
 
 Vectors: TypeAlias = NDArray[np.float32]
 
@@ -53,7 +61,7 @@ class TrainedEmbedder:
             CorruptCheckpoint: A file is damaged.
         """
         settings = settings_of(opened, asked)
-        card = stored_card(opened.extras) if opened.trained_for == EMBEDDING.name else {}
+        card = Stored.of(opened.extras).card if opened.trained_for == EMBEDDING.name else {}
         return cls(opened, settings, stored_kind(card), card)
 
     @property
@@ -61,13 +69,14 @@ class TrainedEmbedder:
         """Length of a vector, K."""
         return self.settings.dimensions or self.opened.model.config.hidden
 
-    def with_settings(self, asked: EmbeddingOpening) -> "TrainedEmbedder":
-        """Return the same encoder, of whose texts other vectors are made.
+    def with_settings(self, **asked: Unpack[VectorArguments]) -> "TrainedEmbedder":
+        """Return the same encoder, of whose texts other vectors are made; what is left out stays.
 
         Raises:
             InvalidInput: A setting is out of range.
         """
-        return replace(self, settings=changed(self.settings, asked, self.opened.model.config.hidden))
+        known = chosen(EmbeddingOpening, asked, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
+        return replace(self, settings=changed(self.settings, known, self.opened.model.config.hidden))
 
     def vectors(
         self,

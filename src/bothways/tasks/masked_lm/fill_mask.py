@@ -1,14 +1,13 @@
 """Masked language modelling: which words may stand in the place of masks, and how likely a text is."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Unpack, overload
+from typing import Any, overload
 
-from bothways.checkpoints.stored import stored_card
+from bothways.checkpoints.schema import Stored
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import Report
 from bothways.objectives import MaskedLMObjective, Masker, Masking
-from bothways.tasks.columns import TextColumns, batch_of, renamed, stored_columns
+from bothways.tasks.columns import TextColumns, batch_of, stored_columns
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
 from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
@@ -16,8 +15,7 @@ from bothways.tasks.masked_lm.pseudo_likelihood import pseudo_likelihood
 from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
 from bothways.tasks.masked_lm.trained import HEAD, TrainedMaskedLM, prepare_masked_lm
 from bothways.tasks.opening import OpenedModel
-from bothways.tasks.predictor import EvaluateArguments, ScoredRows
-from bothways.tasks.spec import chosen
+from bothways.tasks.predictor import ScoredRows
 from bothways.tasks.task import Task
 from bothways.training.options import TrainingOptions
 
@@ -52,7 +50,7 @@ class FillMask(Task[str, FilledText, TrainedMaskedLM]):
             )
         if HEAD not in family.architecture_heads(checkpoint.settings) and HEAD not in checkpoint.heads():
             return None
-        card = stored_card(opened.extras) if opened.trained_for == MASKED_LM.name else {}
+        card = Stored.of(opened.extras).card if opened.trained_for == MASKED_LM.name else {}
         columns = stored_columns(card, MaskedTextColumns())
         return TrainedMaskedLM.of(opened, checkpoint.build_masked_lm_head(), columns, card)
 
@@ -88,58 +86,18 @@ class FillMask(Task[str, FilledText, TrainedMaskedLM]):
         """
         raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(self).__name__}.")
 
-    def score(
+    def _scored(
         self,
         data: Source | Iterable[str],
-        *,
-        seed: int = 0,
-        show_progress: bool | None = None,
-        **options: Unpack[EvaluateArguments],
+        columns: MaskedTextColumns,
+        reading: MaskingOptions,
+        seed: int,
+        show_progress: bool | None,
     ) -> ScoredRows:
-        """Return the losses of raw texts at places that are chosen as in training.
-
-        Args:
-            data: A file, texts, or rows.
-            seed: Draws the places.
-            show_progress: Taken as by other tasks; there is no bar.
-            options: ``text``, the column or columns (those of the training when left out), and ``masking``.
-
-        Raises:
-            NotFitted: The model has no masked language modelling head.
-            InvalidInput: The data are not usable.
-        """
+        """The losses of raw texts at places that are chosen as in training; there is no bar."""
         del show_progress
-        fitted, own = self.fitted, dict(options)
-        columns = renamed(fitted.columns, {"text": own.pop("text", None)})
-        wanted: MaskingOptions = chosen(
-            self.spec.data_options, own, f"{type(self).__name__}.evaluate()", known=("text",)
-        )
-        return fitted.losses(data, columns, Masker(self.model.tokenizer, wanted.masking or Masking(), seed))
-
-    def evaluate(
-        self,
-        data: Source | Iterable[str],
-        *,
-        resamples: int = 1000,
-        seed: int = 0,
-        show_progress: bool | None = None,
-        **options: Unpack[EvaluateArguments],
-    ) -> Report:
-        """Return loss, perplexity and accuracy at chosen places of raw texts, with 95 % bootstrap intervals.
-
-        Args:
-            data: A file, texts, or rows.
-            resamples: Bootstrap resamples for the intervals.
-            seed: Of the places and the bootstrap.
-            show_progress: Taken as by other tasks; there is no bar.
-            options: As for `score`.
-
-        Raises:
-            NotFitted: The model has no masked language modelling head.
-            InvalidInput: The data are not usable.
-        """
-        rows = self.score(data, seed=seed, show_progress=show_progress, **options)
-        return self.report(rows, resamples=resamples, seed=seed)
+        masker = Masker(self.model.tokenizer, reading.masking or Masking(), seed)
+        return self.fitted.losses(data, columns, masker)
 
     @overload
     def pseudo_log_likelihood(

@@ -60,7 +60,7 @@ class MaskedText:
     dropped_tokens: int
 
     def filled(self, words: Sequence[str], joined: Sequence[bool]) -> str:
-        """The text with a word in the place of each mask; a joined one loses the white space before it."""
+        """Return the text with a word in the place of each mask; a joined one loses the white space before it."""
         text = self.parts[0]
         for word, join, part in zip(words, joined, self.parts[1:], strict=True):
             text = (text.rstrip() if join else text) + word + part
@@ -82,7 +82,7 @@ class MaskReader:
     on_overflow: Overflow
 
     def read(self, text: str, *, index: int = 0, pieces: int = 1) -> MaskedText:
-        """A text, tokenised and cut to what the model reads.
+        """Return a text, tokenised and cut to what the model reads.
 
         Args:
             text: With masks in the tokenizer's own spelling or as ``[MASK]``.
@@ -102,7 +102,7 @@ class MaskReader:
         places = [place for place, number in enumerate(window.ids) if number == self.tokenizer.mask_id]
         self._check_masks(len(parts) - 1, len(places), own, index)
         begin, stop = self._cut(window, places, index, len(places) * (pieces - 1))
-        body = text_places(window)
+        body = window.body
         kept = [*range(body.start), *range(begin, stop), *range(body.stop, len(window.ids))]
         slots = tuple(
             Slot(place - (begin - body.start), part, number > 0)
@@ -117,7 +117,7 @@ class MaskReader:
         )
 
     def spelt(self, word: str, slot: Slot) -> tuple[int, ...]:
-        """The pieces of a word in the place of a mask.
+        """Return the pieces of a word in the place of a mask.
 
         Raises:
             InvalidInput: It is empty, the vocabulary cannot spell it, or it runs together with what stands before it.
@@ -167,8 +167,8 @@ class MaskReader:
             )
 
     def _cut(self, window: Window, places: list[int], index: int, extra: int) -> tuple[int, int]:
-        """Which part of the sequence, beside the special tokens around it, is read."""
-        begin, end = text_places(window).start, text_places(window).stop
+        """The part of the sequence, beside the special tokens around it, is read."""
+        begin, end = window.body.start, window.body.stop
         room = self.max_length - (len(window.ids) - (end - begin)) - extra
         if end - begin <= room:
             return begin, end
@@ -195,14 +195,6 @@ class MaskReader:
         start = (places[0] + places[-1] + 1 - room) // 2
         start = max(begin, min(start, end - room))
         return start, start + room
-
-
-def text_places(window: Window) -> range:
-    """Return where the tokens of the text stand in a window, without the special ones around it."""
-    sequences = window.sequences or []
-    if 0 not in sequences:
-        return range(0)
-    return range(sequences.index(0), len(sequences) - sequences[::-1].index(0))
 
 
 def _tail(text: str) -> str:

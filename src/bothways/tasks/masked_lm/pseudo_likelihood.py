@@ -17,10 +17,8 @@ from collections.abc import Iterator
 
 from bothways.errors import InvalidInput
 from bothways.inference import TextOptions
-from bothways.inference.masked_lm import Named, Query
-from bothways.tasks.masked_lm.masked_text import text_places
+from bothways.inference.masked_lm import Named, Query, Search
 from bothways.tasks.masked_lm.predictions import PseudoLikelihood
-from bothways.tasks.masked_lm.search import Search
 from bothways.text import EncodedText, TextTokenizer, Window
 from bothways.text.characters import letter_run, marks
 
@@ -70,10 +68,10 @@ def pseudo_likelihood(
 def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | None) -> Iterator[Query]:
     chosen, special = _window_of_token(encoded), _special_in_texts(tokenizer)
     for number, window in enumerate(encoded.windows):
-        places = text_places(window)
-        for place in places:
+        body = window.body
+        for place in body:
             token = window.ids[place]
-            here = chosen[window.start + place - places.start] == number
+            here = chosen[window.start + place - body.start] == number
             # A special token that somebody wrote into the text is nothing that the model was trained to say.
             if here and token not in special:
                 hidden = [place] if words is None else _rest_of_word(window, place, words)
@@ -94,17 +92,15 @@ def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
     return frozenset(number for number in tokenizer.special_ids if tokenizer.token(number) != unknown)
 
 
-def _window_of_token(encoded: EncodedText) -> list[int]:
-    """For each token of the text that is read, the window in which it has most text on its scarcer side."""
+def _window_of_token(encoded: EncodedText) -> dict[int, int]:
+    """For each token of the text that is read, the first window with most text on its scarcer side."""
     best: dict[int, tuple[int, int]] = {}
     for number, window in enumerate(encoded.windows):
-        count = len(text_places(window))
+        count = len(window.body)
         for index in range(count):
-            around = min(index, count - 1 - index)
-            place = window.start + index
-            if place not in best or around > best[place][0]:
-                best[place] = (around, number)
-    return [best[place][1] for place in sorted(best)]
+            token, around = window.start + index, min(index, count - 1 - index)
+            best[token] = max(best.get(token, (-1, 0)), (around, -number))
+    return {token: -number for token, (_, number) in best.items()}
 
 
 def _rest_of_word(window: Window, place: int, words: list[int]) -> list[int]:
@@ -115,11 +111,8 @@ def _rest_of_word(window: Window, place: int, words: list[int]) -> list[int]:
         # The space before a word may be part of its first piece.
         return next((words[character] for character in range(begin, end) if words[character] >= 0), -1)
 
-    own, stop = word(place), text_places(window).stop
-    rest = [place]
-    if own >= 0:
-        rest += itertools.takewhile(lambda index: word(index) == own, range(place + 1, stop))
-    return rest
+    own, behind = word(place), range(place + 1, window.body.stop)
+    return [place, *itertools.takewhile(lambda index: own >= 0 and word(index) == own, behind)]
 
 
 def _word_of_character(text: str) -> list[int]:

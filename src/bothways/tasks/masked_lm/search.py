@@ -16,22 +16,20 @@ are, and not divided by k: that would favour long words, whose last pieces follo
 each with what it has chosen filled in. All that reach the end are scored in all orders. Of one mask the best word of
 one piece, and of given words every one, is found for certain; beyond that the beam may miss one.
 
-A search is a generator: it yields queries and is sent their answers. So the queries of many texts, orders and beams go
-through the model in the same batches.
+The queries of many texts, orders and beams go through the model in the same batches, see
+`bothways.inference.masked_lm.Search`.
 """
 
 import itertools
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from bothways.inference.masked_lm import Answer, Best, MaskedLMScorer, Named, Query
+from bothways.inference.masked_lm import Best, Named, Query, Search, together
 from bothways.tasks.masked_lm.masked_text import MaskedText
 
-ResultT = TypeVar("ResultT")
-Search = Generator[list[Query], list[Answer], ResultT]
 Pieces = tuple[int, ...]
 Fill = tuple[Pieces, ...]  # the pieces for each mask
+_State = tuple[dict[int, Pieces], float]  # the pieces for some slots, and their log-probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,41 +87,6 @@ class FoundFills:
     together: tuple[ScoredFill, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """A text with as many masks for each slot as its word has pieces."""
-
-    text: MaskedText
-    lengths: tuple[int, ...]
-    mask: int
-
-    def query(self, filled: Mapping[int, Pieces], slot: int, wanted: Best | Named) -> Query:
-        """Return the question for the next piece of a slot, behind the pieces that it has already."""
-        ids: list[int] = []
-        types: list[int] = []
-        place = start = 0
-        for number, (one, length) in enumerate(zip(self.text.slots, self.lengths, strict=True)):
-            pieces = filled.get(number, ())
-            ids += self.text.ids[start : one.place]
-            types += self.text.types[start : one.place]
-            if number == slot:
-                place = len(ids) + len(pieces)
-            ids += [*pieces, *[self.mask] * (length - len(pieces))]
-            types += [self.text.types[one.place]] * length
-            start = one.place + 1
-        return Query([*ids, *self.text.ids[start:]], [*types, *self.text.types[start:]], place, wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    filled: Mapping[int, Pieces]
-    log_probability: float
-
-    def grown(self, slot: int, piece: int, log_probability: float) -> "_State":
-        pieces = (*self.filled.get(slot, ()), piece)
-        return _State({**self.filled, slot: pieces}, self.log_probability + log_probability)
-
-
 def search(text: MaskedText, choice: Choice, mask: int, *, top: int, beam: int) -> Search[FoundFills]:
     """Search the best fillings of a text's masks.
 
@@ -135,97 +98,89 @@ def search(text: MaskedText, choice: Choice, mask: int, *, top: int, beam: int) 
         beam: How many partial fillings to keep.
     """
     slots = range(len(text.slots))
-    width = max(beam, top, *map(len, choice.words or ()))
-    found = yield from together([_alone(text, choice, mask, slot, width) for slot in slots])
-    of_mask = tuple(tuple(states[:top]) for states in found)
+    filler = _Filler(text, choice, mask, max(beam, top, *map(len, choice.words or ())))
+    found = yield from together([filler.alone(slot) for slot in slots])
+    of_mask = tuple(tuple(words[:top]) for words in found)
     if len(slots) == 1:
         return FoundFills(text, choice, of_mask, of_mask[0])
     orders = _orders(found)
-    layouts = [_Layout(text, lengths, mask) for lengths in itertools.product(*map(choice.lengths, slots))]
-    ends = yield from together([_beam(layout, choice, order, width) for layout in layouts for order in orders])
-    fills = {tuple(state.filled[slot] for slot in slots): None for states in ends for state in states}
-    scored = yield from together([_rescored(text, fill, orders, mask) for fill in fills])
+    lengths = itertools.product(*map(choice.lengths, slots))
+    ends = yield from together([filler.beam(each, order) for each in lengths for order in orders])
+    fills = {tuple(filled[slot] for slot in slots): None for states in ends for filled, _ in states}
+    scored = yield from together([filler.rescored(fill, orders) for fill in fills])
     return FoundFills(text, choice, of_mask, tuple(_ranked(scored)[:top]))
 
 
-def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
-    """Run several searches as one, whose queries are those of all that are still at work."""
-    results: dict[int, ResultT] = {}
-    asked: dict[int, list[Query]] = {}
+@dataclass(frozen=True, slots=True)
+class _Filler:
+    """Fills the slots of a text, each with words of a number of pieces, for which there are as many masks.
 
-    def advance(index: int, answers: list[Answer] | None) -> None:
-        try:
-            asked[index] = next(searches[index]) if answers is None else searches[index].send(answers)
-        except StopIteration as end:
-            asked.pop(index, None)
-            results[index] = end.value
+    Attributes:
+        text: The text.
+        choice: Which words.
+        mask: Id of the mask token.
+        width: How many partial fillings to keep.
+    """
 
-    for index in range(len(searches)):
-        advance(index, None)
-    while asked:
-        waiting = list(asked.items())
-        answers = iter((yield [query for _, queries in waiting for query in queries]))
-        for index, queries in waiting:
-            advance(index, list(itertools.islice(answers, len(queries))))
-    return [results[index] for index in range(len(searches))]
+    text: MaskedText
+    choice: Choice
+    mask: int
+    width: int
 
+    def alone(self, slot: int) -> Search[list[ScoredFill]]:
+        """Search the best words for one mask, all others left as they are."""
+        others = [1] * len(self.text.slots)
+        lengths = [(*others[:slot], length, *others[slot + 1 :]) for length in self.choice.lengths(slot)]
+        ends = yield from together([self.beam(each, (slot,)) for each in lengths])
+        return _ranked(ScoredFill((filled[slot],), log) for states in ends for filled, log in states)
 
-def run(searching: Search[ResultT], scorer: MaskedLMScorer) -> ResultT:
-    """Let a model answer a search's queries until it is done."""
-    try:
-        queries = next(searching)
-        while True:
-            queries = searching.send(scorer.answers(queries))
-    except StopIteration as end:
-        result: ResultT = end.value
-        return result
-
-
-def _alone(text: MaskedText, choice: Choice, mask: int, slot: int, width: int) -> Search[list[ScoredFill]]:
-    """The best words for one mask, all others left as they are."""
-    count = len(text.slots)
-    layouts = [
-        _Layout(text, tuple(length if number == slot else 1 for number in range(count)), mask)
-        for length in choice.lengths(slot)
-    ]
-    ends = yield from together([_beam(layout, choice, (slot,), width) for layout in layouts])
-    return _ranked(ScoredFill((state.filled[slot],), state.log_probability) for states in ends for state in states)
-
-
-def _beam(layout: _Layout, choice: Choice, order: Sequence[int], width: int) -> Search[list[_State]]:
-    """The best fillings of some slots in an order, at most ``width`` of them."""
-    states = [_State({}, 0.0)]
-    for slot in order:
-        length = layout.lengths[slot]
-        for _ in range(length):
-            queries = []
-            for state in states:
-                wanted = choice.wanted(layout.text, slot, state.filled.get(slot, ()), length, width)
-                queries.append(layout.query(state.filled, slot, wanted))
-            answers = yield queries
-            grown = [
-                state.grown(slot, piece, log)
-                for state, answer in zip(states, answers, strict=True)
-                for piece, log in zip(answer.ids, answer.log_probabilities, strict=True)
-            ]
-            states = sorted(grown, key=lambda state: -state.log_probability)[:width]
-    return states
-
-
-def _rescored(text: MaskedText, fill: Fill, orders: Sequence[Sequence[int]], mask: int) -> Search[ScoredFill]:
-    """A filling with the mean of its log-probabilities over the orders."""
-    layout = _Layout(text, tuple(map(len, fill)), mask)
-    queries = []
-    for order in orders:
-        filled: dict[int, Pieces] = {}
+    def beam(self, lengths: Sequence[int], order: Sequence[int]) -> Search[list[_State]]:
+        """Search the best fillings of some slots in an order, at most ``width`` of them."""
+        states: list[_State] = [({}, 0.0)]
         for slot in order:
-            for number, piece in enumerate(fill[slot]):
-                filled[slot] = fill[slot][:number]
-                queries.append(layout.query(filled, slot, Named((piece,))))
-            filled[slot] = fill[slot]
-    answers = yield queries
-    total = sum(answer.log_probabilities[0] for answer in answers)
-    return ScoredFill(fill, total / len(orders))
+            for _ in range(lengths[slot]):
+                queries = []
+                for filled, _ in states:
+                    wanted = self.choice.wanted(self.text, slot, filled.get(slot, ()), lengths[slot], self.width)
+                    queries.append(self._query(lengths, filled, slot, wanted))
+                answers = yield queries
+                grown = [
+                    ({**filled, slot: (*filled.get(slot, ()), piece)}, log + more)
+                    for (filled, log), answer in zip(states, answers, strict=True)
+                    for piece, more in zip(answer.ids, answer.log_probabilities, strict=True)
+                ]
+                states = sorted(grown, key=lambda state: -state[1])[: self.width]
+        return states
+
+    def rescored(self, fill: Fill, orders: Sequence[Sequence[int]]) -> Search[ScoredFill]:
+        """Score a filling with the mean of its log-probabilities over the orders."""
+        lengths, queries = tuple(map(len, fill)), []
+        for order in orders:
+            filled: dict[int, Pieces] = {}
+            for slot in order:
+                for number, piece in enumerate(fill[slot]):
+                    filled[slot] = fill[slot][:number]
+                    queries.append(self._query(lengths, filled, slot, Named((piece,))))
+                filled[slot] = fill[slot]
+        answers = yield queries
+        total = sum(answer.log_probabilities[0] for answer in answers)
+        return ScoredFill(fill, total / len(orders))
+
+    def _query(self, lengths: Sequence[int], filled: Mapping[int, Pieces], slot: int, wanted: Best | Named) -> Query:
+        """The question for the next piece of a slot, behind the pieces that it has already."""
+        ids: list[int] = []
+        types: list[int] = []
+        place = start = 0
+        for number, (one, length) in enumerate(zip(self.text.slots, lengths, strict=True)):
+            pieces = filled.get(number, ())
+            ids += self.text.ids[start : one.place]
+            types += self.text.types[start : one.place]
+            if number == slot:
+                place = len(ids) + len(pieces)
+            ids += [*pieces, *[self.mask] * (length - len(pieces))]
+            types += [self.text.types[one.place]] * length
+            start = one.place + 1
+        return Query([*ids, *self.text.ids[start:]], [*types, *self.text.types[start:]], place, wanted)
 
 
 def _orders(found: Sequence[Sequence[ScoredFill]]) -> list[tuple[int, ...]]:

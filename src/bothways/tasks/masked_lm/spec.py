@@ -20,16 +20,17 @@ class MaskedTextColumns(RawTextColumns):
 
     @property
     def truth(self) -> str:
-        """Column of what is right: the text itself, whose words are hidden."""
-        return self.text[0]
-
-    def labelled_row(self, value: str, label: object) -> dict[str, object]:
-        """Refuse labels.
+        """Column of what is right.
 
         Raises:
-            InvalidInput: Always: raw texts have none.
+            InvalidInput: Always: the words of the texts themselves are what is learnt.
         """
-        raise InvalidInput(f"masked language modelling learns from texts alone, got the label {label!r} for {value!r}.")
+        raise InvalidInput("masked language modelling learns from texts alone: leave the labels out.")
+
+    def labelled_row(self, value: str, label: object) -> dict[str, object]:
+        """Return the row of a text, which has no label."""
+        del label
+        return self.rows_of([value])[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

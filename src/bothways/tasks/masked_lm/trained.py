@@ -17,7 +17,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation import Report, token_outcomes
 from bothways.evaluation.report import flat_estimates
 from bothways.families import HeadName
-from bothways.inference.masked_lm import MaskedLMScorer
+from bothways.inference.masked_lm import MaskedLMScorer, Search, run_search, together
 from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking, masked_losses
 from bothways.progress import progress
 from bothways.tasks.card import LIKE_THESE, DataUsed, Worth, data_part, optimistic, written_card
@@ -25,7 +25,7 @@ from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.tasks.masked_lm.outputs import MaskedLMOutputs
-from bothways.tasks.masked_lm.search import FoundFills, Search, run, together
+from bothways.tasks.masked_lm.search import FoundFills
 from bothways.tasks.masked_lm.spec import FillOptions, MaskedTextColumns
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.predictor import ScoredRows
@@ -100,7 +100,7 @@ class TrainedMaskedLM:
         """Yield the results of searches, in order and in flat memory."""
         with progress(description, total, show=show_progress) as bar:
             while block := list(itertools.islice(searches, BLOCK)):
-                yield from run(together(block), self.scorer)
+                yield from run_search(together(block), self.scorer)
                 bar.advance(len(block))
 
     def losses(self, data: Source | Iterable[str], columns: MaskedTextColumns, masker: Masker) -> ScoredRows:

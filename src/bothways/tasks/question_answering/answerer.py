@@ -1,8 +1,12 @@
 """Extractive question answering: the part of a context that answers a question, or that there is none."""
 
+from typing import Any
+
+from bothways.tasks.head import TrainedHead
 from bothways.tasks.head_task import HeadTask
+from bothways.tasks.opening import OpenedModel
 from bothways.tasks.question_answering.answers import QuestionAnswer
-from bothways.tasks.question_answering.outputs import AnswerOutputs
+from bothways.tasks.question_answering.outputs import AnswerOutputs, no_answer_index
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
 
 
@@ -20,3 +24,8 @@ class QuestionAnswerer(HeadTask[tuple[str, str], QuestionAnswer]):
 
     spec = QUESTION_ANSWERING
     outputs_type = AnswerOutputs
+
+    @classmethod
+    def _open(cls, opened: OpenedModel, options: Any) -> TrainedHead | None:  # noqa: ANN401 (the task's own)
+        no_answer_index(opened.model.tokenizer)  # refuses a tokenizer that has no place for no answer
+        return super()._open(opened, options)

@@ -3,7 +3,6 @@
 Shapes: N questions, K candidates.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import ClassVar, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.checkpoints.stored import Extras, damaged, stored_whole
+from bothways.checkpoints.schema import StoredAnswers, StoredEnsemble, at_most
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
 from bothways.data import Source
@@ -290,9 +289,9 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
         """Return the threshold."""
         return {"no_answer_threshold": self.threshold}
 
-    def restored_together(self, stored: Extras) -> Self:
+    def restored_together(self, stored: StoredEnsemble) -> Self:
         """Return the same with threshold and temperature."""
-        return replace(self, threshold=stored_threshold(stored), confidence=Confidence(stored_temperature(stored)))
+        return replace(self, threshold=stored.no_answer_threshold, confidence=Confidence(stored_temperature(stored)))
 
     def limits_together(self, chose: str) -> tuple[str, ...]:
         """Return what a reader has to know of metrics on the questions that also chose the threshold."""
@@ -314,13 +313,13 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
     def open(cls, opened: OpenedModel, options: AnswerOpening, size: int, *, ours: bool) -> Self:
         """Return threshold, temperature and longest answer of a trained head."""
         del size
-        extras = opened.extras if ours else {}
-        stored = stored_whole(extras, "max_answer_tokens", LONGEST_ANSWER)
+        stored = StoredAnswers.of(opened.extras if ours else {})
+        own = at_most("max_answer_tokens", stored.max_answer_tokens, LONGEST_ANSWER)
         asked = options.max_answer_tokens
-        longest = asked if asked is not None else 30 if stored is None else stored
-        threshold = stored_threshold(extras) if options.threshold is None else options.threshold
+        longest = asked if asked is not None else 30 if own is None else own
+        threshold = stored.no_answer_threshold if options.threshold is None else options.threshold
         no_answer = no_answer_index(opened.model.tokenizer)
-        return cls(no_answer, longest, threshold, Confidence(stored_temperature(extras)))
+        return cls(no_answer, longest, threshold, Confidence(stored_temperature(stored)))
 
     def settings(self) -> Mapping[str, object]:
         """Take out what other heads had."""
@@ -396,17 +395,3 @@ def no_answer_index(tokenizer: TextTokenizer) -> int:
         f"question answering needs a {tokenizer.token(tokenizer.cls_id)!r} token, which stands for no answer, at one "
         "end of question and context, but this tokenizer puts none there. Take a model whose tokenizer does."
     )
-
-
-def stored_threshold(extras: Extras) -> float | None:
-    """Return the threshold in ``bothways.json``, or None.
-
-    Raises:
-        CorruptCheckpoint: It is not a finite number.
-    """
-    value = extras.get("no_answer_threshold")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise damaged("no_answer_threshold", "a finite number, or null", value)
-    return float(value)

@@ -58,6 +58,11 @@ class QuestionColumns:
         return [{self.question: texts[0], self.context: texts[1]}]
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of question and context."""
+        return self.question, self.context
+
+    @property
     def truth(self) -> str:
         """Column of what is right."""
         return self.answers

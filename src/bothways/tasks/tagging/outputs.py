@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.checkpoints.labels import label_settings
-from bothways.checkpoints.stored import stored_choice
+from bothways.checkpoints.schema import StoredTags
 from bothways.choices import Scheme
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
@@ -217,9 +217,9 @@ class TagOutputs(TemperatureOutputs[Words, Words]):
         return SingleLabel(self.labels)
 
     @property
-    def kind(self) -> str:
+    def common(self) -> Mapping[str, str]:
         """The scheme."""
-        return self.tag_set.scheme
+        return {"scheme": self.tag_set.scheme}
 
     def calibrated_on(self, scores: Sequence[WordScores], truth: TrueTags) -> Self:
         """Return the same with a temperature."""
@@ -249,20 +249,9 @@ class TagOutputs(TemperatureOutputs[Words, Words]):
         names = tuple(given) if given is not None else stored_names(settings, named=ours)
         if len(names) != size or len(set(names)) != size:
             raise InvalidInput(f"the trained head has {size} outputs, so it needs as many labels, not {names}.")
-        extras = opened.extras if ours else {}
-        scheme = check_scheme(options.scheme) if options.scheme else stored_choice(extras, "scheme", check_scheme)
-        return cls.restored(names, {**extras, "scheme": scheme})
-
-    @classmethod
-    def restored(cls, names: tuple[str, ...], extras: Mapping[str, object]) -> Self:
-        """Return tags with what was saved with them.
-
-        Raises:
-            CorruptCheckpoint: What was saved is damaged.
-            InvalidInput: The tags are not of the scheme.
-        """
-        scheme = stored_choice(extras, "scheme", check_scheme) or scheme_of_names(names)
-        return cls(TagSet(names, scheme), Confidence(stored_temperature(extras)))
+        stored = StoredTags.of(opened.extras if ours else {})
+        scheme = check_scheme(options.scheme) if options.scheme else stored.scheme or scheme_of_names(names)
+        return cls(TagSet(names, scheme), Confidence(stored_temperature(stored)))
 
     def settings(self) -> dict[str, object]:
         """Return the names of the tags."""

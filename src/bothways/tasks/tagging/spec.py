@@ -74,6 +74,11 @@ class TagColumns:
         return typed_texts(self.text, texts)
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Column of the words."""
+        return (self.tokens,)
+
+    @property
     def truth(self) -> str:
         """Column of what is right."""
         return self.tags

@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 import torch
-from contract_cases import answer, padding_side, rows, write_pretrained
 
 from bothways import MultiTask, TaggingData, TaskData
+from contract_cases import answer, padding_side, rows, write_pretrained
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -24,7 +24,7 @@ def overfitted(tmp_path_factory, request):
         "animal": TaskData(DATA["animal"], DATA["animal"]),
         "number": TaskData(DATA["number"], DATA["number"], target="regression"),
     }
-    settings = dict(weight_decay=0.0, patience=15)
+    settings = {"weight_decay": 0.0, "patience": 15}
     model.fit(tasks, epochs=60, learning_rate=3e-3, batch_size=8, **settings)
     model.save(folder / "saved")
     return model, folder / "saved", request.param
@@ -48,7 +48,7 @@ def test_the_folder_is_a_model_of_the_first_task_for_transformers(overfitted):
     read = inspect.signature(theirs.forward).parameters
     with torch.no_grad():
         theirs_NC = theirs.eval()(**{name: value for name, value in inputs.items() if name in read}).logits
-    ours_NC, _ = model.part("animal").logits(DATA["animal"])
+    ours_NC = model.part("animal").score(DATA["animal"]).logits
     torch.testing.assert_close(torch.from_numpy(ours_NC).float(), theirs_NC, rtol=0, atol=1e-5)
 
 

@@ -5,17 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bothways.tasks.comparing import compare_tasks
-from classifier_cases import LABELS, noisy_rows, rows
 
 from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
-from bothways.encoder import Encoder
+from bothways.confidence.options import ConfidenceOptions
+from bothways.encoder import Encoder, Recorder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
 from bothways.evaluation import Temperature, method_of
 from bothways.evaluation.conformal import coverage_of
 from bothways.evaluation.one_vs_rest import Platt
 from bothways.evaluation.vector_scaling import VectorScaling
 from bothways.packing import pack
+from bothways.tasks.targets import SingleLabel
+from classifier_cases import LABELS, noisy_rows, rows, scored
 from tiny_models import write_checkpoint
 
 DETECTORS = ("max_softmax", "energy", "mahalanobis", "neighbours", "cosine")
@@ -71,7 +72,7 @@ def test_the_method_that_is_asked_for_is_fitted_and_kept(base, method, kind, tmp
     again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     assert again.confidence.calibration == classifier.confidence.calibration
     assert again.predict("w5 w20") == classifier.predict("w5 w20")
-    logits_NC, _ = classifier.logits(rows())
+    logits_NC, _ = scored(classifier, rows())
     found = [[each.probabilities[label] for label in LABELS] for each in classifier.predict(texts(rows()))]
     expected = (classifier.confidence.calibration or Temperature(1.0)).apply(logits_NC)
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -180,21 +181,23 @@ def test_all_layers_are_read_where_the_head_reads_its_own(base, merge):
     short = {"merge": merge, "max_length": 8}
     classifier = fitted(base, detector="mahalanobis_layers", validation=rows(40), open_with=short)
     encoder, tokenizer = classifier.model.encoder, classifier.model.tokenizer
-    assert classifier.confidence.out_of_domain.detector.roots_LDD.shape[0] == len(encoder.order) > 1
+    assert classifier.confidence.out_of_domain.detector.roots_LDD.shape[0] == encoder.config.layers > 1
     ids = [text.windows[0].ids for text in tokenizer.encode(texts(rows(3)), max_length=8)]
-    states = encoder.trace(pack(ids), attentions=False).hidden_states[1:]
+    encoder(pack(ids), record=(record := Recorder()))
     first_rows = np.cumsum([0, *map(len, ids[:-1])])
-    evidence, *_ = classifier.evidence(rows(3))
-    for layer, state_TH in enumerate(reversed(states)):
+    evidence = classifier.outputs.evidence(classifier.score(rows(3)).scores)
+    for layer, state_TH in enumerate(reversed(record.hidden_states[1:])):
         np.testing.assert_allclose(evidence.features_NLD[:, layer], state_TH.detach()[first_rows], atol=1e-5)
 
 
 def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
     shared = MultiTask.from_pretrained(base, device="cpu")
-    data = {name: TaskData(rows(24), rows(12)) for name in ("far", "near")}
-    shared.fit(data, epochs=1, detector="mahalanobis_layers")
-    near = shared.part("near")
-    near.labeller.trust = replace(near.trust, border=None)
+    data = {name: TaskData(rows(24), rows(12), detector="mahalanobis_layers") for name in ("far", "near")}
+    shared.fit(data, epochs=1)
+    near = shared.fitted.parts["near"]
+    confidence = replace(near.outputs.confidence, out_of_domain=None)
+    blind = replace(near, outputs=replace(near.outputs, layers=0, confidence=confidence))
+    shared = shared._with(replace(shared.fitted, parts={**shared.fitted.parts, "near": blind}))
     for found, text in zip(shared.predict(texts(rows(4))), texts(rows(4)), strict=True):
         alone = shared.part("far").predict(text)
         assert found["far"].outside_score == pytest.approx(alone.outside_score, rel=1e-4)
@@ -203,11 +206,10 @@ def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
 
 def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monkeypatch):
     shared = MultiTask.from_pretrained(base, device="cpu")
-    data = {name: TaskData(rows(24), rows(12)) for name in ("one", "two", "three")}
-    shared.fit(data, epochs=1, detector="mahalanobis_layers")
-    passes, trace = [], Encoder.trace
-    monkeypatch.setattr(Encoder, "trace", lambda *given, **named: passes.append(given) or trace(*given, **named))
-    monkeypatch.setattr(Encoder, "forward", lambda *given, **_: passes.append(given))
+    data = {name: TaskData(rows(24), rows(12), detector="mahalanobis_layers") for name in ("one", "two", "three")}
+    shared.fit(data, epochs=1)
+    passes, forward = [], Encoder.forward
+    monkeypatch.setattr(Encoder, "forward", lambda *given, **named: passes.append(given) or forward(*given, **named))
     shared.predict(texts(rows(1))[0])
     assert len(passes) == 1
 
@@ -217,8 +219,9 @@ def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
     classifier = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
     before = classifier.confidence.out_of_domain
     classifier.fit_threshold(ELSEWHERE)
-    evidence, *_ = classifier.evidence(rows(40))
-    report = classifier.out_of_domain(evidence, ELSEWHERE, resamples=50)
+    inside = classifier.score(rows(40))
+    evidence = classifier.outputs.evidence(inside.scores)
+    report = classifier.out_of_domain(inside, ELSEWHERE, resamples=50)
     assert report.counts["n_outside"] == len(ELSEWHERE)
     assert report.values["threshold"] == classifier.confidence.out_of_domain.threshold != before.threshold
     card = classifier.card
@@ -238,8 +241,7 @@ def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
 def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
     classifier.save(tmp_path / "saved")
     cutting = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu", max_length=4, on_overflow="truncate")
-    evidence, *_ = cutting.evidence(rows(6))
-    report = cutting.out_of_domain(evidence, ELSEWHERE, resamples=5)
+    report = cutting.out_of_domain(cutting.score(rows(6)), ELSEWHERE, resamples=5)
     assert report.to_dict()["reading"] == {"texts": 20, "in_windows": 0, "cut": 20, "dropped_tokens": 20}
     assert report.summary().endswith("20 of 20 texts were cut, by 20 tokens together")
     with pytest.warns(TextsTruncated, match=r"20 of 20 texts were cut: 20 tokens were not read"):
@@ -258,9 +260,8 @@ def test_a_calibration_that_the_target_does_not_know_is_refused_before_the_train
 ):
     classifier = TextClassifier.from_pretrained(base, device="cpu")
     data = [{"text": row["text"], "label": label} for row in rows(20)]
-    settings = dict(calibration=calibration)
     with pytest.raises(InvalidInput, match=message):
-        classifier.fit(data, target=target, epochs=1, **settings, log=tmp_path / "log.jsonl")
+        classifier.fit(data, target=target, epochs=1, calibration=calibration, log=tmp_path / "log.jsonl")
     assert not (tmp_path / "log.jsonl").exists()
 
 
@@ -309,7 +310,7 @@ def test_a_missing_or_altered_file_of_trust_is_refused(classifier, tmp_path):
 )
 def test_settings_that_mean_nothing_are_refused(settings):
     with pytest.raises(InvalidInput):
-        FitSettings(**settings)
+        ConfidenceOptions(**settings)
 
 
 def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_labels(classifier, base):
@@ -319,8 +320,9 @@ def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_la
     order = [2, 0, 1]
     output = other.fitted.model.head.output
     output.weight.data, output.bias.data = output.weight.data[order], output.bias.data[order]
-    other.labeller.target = type(other.target)(tuple(other.target.labels[index] for index in order))
-    report = compare_tasks(classifier, other, data, resamples=50, show_progress=False)
+    target = SingleLabel(tuple(other.labels[index] for index in order))
+    turned = other._with(replace(other.fitted, outputs=replace(other.outputs, target=target)))
+    report = classifier.compare(turned, data, resamples=50, show_progress=False)
     assert report.metrics["accuracy"].first.value == first.accuracy.value
     assert report.metrics["accuracy"].second.value == second.accuracy.value
     assert report.metrics["nll"].difference.value == pytest.approx(second.nll.value - first.nll.value)
@@ -329,19 +331,19 @@ def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_la
 
 def test_numbers_are_compared_too(numbers):
     listed = [{"text": row["text"], "label": float(LABELS.index(row["label"]))} for row in rows(12)]
-    report = compare_tasks(numbers, numbers, listed, resamples=20, show_progress=False)
+    report = numbers.compare(numbers, listed, resamples=20, show_progress=False)
     assert report.metrics["mse"].difference.value == 0
     assert report.tests[0].p_value == 1
 
 
 def test_models_that_cannot_be_compared_are_refused(classifier, numbers, base):
     with pytest.raises(InvalidInput, match="only one of them knows 'ant'"):
-        compare_tasks(classifier, numbers, rows())
+        classifier.compare(numbers, rows())
     two = [row for row in rows(36) if row["label"] != "cow"]
     with pytest.raises(InvalidInput, match="'cow'"):
-        compare_tasks(classifier, fitted(base, data=two, validation=two), rows())
+        classifier.compare(fitted(base, data=two, validation=two), rows())
     with pytest.raises(InvalidInput, match="got a object"):
-        compare_tasks(classifier, object(), rows())
+        classifier.compare(object(), rows())
 
 
 def test_pairs_learn_trust_as_well(base, tmp_path):

@@ -11,7 +11,7 @@ from ensemble_cases import turned
 from bothways import Ensemble, TextTagger
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
-from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
+from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import apply_temperature, fit_temperature, softmax
 from bothways.evaluation.tag_schemes import spans_of
 from tiny_models import edit_config, write_checkpoint
@@ -75,9 +75,8 @@ def asked(data):
 def own_probabilities(folder, data, labels):
     """Of a member alone, of all words end to end (M, C), with its calibration."""
     tagger = open_trained(folder, device="cpu")
-    scores_MC, _ = tagger.scores(data)
-    probabilities_MC = apply_temperature(scores_MC, tagger.temperature)
-    return probabilities_MC[:, [tagger.tag_set.labels.index(label) for label in labels]]
+    probabilities_MC = apply_temperature(tagger.score(data).logits, tagger.outputs.temperature)
+    return probabilities_MC[:, [tagger.labels.index(label) for label in labels]]
 
 
 @pytest.mark.parametrize("method", ["mean", "vote"])
@@ -213,7 +212,9 @@ def test_a_text_or_its_words_are_asked_as_of_one_tagger(members):
     assert ensemble.predict("w7 w20") == ensemble.predict(["w7 w20"])[0]
     with pytest.raises(InvalidInput, match="text 2 is empty"):
         ensemble.predict(["w5", ""])
-    with pytest.raises(NotCalibrated, match="not of the tags of words"):
+    with pytest.raises(
+        TypeError, match=r"unexpected keyword argument 'coverage'\. Known are: calibrated, show_progress"
+    ):
         ensemble.predict("w7 w20", coverage=0.9)
 
 

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-from bothways.tasks.comparing import compare_tasks
-from bothways.tasks.tagging.word_labeller import word_outcomes
-from classifier_cases import noisy_rows, rows
 
 from bothways import Ensemble, MultiTask, TaskData
 from bothways.errors import InvalidInput
@@ -12,7 +9,11 @@ from bothways.evaluation import compare
 from bothways.evaluation.tag_schemes import complete, converted
 from bothways.tasks import FewShotClassifier, FillMask, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.embedding.spec import Pairs, PlainTexts, ScoredPairs
+from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.tagging.outputs import TagOutputs
 from bothways.tasks.tagging.tag_set import TagSet
+from bothways.text import Words
+from classifier_cases import noisy_rows, rows
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -43,7 +44,7 @@ def folder(tmp_path_factory):
 
 def agrees(first, second, data):
     """The report, after a check that each side has what it has alone."""
-    report = compare_tasks(first, second, data, **FEW)
+    report = first.compare(second, data, **FEW)
     alone = [task.evaluate(data, resamples=20).to_dict() for task in (first, second)]
     for name, each in report.metrics.items():
         sides = each.first.value, each.second.value
@@ -78,7 +79,9 @@ def test_spans_that_are_the_same_in_two_schemes_make_no_difference():
         truth_M, said_M = (
             [tag_set.labels.index(tag) for tag in converted(tags, "BIO", scheme)] for tags in (truth, said)
         )
-        judged.append(word_outcomes(tag_set, np.eye(len(tag_set.labels))[said_M], [np.array(truth_M)], None))
+        words = Words.of_list(["w5", "w6", "w5", "w9"])
+        scores = Scores(np.eye(len(tag_set.labels))[said_M], words, TokensRead(1, 0))
+        judged.append(TagOutputs(tag_set).outcomes([scores], [np.array(truth_M)]))
     assert [each.report(resamples=5).accuracy.value for each in judged] == [
         0.75,
         0.5,
@@ -121,7 +124,7 @@ def test_one_of_several_tasks_is_compared_with_a_model_of_its_own(folder):
     alone = TextClassifier.from_pretrained(folder / "labels-b", device="cpu")
     agrees(several.part("animal"), alone, DATA)
     with pytest.raises(InvalidInput, match="choose animal, parity"):
-        compare_tasks(several, alone, DATA, **FEW)
+        several.compare(alone, DATA, **FEW)
 
 
 def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
@@ -136,13 +139,13 @@ def test_embedders_are_compared_by_correlations_or_by_ranks(folder):
     assert list(agrees(*embedders, found).metrics) == ["mrr", "accuracy"]
     embedders[0] = embedders[0].with_columns(columns=PlainTexts())
     with pytest.raises(InvalidInput, match="texts alone"):
-        compare_tasks(*embedders, rows(), **FEW)
+        embedders[0].compare(embedders[1], rows(), **FEW)
 
 
 def test_it_is_said_what_each_model_did_not_read(folder):
     whole = TextClassifier.from_pretrained(folder / "labels-a", device="cpu")
     cutting = TextClassifier.from_pretrained(folder / "labels-b", device="cpu", max_length=5, on_overflow="truncate")
-    first, second = compare_tasks(whole, cutting, DATA, **FEW).tokens_read
+    first, second = whole.compare(cutting, DATA, **FEW).tokens_read
     # Of two to seven words, a window of five tokens has room for three.
     over = [max(0, len(row["text"].split()) - 3) for row in DATA]
     assert (first.cut, first.dropped_tokens) == (0, 0)
@@ -153,4 +156,4 @@ def test_it_is_said_what_each_model_did_not_read(folder):
 def test_what_is_neither_right_nor_wrong_is_not_compared(folder):
     masks = FillMask.from_pretrained(folder / "a", device="cpu")
     with pytest.raises(InvalidInput, match="got a FillMask"):
-        compare_tasks(masks, masks, rows(), **FEW)
+        masks.compare(masks, rows(), **FEW)

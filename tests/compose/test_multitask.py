@@ -9,7 +9,6 @@ import signal
 import numpy as np
 import pytest
 import torch
-from classifier_cases import rows, same
 from safetensors.torch import load_file, save_file
 
 from bothways import MultiTask, TaskData
@@ -21,9 +20,9 @@ from bothways.data import read_rows
 from bothways.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted, OutputExists, TextTooLong
 from bothways.tasks import TextClassifier
-from bothways.tasks.columns import RawTextColumns
 from bothways.tasks.objective import WindowObjective
 from bothways.training.objective import Validation
+from classifier_cases import rows, same
 from tiny_models import write_checkpoint
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -183,7 +182,7 @@ def test_a_saved_model_comes_back_whole(three):
     assert again.predict(TEXTS) == model.predict(TEXTS)
     assert again.card == model.card
     for name, part in model.parts.items():
-        assert again.part(name).outputs.target == part.target
+        assert again.part(name).outputs.target == part.outputs.target
         assert again.part(name).confidence.calibration == part.confidence.calibration
         assert again.part(name).columns == part.columns
     encoders = {id(part.fitted.model.encoder) for part in again.parts.values()}
@@ -234,7 +233,7 @@ def test_each_task_opens_in_transformers(three, copied, name):
         (copied / "config.json").write_text(json.dumps(config))
     columns = model.part(name).columns
     label = {"animal": "ant", "parity": "odd", "amount": 1}[name]
-    ours_NC, _ = model.part(name).logits([{"text": text, columns.label: label} for text in TEXTS[:-1]])
+    ours_NC = model.part(name).score([{"text": text, columns.label: label} for text in TEXTS[:-1]]).logits
     np.testing.assert_allclose(ours_NC, theirs(copied, TEXTS[:-1]), rtol=0, atol=1e-4)
 
 
@@ -364,7 +363,7 @@ def test_an_interrupted_run_that_is_resumed_gives_the_model_of_one_that_was_not(
 def test_fitting_again_goes_on_with_the_heads(copied):
     model = opened(copied)
     before = model.predict(TEXTS)
-    model.fit(THREE, **{**QUICK, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)})
+    model.fit(THREE, **{**QUICK, "learning_rate": 1e-9, "weight_decay": 0.0})
     for old, new in zip(before, model.predict(TEXTS), strict=True):
         assert new["amount"].value == pytest.approx(old["amount"].value, abs=1e-3)
         assert new["animal"].label == old["animal"].label
@@ -481,8 +480,8 @@ def apart(tmp_path_factory):
     reviews = [{"review": row["text"], "kind": row["label"]} for row in rows(18)]
     headlines = [{"headline": row["text"], "topic": row["label"]} for row in rows(18)]
     tasks = {
-        "s": TaskData(reviews, reviews[:6], "review", "kind"),
-        "t": TaskData(headlines, headlines[:6], "headline", "topic"),
+        "s": TaskData(reviews, reviews[:6], text="review", label="kind"),
+        "t": TaskData(headlines, headlines[:6], text="headline", label="topic"),
     }
     return fitted(folder, tasks)[0]
 
@@ -506,10 +505,6 @@ def test_a_row_with_two_texts_is_refused_until_one_is_chosen(apart):
         apart.evaluate([row])
     with pytest.raises(InvalidInput, match="no column 'review'"):
         list(apart.predict_rows(read_rows([{"body": "w5"}])))
-    before = apart._texts
-    try:
-        apart.columns = RawTextColumns(("headline",))
-        assert list(apart.predict_rows(read_rows([row]))) == [apart.predict("w30")]
-        assert apart.evaluate([row], resamples=2).reports.keys() == {"s", "t"}
-    finally:
-        apart._texts = before
+    chosen = apart.with_columns(text="headline")
+    assert list(chosen.predict_rows(read_rows([row]))) == [apart.predict("w30")]
+    assert chosen.evaluate([row], resamples=2).reports.keys() == {"s", "t"}

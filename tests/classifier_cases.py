@@ -46,5 +46,11 @@ def tensors(classifier, folder):
     return load_file(folder / "model.safetensors")
 
 
+def scored(model, data):
+    """The uncalibrated logits of labelled rows, and the encoded labels."""
+    rows = model.score(data)
+    return rows.logits, rows.truth
+
+
 def same(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)

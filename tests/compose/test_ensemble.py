@@ -7,12 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from classifier_cases import LABELS, noisy_rows, rows, without_dropout
 from ensemble_cases import turned
-from pair_cases import pairs, scored
 
 from bothways import Ensemble
-from bothways.compose.ensembles.combining import fitted_temperature
 from bothways.compose.opening import open_trained
 from bothways.data import read_rows
 from bothways.errors import (
@@ -26,6 +23,9 @@ from bothways.errors import (
 )
 from bothways.evaluation import apply_temperature, held_out_probabilities
 from bothways.tasks import FewShotClassifier, PairClassifier, SentenceEmbedder, TextClassifier
+from bothways.tasks.targets import fitted_temperature
+from classifier_cases import LABELS, noisy_rows, rows, without_dropout
+from pair_cases import pairs, scored
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -58,10 +58,18 @@ def runs(tmp_path_factory):
     trained(folder / "pairs-a", bert, pairs(), PairClassifier, seed=1)
     trained(folder / "pairs-b", folder / "distilbert", pairs(), PairClassifier, seed=2)
     trained(folder / "scores", bert, scored(), PairClassifier, label="score", target="regression")
-    trained(folder / "few-a", without_dropout(bert), rows(24), FewShotClassifier, epochs=6, seed=1)
-    trained(folder / "few-b", without_dropout(folder / "distilbert"), rows(24), FewShotClassifier, epochs=6, seed=2)
-    SentenceEmbedder.from_pretrained(bert).save(folder / "embedder")
     return folder
+
+
+@pytest.fixture(scope="module")
+def with_vectors(runs):
+    """The same folder, with classifiers from a few examples and an embedder."""
+    few = FewShotClassifier
+    for number, family in enumerate(("bert", "distilbert"), 1):
+        base = without_dropout(shutil.copytree(runs / family, runs / f"{family}-calm"))
+        trained(runs / f"few-{'ab'[number - 1]}", base, rows(24), few, epochs=6, seed=number)
+    SentenceEmbedder.from_pretrained(runs / "bert").save(runs / "embedder")
+    return runs
 
 
 @pytest.fixture
@@ -78,9 +86,19 @@ def test_a_text_is_outside_where_most_members_call_it_so(animals):
     assert [each.together.outside for each in found] == [sum(vote) >= 2 for vote in votes]
     assert [each.together.outside_score for each in found] == pytest.approx([np.mean(vote) for vote in votes])
     assert {each.together.outside for each in found} == {True, False}
-    for member in ensemble.members:
-        member.labeller.trust = replace(member.labeller.trust, border=None)
-    assert next(ensemble.predict_rows(asked(texts))).together.outside is None
+    assert next(without_detectors(ensemble).predict_rows(asked(texts))).together.outside is None
+
+
+def without_detectors(ensemble):
+    """The same ensemble of members that detect nothing."""
+
+    def blind(member):
+        outputs = member.fitted.outputs
+        outputs = outputs.with_confidence(replace(outputs.confidence, out_of_domain=None))
+        return replace(member, fitted=replace(member.fitted, outputs=outputs))
+
+    outputs = replace(ensemble.outputs, members=tuple(map(blind, ensemble.outputs.members)))
+    return ensemble._with(replace(ensemble.fitted, outputs=outputs))
 
 
 def test_how_texts_are_read_is_saved_with_what_was_learnt_of_them(animals, tmp_path):
@@ -151,8 +169,8 @@ def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(
 
 @pytest.mark.parametrize("names", [["few-a", "few-b"], ["few-a", "xlnet-animals"], ["xlnet-animals", "few-b"]])
 @pytest.mark.parametrize("method", ["mean", "stacked"])
-def test_classifiers_from_a_few_examples_are_members_like_fine_tuned_ones(runs, tmp_path, names, method):
-    folders = [runs / name for name in names]
+def test_classifiers_from_a_few_examples_are_members_like_fine_tuned_ones(with_vectors, tmp_path, names, method):
+    folders = [with_vectors / name for name in names]
     ensemble = Ensemble.of(folders, method=method, calibrate=HELD, device="cpu")
     texts = [*(row["text"] for row in rows(8, first=101)), "w60 w61 w70"]
     members = [open_trained(folder, device="cpu") for folder in folders]
@@ -174,8 +192,8 @@ def test_classifiers_from_a_few_examples_are_members_like_fine_tuned_ones(runs, 
 
 def test_a_calibrated_ensemble_promises_sets_of_labels(animals, tmp_path):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
-    said, truth_N, _ = ensemble._labelled(HELD, None)
-    combined_NC = np.stack([ensemble.committee.combined(each).logits_C for each in said])
+    scored = ensemble.score(HELD)
+    combined_NC, truth_N = scored.logits, scored.truth
     scores_N = np.sort(1 - held_out_probabilities("temperature", combined_NC, truth_N)[np.arange(len(HELD)), truth_N])
     threshold = scores_N[math.ceil(0.8 * (len(HELD) + 1)) - 1]
     texts = [row["text"] for row in rows(12, first=50)]
@@ -219,9 +237,9 @@ def test_a_coverage_that_nothing_was_learnt_of_is_refused(runs, animals):
 
 def test_the_temperature_is_that_of_the_combined_logits(animals):
     ensemble = Ensemble.of(animals, calibrate=HELD, device="cpu")
-    said, truth_N, _ = ensemble._labelled(HELD, None)
-    combined_NC = np.stack([ensemble.committee.combined(each).logits_C for each in said])
-    expected = fitted_temperature(ensemble.committee.target, combined_NC, truth_N)
+    scored = ensemble.score(HELD)
+    combined_NC, truth_N = scored.logits, scored.truth
+    expected = fitted_temperature(ensemble.outputs.own.target, combined_NC, truth_N)
     assert ensemble.temperature == expected
     found = probabilities(ensemble.predict_rows(asked([row["text"] for row in HELD])))
     np.testing.assert_allclose(found, apply_temperature(combined_NC, expected), rtol=0, atol=1e-6)
@@ -334,12 +352,12 @@ def test_each_member_reads_the_columns_of_its_own_training(runs, tmp_path):
     assert plain.rows_of([text]) == [{"title": text, "body": text}]
     with pytest.raises(InvalidInput, match=r"no column 'body'.* The member .*body' learnt from that column"):
         list(plain.predict_rows(read_rows([{"title": text}])))
-    plain.read_from(text=("title",))
+    plain = plain.with_columns(text=("title",))
     assert list(plain.predict_rows(read_rows([{"title": text}]))) == [plain.predict(text)]
     alike = Ensemble.of(folders, columns={"text": ("title",)}, device="cpu")
     assert list(alike.predict_rows(read_rows(given))) == list(plain.predict_rows(read_rows(given)))
     with pytest.raises(InvalidInput, match=r"read no 'tokens' of a row\. They read: text, label"):
-        plain.read_from(tokens="words")
+        plain.with_columns(tokens="words")
 
 
 def test_a_saved_ensemble_reads_what_it_was_calibrated_on(runs, tmp_path):
@@ -357,7 +375,7 @@ def test_a_saved_ensemble_reads_what_it_was_calibrated_on(runs, tmp_path):
     for name, ensemble in (("apart", apart), ("alike", alike), ("first", first)):
         ensemble.save(tmp_path / name)
         again = open_trained(tmp_path / name, device="cpu")
-        assert [member.columns for member in again.members] == [member.columns for member in ensemble.members]
+        assert again.fitted.columns == ensemble.fitted.columns
         assert list(again.predict_rows(read_rows(given))) == list(ensemble.predict_rows(read_rows(given)))
     path = tmp_path / "first" / "bothways.json"
     stored = json.loads(path.read_text())
@@ -379,7 +397,7 @@ def test_a_typed_text_is_what_every_member_reads_or_is_refused(runs, tmp_path):
         ensemble = Ensemble.of([tmp_path / name for name in order], device="cpu")
         with pytest.raises(InvalidInput, match=r"columns that overlap: name one that all are to read"):
             ensemble.rows_of(["w5 w6"])
-        ensemble.read_from(text=("text",))
+        ensemble = ensemble.with_columns(text=("text",))
         assert list(ensemble.predict_rows(read_rows(ensemble.rows_of(["w5 w6"])))) == [ensemble.predict("w5 w6")]
 
 
@@ -482,11 +500,7 @@ def test_a_folder_that_is_there_is_not_replaced(saved):
         (["bert-animals", "plants"], {}, InvalidInput, "lacks 'cow' and has 'oak' besides"),
         (["bert-animals", "several-a"], {}, InvalidInput, r"classification \(single\) and .* classification \(multi\)"),
         (["bert-animals", "pairs-a"], {}, InvalidInput, r"classification \(single\) and .* pairs \(single\)"),
-        (["few-a", "pairs-a"], {}, InvalidInput, r"classification \(single\) and .* pairs \(single\)"),
-        (["few-a", "several-a"], {}, InvalidInput, r"classification \(single\) and .* classification \(multi\)"),
-        (["few-a", "plants"], {}, InvalidInput, "lacks 'cow' and has 'oak' besides"),
         (["pairs-a", "scores"], {}, InvalidInput, r"pairs \(single\) and .* pairs \(regression\)"),
-        (["bert-animals", "embedder"], {}, InvalidInput, "is one for embedding"),
         (["bert-animals", "nothing"], {}, InvalidInput, "'.*nothing' is none"),
         (["bert-animals", "bert"], {}, NotFitted, "no trained classification head"),
         (["number-a", "number-b"], {"method": "vote"}, InvalidInput, "combined by 'mean', not by 'vote'"),
@@ -506,3 +520,17 @@ def test_a_folder_that_is_there_is_not_replaced(saved):
 def test_what_cannot_be_combined_is_refused(runs, names, options, error, said):
     with pytest.raises(error, match=said):
         Ensemble.of([runs / name for name in names], device="cpu", **options)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["few-a", "pairs-a"], r"classification \(single\) and .* pairs \(single\)"),
+        (["few-a", "several-a"], r"classification \(single\) and .* classification \(multi\)"),
+        (["few-a", "plants"], "lacks 'cow' and has 'oak' besides"),
+        (["bert-animals", "embedder"], "is one for embedding"),
+    ],
+)
+def test_vectors_are_combined_with_labels_where_these_are_the_same(with_vectors, names, said):
+    with pytest.raises(InvalidInput, match=said):
+        Ensemble.of([with_vectors / name for name in names], device="cpu")

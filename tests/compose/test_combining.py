@@ -13,20 +13,26 @@ from bothways.compose.ensembles.combining import (
     Mean,
     Stacked,
     Vote,
-    calibrated_logits,
     check_method,
-    disagreements,
+    disagreement,
     features_of,
-    probabilities_of,
 )
 from bothways.compose.ensembles.stacking import PENALTIES, fit_stacking
 from bothways.errors import InvalidInput
 from bothways.evaluation import Temperature, apply_temperature, negative_log_likelihood, sigmoid, softmax
-from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.tasks.targets import MultiLabel, Regression, SingleLabel, calibrated_logits, probabilities_of
 
 NAMES = ("ant", "bee", "cow")
 SINGLE, MULTI, NUMBER = SingleLabel(NAMES), MultiLabel(NAMES), Regression()
 logits = st.integers(1, 5).flatmap(lambda members: arrays(np.float64, (members, 4, 3), elements=st.floats(-9, 9)))
+
+
+def disagreements(target, logits_MNC, combined_NC):
+    """How far members are apart on each of several texts."""
+    texts = range(len(combined_NC))
+    return [disagreement(target, logits_MNC[:, [text]], combined_NC[[text]]) for text in texts]
+
+
 every_target = pytest.mark.parametrize("target", [SINGLE, MULTI], ids=["single", "multi"])
 
 

@@ -16,15 +16,17 @@ from bothways.data import read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import best_threshold, score_answers
 from bothways.tasks import QuestionAnswerer, TextClassifier
-from bothways.tasks.predictions import Reading
-from bothways.tasks.question_answering.answers import Answering, FoundSpans
+from bothways.tasks.question_answering.answers import FoundSpans
+from bothways.tasks.question_answering.outputs import spans_scored
 from bothways.tasks.question_answering.spans import Span
+from bothways.tasks.scores import TokensRead
 from tiny_models import edit_config, write_checkpoint
 
 FAMILIES = ("bert", "distilbert", "xlnet")
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 # Of families that differ, so do the lengths that they read at once.
 LENGTHS = {"bert": 18, "distilbert": 12, "xlnet": 40}
+WORDS = {"max_answer_tokens": 1, "top": 20}
 ANSWERED = [row for row in questions(32) if row["answers"]]
 
 
@@ -64,26 +66,20 @@ def asked(data):
 def word_answers(folder, data):
     """Of a member that gives single words: probabilities of each word by its place, and of no answer (None)."""
     answerer = open_trained(folder, device="cpu")
-    answerer.answering = Answering(max_answer_tokens=1, top=20)
+    given = [(row["question"], row["context"]) for row in data]
     return [
         {(each.start, each.end): each.probability for each in found.answers} | {None: found.no_answer_probability}
-        for found in answerer.predict([(row["question"], row["context"]) for row in data])
+        for found in answerer.predict(given, **WORDS)
     ]
-
-
-def of_words(ensemble, top=20):
-    for member in ensemble.members:
-        member.answering = Answering(max_answer_tokens=1, top=top)
-    return ensemble
 
 
 @pytest.mark.parametrize("method", ["mean", "vote"])
 def test_spans_have_the_combined_probabilities_of_members_of_different_families(members, method):
     data = questions(12)
-    ensemble = of_words(Ensemble.of(members, method=method, device="cpu"))
+    ensemble = Ensemble.of(members, method=method, device="cpu")
     own = [word_answers(folder, data) for folder in members]
     differing = 0
-    for number, found in enumerate(ensemble.predict_rows(asked(data))):
+    for number, found in enumerate(ensemble.predict_rows(asked(data), **WORDS)):
         expected = Counter()
         for answers in own:
             expected.update({place: value / len(own) for place, value in answers[number].items()})
@@ -123,10 +119,8 @@ def test_equal_members_answer_as_one_of_them_and_agree(runs, members):
 
 def test_answers_are_parts_of_the_context_that_do_not_overlap(members):
     ensemble = Ensemble.of(members, device="cpu")
-    for member in ensemble.members:
-        member.answering = Answering(top=3)
     context = "  w30\n\tw5  w10 w11   w40 w12 w13 "
-    [found] = ensemble.predict_rows(asked([{"question": "w5", "context": context}]))
+    [found] = ensemble.predict_rows(asked([{"question": "w5", "context": context}]), top=3)
     answers = found.together.answers
     assert 2 <= len(answers) <= 3  # as many as were asked for, where the members know of so many apart
     for answer in answers:
@@ -215,13 +209,15 @@ def test_a_question_is_asked_as_of_one_answerer(members):
 
 
 def test_a_member_that_finds_no_span_is_sure_that_there_is_no_answer(members):
-    committee = Ensemble.of(members[:2], device="cpu").committee
-    span, reading = Span(0, 2, 1.0), Reading(1, 0)
-    none, some = FoundSpans("w5 w6", (), (), reading), FoundSpans("w5 w6", (span,), (span,), reading)
-    found = committee.predicted(committee.combined([none, none]))
+    outputs = Ensemble.of(members[:2], device="cpu").outputs
+    span, read = Span(0, 2, 1.0), TokensRead(1, 0)
+    none, some = (spans_scored(FoundSpans("w5 w6", spans, spans), read) for spans in ((), (span,)))
+    [both] = outputs.decide([outputs.joined([none, none])])
+    found = both.together
     assert (found.answer, found.answers, found.probability) == (None, (), 1)
-    assert committee.disagreement([none, none], committee.combined([none, none])) == Disagreement(0.0, 0.0)
-    found = committee.predicted(committee.combined([none, some]))
+    assert both.disagreement == Disagreement(0.0, 0.0)
+    [both] = outputs.decide([outputs.joined([none, some])])
+    found = both.together
     assert found.answer is None
     assert found.no_answer_probability == pytest.approx((1 + 1 / (1 + np.e)) / 2)
     assert found.answers[0].probability == pytest.approx(1 - found.no_answer_probability)
