@@ -12,8 +12,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 from bothways.cli import (
     adapt,
+    advice,
     compare,
-    compare_runs,
     cost,
     demo,
     embed,
@@ -24,7 +24,6 @@ from bothways.cli import (
     models,
     multitask,
     predict,
-    recommend,
     search,
     search_evaluate,
     search_mine,
@@ -76,7 +75,7 @@ def build_app() -> App:
     app.command(training)
     app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
-    app.command(compare_runs.compare, help_epilogue=compare_runs.EXAMPLE, sort_key=2)
+    app.command(compare.compare, help_epilogue=compare.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
     app.command(ensemble.ensemble, help_epilogue=ensemble.EXAMPLE, sort_key=3)
     app.command(fill_mask.fill_mask, help_epilogue=fill_mask.EXAMPLE, sort_key=3)
@@ -91,9 +90,9 @@ def build_app() -> App:
     app.command(searching)
     app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
-    app.command(recommend.recommend, help_epilogue=recommend.EXAMPLE, sort_key=8)
+    app.command(advice.recommend, help_epilogue=advice.RECOMMEND_EXAMPLE, sort_key=8)
     app.command(cost.cost, help_epilogue=cost.EXAMPLE, sort_key=9)
-    app.command(compare.compare_models, help_epilogue=compare.EXAMPLE, sort_key=10)
+    app.command(advice.compare_models, help_epilogue=advice.COMPARE_EXAMPLE, sort_key=10)
     app.command(export.export, help_epilogue=export.EXAMPLE, sort_key=11)
     app.command(demo.demo, help_epilogue=demo.EXAMPLE, sort_key=12)
     return app

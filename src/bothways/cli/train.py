@@ -149,10 +149,11 @@ def _columns(spec: TaskSpec) -> list[Option]:
 
 def _help(spec: TaskSpec) -> str:
     held_out = f"{spec.held_out}, when left out" if spec.held_out else f"{NOTHING} are held out when left out"
+    learns = any(option.name == "calibration" for option in options_of(spec.fit_options))
+    calibrated = ". Probabilities are calibrated on held-out rows" if learns else ""
     return f"""{spec.summary}
 
-    Fine-tunes an encoder, keeps a good epoch (see --epochs), and learns from held-out rows how far to trust the
-    answers.
+    Fine-tunes an encoder and keeps a good epoch (see --epochs){calibrated}.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
