@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bothways.cli.options import usage_error
-from bothways.tasks.registry import SPECS
+from bothways.tasks.registry import SPECS, models, models_with
 from bothways.tasks.spec import TaskSpec
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
@@ -115,12 +115,6 @@ def of_all_tasks(declaration: Callable[[TaskSpec], Iterable[object]]) -> list[Op
     ]
 
 
-def models(specs: Iterable[TaskSpec]) -> str:
-    """Return what models of some tasks are called: ``models that tag words or answer questions``."""
-    *others, last = dict.fromkeys(spec.does for spec in specs)
-    return f"models that {' or '.join([', '.join(others), last] if others else [last])}"
-
-
 def check_known(spec: TaskSpec, call: Literal["data_options", "predict_options"], given: Iterable[str]) -> None:
     """Raise a usage error unless a task has these options of a call.
 
@@ -129,11 +123,10 @@ def check_known(spec: TaskSpec, call: Literal["data_options", "predict_options"]
         call: Which of its declarations.
         given: Options by their names in Python.
     """
-    having = {name: [each for each in SPECS.values() if name in _names(getattr(each, call))] for name in given}
-    foreign = [name for name in having if name not in _names(getattr(spec, call))]
+    foreign = [name for name in given if name not in {each.name for each in fields(getattr(spec, call))}]
     if foreign:
         named = " and ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise usage_error(f"{named} can be given for {models(having[foreign[0]])}, but this one does not.")
+        raise usage_error(f"{named} can be given for {models_with(call, foreign[0])}, but this one does not.")
 
 
 def attribute_docs(kind: type) -> dict[str, str]:
@@ -144,10 +137,6 @@ def attribute_docs(kind: type) -> dict[str, str]:
         for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE):
             found[name] = _plain(text)
     return found
-
-
-def _names(declaration: type) -> set[str]:
-    return {each.name for each in fields(declaration)}
 
 
 def _plain(text: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.choices import Format
-from bothways.cli.declared import check_known, given_of, group_of, models, of_all_tasks, taking
+from bothways.cli.declared import check_known, given_of, group_of, of_all_tasks, taking
 from bothways.cli.opening import COLUMNS, OPENING, RANKING, open_ranking, open_task, reading_columns
 from bothways.cli.options import (
     AS_IT_CAN,
@@ -21,7 +21,7 @@ from bothways.cli.options import (
 from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import note, print_json
 from bothways.confidence.options import ConfidenceOptions
-from bothways.tasks.registry import SPECS
+from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:
     from bothways.data import Row

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.cli.declared import check_known, models, options_of
+from bothways.cli.declared import check_known, options_of
 from bothways.cli.options import usage_error
 from bothways.errors import InvalidInput
-from bothways.tasks.registry import SPECS
+from bothways.tasks.registry import SPECS, models
 from bothways.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:

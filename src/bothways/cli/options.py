@@ -66,14 +66,17 @@ def bad_usage(*names: str) -> Iterator[None]:
     """Turn an invalid value of an option, which only the library can judge, into a usage error.
 
     Args:
-        names: Options in Python; a message that begins with one of them is about the option as it is typed.
+        names: Options in Python; where a message begins with them, they are spelled as they are typed.
     """
     try:
         yield
     except InvalidInput as error:
         said = str(error)
-        first = re.match(r"\w*", said)[0]  # type: ignore[index]
-        raise usage_error(f"--{first.replace('_', '-')}{said[len(first) :]}" if first in names else said) from error
+        named = re.match(r"\w+( and \w+)*", said)
+        about = named[0].split(" and ") if named else []
+        if named and set(about) <= set(names):
+            said = " and ".join(f"--{name.replace('_', '-')}" for name in about) + said[named.end() :]
+        raise usage_error(said) from error
 
 
 def usage_error(message: str) -> CycloptsError:

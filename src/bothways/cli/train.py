@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 _CONFIDENCE = {each.name for each in fields(ConfidenceOptions)}
 _LONGEST = 78  # columns of a line of help
 _ELSEWHERE = Option(
-    "out_of_domain", str, "Rows from elsewhere, without labels, to fit the out-of-domain threshold to, instead of kept."
+    "out_of_domain",
+    File,
+    "Rows from elsewhere, without labels, to fit the out-of-domain threshold to, instead of kept.",
 )
 
 

@@ -42,7 +42,7 @@ class LabelLearning(ConfidenceOptions):
     @property
     def detects(self) -> bool:
         """Whether there is a detector, which takes one label for each text."""
-        return self.detector is not None and self.target == "single"
+        return self.detector is not None and self.target in (None, "single")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class PairLearning(LabelLearning):
     @property
     def detects(self) -> bool:
         """Whether there is a detector."""
-        return self.detector is not None and self.target == "single" and self.score is None
+        return self.detector is not None and self.target in (None, "single") and self.score is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 A new task is one line of `SPECS`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -32,14 +32,44 @@ SPECS: Mapping[str, TaskSpec] = {
 
 
 def check_open_options(model: str, task: str, options: Mapping[str, object]) -> None:
-    """Raise InvalidInput where an option of opening a model is one of other tasks."""
+    """Check that a task has the options that its model is to be opened with.
+
+    Raises:
+        InvalidInput: One is an option of other tasks.
+        TypeError: One is of no task.
+    """
     from bothways.tasks.opening import OpenOptions
 
     kind = SPECS[task].open_options if task in SPECS else NoOptions
     known = {each.name for each in fields(kind)}.union(OpenOptions.__annotations__)
-    for name, value in options.items():
-        if value is not None and name not in known:
-            raise InvalidInput(f"{model!r} is a model for {task}, which has no {name}: leave them out.")
+    foreign = [name for name, value in options.items() if value is not None and name not in known]
+    if foreign:
+        named = " and ".join(foreign)
+        for name in foreign:
+            if not any(name in {each.name for each in fields(spec.open_options)} for spec in SPECS.values()):
+                raise TypeError(f"opening a model got an unexpected keyword argument {name!r}.")
+        raise InvalidInput(
+            f"{named} can be given for {models_with('open_options', foreign[0])}, but {model!r} is a model for {task}, "
+            f"which has no {named}: leave them out."
+        )
+
+
+def models_with(declaration: str, option: str) -> str:
+    """Return what models of tasks are called that declare an option: ``models that tag words or answer questions``.
+
+    Args:
+        declaration: Such as ``"predict_options"``.
+        option: Its name.
+    """
+    return models(
+        spec for spec in SPECS.values() if option in {each.name for each in fields(getattr(spec, declaration))}
+    )
+
+
+def models(specs: Iterable[TaskSpec]) -> str:
+    """Return what models of some tasks are called."""
+    *others, last = dict.fromkeys(spec.does for spec in specs)
+    return f"models that {' or '.join([', '.join(others), last] if others else [last])}"
 
 
 def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)

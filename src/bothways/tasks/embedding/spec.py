@@ -336,7 +336,7 @@ EMBEDDING = TaskSpec(
     example={"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6},
     open_options=EmbeddingOpening,
     fit_options=EmbeddingLearning,
-    does="compare texts",
+    does="compare vectors of texts",
     kinds=(Pairs(), Triplets(), LabelledTexts()),
     notes="""\
 or pairs that belong together, by --anchor and --positive:

@@ -126,7 +126,7 @@ class AnswerPrediction(PredictOptions):
     @property
     def nested(self) -> tuple[str, ...]:
         """Several answers."""
-        return ("several answers to a question (--top)",) if (self.top or 1) > 1 else ()
+        return ("several answers to a question",) if (self.top or 1) > 1 else ()
 
 
 def check_longest(tokens: int | None) -> None:
