@@ -49,8 +49,6 @@ class Subject:
 
 
 def _few_shot(device: str, seed: int, quick: bool) -> Figures:
-    from bothways.tasks.settings import FitSettings
-
     from bothways import FewShotClassifier, SentenceEmbedder, TextClassifier
 
     rows, test = (
@@ -74,7 +72,8 @@ def _few_shot(device: str, seed: int, quick: bool) -> Figures:
             validation=train,
             epochs=epochs,
             learning_rate=LEARNING_RATE,
-            settings=FitSettings(calibration=None, detector=None),
+            calibration=None,
+            detector=None,
             **common,
         )
         figures[f"fine-tuning, {epochs} epochs"] = _accuracy([each.label for each in plain.predict(texts)], truth)
@@ -149,9 +148,8 @@ def _first_long(rows: Sequence[Row], tokenizer: Any, count: int) -> list[Row]:  
 
 
 def _poolings(device: str, seed: int, quick: bool) -> Figures:
-    from bothways.tasks.embedding.data import ScoredPairs
-
     from bothways import SentenceEmbedder
+    from bothways.tasks.embedding.spec import ScoredPairs
 
     train, validation, test = _parts("stsb", 200 if quick else None)
     figures = {}
@@ -184,9 +182,8 @@ def _correlated(embedder: Any, rows: Sequence[Row]) -> float:  # noqa: ANN401
 
 
 def _embedders(device: str, seed: int, quick: bool) -> Figures:
-    from bothways.tasks.embedding.data import Pairs
-
     from bothways import SentenceEmbedder
+    from bothways.tasks.embedding.spec import Pairs
 
     train, validation, test = _parts("trecqa", 400 if quick else None)
     embedder = SentenceEmbedder.from_pretrained(MODEL, device=device)

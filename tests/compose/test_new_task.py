@@ -156,6 +156,7 @@ VERDICTS = TaskSpec(
     home="test_new_task:Moderator",
     columns=PostColumns(),
     summary="Find posts that break the rules.",
+    does="find posts that break rules",
     example={"post": "Buy now!", "verdict": "broken"},
 )
 

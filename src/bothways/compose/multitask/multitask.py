@@ -240,8 +240,8 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]
     for name, data in tasks.items():
         if not isinstance(data, TaskData):
             raise InvalidInput(
-                f"task {name!r}: expected its data as a TaskData, got {type(data).__name__}: a file is given as "
-                "TaskData(file)."
+                f"task {name!r}: its data must be a TaskData or a TaggingData, but they are of type "
+                f"{type(data).__name__}: a file is given as TaskData(file)."
             )
         kinds[name] = task_class(data.spec)
         if not issubclass(kinds[name], HeadTask):
