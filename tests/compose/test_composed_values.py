@@ -95,7 +95,7 @@ def test_an_ensemble_says_which_options_are_known(models, call, said):
     ("call", "said"),
     [
         (lambda model: model.predict("w5", top=3), "predict.. got .* 'top'. Known are: show_progress"),
-        (lambda model: model.evaluate(rows(9), lable="x"), "evaluate.. got .* 'lable'. Known are: text, label, tokens"),
+        (lambda model: model.evaluate(rows(9), lable="x"), "evaluate.. got .* 'lable'. Known are: text, tokens"),
         (lambda model: model.fit({}, epoch=3), "fit.. got .* 'epoch'. Known are: sampling, epochs"),
     ],
 )
@@ -111,8 +111,8 @@ def test_columns_of_a_call_are_those_of_all_members_or_tasks(models):
     assert found.to_dict() == together.evaluate(rows(12), resamples=5).to_dict()
     model = models["several tasks"]
     data = [{**row, "label": "ant"} for row in TAGGED]
-    moved = [{"words": row["tokens"], "marks": row["tags"], "label": row["label"]} for row in data]
-    found = model.evaluate(moved, tokens="words", tags="marks", resamples=5)
+    moved = [{"words": row["tokens"], "tags": row["tags"], "label": row["label"]} for row in data]
+    found = model.evaluate(moved, tokens="words", resamples=5)
     assert found.to_dict() == model.evaluate(data, resamples=5).to_dict()
-    with pytest.raises(UnreadColumn, match=r"reads no 'question' of a row\. It reads: text, label, tokens, tags"):
+    with pytest.raises(UnreadColumn, match=r"reads no 'question' of a row\. It reads: text, tokens"):
         model.with_columns(question="q")

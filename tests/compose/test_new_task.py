@@ -11,6 +11,7 @@ import pytest
 
 from bothways import Ensemble, MultiTask, TaggingData, TaskData, open_trained
 from bothways.checkpoints.labels import label_settings
+from bothways.checkpoints.schema import Stored
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
 from bothways.data import read_examples, read_rows, text_at
@@ -141,7 +142,7 @@ class VerdictOutputs(TemperatureOutputs[str, None]):
 
     @classmethod
     def open(cls, opened, options, size, *, ours):
-        return cls(Confidence(stored_temperature(opened.extras)))
+        return cls(Confidence(stored_temperature(Stored.of(opened.extras if ours else {}))))
 
     def settings(self):
         return label_settings(self.labels)

@@ -437,6 +437,11 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         return self.spec.columns if fitted is None else fitted.columns
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """Parts of a row that have columns, by the names that `with_columns` and `evaluate` take."""
+        return column_names(self._columns())
+
+    @property
     def card(self) -> dict[str, Any]:
         """What the model says of its making; empty before a fit."""
         fitted = self._fitted

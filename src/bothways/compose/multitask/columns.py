@@ -69,8 +69,8 @@ class SharedColumns(JointColumns):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Parts of a row that a task reads."""
-        return tuple(dict.fromkeys(name for own in self.each.values() for name in column_names(own)))
+        """Parts of a row that a task reads; what is right for it stands where it has learnt that from."""
+        return tuple(dict.fromkeys(name for own in self.each.values() for name in _input_names(own)))
 
     @property
     def told_apart(self) -> bool:
@@ -87,7 +87,7 @@ class SharedColumns(JointColumns):
             if name not in self.names:
                 raise UnreadColumn(f"this model reads no {name!r} of a row. It reads: {', '.join(self.names)}.")
         each = {
-            task: renamed(own, {name: value for name, value in names.items() if name in column_names(own)})
+            task: renamed(own, {name: value for name, value in names.items() if name in _input_names(own)})
             for task, own in self.each.items()
         }
         return replace(self, each=each)
@@ -138,6 +138,11 @@ class SharedColumns(JointColumns):
 def as_given(value: Any) -> Any:  # noqa: ANN401 (what a task reads)
     """Return an input as tasks know it that do not read words."""
     return value.text if isinstance(value, Words) else value
+
+
+def _input_names(columns: Any) -> list[str]:  # noqa: ANN401 (the task's own)
+    """The parts of a row that make an input."""
+    return [name for name in column_names(columns) if getattr(columns, name) != columns.truth]
 
 
 def _holds(row: Row, columns: Any) -> bool:  # noqa: ANN401 (the task's own)

@@ -35,7 +35,8 @@ def check_names(names: Iterable[str]) -> None:
     listed = list(names)
     if len(listed) < 2:
         raise InvalidInput(
-            f"several tasks are wanted, but got {len(listed)}: a single one is trained by the class of its task."
+            f"several tasks are wanted, but got {len(listed)}: train a single one by itself, for instance with "
+            f"bothways train {USUAL_TASK}."
         )
     for name in listed:
         if not re.fullmatch(HEAD_NAME, name) or name == "reading":

@@ -233,10 +233,10 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]
     """The class of each task.
 
     Raises:
-        InvalidInput: A name or a task cannot be, or they read different kinds of input.
+        InvalidInput: A name or a task cannot be, there are fewer than two, or they read different kinds of input.
     """
     check_names(tasks)
-    kinds = {}
+    kinds: dict[str, type[HeadTask[Any, Any]]] = {}
     for name, data in tasks.items():
         if not isinstance(data, TaskData):
             raise InvalidInput(
