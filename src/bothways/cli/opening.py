@@ -116,9 +116,7 @@ def reading_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401
     Raises:
         CycloptsError: It reads no such part of a row.
     """
-    from bothways.tasks.columns import column_names
-
-    known = column_names(model.columns)
+    known = model.column_names
     for name in columns:
         if name not in known:
             there = ", ".join(f"--{each.replace('_', '-')}" for each in known)
