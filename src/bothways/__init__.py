@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bothways.tasks import (
         FewShotClassifier,
         FillMask,
+        MultipleChoice,
         PairClassifier,
         QuestionAnswerer,
         SentenceEmbedder,
@@ -32,6 +33,7 @@ __all__ = [
     "FewShotClassifier",
     "FillMask",
     "MultiTask",
+    "MultipleChoice",
     "PairClassifier",
     "QuestionAnswerer",
     "SearchIndex",
@@ -52,6 +54,7 @@ _HOMES = {
     "FewShotClassifier": "bothways.tasks",
     "FillMask": "bothways.tasks",
     "MultiTask": "bothways.compose.multitask.multitask",
+    "MultipleChoice": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
     "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",

@@ -75,6 +75,14 @@ def raw(count):
     return [{"text": row["text"]} for row in texts(count)]
 
 
+def choices(count):
+    made = []
+    for number, row in enumerate(texts(count)):
+        endings = ["w6 w30", "w5 w31"]
+        made.append({"context": f"{row['text']} w9", "choices": endings[:: (-1) ** number], "label": 1 - number % 2})
+    return made
+
+
 long_context = {name: long_question()[name] for name in ("context", "answers")}
 CASES = {
     "classification": Case(texts, ("text",), "label", {"text": LONG}),
@@ -83,6 +91,7 @@ CASES = {
     "tagging": Case(tagged, ("tokens",), "tags", {"tokens": LONG.split(), "tags": ["O"] * 45}),
     "embedding": Case(scored, ("text_a", "text_b"), "score", {"text_b": LONG}),
     "few_shot": Case(texts, ("text",), "label", {"text": LONG}),
+    "multiple_choice": Case(choices, ("context", "choices"), "label", {"context": LONG}),
     "masked_lm": Case(raw, ("text",), None, {"text": f"w5 [MASK] {LONG}"}, {"text": "w5 [MASK] w20"}),
 }
 every_task = pytest.mark.parametrize("name", list(SPECS))
@@ -244,8 +253,11 @@ def series(values):
 
 
 def numpy_array(values):
-    ragged = len({len(each) if isinstance(each, list) else 0 for each in values}) > 1
-    return np.array(values, dtype=object if ragged else None)
+    if not any(isinstance(part, list) for each in values for part in (each, *each)):
+        return np.array(values)
+    made = np.empty(len(values), dtype=object)
+    made[:] = values
+    return made
 
 
 FORMS = {"tuple": tuple, "generator": iter, "NumPy": numpy_array, "Series": series, "Arrow": arrow}
@@ -254,6 +266,8 @@ FORMS = {"tuple": tuple, "generator": iter, "NumPy": numpy_array, "Series": seri
 @every_task
 @pytest.mark.parametrize("form", FORMS)
 def test_many_inputs_come_in_every_form(trained, name, form):
+    if (name, form) == ("multiple_choice", "Arrow"):
+        pytest.skip("an Arrow array holds no tuples of a text and a list")
     model, asked = trained(name), CASES[name].values(CASES[name].questions())
     assert model.predict(FORMS[form](asked)) == model.predict(asked)
 

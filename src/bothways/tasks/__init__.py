@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.embedding.few_shot import FewShotClassifier
     from bothways.tasks.masked_lm.fill_mask import FillMask
+    from bothways.tasks.multiple_choice.chooser import MultipleChoice
     from bothways.tasks.question_answering.answerer import QuestionAnswerer
     from bothways.tasks.tagging.tagger import TextTagger
 
 __all__ = [
     "FewShotClassifier",
     "FillMask",
+    "MultipleChoice",
     "PairClassifier",
     "QuestionAnswerer",
     "SentenceEmbedder",
@@ -27,6 +29,7 @@ __all__ = [
 _HOMES = {
     "FewShotClassifier": "bothways.tasks.embedding.few_shot",
     "FillMask": "bothways.tasks.masked_lm.fill_mask",
+    "MultipleChoice": "bothways.tasks.multiple_choice.chooser",
     "PairClassifier": "bothways.tasks.classification.classifiers",
     "QuestionAnswerer": "bothways.tasks.question_answering.answerer",
     "SentenceEmbedder": "bothways.tasks.embedding.embedder",

@@ -13,6 +13,7 @@ from bothways.errors import InvalidInput
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
 from bothways.tasks.masked_lm.spec import MASKED_LM
+from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
 from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
 from bothways.tasks.spec import NoOptions, TaskSpec
 from bothways.tasks.tagging.spec import TAGGING
@@ -27,6 +28,7 @@ SPECS: Mapping[str, TaskSpec] = {
         EMBEDDING,
         FEW_SHOT,
         MASKED_LM,
+        MULTIPLE_CHOICE,
     )
 }
 
