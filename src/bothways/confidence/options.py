@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import get_args
 
-from bothways.choices import ALL_LAYERS, CalibrationChoice, DetectorChoice
+from bothways.choices import ALL_LAYERS, CalibrationChoice, DetectorChoice, TemperatureChoice
 from bothways.errors import InvalidInput
 
 
@@ -58,8 +58,8 @@ class TemperatureOptions:
         InvalidInput: Another calibration is asked for.
     """
 
-    calibration: CalibrationChoice | None = "auto"
+    calibration: TemperatureChoice | None = "auto"
 
     def __post_init__(self) -> None:
-        if self.calibration not in ("auto", "temperature", None):
+        if self.calibration not in (*get_args(TemperatureChoice), None):
             raise InvalidInput(f"this task is calibrated by a temperature or not at all, not by {self.calibration!r}.")
