@@ -170,7 +170,7 @@ class Demo:
         news = {row["id"]: row for rows in self.rows.values() for row in rows}
         with self.stage("search", f"Indexing all {len(news)} texts with the model as it comes, and searching"):
             embedder = SentenceEmbedder.from_pretrained(MODEL)
-            semantic = SemanticSearch.build(embedder, [row["text"] for row in news.values()], ids=news)
+            semantic = SemanticSearch.build(embedder, [row["text"] for row in news.values()], ids=list(news))
             semantic.save(self.folder / INDEX)
             answers = dict(zip(QUERIES, semantic.search(QUERIES, 3), strict=True))
             nearest = zip(news, semantic.index.search(semantic.index.vectors_ND, 3), strict=True)

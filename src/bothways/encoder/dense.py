@@ -69,7 +69,7 @@ class Padded:
         """What distances and segments add to scaled scores: (B, N, S, S)."""
         assert call.relative is not None  # the caller looked
         relative, batch = call.relative, call.batch
-        bias = _distance_scores(q_BNSD, k_BNSD, relative, batch.once(_distances, batch.max_length))
+        bias = _distance_scores(q_BNSD, k_BNSD, relative, batch.once(_padded_distances))
         if relative.gain_TN is not None:
             gain_BNS1 = batch.padded(relative.gain_TN).transpose(1, 2)[..., None]
             bias = bias + gain_BNS1 * batch.once(_segments_differ)
@@ -103,6 +103,11 @@ def _distances(batch: Batch, length: int) -> Tensor:
     """Row of the batch's tables for the distance from query i to key j, (n, n)."""
     place_n = torch.arange(length, device=batch.cu_seqlens.device)
     return place_n[:, None] - place_n + (batch.max_length - 1)
+
+
+def _padded_distances(batch: Batch) -> Tensor:
+    """`_distances` of sequences with their padding, (S, S); of a recorded graph, S is no number yet."""
+    return _distances(batch, batch.max_length)
 
 
 def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: int) -> Tensor:

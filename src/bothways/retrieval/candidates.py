@@ -24,7 +24,7 @@ from bothways.retrieval.reranking import (
 )
 from bothways.tasks import PairClassifier, SentenceEmbedder
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
-from bothways.tasks.columns import PairColumns, renamed
+from bothways.tasks.columns import PairColumns, column_names, renamed
 from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
 from bothways.tasks.masked_lm.spec import MASKED_LM
 from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
@@ -221,6 +221,11 @@ class CandidateRanking:
             UnreadColumn: It reads no such part of a row.
         """
         return CandidateRanking(self.reranker, renamed(self.columns, names), self._relevant)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Parts of a row that have columns, by the names that `with_columns` takes."""
+        return column_names(self.columns)
 
     @property
     def ranked_by(self) -> str:

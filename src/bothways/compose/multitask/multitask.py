@@ -199,8 +199,8 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         parts = ", ".join(f"{name}={part.spec.name}" for name, part in self._fitted.parts.items())
         return f"MultiTask({self.name!r}, {parts})"
 
-    def _columns(self) -> SharedColumns:
-        return self.fitted.columns
+    def _columns(self) -> Any:  # noqa: ANN401 (columns of the task, or of the tasks)
+        return self.spec.columns if self._fitted is None else self._fitted.columns
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted(f"{self.model.name!r} has no trained tasks yet: call fit first.")
