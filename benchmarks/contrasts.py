@@ -50,7 +50,6 @@ class Subject:
 
 def _few_shot(device: str, seed: int, quick: bool) -> Figures:
     from bothways import FewShotClassifier, SentenceEmbedder, TextClassifier
-    from bothways.tasks.settings import FitSettings
 
     rows, test = (
         [row for row in read_rows(DATA / f"clinc150/{part}.jsonl.gz") if row["label"] != "oos"]
@@ -73,7 +72,8 @@ def _few_shot(device: str, seed: int, quick: bool) -> Figures:
             validation=train,
             epochs=epochs,
             learning_rate=LEARNING_RATE,
-            settings=FitSettings(calibration=None, detector=None),
+            calibration=None,
+            detector=None,
             **common,
         )
         figures[f"fine-tuning, {epochs} epochs"] = _accuracy([each.label for each in plain.predict(texts)], truth)
@@ -149,7 +149,7 @@ def _first_long(rows: Sequence[Row], tokenizer: Any, count: int) -> list[Row]:  
 
 def _poolings(device: str, seed: int, quick: bool) -> Figures:
     from bothways import SentenceEmbedder
-    from bothways.tasks.embedding.data import ScoredPairs
+    from bothways.tasks.embedding.spec import ScoredPairs
 
     train, validation, test = _parts("stsb", 200 if quick else None)
     figures = {}
@@ -183,7 +183,7 @@ def _correlated(embedder: Any, rows: Sequence[Row]) -> float:  # noqa: ANN401
 
 def _embedders(device: str, seed: int, quick: bool) -> Figures:
     from bothways import SentenceEmbedder
-    from bothways.tasks.embedding.data import Pairs
+    from bothways.tasks.embedding.spec import Pairs
 
     train, validation, test = _parts("trecqa", 400 if quick else None)
     embedder = SentenceEmbedder.from_pretrained(MODEL, device=device)

@@ -116,7 +116,7 @@ def _classification(texts: list[str]) -> tuple[Run, Run]:
 
     task = TextClassifier.from_pretrained(MODEL, device="cpu")
     task.fit(_labelled(texts), **_few())
-    engine = task._opened.engine(task.labeller.module)
+    engine = task.fitted.opened.engine(task.fitted.module)
     return lambda: _drain(engine.run(texts, show_progress=False)), lambda: task.predict(texts, show_progress=False)
 
 
@@ -127,7 +127,7 @@ def _pairs(texts: list[str]) -> tuple[Run, Run]:
     task = PairClassifier.from_pretrained(MODEL, device="cpu")
     rows = [{"text_a": a, "text_b": b, "label": "ab"[number % 2]} for number, (a, b) in enumerate(pairs[:64])]
     task.fit(rows, **_few())
-    engine = task._opened.engine(task.labeller.module)
+    engine = task.fitted.opened.engine(task.fitted.module)
     return lambda: _drain(engine.run(pairs, show_progress=False)), lambda: task.predict(pairs, show_progress=False)
 
 
@@ -144,7 +144,7 @@ def _tagging(texts: list[str]) -> tuple[Run, Run]:
 
     task = TextTagger.from_pretrained(MODEL, device="cpu")
     task.fit(_tagged(texts), **_few())
-    engine, read = task._opened.engine(task.labeller.module), [read_as_words(text) for text in texts]
+    engine, read = task.fitted.opened.engine(task.fitted.module), [read_as_words(text) for text in texts]
     return lambda: _drain(engine.run_tokens(read, show_progress=False)), lambda: task.predict(
         texts, show_progress=False
     )
@@ -160,7 +160,7 @@ def _answering(texts: list[str]) -> tuple[Run, Run]:
     ]
     task.fit(rows, **_few())
     asked = [("Which word is first?", text) for text in texts]
-    engine = task._opened.engine(task._fitted())
+    engine = task.fitted.opened.engine(task.fitted.module)
     return lambda: _drain(engine.run_tokens(asked, show_progress=False)), lambda: task.predict(
         asked, show_progress=False
     )
@@ -173,25 +173,25 @@ def _fill_mask(texts: list[str]) -> tuple[Run, Run]:
     task = FillMask.from_pretrained(MODEL, device="cpu")
     task.fit(texts[:64], **_few())
     masked = [f"{text} [MASK] ." for text in texts]
-    encoder, head, mask = task.model.encoder, task._fitted(), task.model.tokenizer.mask_id
+    encoder, head, mask = task.model.encoder, task.fitted.model.head, task.model.tokenizer.mask_id
 
     def best(packed: Any) -> Any:  # noqa: ANN401
         hidden_MH = encoder(packed, rows=SelectedRows((packed.ids_T == mask).nonzero()[:, 0]))
         return head(hidden_MH, encoder.embedding.tokens.weight).log_softmax(-1).topk(5).values
 
-    engine = task._opened.engine(best)
+    engine = task.fitted.opened.engine(best)
     return lambda: _drain(engine.run(masked, show_progress=False)), lambda: task.predict(masked, show_progress=False)
 
 
 def _multitask(texts: list[str]) -> tuple[Run, Run]:
     from bothways import MultiTask, TaggingData, TaskData
-    from bothways.tasks.sharing.shared_objective import SharedHeads
+    from bothways.compose.multitask.shared_objective import SharedHeads
     from bothways.text import read_as_words
 
     task = MultiTask.from_pretrained(MODEL, device="cpu")
     task.fit({"labels": TaskData(_labelled(texts)), "tags": TaggingData(_tagged(texts))}, **_few())
-    heads = [task.part(name).labeller.module.head for name in task.parts]
-    engine = task._opened.engine(SharedHeads(task.model.encoder, heads).eval())
+    heads = [task.part(name).fitted.model.head for name in task.parts]
+    engine = task.part("labels").fitted.opened.engine(SharedHeads(task.model.encoder, heads).eval())
     read = [read_as_words(text) for text in texts]
     return lambda: _drain(engine.run_tokens(read, show_progress=False)), lambda: task.predict(
         texts, show_progress=False
@@ -217,12 +217,10 @@ def _embedding(texts: list[str]) -> tuple[Run, Run]:
 
 def _engine(embedder: Any) -> Any:  # noqa: ANN401
     """Of an encoder and its pooling: vectors of windows, neither merged nor scaled."""
-    from bothways.inference import InferenceEngine, Reading
     from bothways.tasks.embedding.objective import VectorModel
 
-    settings, model = embedder.settings, embedder.model
-    reading = Reading(settings.max_length, settings.on_overflow, settings.stride)
-    return InferenceEngine(model.tokenizer, VectorModel.of(model, settings.pooling), model.device, reading)
+    fitted = embedder.fitted
+    return fitted.opened.engine(VectorModel.of(fitted.opened.model, fitted.settings.pooling))
 
 
 _TASKS: dict[str, Callable[[list[str]], tuple[Run, Run]]] = {

@@ -100,20 +100,22 @@ class Side:
 
 
 def _ours(family: str, settings: dict[str, object]) -> tuple[Any, Callable[[list[list[int]], bool], None]]:
+    import torch
+
     from bothways.encoder import Encoder
     from bothways.families import FAMILIES
-    from bothways.inference.batching import by_token_budget, pack_in_blocks
-    from bothways.inference.engine import CPU_TOKENS
+    from bothways.inference import Runner
     from bothways.packing import pack
+    from bothways.text import Window
 
     encoder = Encoder(FAMILIES[family].config(settings))
+    runner = Runner(lambda packed, windows: encoder(packed)[: len(windows)], torch.device("cpu"))
 
     def run(ids: list[list[int]], training: bool) -> None:
         if training:
             encoder(pack(sorted(ids, key=len, reverse=True))).square().mean().backward()
             return
-        for batch in by_token_budget([len(one) for one in ids], CPU_TOKENS):
-            encoder(pack_in_blocks([ids[index] for index in batch], [[0] * len(ids[index]) for index in batch]))
+        runner.run([Window(one, [0] * len(one)) for one in ids])
 
     return encoder, run
 

@@ -16,7 +16,7 @@ from benchmarks.harness import DATA, MODEL, Options, minilm_folder, say, table, 
 from benchmarks.texts import read_rows
 from bothways import SearchIndex, SemanticSearch, SentenceEmbedder
 from bothways.data import read_judgements
-from bothways.evaluation import RANKING_MEASURES, Estimate, RankingReport, ranking_differences, ranking_report
+from bothways.evaluation import RANKING_MEASURES, Estimate, Outcomes, Report, ranking_differences, ranking_outcomes
 from bothways.retrieval import Dense, Hybrid, Lexical, Mode, ReciprocalRank
 
 HITS, RESAMPLES = 1000, 10_000
@@ -47,16 +47,17 @@ def run(options: Options) -> Path:
         SENTENCE_TRANSFORMERS: _sentence_transformers,
         BM25S: _bm25s,
     }
-    reports: dict[str, RankingReport] = {}
+    found: dict[str, Outcomes] = {}
     for name, rankings in _ours(corpus, queries, options).items():
-        reports[name] = ranking_report(rankings, judgements, resamples=RESAMPLES)
+        found[name] = ranking_outcomes(rankings, judgements)
     for name in options.chosen(list(sides)):
         say(f"searching: {name}")
-        reports[name] = ranking_report(sides[name](corpus, queries), judgements, resamples=RESAMPLES)
+        found[name] = ranking_outcomes(sides[name](corpus, queries), judgements)
+    reports = {name: each.report(resamples=RESAMPLES) for name, each in found.items()}
     differences = {
-        name: ranking_differences(reports[SHOWN], report, resamples=RESAMPLES)
-        for name, report in reports.items()
-        if name != SHOWN and SHOWN in reports
+        name: ranking_differences(found[SHOWN], each, resamples=RESAMPLES)
+        for name, each in found.items()
+        if name != SHOWN and SHOWN in found
     }
     figures: dict[str, Any] = {
         "queries": len(queries),
@@ -112,7 +113,7 @@ def _bm25s(corpus: Texts, queries: Texts) -> Rankings:
     return {query: [ids[row] for row in found] for query, found in zip(queries, rows, strict=True)}
 
 
-def _tables(reports: dict[str, RankingReport], differences: dict[str, dict[str, Estimate]]) -> str:
+def _tables(reports: dict[str, Report], differences: dict[str, dict[str, Estimate]]) -> str:
     header = ["", *RANKING_MEASURES]
     values = [[name, *map(_cell, report.estimates.values())] for name, report in reports.items()]
     text = f"Cranfield, MiniLM, 95 % intervals over queries.\n\n{table(header, values)}"

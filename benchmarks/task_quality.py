@@ -37,9 +37,12 @@ class OurSide:
             "answering": QuestionAnswerer,
             "embedding": SentenceEmbedder,
         }
-        more = {"label": "score", "target": "regression"} if data.kind == "scored_pairs" else {}
+        scored = data.kind == "scored_pairs"
+        more = {"label": "score"} if scored else {}
         self.kind = data.kind
-        self.model = tasks[data.kind].from_pretrained(MODEL, device=self.device)
+        self.model = tasks[data.kind].from_pretrained(
+            MODEL, device=self.device, **({"target": "regression"} if scored else {})
+        )
         self.model.fit(
             data.train,
             validation=data.validation,

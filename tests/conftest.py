@@ -102,6 +102,15 @@ def _is_local(host):
 
 
 @pytest.fixture
+def base(tmp_path):
+    """The folder of a tiny bare BERT that reads 18 tokens."""
+    from tiny_models import write_checkpoint
+
+    write_checkpoint(tmp_path / "base")
+    return tmp_path / "base"
+
+
+@pytest.fixture
 def terminal():
     """A device to write to, and what reads so many bytes of it; not /dev/null, which a failing test would destroy."""
     reading, writing = os.openpty()

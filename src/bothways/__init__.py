@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bothways.checkpoints import load
+    from bothways.compose.ensembles.ensemble import Ensemble
+    from bothways.compose.multitask.data import TaggingData, TaskData
+    from bothways.compose.multitask.multitask import MultiTask
+    from bothways.compose.opening import open_trained
     from bothways.errors import BothwaysError
     from bothways.retrieval import SearchIndex, SemanticSearch
     from bothways.tasks import (
-        Ensemble,
         FewShotClassifier,
         FillMask,
-        MultiTask,
+        MultipleChoice,
         PairClassifier,
         QuestionAnswerer,
         SentenceEmbedder,
-        TaggingData,
-        TaskData,
         TextClassifier,
         TextTagger,
     )
@@ -32,6 +33,7 @@ __all__ = [
     "FewShotClassifier",
     "FillMask",
     "MultiTask",
+    "MultipleChoice",
     "PairClassifier",
     "QuestionAnswerer",
     "SearchIndex",
@@ -43,24 +45,27 @@ __all__ = [
     "TextTagger",
     "__version__",
     "load",
+    "open_trained",
 ]
 
 _HOMES = {
     "BothwaysError": "bothways.errors",
-    "Ensemble": "bothways.tasks",
+    "Ensemble": "bothways.compose.ensembles.ensemble",
     "FewShotClassifier": "bothways.tasks",
     "FillMask": "bothways.tasks",
-    "MultiTask": "bothways.tasks",
+    "MultiTask": "bothways.compose.multitask.multitask",
+    "MultipleChoice": "bothways.tasks",
     "PairClassifier": "bothways.tasks",
     "QuestionAnswerer": "bothways.tasks",
     "SearchIndex": "bothways.retrieval",
     "SemanticSearch": "bothways.retrieval",
     "SentenceEmbedder": "bothways.tasks",
-    "TaggingData": "bothways.tasks",
-    "TaskData": "bothways.tasks",
+    "TaggingData": "bothways.compose.multitask.data",
+    "TaskData": "bothways.compose.multitask.data",
     "TextClassifier": "bothways.tasks",
     "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",
+    "open_trained": "bothways.compose.opening",
 }
 
 

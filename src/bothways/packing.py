@@ -6,9 +6,11 @@ the system, in `unpad` and `to_padded`.
 Shapes: B sequences, S longest sequence, T packed tokens (the sum of all lengths).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -17,23 +19,49 @@ from torch import Tensor
 
 from bothways.errors import InvalidInput
 
+V = TypeVar("V")
+
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """One batch of token sequences, laid end to end.
+class TokenRows:
+    """One row for each token of a batch, and what has been worked out about them.
 
     Attributes:
         ids_T: Token ids, int64.
         types_T: Segment ids (0 for the first text of a pair, 1 for the second), int64.
         positions_T: Position of each token in its own sequence, from 0, int64.
         cu_seqlens: Where each sequence starts, then T: ``[0, n_0, n_0 + n_1, ...]``, int32, B + 1 long, on the device.
-        lengths: The lengths n_0 ... n_{B-1} on the host, so that no one has to wait for the device to know them.
     """
 
     ids_T: Tensor
     types_T: Tensor
     positions_T: Tensor
     cu_seqlens: Tensor
+    _known: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, work: Callable[..., V], *arguments: Hashable) -> V:
+        """Return ``work(self, *arguments)``, which is called the first time only: all layers share the result.
+
+        Args:
+            work: A function of a module, of this batch and the arguments; nothing in it is differentiated.
+            arguments: What it depends on beside the batch.
+        """
+        key = work, *arguments
+        if key not in self._known:
+            # What is first asked for in inference mode may be read again by a training step.
+            with torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext():
+                self._known[key] = work(self, *arguments)
+        return cast("V", self._known[key])
+
+
+@dataclass(frozen=True, slots=True)
+class Packed(TokenRows):
+    """One batch of token sequences, laid end to end.
+
+    Attributes:
+        lengths: The lengths n_0 ... n_{B-1} on the host, so that no one has to wait for the device to know them.
+    """
+
     lengths: tuple[int, ...]
 
     @property
@@ -44,7 +72,7 @@ class Packed:
     @property
     def max_length(self) -> int:
         """Tokens in the longest sequence."""
-        return max(self.lengths)
+        return self.once(_max_length)
 
     def hides(self, reach: int) -> bool:
         """Whether some token does not see all of its sequence if it sees only ``reach`` tokens on either side."""
@@ -53,17 +81,17 @@ class Packed:
     @property
     def lengths_B(self) -> Tensor:
         """Tokens of each sequence, int64, on the device."""
-        return self.cu_seqlens.diff().long()
+        return self.once(_lengths)
 
     @property
     def sequence_T(self) -> Tensor:
         """Number of the sequence that each row belongs to, int64."""
-        return torch.repeat_interleave(self.lengths_B, output_size=self.ids_T.shape[0])
+        return self.once(_sequences)
 
     @property
     def real_BS(self) -> Tensor:
         """Where the padded form has a token, and no padding."""
-        return torch.arange(self.max_length, device=self.cu_seqlens.device) < self.lengths_B[:, None]
+        return self.once(_real)
 
     @property
     def first_tokens_B(self) -> Tensor:
@@ -81,7 +109,7 @@ class Packed:
 
     def rows(self, values_BS: Tensor) -> Tensor:
         """What stands where the padded form has a token, as rows (T, ...) of this batch."""
-        return values_BS[self.real_BS]
+        return values_BS.flatten(0, 1).index_select(0, self.once(_places))
 
     def blanked(self, values_T: Tensor) -> Tensor:
         """Rows of this batch with zeros in the padding, if it has any."""
@@ -187,6 +215,27 @@ def to_padded(values_T: Tensor, lengths: Sequence[int], fill: float = 0.0) -> Te
     """
     rows = list(values_T.split_with_sizes(list(lengths)))
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+
+
+def _max_length(packed: Packed) -> int:
+    return max(packed.lengths)
+
+
+def _lengths(packed: Packed) -> Tensor:
+    return packed.cu_seqlens.diff().long()
+
+
+def _sequences(packed: Packed) -> Tensor:
+    return torch.repeat_interleave(packed.lengths_B, output_size=packed.ids_T.shape[0])
+
+
+def _real(packed: Packed) -> Tensor:
+    return torch.arange(packed.max_length, device=packed.cu_seqlens.device) < packed.lengths_B[:, None]
+
+
+def _places(packed: Packed) -> Tensor:
+    """Row of each token in the padded form, (T,)."""
+    return packed.sequence_T * packed.max_length + packed.positions_T
 
 
 def _flat(rows: Sequence[Sequence[int]] | Sequence[NDArray[np.integer]], total: int) -> Tensor:

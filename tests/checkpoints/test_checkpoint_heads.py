@@ -15,6 +15,7 @@ from bothways.errors import (
     IncompatibleWeights,
     InvalidInput,
     MissingOutput,
+    NotFitted,
     TextTooLong,
     UnsupportedConfig,
 )
@@ -168,7 +169,8 @@ def test_half_a_head_is_refused_by_its_missing_tensors(with_heads):
 def test_another_head_under_the_same_names_is_not_taken_for_a_classifier(with_heads, architecture):
     folder = with_heads(architecture)
     assert open_checkpoint(folder).score_count("sequence") is None
-    assert TextClassifier.from_pretrained(folder, device="cpu").target is None
+    with pytest.raises(NotFitted, match="no trained classification head"):
+        _ = TextClassifier.from_pretrained(folder, device="cpu").outputs
     with pytest.raises(IncompatibleWeights, match="holds no sequence head"):
         load(folder, heads="sequence", device="cpu")
 

@@ -8,7 +8,7 @@ from command_line import call
 
 import tiny_models
 from bothways.advice import Assumptions
-from bothways.cli.options import DecoderOptions
+from bothways.cli.cost import DecoderOptions
 
 
 def test_a_recommendation_names_the_kind_of_model_first_and_then_models_with_reasons():

@@ -69,7 +69,7 @@ def test_a_classifier_exported_as_safetensors_predicts_the_same(run, tmp_path):
     done = call("export", run, "--format", "safetensors", "--output", tmp_path / "x", "--quiet")
     assert (done.code, done.out, done.err) == (0, "", "")
     before, after = (TextClassifier.from_pretrained(folder, device="cpu") for folder in (run, tmp_path / "x"))
-    assert after.calibration == before.calibration
+    assert after.confidence.calibration == before.confidence.calibration
     assert after.predict("w6 w8 w10").to_dict() == before.predict("w6 w8 w10").to_dict()
 
 

@@ -16,25 +16,21 @@ from pathlib import Path
 import pytest
 from command_line import call, write_jsonl
 
-from bothways.advice import CONSTRAINTS, facts
+from bothways import choices
+from bothways.advice import facts, ranking
 from bothways.checkpoints.devices import DTYPES
-from bothways.cli import main, options
+from bothways.cli import main
 from bothways.cli.app import build_app
 from bothways.cli.help import joined
-from bothways.data import FORMATS
+from bothways.compose.ensembles import combining
+from bothways.data import formats
+from bothways.evaluation import tag_schemes
 from bothways.evaluation.calibrating import METHODS
 from bothways.evaluation.detectors import DETECTORS
-from bothways.evaluation.tag_schemes import SCHEMES
-from bothways.export import FORMATS as EXPORT_FORMATS
-from bothways.families import FAMILIES
-from bothways.families.stored_heads import HEAD_NAMES
-from bothways.tasks.embedding import pooling
+from bothways.export import folder
+from bothways.families import FAMILIES, stored_heads
 from bothways.tasks.embedding.losses import CoSENT, MultipleNegativesRanking, Triplet
-from bothways.tasks.ensembles import combining
-from bothways.tasks.merging import MERGES
-from bothways.tasks.settings import ALL_LAYERS
-from bothways.tasks.targets import TargetKind
-from bothways.text.overflow import OVERFLOWS
+from bothways.text import overflow
 
 COMMANDS = [
     "train classification",
@@ -128,30 +124,38 @@ def test_version_names_the_installed_package():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("choice", "known"),
     [
-        (options.Overflow, OVERFLOWS),
-        (options.Calibration, ("auto", *METHODS, "none")),
-        (options.Detector, (*DETECTORS, ALL_LAYERS, "none")),
-        (options.Format, FORMATS),
-        (options.Pooling, typing.get_args(pooling.Pooling)),
-        (options.Target, typing.get_args(TargetKind)),
-        (options.Scheme, SCHEMES),
-        (options.SpanScheme, tuple(scheme for scheme in SCHEMES if scheme != "plain")),
-        (options.Merge, MERGES),
-        (options.FixedMerge, tuple(merge for merge in MERGES if merge != "attention")),
-        (options.Method, typing.get_args(combining.Method)),
-        (options.Dtype, tuple(DTYPES)),
-        (options.FamilyName, tuple(FAMILIES)),
-        (options.Constraint, CONSTRAINTS),
-        (options.Language, typing.get_args(facts.Language)),
-        (options.HeadName, HEAD_NAMES),
-        (options.ExportFormat, EXPORT_FORMATS),
-        (options.Loss, tuple(loss.name for loss in (MultipleNegativesRanking, CoSENT, Triplet))),
+        (choices.CalibrationMethod, METHODS),
+        (choices.CalibrationChoice, ("auto", *METHODS)),
+        (choices.DetectorKind, DETECTORS),
+        (choices.DetectorChoice, (*DETECTORS, choices.ALL_LAYERS)),
+        (choices.Dtype, DTYPES),
+        (choices.FamilyName, FAMILIES),
+        (choices.LossName, [loss.name for loss in (MultipleNegativesRanking, CoSENT, Triplet)]),
+        (choices.FixedMerge, [merge for merge in typing.get_args(choices.Merge) if merge != "attention"]),
+        (choices.SpanScheme, [scheme for scheme in typing.get_args(choices.Scheme) if scheme != "plain"]),
     ],
 )
-def test_the_choices_of_options_are_those_of_the_library(ours, theirs):
-    assert typing.get_args(ours) == theirs
+def test_choices_are_what_there_is(choice, known):
+    assert typing.get_args(choice) == tuple(known)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (combining, "Method"),
+        (facts, "Language"),
+        (folder, "ExportFormat"),
+        (formats, "Format"),
+        (overflow, "Overflow"),
+        (ranking, "Constraint"),
+        (stored_heads, "HeadName"),
+        (tag_schemes, "Scheme"),
+    ],
+)
+def test_modules_have_their_choices_from_one_place(module, name):
+    assert getattr(module, name) is getattr(choices, name)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from test_cli_train import words_of
 
 from bothways.cli.runs import RunFolders
 from bothways.tasks.embedding.objective import EmbeddingObjective
-from bothways.tasks.labelling import sequence
+from bothways.tasks.head import TrainedHead
 from bothways.tasks.objective import WindowObjective
 from bothways.training import loop, step
 
@@ -96,14 +96,14 @@ def test_another_model_that_appears_during_the_training_is_not_replaced(files, r
 
 
 def test_what_appears_while_the_model_is_written_is_not_replaced(files, tmp_path, monkeypatch):
-    output, usual = tmp_path / "run", sequence.write_task
+    output, usual = tmp_path / "run", TrainedHead.write
 
     def appear(*arguments, **more):
         output.mkdir(exist_ok=True)
         (output / "mine.txt").write_text("mine")
         usual(*arguments, **more)
 
-    monkeypatch.setattr(sequence, "write_task", appear)
+    monkeypatch.setattr(TrainedHead, "write", appear)
     assert call(*words_of(files, output)).code == 1
     assert names(output) == ["mine.txt"]
     assert names(tmp_path) == ["run", "run-2"]

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from contract_cases import tiny_settings
 
 from bothways.data.windows import WindowStore
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights
-from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking
+from bothways.objectives import MaskedLMObjective, Masker, Masking
 from bothways.tasks import FillMask, TextClassifier
+from contract_cases import tiny_settings
 from tiny_models import TINY, padded, scramble, write_checkpoint, write_tokenizer
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -29,7 +29,7 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, tm
     tokenizer = ours.model.tokenizer
     store = WindowStore.of(tokenizer.encode(TEXTS, max_length=18))
     masker = Masker(tokenizer, Masking(fraction=0.3), seed=1)
-    module = MaskedLM(ours.model.encoder, ours._head).train()
+    module = ours.fitted.model.train()
     objective = MaskedLMObjective(module, store, store, masker, batch_size=len(TEXTS), tokens=50)
 
     masked = [

@@ -4,14 +4,13 @@ import inspect
 
 import pytest
 import torch
-from contract_cases import tiny_settings, write_pretrained
 
 from answering_cases import long_question, questions, stored, write_pair_tokenizer
+from bothways import Ensemble
+from bothways.compose.opening import open_trained
 from bothways.data import read_rows
-from bothways.tasks import Ensemble, QuestionAnswerer
-from bothways.tasks.answering.answers import Answering
-from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways.tasks import QuestionAnswerer
+from contract_cases import tiny_settings, write_pretrained
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -31,8 +30,8 @@ def overfitted(tmp_path_factory):
             write_pretrained(folder / "base", model_type)
             write_pair_tokenizer(folder / "base", model_type)
             answerer = QuestionAnswerer.from_pretrained(folder / "base", device="cpu", max_length=18)
-            settings = FitSettings(weight_decay=0.0, patience=15)
-            answerer.fit(ROWS, validation=ROWS, epochs=60, learning_rate=3e-3, batch_size=8, settings=settings)
+            options = {"epochs": 60, "learning_rate": 3e-3, "batch_size": 8, "weight_decay": 0.0, "patience": 15}
+            answerer.fit(ROWS, validation=ROWS, **options)
             answerer.save(folder / "saved")
             made[model_type] = (answerer, folder / "saved")
         return made[model_type]
@@ -62,7 +61,7 @@ def test_a_saved_answerer_predicts_the_same_to_the_bit(overfitted, model_type):
     assert again.facts() == answerer.facts()
     assert again.card == answerer.card
     assert again.predict(PAIRS) == answerer.predict(PAIRS)
-    assert stored(folder)["no_answer_threshold"] == answerer.threshold
+    assert stored(folder)["no_answer_threshold"] == answerer.outputs.threshold
 
 
 @every_family
@@ -86,12 +85,11 @@ def test_saving_again_writes_the_same_weights(overfitted, model_type, tmp_path):
 
 
 @every_family
-def test_a_saved_answerer_opens_in_transformers_with_the_same_scores(overfitted, model_type, monkeypatch):
+def test_a_saved_answerer_opens_in_transformers_with_the_same_scores(overfitted, model_type):
     answerer, folder = overfitted(model_type)
     model, info = transformers.AutoModelForQuestionAnswering.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    monkeypatch.setattr(answerer, "answering", Answering(top=3))
-    found = answerer.predict(PAIRS)
+    found = answerer.predict(PAIRS, top=3)
     takes = inspect.signature(model.forward).parameters
     nowhere = -1 if model_type == "xlnet" else 0
     for pair, prediction in zip(PAIRS, found, strict=True):
@@ -125,7 +123,7 @@ def test_a_question_answering_model_of_transformers_opens_here(model_type, tmp_p
     write_pair_tokenizer(tmp_path, model_type)
     answerer = open_trained(tmp_path, device="cpu")
     assert isinstance(answerer, QuestionAnswerer)
-    assert (answerer.threshold, answerer.temperature) == (None, None)
+    assert (answerer.outputs.threshold, answerer.outputs.temperature) == (None, None)
     found = answerer.predict(PAIRS[0])
     assert found.answer
     assert found.no_answer_probability == 0

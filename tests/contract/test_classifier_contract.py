@@ -5,17 +5,17 @@ import json
 
 import pytest
 import torch
-from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained
 
+from bothways import Ensemble
 from bothways.data import read_rows
 from bothways.evaluation import apply_sigmoid_temperature, apply_temperature, stored_form
-from bothways.tasks import Ensemble, PairClassifier, TextClassifier
-from bothways.tasks.settings import FitSettings
+from bothways.tasks import PairClassifier, TextClassifier
+from contract_cases import CASES, answer, padding_side, rows_of, texts_of, write_pretrained
 from tiny_models import every_family
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
 
-TASKS = {kind.task: kind for kind in (TextClassifier, PairClassifier)}
+TASKS = {kind.spec.name: kind for kind in (TextClassifier, PairClassifier)}
 LONG = " ".join(f"w{5 + place % 50}" for place in range(45))
 every_case = pytest.mark.parametrize(("task", "target"), CASES)
 
@@ -31,10 +31,8 @@ def overfitted(tmp_path_factory):
             write_pretrained(folder / "base", model_type)
             classifier = TASKS[task].from_pretrained(folder / "base", device="cpu")
             data = rows_of(task, target)
-            settings = FitSettings(weight_decay=0.0, patience=15)
-            classifier.fit(
-                data, validation=data, target=target, epochs=60, learning_rate=3e-3, batch_size=8, settings=settings
-            )
+            options = {"epochs": 60, "learning_rate": 3e-3, "batch_size": 8, "weight_decay": 0.0, "patience": 15}
+            classifier.fit(data, validation=data, target=target, **options)
             classifier.save(folder / "saved")
             made[task, model_type, target] = (classifier, folder / "saved")
         return made[task, model_type, target]
@@ -72,8 +70,8 @@ def test_evaluation_agrees_with_what_was_learnt(overfitted, task, model_type, ta
 def test_a_saved_classifier_predicts_the_same_to_the_bit(overfitted, task, model_type, target):
     classifier, folder = overfitted(task, model_type, target)
     again = TASKS[task].from_pretrained(folder, device="cpu")
-    assert again.target == classifier.target
-    assert again.calibration == classifier.calibration
+    assert again.outputs.target == classifier.outputs.target
+    assert again.confidence.calibration == classifier.confidence.calibration
     texts = [*texts_of(rows_of(task, target)), LONG if task == "classification" else ("w5", LONG)]
     assert again.predict(texts) == classifier.predict(texts)
 
@@ -93,9 +91,9 @@ def test_a_saved_classifier_opens_in_transformers_with_the_same_logits(overfitte
     classifier, folder = overfitted(task, model_type, target)
     model, info = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    assert model.config.problem_type == classifier.target.problem_type
-    assert tuple(model.config.id2label.values()) == classifier.target.labels
-    assert model.config.label2id == {label: index for index, label in enumerate(classifier.target.labels)}
+    assert model.config.problem_type == classifier.outputs.target.problem_type
+    assert tuple(model.config.id2label.values()) == classifier.labels
+    assert model.config.label2id == {label: index for index, label in enumerate(classifier.labels)}
     data = rows_of(task, target)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     side = padding_side(model_type)
@@ -104,7 +102,7 @@ def test_a_saved_classifier_opens_in_transformers_with_the_same_logits(overfitte
     read = inspect.signature(model.forward).parameters
     with torch.no_grad():
         theirs_NC = model.eval()(**{name: value for name, value in inputs.items() if name in read}).logits
-    ours_NC, _ = classifier.logits(data)
+    ours_NC = classifier.score(data).logits
     torch.testing.assert_close(torch.from_numpy(ours_NC).float(), theirs_NC, rtol=0, atol=1e-5)
 
 
@@ -113,16 +111,17 @@ def test_a_saved_classifier_opens_in_transformers_with_the_same_logits(overfitte
 def test_probabilities_are_the_calibrated_logits(overfitted, task, model_type, target):
     classifier, folder = overfitted(task, model_type, target)
     stored = json.loads((folder / "bothways.json").read_text(encoding="utf-8"))
-    assert stored["calibration"] == (classifier.calibration and stored_form(classifier.calibration))
+    calibration = classifier.confidence.calibration
+    assert stored["calibration"] == (calibration and stored_form(calibration))
     if target == "regression":
-        assert classifier.calibration is None
+        assert calibration is None
         return
     data = rows_of(task, target)
-    logits_NC, _ = classifier.logits(data)
+    logits_NC = classifier.score(data).logits
     calibrate = apply_temperature if target == "single" else apply_sigmoid_temperature
-    expected_NC = calibrate(logits_NC, classifier.calibration)
+    expected_NC = calibrate(logits_NC, calibration)
     for prediction, expected_C in zip(classifier.predict(texts_of(data)), expected_NC, strict=True):
-        found = [prediction.probabilities[label] for label in classifier.target.labels]
+        found = [prediction.probabilities[label] for label in classifier.labels]
         assert found == pytest.approx(expected_C, abs=1e-6)
 
 

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from contract_cases import rows, write_pretrained
 
 from bothways.tasks import SentenceEmbedder
-from bothways.tasks.embedding.data import LabelledTexts, Triplets
 from bothways.tasks.embedding.losses import Matryoshka, MultipleNegativesRanking
-from bothways.tasks.embedding.training import EmbeddingExamples, EmbeddingTraining
-from bothways.tasks.fitting import FitPlan
-from bothways.tasks.settings import FitSettings
+from bothways.tasks.embedding.spec import EmbeddingLearning, LabelledTexts, Triplets
+from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
+from bothways.training.options import TrainingOptions
+from contract_cases import rows, write_pretrained
 from tiny_models import every_family
 
 LABELLED = rows("single")
@@ -32,8 +31,7 @@ def trained(tmp_path_factory):
             folder = tmp_path_factory.mktemp(model_type)
             write_pretrained(folder / "base", model_type)
             embedder = SentenceEmbedder.from_pretrained(folder / "base", device="cpu")
-            settings = FitSettings(weight_decay=0.0)
-            options = {"epochs": 8, "learning_rate": 3e-3, "batch_size": 8, "settings": settings}
+            options = {"epochs": 8, "learning_rate": 3e-3, "batch_size": 8, "weight_decay": 0.0}
             record = embedder.fit(LABELLED, validation=LABELLED, columns=LabelledTexts(), loss=LOSS, **options)
             embedder.save(folder / "saved")
             made[model_type] = (embedder, record, folder / "saved")
@@ -69,11 +67,7 @@ def test_a_saved_embedder_opens_in_sentence_transformers_with_the_same_vectors(t
 def test_gradient_caching_gives_the_gradient_of_one_big_batch(tmp_path, model_type):
     write_pretrained(tmp_path, model_type)
     embedder = SentenceEmbedder.from_pretrained(tmp_path, device="cpu")
-    caught = []
-    for tokens in (10_000, 20):
-        settings = FitSettings(tokens=tokens, weight_decay=0.0)
-        caught.append(gradient_of_one_update(embedder, settings))
-    whole, cached = caught
+    whole, cached = (gradient_of_one_update(embedder, tokens) for tokens in (10_000, 20))
     assert whole.keys() == cached.keys()
     for name, gradient in whole.items():
         # Weights so wide give gradients well above 1, where float32 itself rounds by more: 1e-5 of the largest.
@@ -81,13 +75,12 @@ def test_gradient_caching_gives_the_gradient_of_one_big_batch(tmp_path, model_ty
         torch.testing.assert_close(cached[name], gradient, rtol=0, atol=tolerance)
 
 
-def gradient_of_one_update(embedder, settings):
-    plan = FitPlan(batch_size=12, settings=settings)
-    examples = EmbeddingExamples.read(TRIPLETS, TRIPLETS, Triplets(), plan.seed)
-    training = EmbeddingTraining(embedder.model, embedder.settings, LOSS, pairs_per_text=1)
-    objective, _ = training.prepare(examples, plan)
+def gradient_of_one_update(embedder, tokens):
+    training = TrainingOptions(batch_size=12, max_tokens=tokens, weight_decay=0.0)
+    examples = EmbeddingExamples.read(TRIPLETS, TRIPLETS, Triplets(), training.seed)
+    objective = prepare_embedder(embedder.fitted, examples, EmbeddingLearning(loss=LOSS), training).objective
     (update,) = objective.updates(0, 0)
-    assert (len(update.micro_batches) > 1) is (settings.tokens == 20)
+    assert (len(update.micro_batches) > 1) is (tokens == 20)
     objective.module.zero_grad()
     for micro_batch in objective.joined(update).micro_batches:
         (objective.loss(micro_batch.payload) / update.weight).backward()

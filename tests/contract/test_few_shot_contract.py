@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from contract_cases import rows, texts_of, write_pretrained
 
-from bothways.tasks import FewShotClassifier, SentenceEmbedder
-from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways import FewShotClassifier, SentenceEmbedder, open_trained
+from contract_cases import rows, texts_of, write_pretrained
 from tiny_models import every_family
 
 DATA = rows("single", 12)
@@ -23,7 +21,7 @@ def trained(tmp_path_factory):
             folder = tmp_path_factory.mktemp(model_type)
             write_pretrained(folder / "base", model_type)
             classifier = FewShotClassifier.from_pretrained(folder / "base", max_length=18, device="cpu")
-            options = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 12, "settings": FitSettings(weight_decay=0.0)}
+            options = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 12, "weight_decay": 0.0}
             classifier.fit(DATA, validation=DATA, pairs_per_text=2, **options)
             classifier.save(folder / "saved")
             made[model_type] = (classifier, folder / "saved")
@@ -52,9 +50,9 @@ def test_a_saved_classifier_predicts_the_same_to_the_bit(trained, model_type):
     classifier, folder = trained(model_type)
     again = open_trained(folder, device="cpu")
     assert isinstance(again, FewShotClassifier)
-    assert (again.target, again.calibration, again.columns) == (
-        classifier.target,
-        classifier.calibration,
+    assert (again.outputs.target, again.confidence.calibration, again.columns) == (
+        classifier.outputs.target,
+        classifier.confidence.calibration,
         classifier.columns,
     )
     assert again.predict(TEXTS) == classifier.predict(TEXTS)
@@ -70,7 +68,7 @@ def test_what_it_saves_is_a_sentence_embedder(trained, model_type):
 @every_family
 def test_probabilities_are_the_calibrated_logits(trained, model_type):
     classifier, _ = trained(model_type)
-    expected_NC = classifier.calibration.apply(classifier.logits(DATA)[0])
+    expected_NC = classifier.confidence.calibration.apply(classifier.score(DATA).logits)
     for prediction, expected_C in zip(classifier.predict(texts_of(DATA)), expected_NC, strict=True):
-        found = [prediction.probabilities[label] for label in classifier.target.labels]
+        found = [prediction.probabilities[label] for label in classifier.labels]
         assert found == pytest.approx(expected_C, abs=1e-6)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from contract_cases import tiny_settings
 
 from bothways.families import FAMILIES
 from bothways.tasks import FillMask
+from contract_cases import tiny_settings
 from tiny_models import scramble, write_tokenizer
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")

@@ -4,12 +4,12 @@ import inspect
 
 import pytest
 import torch
-from contract_cases import padding_side, write_pretrained
 
+from bothways import Ensemble
 from bothways.data import TaggedRow, read_rows
-from bothways.tasks import Ensemble, TextTagger
-from bothways.tasks.settings import FitSettings
+from bothways.tasks import TextTagger
 from bothways.text import Words
+from contract_cases import padding_side, write_pretrained
 from tiny_models import every_family, padded
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
@@ -46,8 +46,8 @@ def overfitted(tmp_path_factory):
             write_pretrained(folder / "base", model_type)
             tagger = TextTagger.from_pretrained(folder / "base", device="cpu")
             data = rows(kind)
-            settings = FitSettings(weight_decay=0.0, patience=8)
-            tagger.fit(data, validation=data, epochs=50, learning_rate=3e-3, batch_size=8, settings=settings)
+            options = {"epochs": 50, "learning_rate": 3e-3, "batch_size": 8, "weight_decay": 0.0, "patience": 8}
+            tagger.fit(data, validation=data, **options)
             tagger.save(folder / "saved")
             made[model_type, kind] = (tagger, folder / "saved")
         return made[model_type, kind]
@@ -60,7 +60,7 @@ def overfitted(tmp_path_factory):
 def test_a_few_texts_are_learnt_by_heart(overfitted, model_type, kind):
     tagger, _ = overfitted(model_type, kind)
     data = rows(kind)
-    assert tagger.tag_set.scheme == kind
+    assert tagger.outputs.tag_set.scheme == kind
     answers = tagger.predict([row["tokens"] for row in data])
     assert [list(answer.tags) for answer in answers] == [row["tags"] for row in data]
     report = tagger.evaluate(data, resamples=10)
@@ -74,8 +74,8 @@ def test_a_few_texts_are_learnt_by_heart(overfitted, model_type, kind):
 def test_a_saved_tagger_predicts_the_same_to_the_bit(overfitted, model_type, kind):
     tagger, folder = overfitted(model_type, kind)
     again = TextTagger.from_pretrained(folder, device="cpu")
-    assert again.tag_set == tagger.tag_set
-    assert again.temperature == tagger.temperature
+    assert again.outputs.tag_set == tagger.outputs.tag_set
+    assert again.outputs.temperature == tagger.outputs.temperature
     assert again.columns == tagger.columns
     texts = [*(row["tokens"] for row in rows(kind)), LONG, "w5 w6, w7!"]
     assert again.predict(texts) == tagger.predict(texts)
@@ -124,7 +124,7 @@ def test_a_saved_tagger_opens_in_transformers_with_the_same_logits(overfitted, m
     tagger, folder = overfitted(model_type, kind)
     model, info = transformers.AutoModelForTokenClassification.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    assert tuple(model.config.id2label.values()) == tagger.tag_set.labels
+    assert tuple(model.config.id2label.values()) == tagger.outputs.tag_set.labels
     assert_same_logits(tagger, model, rows(kind), model_type)
 
 
@@ -137,13 +137,13 @@ def test_a_tagger_of_transformers_opens_with_the_same_logits(model_type, tmp_pat
         (tmp_path / path.name).write_bytes(path.read_bytes())
     assert not (tmp_path / "bothways.json").exists()
     tagger = TextTagger.from_pretrained(tmp_path, device="cpu")
-    assert tagger.tag_set.scheme == "BIO"
+    assert tagger.outputs.tag_set.scheme == "BIO"
     assert_same_logits(tagger, model, rows("BIO"), model_type)
 
 
 def assert_same_logits(tagger, model, data, model_type):
     """Each word of the tiny tokenizers is one token, between the special ones."""
-    ours_MC, _ = tagger.scores(data)
+    ours_MC = tagger.score(data).logits
     encoded = tagger.model.tokenizer.encode([" ".join(row["tokens"]) for row in data], max_length=18, offsets=True)
     side = padding_side(model_type)
     windows = [text.windows[0] for text in encoded]

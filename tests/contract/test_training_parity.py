@@ -4,7 +4,6 @@ import inspect
 
 import pytest
 import torch
-from contract_cases import padding_side, tiny_settings
 
 from bothways.checkpoints import open_checkpoint
 from bothways.data import Example
@@ -13,6 +12,7 @@ from bothways.families.weight_map import write_weights
 from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
 from bothways.text import TextTokenizer
+from contract_cases import padding_side, tiny_settings
 from tiny_models import TINY, every_family, padded, scramble, write_tokenizer
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")

@@ -5,19 +5,33 @@ import re
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import bothways.demo
-from bothways import SearchIndex, TextClassifier
-from bothways.demo import folder, story
-from bothways.demo.news import SPLITS, file_name, news_rows
-from bothways.demo.pipeline import produce
-from bothways.demo.settings import HEADLINES, MODEL, PRONOUN, QUERIES, SENTENCE, DemoSettings
-from bothways.demo.stages import attend, mistakes, nll_change
+from bothways import SearchIndex, TextClassifier, load
+from bothways.demo import (
+    MODEL,
+    PRONOUN,
+    QUERIES,
+    SENTENCE,
+    SPLITS,
+    DemoSettings,
+    copy_news,
+    headlines,
+    read_rows,
+    story,
+)
+from bothways.demo.script import mistakes, nll_change, produce
 from bothways.errors import InvalidInput, MissingDependency, OutputExists
-from bothways.evaluation import Estimate
+from bothways.evaluation import Estimate, Temperature
+from bothways.explain import attention_of, causal, illustrative_head
+from bothways.report import Paragraph
+from bothways.tasks.predictions import Classification
+from bothways.tasks.scores import TokensRead
+from bothways.training.record import EpochValidation
 
 ROWS = 24
 SECTIONS = (
@@ -74,6 +88,14 @@ class Report(HTMLParser):
             self.words += data
 
 
+def news_rows(folder, split):
+    return read_rows(folder / f"news.{split}.jsonl")
+
+
+def words(macro, *values):
+    return "\n".join(paragraph.text for paragraph in story.tell(macro, *values))
+
+
 @pytest.fixture(scope="module")
 def made(minilm_folder, tmp_path_factory):
     """A demo on the first rows of each file: its folder, and what it showed."""
@@ -121,7 +143,7 @@ def test_the_report_names_settings_seed_and_versions(report):
 
 
 def test_the_report_shows_headlines_queries_and_the_sentence(report):
-    for text in (*(headline.text for headline in HEADLINES), *QUERIES, SENTENCE):
+    for text in (*(row["text"] for row in headlines()), *QUERIES, SENTENCE):
         assert text in report.words
 
 
@@ -166,11 +188,9 @@ def test_the_printed_commands_are_those_of_the_report_and_name_real_paths(made, 
 
 
 def test_shipped_files_are_copied_as_they_are(tmp_path):
-    from bothways.demo.news import copy_news
-
     copy_news(tmp_path / "data", None)
     shipped = Path(bothways.demo.__file__).parent / "data"
-    for name in ("README.md", *map(file_name, SPLITS)):
+    for name in ("README.md", *(f"news.{split}.jsonl" for split in SPLITS)):
         assert (tmp_path / "data" / name).read_bytes() == (shipped / name).read_bytes()
 
 
@@ -189,14 +209,14 @@ def demo_folder(path):
 
 
 def test_an_earlier_demo_may_be_replaced(tmp_path):
-    folder.check_replaceable(demo_folder(tmp_path / "demo"))
+    bothways.demo.check_replaceable(demo_folder(tmp_path / "demo"))
 
 
 @pytest.mark.parametrize("kind", ["nothing", "empty folder"])
 def test_where_nothing_is_lost_the_demo_may_write(tmp_path, kind):
     if kind == "empty folder":
         (tmp_path / "demo").mkdir()
-    folder.check_replaceable(tmp_path / "demo")
+    bothways.demo.check_replaceable(tmp_path / "demo")
 
 
 @pytest.mark.parametrize("content", [None, "not JSON", "[]", '{"made_by": "another"}'])
@@ -212,7 +232,7 @@ def test_a_folder_that_is_something_else_is_refused_and_left(tmp_path, content):
 def test_the_current_folder_is_no_place_for_the_demo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match="must name a folder of its own"):
-        folder.check_replaceable(Path())
+        bothways.demo.check_replaceable(Path())
 
 
 def test_a_demo_folder_with_something_added_is_refused(tmp_path):
@@ -228,10 +248,10 @@ def test_a_file_in_the_way_is_refused(tmp_path):
 
 
 def test_an_earlier_demo_stays_if_the_new_one_fails(tmp_path, monkeypatch):
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bothways.demo.stages.train", fail)
+    monkeypatch.setattr(TextClassifier, "fit", fail)
     earlier = demo_folder(tmp_path / "demo")
     with pytest.raises(KeyboardInterrupt):
         produce(earlier, DemoSettings(rows=2), silent)
@@ -239,9 +259,9 @@ def test_an_earlier_demo_stays_if_the_new_one_fails(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
-@pytest.mark.parametrize(("module", "package"), folder._PACKAGES)
+@pytest.mark.parametrize(("module", "package"), bothways.demo.PACKAGES)
 def test_a_missing_package_is_named_with_the_extra_that_has_it(tmp_path, monkeypatch, module, package):
-    monkeypatch.setattr(folder, "find_spec", lambda name: None if name == module else object())
+    monkeypatch.setattr(bothways.demo, "find_spec", lambda name: None if name == module else object())
     with pytest.raises(MissingDependency, match=rf"'{package}'.*bothways\[demo\]"):
         bothways.demo.run(tmp_path / "demo", show=silent)
     assert not (tmp_path / "demo").exists()
@@ -250,19 +270,25 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(tmp_path, monkeyp
 # --- the numbers and sentences ---
 
 
+def classified(labels, probabilities):
+    ranked = (dict(sorted(zip(labels, row, strict=True), key=lambda pair: -pair[1])) for row in probabilities)
+    return [Classification(next(iter(each)), max(each.values()), each, TokensRead(1, 0)) for each in ranked]
+
+
 def test_mistakes_are_those_with_the_wrong_label_and_the_most_confident_come_first():
-    probabilities = np.array([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.8, 0.2]])
-    found = mistakes(["a", "b", "c", "d"], ["left", "right"], probabilities, np.array([1, 1, 1, 0]))
-    assert [(each.text, each.truth, each.predicted) for each in found] == [
+    predictions = classified(["left", "right"], [[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.8, 0.2]])
+    found = mistakes(["a", "b", "c", "d"], ["right", "right", "right", "left"], predictions)
+    assert [(text, truth, each.label) for text, truth, each in found] == [
         ("b", "right", "left"),
         ("a", "right", "left"),
     ]
-    assert (found[0].probability, found[0].probability_of_truth) == (0.9, 0.1)
+    assert (found[0][2].probability, found[0][2].probabilities["right"]) == (0.9, 0.1)
 
 
 def test_the_change_by_calibration_is_the_difference_of_the_likelihoods():
-    before, after, truth = np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 1])
-    change = nll_change(before, after, truth, DemoSettings(resamples=200))
+    labels = ["left", "right"]
+    before, after = classified(labels, [[0.5, 0.5], [0.5, 0.5]]), classified(labels, [[0.8, 0.2], [0.6, 0.4]])
+    change = nll_change(before, after, labels, resamples=200)
     assert change.value == pytest.approx((np.log(0.5 / 0.8) + np.log(0.5 / 0.4)) / 2)
     assert change.low == pytest.approx(np.log(0.5 / 0.8))
     assert change.high == pytest.approx(np.log(0.5 / 0.4))
@@ -278,28 +304,72 @@ def test_the_change_by_calibration_is_the_difference_of_the_likelihoods():
     ],
 )
 def test_the_words_on_calibration_follow_the_figures(change, said):
-    assert said in story.likelihood(change)
+    assert said in words("likelihood", change)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "said"),
+    [
+        (Temperature(0.85), "validation texts: 0.85, below 1, so stated confidence rises. The predicted"),
+        (Temperature(1.0), "validation texts: 1.00, so nothing changes. The predicted"),
+        (Temperature(1.5), "validation texts: 1.50, above 1, so it falls. The predicted"),
+        (
+            Temperature(1.5, 0.25),
+            "and less for the others (by the power 0.25 of the entropy). The predicted",
+        ),
+    ],
+)
+def test_the_words_on_the_temperature_follow_its_value(temperature, said):
+    figures = SimpleNamespace(n=9, ece=Estimate(0.1, 0.0, 0.2))
+    change = Estimate(-0.1, -0.2, -0.05)
+    tested = SimpleNamespace(temperature=temperature, before=figures, after=figures, nll_change=change)
+    assert said in words("calibration", tested, 84)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "shown", "said"),
+    [
+        ([], 0, "There were none: all 9 test texts"),
+        ([0.95], 1, "The only mistake on the test texts, by calibrated probability. The model gave"),
+        ([0.95, 0.5], 2, "All 2 mistakes on the test texts"),
+        ([0.95, 0.5], 1, "The 1 most confident of 2 mistakes on the test texts"),
+        ([0.8, 0.5], 2, "or more in none of them"),
+        ([0.95, 0.5], 2, "or more in one of them"),
+        ([0.95, 0.9], 2, "or more in 2 of them"),
+    ],
+)
+def test_the_words_on_mistakes_count_them(probabilities, shown, said):
+    wrong = [("text", "b", SimpleNamespace(label="a", probability=each)) for each in probabilities]
+    assert said in words("mistakes", SimpleNamespace(mistakes=wrong, after=SimpleNamespace(n=9)), shown)
+
+
+def test_the_words_on_training_name_a_higher_epoch_that_was_not_kept():
+    epochs = tuple(EpochValidation(at, at, score, {"accuracy": score}, 0.03) for at, score in ((1, 0.92), (2, 0.9)))
+    said = words("training", SimpleNamespace(kept_epoch=2, validations=epochs))
+    assert "epoch 2, with an accuracy of 0.900 there, were kept. Epoch 1 had 0.920, which" in said
+    assert "(standard error 0.030)" in said
+    assert "Epoch" not in words("training", SimpleNamespace(kept_epoch=1, validations=epochs))
 
 
 def test_the_attention_example_reads_to_the_right_only_without_the_mask(minilm_folder):
-    attended = attend()
-    tokens = attended.attention.tokens
-    pronoun, noun = tokens.index(PRONOUN), tokens.index("cat")
+    attention = attention_of(load(MODEL), SENTENCE)
+    encoder_SS = attention.head(illustrative_head(attention))
+    pronoun, noun = attention.tokens.index(PRONOUN), attention.tokens.index("cat")
     assert pronoun < noun
-    assert attended.encoder_SS[pronoun].argmax() == noun
-    assert not np.triu(attended.causal_SS, 1).any()
-    words = " ".join(story.attention(attended))
-    assert f"“it” reads mostly from “cat” ({attended.encoder_SS[pronoun, noun]:.2f})" in words
+    assert encoder_SS[pronoun].argmax() == noun
+    assert not np.triu(causal(encoder_SS), 1).any()
+    said = " ".join(block.text for block in story.attention_blocks(attention) if isinstance(block, Paragraph))
+    assert f"“it” reads mostly from “cat” ({encoder_SS[pronoun, noun]:.2f})" in said
 
 
 def test_the_words_on_mistakes_and_confusions_follow_the_figures():
     report = TinyReport(("a", "b"), ((3, 0), (0, 2)), 5)
-    assert story.confusion(report) == "No test text got a wrong label."
-    assert "2 texts of b labelled a" in story.confusion(replace(report, confusion=((3, 1), (2, 2))))
-    assert "One of the most frequent" in story.confusion(replace(report, confusion=((3, 1), (1, 2))))
+    assert story.most_confused(report) == "No test text got a wrong label."
+    assert "2 texts of b labelled a" in story.most_confused(replace(report, confusion=((3, 1), (2, 2))))
+    assert "One of the most frequent" in story.most_confused(replace(report, confusion=((3, 1), (1, 2))))
 
 
 def test_the_headlines_hold_one_that_fits_no_category_and_are_in_no_file():
     texts = {row["text"] for split in SPLITS for row in news_rows(Path(bothways.demo.__file__).parent / "data", split)}
-    assert [headline.meant for headline in HEADLINES].count(None) == 1
-    assert texts.isdisjoint(headline.text for headline in HEADLINES)
+    assert [row["category"] for row in headlines()].count(None) == 1
+    assert texts.isdisjoint(row["text"] for row in headlines())

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.encoder import Encoder, backends
+from bothways.encoder import Encoder, Recorder, backends
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.backends import (
     BACKENDS,
@@ -109,7 +109,7 @@ def test_the_fastest_backend_that_can_serve_is_chosen(kernels):
 @pytest.mark.parametrize("name", ["sdpa", "grouped", "padded", "varlen", "nonsense"])
 def test_attention_weights_from_a_backend_that_has_none_are_refused(name):
     with pytest.raises(UnsupportedAttention, match=name):
-        tiny_encoder().trace(pack([[5, 6]]), backend=name)
+        tiny_encoder()(pack([[5, 6]]), backend=name, record=Recorder(attentions=True))
 
 
 def test_a_named_backend_is_held_to():
@@ -169,7 +169,8 @@ def test_gradients_of_the_fast_backends_equal_those_of_the_reference(kernel, len
 
 def test_attention_weights_sum_to_one():
     bounds = pack(random_ids((1, 7, 4)))
-    _, weights = REFERENCE.attend_with_weights(call_of(torch.randn(12, 3, 4, 6), bounds))
+    weights = []
+    REFERENCE.attend(replace(call_of(torch.randn(12, 3, 4, 6), bounds), weights=weights))
     for weights_Nnn, length in zip(weights, bounds.lengths, strict=True):
         assert weights_Nnn.shape == (4, length, length)
         torch.testing.assert_close(weights_Nnn.sum(-1), torch.ones(4, length))

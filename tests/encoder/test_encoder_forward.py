@@ -1,5 +1,7 @@
 """What holds of every forward pass: rows, batches, dropout, traces."""
 
+import pickle
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -7,11 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.encoder import Encoder
+from bothways.encoder import Encoder, Recorder
 from bothways.encoder.config import Dropout
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows, select
 from bothways.packing import pack
 from tiny_models import every_family, every_family_and_backend, random_ids, scramble, tiny_config, tiny_encoder
+
+
+def pickle_copy(encoder):
+    return pickle.loads(pickle.dumps(encoder))
+
 
 backends = pytest.mark.parametrize("backend", ["reference", "sdpa", "grouped", "padded"])
 ragged = st.lists(st.integers(1, 18), min_size=1, max_size=6).map(tuple)
@@ -73,14 +80,65 @@ def test_every_token_sees_every_other_token_of_its_text_and_no_other_text(model_
 
 
 @every_family
-def test_a_trace_ends_in_what_the_plain_pass_returns(model_type):
+def test_a_record_ends_in_what_the_pass_returns(model_type):
     encoder, packed = tiny_encoder(model_type), pack(random_ids((3, 8)))
     expected_TH = encoder(packed)
     for attentions in (True, False):
-        trace = encoder.trace(packed, attentions=attentions)
-        assert len(trace.hidden_states) == encoder.config.layers + 1
-        torch.testing.assert_close(trace.hidden_states[-1], expected_TH, rtol=0, atol=1e-5)
-    assert encoder.trace(packed, attentions=False).attentions == ()
+        record = Recorder(attentions=attentions)
+        assert torch.equal(encoder(packed, record=record), record.hidden_states[-1])
+        assert len(record.hidden_states) == encoder.config.layers + 1
+        assert torch.equal(record.hidden_states[0], encoder.embed(packed))
+        torch.testing.assert_close(record.hidden_states[-1], expected_TH, rtol=0, atol=1e-5 * attentions)
+    assert record.attentions == []
+
+
+@every_family
+@pytest.mark.parametrize("rows", [FIRST_TOKENS, SelectedRows(torch.tensor([2, 0]))])
+def test_a_record_of_chosen_rows_has_all_rows_of_the_layers_before_the_last(model_type, rows):
+    encoder, packed = tiny_encoder(model_type), pack(random_ids((3, 8)))
+    full, chosen = Recorder(attentions=True), Recorder(attentions=True)
+    full_TH, chosen_MH = encoder(packed, record=full), encoder(packed, rows=rows, record=chosen)
+    torch.testing.assert_close(chosen_MH, select(full_TH, rows, packed), rtol=0, atol=1e-5)
+    assert all(map(torch.equal, full.hidden_states[:-1], chosen.hidden_states[:-1]))
+    for full_layer, chosen_layer in zip(full.attentions, chosen.attentions, strict=True):
+        assert all(map(torch.equal, full_layer, chosen_layer))
+
+
+@every_family
+@pytest.mark.parametrize("rows", [ALL_ROWS, FIRST_TOKENS, SelectedRows(torch.tensor([2, 0]))])
+@pytest.mark.parametrize("training", [False, True])
+def test_embedding_and_layers_apart_are_the_whole_pass_to_the_bit(model_type, rows, training):
+    encoder, packed = tiny_encoder(model_type).train(training), pack(random_ids((3, 8)))
+    torch.manual_seed(1)
+    whole = encoder(packed, rows=rows)
+    torch.manual_seed(1)
+    assert torch.equal(encoder.layers(encoder.embed(packed), packed, rows=rows), whole)
+
+
+@every_family
+def test_layers_are_differentiated_with_respect_to_the_embedding(model_type):
+    encoder, packed = tiny_encoder(model_type).double(), pack(random_ids((3, 8)))
+    hidden_TH = encoder.embed(packed).detach().requires_grad_()
+    before_TH = hidden_TH.detach().clone()
+    with torch.enable_grad():
+        total = encoder.layers(hidden_TH, packed, rows=FIRST_TOKENS).square().sum()
+    (gradient_TH,) = torch.autograd.grad(total, hidden_TH)
+    assert torch.equal(hidden_TH, before_TH)
+    step_TH = 1e-5 * torch.randn(before_TH.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    up, down = (encoder.layers(hidden_TH + s * step_TH, packed, rows=FIRST_TOKENS).square().sum() for s in (1, -1))
+    assert ((up - down) / 2).item() == pytest.approx((gradient_TH * step_TH).sum().item(), rel=1e-5)
+
+
+@every_family
+@pytest.mark.parametrize("way", [pickle_copy, deepcopy])
+def test_a_copy_computes_the_same_and_shares_nothing(model_type, way):
+    encoder, packed = tiny_encoder(model_type), pack(random_ids((3, 8)))
+    expected_TH = encoder(packed)
+    copy = way(encoder)
+    assert list(copy.state_dict()) == list(encoder.state_dict())
+    for parameter in encoder.parameters():
+        parameter.fill_(torch.nan)
+    assert torch.equal(copy(packed), expected_TH)
 
 
 def test_sums_stay_in_single_precision_under_autocast(monkeypatch):

@@ -1,16 +1,27 @@
 """A batch that keeps its padding gives the hidden states and logits of one without, for every family."""
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from bothways.encoder import Recorder
+from bothways.encoder.attention_call import AttentionRequest
+from bothways.encoder.backends import BACKENDS, choose
+from bothways.encoder.batch import PaddedRows
 from bothways.encoder.heads import head_logits, logits_from, new_head
-from bothways.encoder.padded_rows import PaddedRows
-from bothways.encoder.rows import FIRST_TOKENS, LAST_TOKENS, SelectedRows
+from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows
+from bothways.errors import UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.packing import pack, unpad
 from tiny_models import TINY, every_family, padded, random_ids, random_types, scramble, tiny_encoder
 
+aten = torch.ops.aten
 LENGTHS = (4, 1, 9)
+# On a CPU these serve some families or none.
+NOT_FOR_ALL = ("varlen", "sdpa", "grouped", "skewed", "local", "flex")
 HEADS = [(model_type, name) for model_type, family in FAMILIES.items() for name in family.heads]
 
 
@@ -79,10 +90,50 @@ def test_any_number_but_zero_marks_a_token():
     assert kept.to("cpu").mask_BS.tolist() == [[True, True, False]]
 
 
-def test_a_backend_that_needs_lengths_on_the_host_does_not_run_on_padding():
+@every_family
+@pytest.mark.parametrize("rows", [ALL_ROWS, FIRST_TOKENS])
+def test_every_backend_computes_or_refuses_a_batch_of_either_kind(model_type, rows):
+    """The best is taken where none is named; a named one gives the numbers of the reference, or the reason why not."""
+    encoder = tiny_encoder(model_type)
+    for backend in (None, *BACKENDS):
+        kept, packed = batch(model_type, "left")
+        expected = encoder(packed, rows=rows, backend="reference")
+        try:
+            torch.testing.assert_close(encoder(packed, rows=rows, backend=backend), expected, rtol=0, atol=1e-5)
+        except UnsupportedAttention:
+            assert backend in NOT_FOR_ALL
+        if backend in (None, "padded"):
+            found = encoder(kept, rows=rows, backend=backend)
+            found = found[kept.mask_BS.flatten()] if rows == ALL_ROWS else found
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        else:
+            words = "CUDA device" if backend == "flex" else "needs a batch without padding"
+            with pytest.raises(UnsupportedAttention, match=f"{backend!r} cannot serve this call: .*{words}.* 'padded'"):
+                encoder(kept, rows=rows, backend=backend)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_padding_is_served_by_the_padded_backend_alone(device, dropout):
+    request = AttentionRequest(device, torch.float32, 64, dropout, weights=False, padding=True)
+    assert choose(request).name == "padded"
+    for local, relative in product((False, True), repeat=2):
+        request = replace(request, local=local, relative=relative)
+        assert [name for name, backend in BACKENDS.items() if backend.refusal(request) is None] == ["padded"]
+
+
+def test_attention_weights_of_a_padded_batch_are_refused_by_name():
     kept, _ = batch("bert", "right")
-    with pytest.raises((RuntimeError, ValueError, IndexError)):
-        tiny_encoder()(kept, backend="reference")
+    for backend, words in ((None, "'reference': it needs a batch without"), ("padded", "does not return attention")):
+        with pytest.raises(UnsupportedAttention, match=words):
+            tiny_encoder()(kept, backend=backend, record=Recorder(attentions=True))
+
+
+def test_hidden_states_of_a_padded_batch_are_recorded():
+    kept, _ = batch("bert", "right")
+    encoder, record = tiny_encoder(), Recorder()
+    assert torch.equal(encoder(kept, record=record), record.hidden_states[-1])
+    assert len(record.hidden_states) == encoder.config.layers + 1
 
 
 def test_what_is_known_of_a_packed_batch_is_that_of_its_padded_form():
@@ -93,3 +144,66 @@ def test_what_is_known_of_a_packed_batch_is_that_of_its_padded_form():
     assert torch.equal(packed.real_BS, kept.real_BS)
     assert torch.equal(packed.sequence_T, kept.sequence_T[mask_BS.flatten() == 1])
     assert torch.equal(packed.sums(packed.ids_T[:, None]), kept.sums(kept.ids_T[:, None]))
+
+
+def test_what_a_backend_works_out_of_a_batch_is_worked_out_once():
+    packed, calls = pack(random_ids(LENGTHS)), []
+
+    def work(given, *arguments):
+        calls.append(arguments)
+        return given.lengths_B
+
+    for arguments in ((), (1,), (2,), (1,), ()):
+        assert packed.once(work, *arguments) is packed.lengths_B
+    assert calls == [(), (1,), (2,)]
+    assert packed.to("cpu").once(work).tolist() == packed.lengths_B.tolist()
+    assert len(calls) == 4
+
+
+@every_family
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_batch_that_was_read_in_inference_mode_can_be_trained_on(model_type, backend):
+    encoder = tiny_encoder(model_type)
+    _, packed = batch(model_type, "right")
+
+    def both():
+        return packed.sums(encoder(packed, backend=backend)), encoder(packed, rows=FIRST_TOKENS, backend=backend)
+
+    try:
+        with torch.inference_mode():
+            expected = both()
+    except UnsupportedAttention:
+        assert backend in NOT_FOR_ALL
+        return
+    found = both()
+    (found[0].sum() + found[1].sum()).backward()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+class Waiting(TorchDispatchMode):
+    """Refuses what would wait for a GPU: numbers of tensors on the host, and shapes that depend on them."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        masked = func is aten.index.Tensor and any(index is not None and index.dtype == torch.bool for index in args[1])
+        if masked or func.overloadpacket in (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.equal):
+            raise AssertionError(f"{func} waits for the device.")
+        return func(*args, **(kwargs or {}))
+
+
+@every_family
+@pytest.mark.parametrize("training", [False, True])
+def test_no_layer_waits_for_the_device(model_type, training):
+    encoder = tiny_encoder(model_type).train(training)
+    for read, backend, rows in product(batch(model_type, "right"), (None, *BACKENDS), (ALL_ROWS, FIRST_TOKENS)):
+        try:
+            with Waiting():
+                encoder(read, rows=rows, backend=backend)
+        except UnsupportedAttention:
+            assert backend is not None
+
+
+def test_waiting_would_be_seen():
+    packed = pack(random_ids(LENGTHS))
+    for wait in (lambda: packed.ids_T[0].item(), lambda: packed.ids_T[packed.ids_T > 3], packed.ids_T.nonzero):
+        with pytest.raises(AssertionError, match="waits for the device"), Waiting():
+            wait()

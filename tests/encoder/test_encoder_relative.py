@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.encoder import relative
-from bothways.encoder.attention_call import AttentionCall, RelativeScores, SegmentScores
+from bothways.encoder.attention_call import AttentionCall, RelativeScores
 from bothways.encoder.axes import EveryDistance, LogBuckets
 from bothways.encoder.backends import BACKENDS, REFERENCE
 from bothways.encoder.positions import bucket_rows
@@ -38,11 +38,11 @@ def tensors_of(lengths, terms, seed=0):
     }
 
 
-def call_of(lengths, tensors, dropout=0.0):
-    types_T = torch.arange(sum(lengths)) // 3 % 3
-    segments = SegmentScores(tensors["gain"], types_T) if "gain" in tensors else None
-    scores = RelativeScores(tensors.get("keys"), tensors.get("queries"), tensors.get("shift"), segments)
-    return AttentionCall(tensors["qkv"], pack([[7] * length for length in lengths]), 0.4, dropout, relative=scores)
+def call_of(lengths, tensors, dropout=0.0, scale=0.4):
+    types = (torch.arange(sum(lengths)) // 3 % 3).split(lengths)
+    bounds = pack([[7] * length for length in lengths], [each.tolist() for each in types], tensors["qkv"].device)
+    scores = RelativeScores(*(tensors.get(name) for name in ("keys", "queries", "shift", "gain")))
+    return AttentionCall(tensors["qkv"], bounds, scale, dropout, relative=scores)
 
 
 def outcome(backend, lengths, terms, seed=0):
@@ -113,11 +113,7 @@ def test_scores_and_gradients_of_the_fused_kernel_equal_the_reference_on_a_gpu(t
             for name, value in tensors_of(lengths, terms).items()
         }
         tensors = {name: value.requires_grad_() for name, value in tensors.items()}
-        types_T = torch.arange(sum(lengths), device="cuda") // 3 % 3
-        segments = SegmentScores(tensors["gain"], types_T) if "gain" in tensors else None
-        scores = RelativeScores(tensors.get("keys"), tensors.get("queries"), tensors.get("shift"), segments)
-        bounds = pack([[7] * length for length in lengths], device="cuda")
-        context_TND = backend.attend(AttentionCall(tensors["qkv"], bounds, 0.2, relative=scores))
+        context_TND = backend.attend(call_of(lengths, tensors, scale=0.2))
         context_TND.square().sum().backward()
         found.append({"context": context_TND.detach(), **{name: value.grad for name, value in tensors.items()}})
     for name, expected in found[1].items():

@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as hnp
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
-    TEMPERATURE_BOUNDS,
     Temperature,
     apply_sigmoid_temperature,
     apply_temperature,
@@ -21,7 +20,7 @@ from bothways.evaluation import (
     sigmoid,
     softmax,
 )
-from bothways.evaluation.calibration import prior
+from bothways.evaluation.calibration import TEMPERATURE_BOUNDS, prior
 
 LOGITS = hnp.arrays(
     np.float64,

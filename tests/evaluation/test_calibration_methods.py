@@ -12,22 +12,18 @@ from sklearn.isotonic import IsotonicRegression
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
-    Isotonic,
-    Platt,
     Temperature,
-    VectorScaling,
     calibration_from,
     choose_calibration,
     fit_calibration,
-    fit_platt,
     fit_temperature,
-    fit_vector_scaling,
     negative_log_likelihood,
     softmax,
     stored_form,
 )
 from bothways.evaluation.calibrating import METHODS
-from bothways.evaluation.one_vs_rest import fit_sigmoid, isotonic_regression, log_odds
+from bothways.evaluation.one_vs_rest import Isotonic, Platt, fit_platt, fit_sigmoid, isotonic_regression, log_odds
+from bothways.evaluation.vector_scaling import VectorScaling, fit_vector_scaling
 
 
 def drawn(rows, classes, true_logits, seed=0, spread=3.0):

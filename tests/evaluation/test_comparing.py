@@ -5,39 +5,35 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
-
-from bothways.errors import InvalidInput
-from bothways.evaluation import (
-    ClassJudgement,
-    LabelJudgement,
-    NumberJudgement,
-    SimilarityJudgement,
-    SpanJudgement,
-    TaggingCounts,
-    TagJudgement,
+from reports import (
     classification_report,
     compare_classifications,
-    compare_judgements,
     compare_labellings,
     compare_regressions,
     compare_row_scores,
     compare_similarities,
-    compare_spans,
-    compare_tags,
-    mcnemar,
     multi_label_report,
-    permutation_test,
     regression_report,
-    softmax,
+    spans_of_counts,
+    words_of_counts,
 )
-from bothways.evaluation.paired import binomial_two_sided
-from bothways.evaluation.regression import spearman_shares
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import compare
+from bothways.evaluation.bootstrap import Estimate
+from bothways.evaluation.calibration import softmax
+from bothways.evaluation.classes import class_outcomes, label_outcomes
+from bothways.evaluation.paired import mcnemar, permutation_test
+from bothways.evaluation.regression import number_outcomes, similarity_outcomes, spearman_shares
+from bothways.evaluation.tagging import tag_outcomes
 
 
 @given(st.integers(0, 400), st.integers(0, 400))
 def test_mcnemars_p_value_is_that_of_the_exact_binomial_test(first, second):
     expected = scipy.stats.binomtest(first, first + second).pvalue if first + second else 1.0
-    assert binomial_two_sided(min(first, second), first + second) == pytest.approx(expected, rel=1e-9)
+    right = np.repeat([1, 0, 1], [first, second, 3])
+    other = np.repeat([0, 1, 1], [first, second, 3])
+    assert mcnemar(right, other).p_value == pytest.approx(expected, rel=1e-9)
 
 
 def test_mcnemar_counts_what_one_model_alone_has_right():
@@ -64,7 +60,7 @@ def test_the_permutation_test_agrees_with_scipy():
 def test_equal_models_differ_by_nothing_and_p_is_1():
     stated_NC = softmax(np.random.default_rng(0).normal(size=(60, 3)))
     report = compare_classifications(np.arange(60) % 3, stated_NC, stated_NC, resamples=50)
-    assert all(each.difference == type(each.difference)(0, 0, 0) for each in report.metrics.values())
+    assert all(each.difference == Estimate(0, 0, 0) for each in report.metrics.values())
     assert [test.p_value for test in report.tests] == [1.0, 1.0]
 
 
@@ -88,9 +84,9 @@ def test_each_sides_numbers_are_those_of_its_report_and_the_difference_is_theirs
             found = compare_regressions(truth, *sides, resamples=200)
             reports = [regression_report(truth, each, resamples=200) for each in sides]
     for name, each in found.metrics.items():
-        assert each.first.value == pytest.approx(reports[0].estimates()[name].value)
-        assert each.second.value == pytest.approx(reports[1].estimates()[name].value)
-        assert each.first.low == pytest.approx(reports[0].estimates()[name].low)
+        assert each.first.value == pytest.approx(reports[0].estimates[name].value)
+        assert each.second.value == pytest.approx(reports[1].estimates[name].value)
+        assert each.first.low == pytest.approx(reports[0].estimates[name].low)
         assert each.difference.value == pytest.approx(each.second.value - each.first.value)
         assert each.difference.low <= each.difference.value <= each.difference.high
         assert found.to_dict()[f"{name}_difference"] == each.difference.value
@@ -156,24 +152,25 @@ def test_a_model_that_finds_more_spans_is_told_from_one_that_does_not():
     there_N1L = random.integers(1, 4, size=(60, 1, 2))
     right_N1L = random.binomial(there_N1L, 0.4)
     words_N2 = np.full((60, 2), 10.0)
-    poor = TaggingCounts(np.concatenate([right_N1L, there_N1L, there_N1L], axis=1), words_N2 - [3, 0])
-    perfect = TaggingCounts(np.concatenate([there_N1L] * 3, axis=1), words_N2)
-    report = compare_spans(poor, perfect, resamples=200)
+    poor = spans_of_counts("ab", np.concatenate([right_N1L, there_N1L, there_N1L], axis=1), words_N2 - [3, 0])
+    perfect = spans_of_counts("ab", np.concatenate([there_N1L] * 3, axis=1), words_N2)
+    report = compare(poor, perfect, resamples=200)
     f1 = report.metrics["span_f1"]
     assert f1.first.value == pytest.approx(right_N1L.sum() / there_N1L.sum())
     assert f1.second.value == 1
     assert f1.difference.low > 0
     assert report.tests[0].p_value < 0.001
-    assert compare_spans(poor, poor, resamples=20).tests[0].p_value == 1
-    tags = compare_tags(poor, perfect, resamples=50)
+    assert compare(poor, poor, resamples=20).tests[0].p_value == 1
+    wrong, right = (tag_outcomes(words_of_counts(each_N2), "ab") for each_N2 in (words_N2 - [3, 0], words_N2))
+    tags = compare(wrong, right, resamples=50)
     assert tags.metrics["accuracy"].difference.value == pytest.approx(0.3)
     assert tags.tests[0].of == "wrong words of a text"
     with pytest.raises(InvalidInput, match="shape"):
-        compare_tags(poor, TaggingCounts(perfect.counts_N3L[:5], words_N2[:5]))
+        compare(wrong, tag_outcomes(words_of_counts(words_N2[:5]), "ab"))
 
 
 def test_models_of_different_shapes_or_rows_are_refused():
-    with pytest.raises(InvalidInput, match="shape"):
+    with pytest.raises(InvalidInput, match="different labels; only one of them knows 'c'"):
         compare_classifications([0], [[0.5, 0.5]], [[0.2, 0.3, 0.5]])
     with pytest.raises(InvalidInput):
         compare_regressions([0.0, 1.0], [0.0, 1.0], [0.0])
@@ -187,8 +184,8 @@ def test_models_of_different_shapes_or_rows_are_refused():
         permutation_test([1.0], [2.0], of="score", seed=-1)
 
 
-COUNTS = TaggingCounts(np.array([[[1], [1], [2]], [[0], [1], [0]]]), np.ones((2, 2)))
-OTHER_COUNTS = TaggingCounts(np.array([[[1], [1], [2]], [[0], [2], [0]]]), np.ones((2, 2)))
+COUNTS, OTHER_COUNTS = np.array([[[[1], [1], [2]], [[0], [there], [0]]] for there in (1, 2)])
+WORDS, OTHER_WORDS = ([[1, 1], [1, words]] for words in (1, 2))
 STATED = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
 
 
@@ -196,35 +193,39 @@ STATED = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
     ("first", "second", "wrong"),
     [
         (
-            ClassJudgement(["a", "b"], np.array([0, 1, 0]), STATED),
-            ClassJudgement(["b", "a"], np.array([1, 1, 0]), STATED[:, ::-1]),
+            class_outcomes(["a", "b"], np.array([0, 1, 0]), STATED),
+            class_outcomes(["b", "a"], np.array([1, 1, 0]), STATED[:, ::-1]),
             "2 of 3 rows, the first of them number 2",
         ),
         (
-            LabelJudgement(["a", "b"], np.array([[1, 0], [1, 1], [0, 0]]), STATED, 0.5),
-            LabelJudgement(["b", "a"], np.array([[0, 1], [1, 1], [0, 1]]), STATED[:, ::-1], 0.5),
+            label_outcomes(["a", "b"], np.array([[1, 0], [1, 1], [0, 0]]), STATED),
+            label_outcomes(["b", "a"], np.array([[0, 1], [1, 1], [0, 1]]), STATED[:, ::-1]),
             "1 of 3 rows, the first of them number 3",
         ),
         (
-            NumberJudgement(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])),
-            NumberJudgement(np.array([1.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])),
+            number_outcomes(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])),
+            number_outcomes(np.array([1.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0])),
             "1 of 3 rows, the first of them number 1",
         ),
         (
-            SimilarityJudgement(np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.5, 1.0])),
-            SimilarityJudgement(np.array([0.0, 1.0, 5.0]), np.array([0.0, 0.5, 1.0])),
+            similarity_outcomes(np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.5, 1.0])),
+            similarity_outcomes(np.array([0.0, 1.0, 5.0]), np.array([0.0, 0.5, 1.0])),
             "1 of 3 rows, the first of them number 3",
         ),
         (
-            SpanJudgement(["PER"], COUNTS),
-            SpanJudgement(["PER"], OTHER_COUNTS),
+            spans_of_counts(["PER"], COUNTS, WORDS),
+            spans_of_counts(["PER"], OTHER_COUNTS, WORDS),
             "1 of 2 rows, the first of them number 2",
         ),
-        (TagJudgement(["A"], COUNTS), TagJudgement(["A"], OTHER_COUNTS), "1 of 2 rows, the first of them number 2"),
+        (
+            tag_outcomes(words_of_counts(WORDS), "AB"),
+            tag_outcomes(words_of_counts(OTHER_WORDS), "AB"),
+            "1 of 2 rows, the first of them number 2",
+        ),
     ],
 )
 def test_models_that_are_judged_by_labels_of_their_own_are_not_compared(first, second, wrong):
     for each in (first, second):
-        compare_judgements(each, each, resamples=5)
+        compare(each, each, resamples=5)
     with pytest.raises(InvalidInput, match=f"judged by different labels in {wrong}.*Name those"):
-        compare_judgements(first, second)
+        compare(first, second)

@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
-
-from bothways.evaluation import (
+from reports import (
     answering_report,
     classification_report,
     compare_classifications,
     compare_row_scores,
     multi_label_report,
-    out_of_domain_report,
-    score_answers,
+    rank_report,
     span_report,
 )
-from bothways.evaluation.embedding import ranking_report as rank_report
-from bothways.evaluation.rankings import ranking_differences, ranking_report
+
+from bothways.evaluation.answers import score_answers
+from bothways.evaluation.out_of_domain import out_of_domain_report
+from bothways.evaluation.rankings import ranking_differences, ranking_outcomes
 from bothways.evaluation.tag_counts import TaggedWords
 from bothways.evaluation.tag_schemes import TagSpan
 
@@ -32,7 +32,7 @@ def flawless_spans():
 
 def flawless_rankings():
     judged = {str(query): {"a": 1} for query in range(N)}
-    return ranking_report({query: ["a", "b"] for query in judged}, judged)
+    return ranking_outcomes({query: ["a", "b"] for query in judged}, judged)
 
 
 REPORTS = {
@@ -47,7 +47,7 @@ REPORTS = {
         ("exact_match", "f1", "has_answer_f1"),
     ),
     "ranks": (lambda: rank_report(np.ones(N)), ("accuracy", "mrr")),
-    "rankings": (flawless_rankings, ("ndcg@10", "map", "mrr", "recall@10")),
+    "rankings": (lambda: flawless_rankings().report(), ("ndcg@10", "map", "mrr", "recall@10")),
     "texts from elsewhere": (lambda: out_of_domain_report(np.zeros(N), np.ones(5 * N)), ("auroc",)),
 }
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import (
+from bothways.evaluation import multi_label_nll, negative_log_likelihood, softmax
+from bothways.evaluation.metrics import (
     ClassCounts,
     accuracy,
     brier_score,
@@ -19,11 +20,8 @@ from bothways.evaluation import (
     micro_f1,
     multi_label_brier_score,
     multi_label_macro_f1,
-    multi_label_nll,
-    negative_log_likelihood,
     precision,
     recall,
-    softmax,
     subset_accuracy,
 )
 

@@ -5,9 +5,10 @@ from math import log2
 
 import numpy as np
 import pytest
+from reports import ranking_report
 
 from bothways.errors import InvalidInput, MissingDependency
-from bothways.evaluation import RANKING_MEASURES, ranking_differences, ranking_report
+from bothways.evaluation import RANKING_MEASURES, ranking_differences, ranking_outcomes
 
 JUDGEMENTS = {
     "q1": {"a": 3, "b": 1, "c": 0, "d": 2},
@@ -52,8 +53,9 @@ def test_figures_are_those_worked_out_by_hand(query, ranking, expected):
 
 
 def test_figures_are_means_over_the_queries_with_a_relevant_document():
-    report = ranking_report({"q2": ["a", "x"], "q3": ["x"], "q9": ["x"], "q1": ["a", "d", "b"]}, JUDGEMENTS)
-    assert (report.queries, report.unjudged) == (("q2", "q1"), 2)
+    outcomes = ranking_outcomes({"q2": ["a", "x"], "q3": ["x"], "q9": ["x"], "q1": ["a", "d", "b"]}, JUDGEMENTS)
+    report = outcomes.report()
+    assert (outcomes.truth.tolist(), report.counts["unjudged"]) == (["q2", "q1"], 2)
     assert values(report)["mrr"] == (1 / 2 + 1) / 2
     assert values(report)["ndcg@10"] == pytest.approx((1 / log2(3) + 1) / 2)
     assert report.to_dict().keys() >= {"queries", "unjudged", "ndcg@10", "ndcg@10_low", "ndcg@10_high", "recall@100"}
@@ -88,10 +90,12 @@ def test_intervals_hold_the_mean_repeat_by_seed_and_narrow_with_the_number_of_qu
 
 
 def test_a_difference_is_paired():
-    one = ranking_report(random_rankings(0), RANDOM_JUDGEMENTS)
-    other = ranking_report(random_rankings(1), RANDOM_JUDGEMENTS)
+    one = ranking_outcomes(random_rankings(0), RANDOM_JUDGEMENTS)
+    other = ranking_outcomes(random_rankings(1), RANDOM_JUDGEMENTS)
     difference = ranking_differences(one, other)["ndcg@10"]
-    assert difference.value == pytest.approx(one.estimates["ndcg@10"].value - other.estimates["ndcg@10"].value)
+    assert difference.value == pytest.approx(
+        one.report().estimates["ndcg@10"].value - other.report().estimates["ndcg@10"].value
+    )
     assert difference.low < difference.value < difference.high
     # The same rankings differ by nothing in every resample, however wide their own intervals are.
     same = ranking_differences(one, one)["ndcg@10"]
@@ -124,13 +128,13 @@ def test_the_largest_grades_are_measured():
 def test_queries_that_were_judged_and_not_asked_are_counted():
     judgements = {"q1": {"a": 1}, "q2": {"a": 1}, "q3": {"a": 0}, "q4": {"b": 2}}
     report = ranking_report({"q1": ["a"], "q3": ["a"]}, judgements)
-    assert (report.unasked, report.to_dict()["unasked"], report.unjudged) == (2, 2, 1)
+    assert (report.counts["unasked"], report.to_dict()["unasked"], report.counts["unjudged"]) == (2, 2, 1)
     assert "1 more without a relevant document, 2 more that were judged and not asked" in report.summary()
 
 
 def test_rankings_of_other_queries_are_not_compared():
     with pytest.raises(InvalidInput, match="on the same queries"):
-        ranking_differences(ranking_report({"q1": ["a"]}, JUDGEMENTS), ranking_report({"q2": ["a"]}, JUDGEMENTS))
+        ranking_differences(*(ranking_outcomes({query: ["a"]}, JUDGEMENTS) for query in ("q1", "q2")))
 
 
 def test_measuring_without_ir_measures_names_the_line_that_installs_it(monkeypatch):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import mean_absolute_error, mean_squared_error, pearson, r2, regression, spearman
+from bothways.evaluation import mean_squared_error, regression, spearman
+from bothways.evaluation.regression import mean_absolute_error, pearson, r2
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
 

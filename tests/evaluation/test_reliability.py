@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import (
-    ReliabilityBin,
-    bootstrap_values,
+from bothways.evaluation import ReliabilityBin
+from bothways.evaluation.bootstrap import bootstrap_values
+from bothways.evaluation.reliability import (
     calibration_error_interval,
     calibration_noise,
     expected_calibration_error,
     maximum_calibration_error,
+    maximum_error_interval,
     reliability_bins,
     sweep_calibration_error,
 )
-from bothways.evaluation.reliability import maximum_error_interval
 
 
 def test_bins_and_errors_of_a_case_worked_by_hand():

@@ -10,25 +10,13 @@ import pytest
 import sklearn.metrics as oracle
 from hypothesis import given
 from hypothesis import strategies as st
+from reports import classification_report, multi_label_report, regression_report
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import (
-    brier_score,
-    classification_report,
-    expected_calibration_error,
-    hamming_loss,
-    maximum_calibration_error,
-    multi_label_brier_score,
-    multi_label_nll,
-    multi_label_report,
-    negative_log_likelihood,
-    pearson,
-    r2,
-    regression_report,
-    softmax,
-    spearman,
-    subset_accuracy,
-)
+from bothways.evaluation import multi_label_nll, negative_log_likelihood, softmax, spearman
+from bothways.evaluation.metrics import brier_score, hamming_loss, multi_label_brier_score, subset_accuracy
+from bothways.evaluation.regression import pearson, r2
+from bothways.evaluation.reliability import expected_calibration_error, maximum_calibration_error
 
 LABELS = ("card", "cash", "transfer", "never")
 
@@ -70,7 +58,7 @@ def test_a_classification_report_holds_the_numbers_of_the_metrics(single):
         "ece": expected_calibration_error(report.reliability),
     }
     expected["mce"] = maximum_calibration_error(report.reliability)
-    assert {name: each.value for name, each in report.estimates().items()} == pytest.approx(expected, abs=1e-12)
+    assert {name: each.value for name, each in report.estimates.items()} == pytest.approx(expected, abs=1e-12)
     np.testing.assert_array_equal(report.confusion, oracle.confusion_matrix(truth, predicted, labels=range(4)))
     rows = oracle.precision_recall_fscore_support(truth, predicted, labels=range(4), zero_division=0)
     for row, precision, recall, f1, support in zip(report.per_class, *rows, strict=True):
@@ -93,7 +81,7 @@ def test_a_multi_label_report_holds_the_numbers_of_the_metrics(multi):
         "ece": expected_calibration_error(report.reliability),
         "mce": maximum_calibration_error(report.reliability),
     }
-    assert {name: each.value for name, each in report.estimates().items()} == pytest.approx(expected, abs=1e-12)
+    assert {name: each.value for name, each in report.estimates.items()} == pytest.approx(expected, abs=1e-12)
     assert sum(each.count for each in report.reliability) == truth.size
     assert [row.support for row in report.per_class] == truth.sum(axis=0).tolist()
     assert [row.predicted for row in report.per_class] == predicted.sum(axis=0).tolist()
@@ -108,7 +96,7 @@ def test_a_regression_report_holds_the_numbers_of_the_metrics(numbers):
         "spearman": spearman(truth, predicted),
         "r2": r2(truth, predicted),
     }
-    assert {name: each.value for name, each in report.estimates().items()} == pytest.approx(expected, abs=1e-12)
+    assert {name: each.value for name, each in report.estimates.items()} == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +111,7 @@ def test_a_regression_report_holds_the_numbers_of_the_metrics(numbers):
 )
 def test_numbers_that_are_undefined_are_left_out_of_a_regression_report(truth, predicted, there):
     report = regression_report(truth, predicted, resamples=20)
-    assert set(report.estimates()) == {"mse", "mae", *there}
+    assert set(report.estimates) == {"mse", "mae", *there}
     assert report.mse.value == pytest.approx(oracle.mean_squared_error(truth, predicted))
     assert {"pearson", "spearman", "r2"} & set(report.to_dict()) == there
     assert "mse" in report.summary()
@@ -132,7 +120,7 @@ def test_numbers_that_are_undefined_are_left_out_of_a_regression_report(truth, p
 @pytest.mark.parametrize("kind", ["single", "multi", "numbers"])
 def test_every_interval_has_width_and_holds_its_estimate(kind, request):
     report = request.getfixturevalue(kind)[2]
-    for name, each in report.estimates().items():
+    for name, each in report.estimates.items():
         assert each.low <= each.value <= each.high, name
         assert each.low < each.high, name
 
@@ -143,7 +131,7 @@ def test_a_report_is_plain_json_of_finite_numbers_under_flat_names(kind, request
     read = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert read == report.to_dict()
     assert read["n"] == report.n
-    for name, each in report.estimates().items():
+    for name, each in report.estimates.items():
         assert (read[name], read[f"{name}_low"], read[f"{name}_high"]) == (each.value, each.low, each.high)
 
 
@@ -162,7 +150,7 @@ def test_a_summary_has_a_line_for_each_number_with_its_interval(kind, request):
     report = request.getfixturevalue(kind)[2]
     title, *lines = report.summary().splitlines()
     assert str(report.n) in title
-    for line, (name, each) in zip(lines, report.estimates().items(), strict=True):
+    for line, (name, each) in zip(lines, report.estimates.items(), strict=True):
         assert line.split() == [name, f"{each.value:.4f}", f"[{each.low:.4f},", f"{each.high:.4f}]"]
 
 
@@ -182,7 +170,7 @@ def test_the_smallest_and_most_degenerate_data_give_finite_reports(rows):
         regression_report(truth, predicted, resamples=5),
     )
     for report in reports:
-        for each in report.estimates().values():
+        for each in report.estimates.values():
             assert all(map(math.isfinite, (each.value, each.low, each.high)))
 
 

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from reports import span_report, tag_report
 from sklearn import metrics as theirs
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import span_counts, span_report, tag_report
-from bothways.evaluation.tag_counts import TaggedWords
+from bothways.evaluation.tag_counts import TaggedWords, span_counts
 from bothways.evaluation.tag_schemes import TagSpan, spans_of, tags_of
 
 LABELS = ("LOC", "ORG", "PER")
@@ -74,7 +74,7 @@ def test_spans_are_scored_as_by_seqeval(seed):
             assert row.recall.value == pytest.approx(expected["recall"])
             assert row.f1.value == pytest.approx(expected["f1-score"])
             assert row.support == expected["support"]
-    assert report.spans == by_label["micro avg"]["support"]
+    assert report.counts["spans"] == by_label["micro avg"]["support"]
 
 
 def test_tags_are_scored_as_by_scikit_learn():
@@ -82,7 +82,7 @@ def test_tags_are_scored_as_by_scikit_learn():
     truth_M, predicted_M = rng.integers(0, 5, 300), rng.integers(0, 5, 300)
     words = TaggedWords(truth_M, predicted_M, rng.uniform(0.2, 1, 300), np.repeat(np.arange(30), 10))
     report = tag_report(words, list("abcde"), resamples=50)
-    assert (report.n, report.words) == (30, 300)
+    assert (report.n, report.counts["words"]) == (30, 300)
     assert report.accuracy.value == pytest.approx(theirs.accuracy_score(truth_M, predicted_M))
     assert report.macro_f1.value == pytest.approx(theirs.f1_score(truth_M, predicted_M, average="macro"))
     expected_C = theirs.precision_score(truth_M, predicted_M, average=None)
@@ -92,7 +92,7 @@ def test_tags_are_scored_as_by_scikit_learn():
 def test_intervals_hold_the_estimate_and_come_from_texts():
     truth, predicted = random_texts(60, seed=1)
     report = report_of(truth, predicted)
-    for estimate in report.estimates().values():
+    for estimate in report.estimates.values():
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
     assert report.span_f1.low < report.span_f1.value < report.span_f1.high
     # The same texts four times over: the same numbers, and intervals half as wide.
@@ -112,7 +112,7 @@ def test_a_report_is_ready_for_json():
 
 def test_texts_without_spans_score_zero_and_break_nothing():
     report = report_of([["O", "O"]], [["O", "O"]], resamples=5)
-    assert (report.span_f1.value, report.accuracy.value, report.spans) == (0.0, 1.0, 0)
+    assert (report.span_f1.value, report.accuracy.value, report.counts["spans"]) == (0.0, 1.0, 0)
 
 
 def test_spans_that_do_not_fit_are_refused():

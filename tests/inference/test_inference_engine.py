@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bothways.checkpoints import load
 from bothways.encoder.linear import ROW_BLOCK
 from bothways.errors import InvalidInput, OutOfMemory, TextTooLong
-from bothways.inference import InferenceEngine, Reading
+from bothways.inference import InferenceEngine, TextOptions
 from bothways.inference.batching import by_token_budget
 from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
 
@@ -44,8 +44,8 @@ def means(packed):
     return torch.stack([torch.stack([part.mean(), torch.tensor(float(len(part)))]) for part in parts])
 
 
-def engine_of(model, forward=means, **reading):
-    return InferenceEngine(model.tokenizer, forward, CPU, Reading(**{"max_length": LIMIT, **reading}))
+def engine_of(model, forward=means, tokens=None, **reading):
+    return InferenceEngine(model.tokenizer, forward, CPU, TextOptions(**{"max_length": LIMIT, **reading}), tokens)
 
 
 def first_states(model):
@@ -275,7 +275,7 @@ def test_the_budget_shrinks_to_what_fits_and_no_further(model, limit, failures):
     tried = []
     engine = engine_of(model, failing_above(limit, tried), tokens=160, block_texts=64)
     assert len(list(engine.run([text_of(8, number) for number in range(640)]))) == 640
-    assert limit / 2 < engine.tokens <= limit
+    assert limit / 2 < engine.budget.tokens <= limit
     # The first batch and its parts find the limit; no later batch runs into it.
     assert sum(tokens > limit for tokens in tried) == failures
 
@@ -366,6 +366,6 @@ def test_pairs_of_texts_are_read_as_one(model):
 
 @pytest.mark.parametrize("name", ["tokens", "block_texts", "block_characters"])
 @pytest.mark.parametrize("value", [0, -1])
-def test_a_budget_below_one_is_refused(name, value):
+def test_a_budget_below_one_is_refused(model, name, value):
     with pytest.raises(InvalidInput, match=f"{name} must be at least 1, but it is {value}"):
-        Reading(**{"max_length": 8, name: value})
+        engine_of(model, **{name: value})

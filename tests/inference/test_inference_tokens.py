@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bothways.checkpoints import load
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
-from bothways.inference import InferenceEngine, Reading
+from bothways.inference import InferenceEngine, TextOptions
 from bothways.text import Places, Window
 from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
 
@@ -32,8 +32,8 @@ def ids_and_positions(packed):
     return torch.stack([packed.ids_T, packed.positions_T], 1).float()
 
 
-def engine_of(model, forward=ids_and_positions, **reading):
-    return InferenceEngine(model.tokenizer, forward, CPU, Reading(**{"max_length": LIMIT, **reading}))
+def engine_of(model, forward=ids_and_positions, tokens=None, **reading):
+    return InferenceEngine(model.tokenizer, forward, CPU, TextOptions(**{"max_length": LIMIT, **reading}), tokens)
 
 
 def ids_of(model, text):

@@ -16,6 +16,7 @@ from oracles import (
 
 from bothways.checkpoints import open_checkpoint, pretrained
 from bothways.checkpoints.checkpoint import Checkpoint
+from bothways.encoder import Recorder
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights
 from bothways.packing import pack, unpad
@@ -55,8 +56,8 @@ def test_every_hidden_state_equals_transformers(saved, model_type, backend, side
     with torch.no_grad():
         theirs = call(checkpoint.family, model, ids_BS, mask_BS, types_BS, output_hidden_states=True).hidden_states
         encoder = checkpoint.build_encoder()
-        ours = encoder.trace(packed, attentions=False, backend=backend).hidden_states
-        last_TH = encoder(packed, backend=backend)
+        last_TH = encoder(packed, backend=backend, record=(record := Recorder()))
+    ours = record.hidden_states
     theirs = theirs[:: layer_steps(checkpoint.config)]
     assert len(ours) == len(theirs) == checkpoint.config.layers + 1
     for state_TH, theirs_BSH in zip(ours, theirs, strict=True):
@@ -72,9 +73,10 @@ def test_every_attention_weight_equals_transformers(saved, model_type, side):
     ids_BS, mask_BS, types_BS = padded_inputs(model_type, side)
     with torch.no_grad():
         theirs = call(checkpoint.family, model, ids_BS, mask_BS, types_BS, output_attentions=True).attentions
-        trace = checkpoint.build_encoder().trace(unpad(ids_BS, mask_BS, types_BS))
-    assert len(trace.attentions) == len(theirs)
-    for ours, theirs_BNSS in zip(trace.attentions, theirs, strict=True):
+        record = Recorder(attentions=True)
+        checkpoint.build_encoder()(unpad(ids_BS, mask_BS, types_BS), record=record)
+    assert len(record.attentions) == len(theirs)
+    for ours, theirs_BNSS in zip(record.attentions, theirs, strict=True):
         for row, weights_Nnn in enumerate(ours):
             keep_S = mask_BS[row].bool()
             assert difference(weights_Nnn, theirs_BNSS[row][:, keep_S][:, :, keep_S]) < TOLERANCE

@@ -229,6 +229,6 @@ def test_without_the_extra_a_chart_says_what_to_install(monkeypatch, absent):
 
 
 def test_importing_the_report_loads_neither_altair_nor_torch():
-    code = "import sys, bothways.report; print({'altair', 'vl_convert', 'torch'} & set(sys.modules))"
+    code = "import sys, bothways.report; print({'altair', 'vl_convert', 'jinja2', 'torch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

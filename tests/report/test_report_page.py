@@ -1,9 +1,11 @@
 import re
+import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from bothways.errors import InvalidInput, OutputExists
+from bothways.errors import InvalidInput, MissingDependency, OutputExists
 from bothways.report import (
     Bar,
     Code,
@@ -167,6 +169,19 @@ def test_characters_that_html_cannot_hold_are_replaced(tmp_path):
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "null \ufffd half \ufffd bell \ufffd" in Document(html).words
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", html)
+
+
+def test_without_the_extra_a_page_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingDependency, match=r"'jinja2'.*pip install 'bothways\[report\]'"):
+        render(one_section(Paragraph("text")))
+
+
+def test_only_tables_with_a_caption_are_counted():
+    table = Table(("class",), (("sport",),))
+    html = render(one_section(table, replace(table, caption="The classes.")))
+    assert "<b>Table 1.</b> The classes." in html
+    assert "Table 2" not in html
 
 
 def test_numeric_columns_are_marked_in_head_and_body():

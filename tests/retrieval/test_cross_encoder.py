@@ -6,7 +6,6 @@ import pytest
 from bothways.errors import InvalidInput, NotFitted
 from bothways.retrieval import CrossEncoder, Hit, Rerank, reranked
 from bothways.tasks import PairClassifier
-from bothways.tasks.settings import FitSettings
 from tiny_models import write_checkpoint
 
 PASSAGES = [f"w{word} w{word + 20}" for word in range(5, 17)]
@@ -39,8 +38,7 @@ def test_a_model_of_labels_ranks_by_the_probability_of_the_relevant_one(folder):
 
 
 def test_a_calibration_that_states_the_same_for_all_does_not_take_their_order_away(folder):
-    settings = FitSettings(calibration="isotonic")
-    pairs = trained(folder, lambda place: "yes" if place % 2 else "no", "single", settings=settings)
+    pairs = trained(folder, lambda place: "yes" if place % 2 else "no", "single", calibration="isotonic")
     stated = [found.probabilities["yes"] for found in pairs.predict([("w5", text) for text in PASSAGES])]
     assert len(set(stated)) < len(PASSAGES) == len(set(CrossEncoder(pairs).score("w5", PASSAGES)))
 

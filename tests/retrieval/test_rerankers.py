@@ -91,7 +91,7 @@ def test_a_label_that_the_data_have_not_is_named_beside_those_that_they_have(bas
     made.fit(rows, validation=rows, epochs=1)
     made.save(tmp_path / "nli")
     ranking = CandidateRanking.open(tmp_path / "nli", device="cpu")
-    assert ranking.evaluate(rows).queries
+    assert ranking.evaluate(rows).n
     with pytest.raises(
         InvalidInput, match=r"no passage has 'entailment' in 'label'.*there are 'no', 'yes'.*--relevant"
     ):
@@ -125,8 +125,8 @@ def test_the_measures_are_those_of_the_rankings_and_untelling_queries_are_left_o
         Candidates("none", ("a",), (0,)),
     ]
     report = evaluate_reranker(ByLength(), lists)
-    assert report.queries == ("one", "two")
-    assert (report.untelling, report.to_dict()["untelling"]) == (2, 2)
+    assert report.counts["queries"] == report.n == 2
+    assert (report.counts["untelling"], report.to_dict()["untelling"]) == (2, 2)
     assert "2 queries (2 more of which all documents are relevant, or none)" in report.summary()
     assert "more" not in evaluate_reranker(ByLength(), lists[:2]).summary()
     assert report.estimates["map"].value == pytest.approx((1 / 2 + 1) / 2)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bothways import SemanticSearch, SentenceEmbedder
+from bothways.data import Row
 from bothways.errors import InvalidInput, OutputExists
 from bothways.retrieval import Among, Dense, Hybrid, Lexical, Rerank
 from tiny_models import write_checkpoint
@@ -177,3 +178,87 @@ def test_an_embedder_that_was_trained_since_is_no_longer_that_of_the_index(minil
         with pytest.raises(InvalidInput, match="trained after the index"):
             use()
     assert search.search("rates", mode=Lexical())[0].text == TEXTS[1]
+
+
+# Rows instead of texts
+
+ROWS = [
+    {"id": name, "text": text, "year": 2020 + place}
+    for place, (name, text) in enumerate(zip("abcd", TEXTS, strict=True))
+]
+
+
+def kept_of(search):
+    return [(hit.id, hit.text, dict(hit.fields)) for hit in search.search("a pet cat", k=4)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS,
+        tuple(ROWS),
+        (row for row in ROWS),
+        [{"id": row["id"], "text": row["text"], "fields": {"year": row["year"]}} for row in ROWS],
+        [Row(number, row) for number, row in enumerate(ROWS)],
+        [row | {"year": np.int64(row["year"]), "text": np.str_(row["text"])} for row in ROWS],
+    ],
+    ids=["dicts", "tuple", "stream", "with fields", "rows", "numpy"],
+)
+def test_dicts_are_texts_with_their_ids_and_fields(embedder, minilm_folder, rows):
+    apart = SemanticSearch.build(embedder, TEXTS, ids=list("abcd"), fields=[{"year": row["year"]} for row in ROWS])
+    built = SemanticSearch.build(embedder, rows)
+    assert kept_of(built) == kept_of(apart)
+    assert [hit.id for hit in built.search("a pet cat", k=4, filters=[Among("year", (2023,))])] == ["d"]
+
+
+def test_rows_of_a_frame_and_of_a_dataset_are_dicts(embedder, minilm_folder):
+    expected = kept_of(SemanticSearch.build(embedder, ROWS))
+    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    for table in (pandas.DataFrame(ROWS), datasets.Dataset.from_list(ROWS)):
+        assert kept_of(SemanticSearch.build(embedder, table)) == expected
+    frame = pandas.DataFrame(ROWS)
+    by_columns = SemanticSearch.build(embedder, frame["text"], ids=frame["id"], fields=frame[["year"]])
+    assert kept_of(by_columns) == expected
+
+
+def test_dicts_are_added_under_the_fields_of_the_index(embedder, minilm_folder):
+    search = SemanticSearch.build(embedder, ROWS[:2])
+    search.add(ROWS[2:])
+    assert sorted(kept_of(search)) == sorted(kept_of(SemanticSearch.build(embedder, ROWS)))
+    with pytest.raises(InvalidInput, match="fields"):
+        search.add([{"id": "e", "text": "Snow.", "month": 1}])
+
+
+def test_dicts_without_id_are_numbered_and_whole_numbers_are_ids(embedder, minilm_folder):
+    numbered = SemanticSearch.build(embedder, [{"text": text} for text in TEXTS])
+    assert numbered.search("football", k=1)[0].id == "2"
+    named = SemanticSearch.build(embedder, [{"text": text, "id": 10 + n} for n, text in enumerate(TEXTS)])
+    assert named.search("football", k=1)[0].id == "12"
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"id": "a", "text": "x"}, {"text": "y"}], r"row 1 \(counted from 0\) has no column 'id'"),
+        ([{"text": "x"}, {"id": "b", "text": "y"}], r"row 1 \(counted from 0\) has the fields \['id'\]"),
+        ([{"text": "x"}, {"txt": "y"}], r"has no column 'text'. It has: 'txt'. Did you mean 'txt'\?"),
+        ([{"text": "x"}, {"text": None}], r"row 1 \(counted from 0\): 'text' is null"),
+        ([{"text": "x"}, "y"], r"expected row 1 \(counted from 0\) to be a dict, as the rows before it, got str"),
+        (
+            [{"text": "x", "id": None}],
+            r"row 0 \(counted from 0\): expected a string or a whole number as the id, got None",
+        ),
+        ([{"text": "x", "tags": ["a"]}], "the field 'tags' of row 0"),
+        ([{"text": "x", "fields": {"a": 1}, "b": 2}], "the field 'fields' of row 0"),
+        ({"text": "x"}, "expected a list of texts, got dict"),
+    ],
+)
+def test_dicts_that_do_not_fit_are_refused(embedder, minilm_folder, rows, problem):
+    with pytest.raises(InvalidInput, match=problem):
+        SemanticSearch.build(embedder, rows)
+
+
+@pytest.mark.parametrize("beside", [{"ids": ["a"]}, {"fields": [{"year": 1}]}])
+def test_ids_and_fields_beside_dicts_are_refused(embedder, minilm_folder, beside):
+    with pytest.raises(InvalidInput, match="expected ids and fields within the dicts or beside a list of texts"):
+        SemanticSearch.build(embedder, [{"text": "x"}], **beside)

@@ -4,7 +4,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bothways.checkpoints import load
-from bothways.tasks.masks.fill_mask import FillMask
+from bothways.tasks.masked_lm.fill_mask import FillMask
 from tiny_models import VOCABULARY, write_checkpoint
 
 SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")

@@ -7,17 +7,16 @@ import pytest
 import torch
 
 from bothways.errors import InvalidInput, NotFitted, TextsTruncated, TextTooLong
-from bothways.evaluation import TextsRead, TokenLosses, masked_lm_metrics, masked_lm_report
+from bothways.evaluation import TextsRead, token_outcomes
+from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics
 from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking
 from bothways.packing import unpad
 from bothways.tasks import FillMask
-from bothways.tasks.fitting import FitPlan
-from bothways.tasks.settings import FitSettings
 from tiny_models import write_checkpoint
 
 TEXTS = [" ".join(f"w{5 + (7 * start + place) % 50}" for place in range(1 + start % 14)) for start in range(24)]
-SETTINGS = FitSettings(tokens=30, checkpoint_every_updates=1)
-OPTIONS = {"epochs": 2, "learning_rate": 1e-2, "batch_size": 5, "seed": 4, "settings": SETTINGS}
+SETTINGS = {"max_tokens": 30, "checkpoint_every_updates": 1}
+OPTIONS = {"epochs": 2, "learning_rate": 1e-2, "batch_size": 5, "seed": 4, **SETTINGS}
 
 
 @pytest.fixture
@@ -27,8 +26,7 @@ def bare(base):
 
 
 def weights(model):
-    module = MaskedLM(model.model.encoder, model._head)
-    return {name: value.clone() for name, value in module.state_dict().items()}
+    return {name: value.clone() for name, value in model.fitted.model.state_dict().items()}
 
 
 def equal(first, second):
@@ -74,9 +72,9 @@ def test_resuming_with_other_masks_is_refused(bare, base, tmp_path):
 
 
 def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
-    store = bare._opened.stored(TEXTS)
+    store = bare._state[0].stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
-    head = bare._opened.checkpoint.new_masked_lm_head()
+    head = bare._state[0].checkpoint.new_masked_lm_head()
     objective = MaskedLMObjective(MaskedLM(bare.model.encoder, head), store, store, masker, batch_size=5, tokens=60)
 
     def seen(epoch, start=0):
@@ -90,9 +88,9 @@ def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
 
 
 def test_the_weight_of_an_update_is_its_number_of_chosen_places(bare):
-    store = bare._opened.stored(TEXTS)
+    store = bare._state[0].stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
-    head = bare._opened.checkpoint.new_masked_lm_head()
+    head = bare._state[0].checkpoint.new_masked_lm_head()
     objective = MaskedLMObjective(MaskedLM(bare.model.encoder, head), store, store, masker, batch_size=5, tokens=60)
     for update in objective.updates(0, 0):
         for part in update.micro_batches:
@@ -118,19 +116,19 @@ def test_before_and_after_are_measured_at_the_same_places(bare):
 
 def test_evaluation_is_the_mean_loss_at_the_chosen_places(tmp_path):
     model = masked_lm_model(tmp_path)
-    store = model._opened.stored(TEXTS)
+    store = model.fitted.opened.stored(TEXTS)
     masker = Masker(model.model.tokenizer, Masking(), 3)
     losses, right = [], []
     for window, (start, end) in enumerate(zip(store.starts[:-1], store.starts[1:], strict=True)):
         masked = masker.validation(store.ids_T[start:end], window)
         ids = torch.from_numpy(masked.ids_n.astype(np.int64))[None]
         with torch.no_grad():
-            logits = MaskedLM(model.model.encoder, model._head)(unpad(ids), torch.from_numpy(masked.places_M))
+            logits = model.fitted.model(unpad(ids), torch.from_numpy(masked.places_M))
         targets = torch.from_numpy(masked.targets_M.astype(np.int64))
         losses += torch.nn.functional.cross_entropy(logits, targets, reduction="none").tolist()
         right += (logits.argmax(-1) == targets).tolist()
     report = model.evaluate(TEXTS, seed=3, resamples=200)
-    assert (report.n, report.tokens) == (len(TEXTS), len(losses))
+    assert (report.n, report.counts["tokens"]) == (len(TEXTS), len(losses))
     assert report.loss.value == pytest.approx(sum(losses) / len(losses), abs=1e-5)
     assert report.perplexity.value == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-5)
     assert report.accuracy.value == pytest.approx(sum(right) / len(right))
@@ -143,10 +141,10 @@ def test_a_report_says_how_much_was_read(tmp_path):
     folder = masked_lm_model(tmp_path).model.folder
     texts = [" ".join(f"w{5 + number}" for number in range(count)) for count in (4, 40, 18)]
     windowed = FillMask.from_pretrained(folder, device="cpu").evaluate(texts, resamples=20)
-    assert windowed.reading == TextsRead(texts=3, in_windows=2, cut=0, dropped_tokens=0)
+    assert windowed.tokens_read == TextsRead(texts=3, in_windows=2, cut=0, dropped_tokens=0)
     with pytest.warns(TextsTruncated):
         cut = FillMask.from_pretrained(folder, device="cpu", on_overflow="truncate").evaluate(texts, resamples=20)
-    assert cut.reading == TextsRead(texts=3, in_windows=0, cut=2, dropped_tokens=26)
+    assert cut.tokens_read == TextsRead(texts=3, in_windows=0, cut=2, dropped_tokens=26)
     assert cut.to_dict()["reading"]["dropped_tokens"] == 26
     assert "2 of 3 texts were cut, by 26 tokens" in cut.summary()
 
@@ -159,8 +157,8 @@ def masked_lm_model(folder):
 def test_metrics_are_means_over_tokens_not_over_texts():
     losses = TokenLosses(np.array([3.0, 0.0, 1.0]), np.array([0.0, 0.0, 2.0]), np.array([1.0, 0.0, 3.0]))
     assert masked_lm_metrics(losses) == pytest.approx({"loss": 1.0, "perplexity": math.e, "accuracy": 0.5})
-    report = masked_lm_report(losses, resamples=500)
-    assert report.tokens == 4
+    report = token_outcomes(losses).report(resamples=500)
+    assert report.counts["tokens"] == 4
     assert 1 / 3 <= report.loss.low <= 1.0 <= report.loss.high <= 3.0
 
 
@@ -190,11 +188,72 @@ def test_the_columns_of_training_are_those_of_use(base, tmp_path):
     assert again.rows_of(["w5 [MASK]"]) == [{"body": "w5 [MASK]"}]
 
 
+@pytest.mark.parametrize("kind", ["pandas", "numpy", "tuple"])
+def test_texts_come_from_columns_and_arrays(base, kind):
+    made = pytest.importorskip("pandas").Series if kind == "pandas" else {"numpy": np.array, "tuple": tuple}[kind]
+    models = [FillMask.from_pretrained(base, device="cpu") for _ in range(2)]
+    records = [
+        models[0].fit(TEXTS, validation=TEXTS[:2], **OPTIONS),
+        models[1].fit(made(TEXTS), validation=made(TEXTS[:2]), **OPTIONS),
+    ]
+    assert records[0].losses == records[1].losses
+    assert models[0].evaluate(TEXTS, resamples=5) == models[1].evaluate(made(TEXTS), resamples=5)
+    asked = [f"{text} [MASK]" for text in TEXTS[:3]]
+    assert models[0].predict(asked) == models[1].predict(made(asked))
+    assert models[0].pseudo_log_likelihood(asked) == models[1].pseudo_log_likelihood(made(asked))
+
+
+def test_a_missing_text_of_a_series_is_refused_by_its_number(bare):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InvalidInput, match="row 2 of the given list: 'text' is"):
+        bare.fit(pandas.Series(["w5 w6", None, "w7"]))
+
+
+@pytest.mark.parametrize("texts", [["w5 w6", "w7"], [{"text": "w5 w6"}, {"text": "w7"}]])
+def test_labels_are_refused(bare, texts):
+    with pytest.raises(InvalidInput, match="learns from texts alone: leave the labels out"):
+        bare.fit(texts, ["a", "b"])
+
+
+@pytest.mark.parametrize("option", ["detector", "calibration", "settings", "kept", "label"])
+def test_options_of_other_tasks_are_refused(bare, option):
+    with pytest.raises(TypeError, match=rf"FillMask.fit\(\) .* argument {option!r}. Known are: masking, text, epochs"):
+        bare.fit(TEXTS, **{option: "cosine"})
+    assert not bare.has_head
+
+
+def test_options_of_other_tasks_are_refused_by_predictions_and_evaluations(tmp_path):
+    model = masked_lm_model(tmp_path)
+    with pytest.raises(TypeError, match=r"'coverage'. Known are: top, words, max_pieces, beam"):
+        model.predict("w5 [MASK]", coverage=0.9)
+    with pytest.raises(TypeError, match=r"'scheme'. Known are: masking, text"):
+        model.evaluate(TEXTS, scheme="BIO")
+
+
+def test_a_second_training_that_fails_leaves_weights_answers_and_card(bare, monkeypatch):
+    bare.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
+    fitted, before, said = bare.fitted, weights(bare), bare.predict("w5 [MASK]")
+    loss, calls = MaskedLMObjective.loss, [0]
+
+    def dying(self, payload):
+        calls[0] += 1
+        if calls[0] > 12:
+            raise CrashError
+        return loss(self, payload)
+
+    monkeypatch.setattr(MaskedLMObjective, "loss", dying)
+    with pytest.raises(CrashError):
+        bare.fit(TEXTS, validation=TEXTS[:6], text="text", masking=Masking(fraction=0.5), **OPTIONS)
+    assert bare.fitted is fitted
+    assert equal(weights(bare), before)
+    assert bare.predict("w5 [MASK]") == said
+
+
 def test_a_new_head_that_learnt_nothing_is_not_kept(bare, monkeypatch):
-    def failing(self, objective, model, **_):
+    def failing(*_):
         raise InvalidInput("no")
 
-    monkeypatch.setattr(FitPlan, "train", failing)
+    monkeypatch.setattr("bothways.tasks.task.run_training", failing)
     with pytest.raises(InvalidInput, match="no"):
         bare.fit(TEXTS)
     assert not bare.has_head

@@ -4,12 +4,10 @@ import json
 import re
 
 import pytest
-from classifier_cases import rows, without_dropout
-from pair_cases import scored
 
 from answering_cases import questions
+from bothways import Ensemble
 from bothways.tasks import (
-    Ensemble,
     FewShotClassifier,
     FillMask,
     PairClassifier,
@@ -18,8 +16,10 @@ from bothways.tasks import (
     TextClassifier,
     TextTagger,
 )
-from bothways.tasks.embedding.data import LabelledTexts, Pairs, PlainTexts, ScoredPairs
 from bothways.tasks.embedding.losses import Distillation
+from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs
+from classifier_cases import rows, without_dropout
+from pair_cases import scored
 from tiny_models import write_checkpoint
 
 ONCE = {"epochs": 1, "seed": 7}

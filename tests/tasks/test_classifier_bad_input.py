@@ -5,7 +5,6 @@ import json
 import os
 
 import pytest
-from classifier_cases import rows, write_rows
 from safetensors.torch import load_file, save_file
 
 from bothways.checkpoints import save as saving
@@ -20,6 +19,7 @@ from bothways.errors import (
     UnsupportedConfig,
 )
 from bothways.tasks import TextClassifier
+from classifier_cases import rows, write_rows
 from tiny_models import edit_config
 
 VALIDATION = rows(6, first=30)

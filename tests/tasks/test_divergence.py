@@ -8,27 +8,19 @@ import signal
 import numpy as np
 import pytest
 import torch
-from classifier_cases import rows, without_dropout
 
 from answering_cases import questions
+from bothways import MultiTask, TaggingData, TaskData
 from bothways.errors import InvalidInput, NotFitted, OutOfDisk, TrainingDiverged
 from bothways.objectives import MaskedLMObjective
 from bothways.retrieval import SemanticSearch
-from bothways.tasks import (
-    FewShotClassifier,
-    FillMask,
-    MultiTask,
-    QuestionAnswerer,
-    SentenceEmbedder,
-    TaggingData,
-    TaskData,
-    TextClassifier,
-    TextTagger,
-)
-from bothways.tasks.embedding.data import LabelledTexts
+from bothways.tasks import FewShotClassifier, FillMask, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
+from bothways.tasks.columns import TextColumns
 from bothways.tasks.embedding.objective import EmbeddingObjective
+from bothways.tasks.embedding.spec import LabelledTexts
 from bothways.tasks.objective import WindowObjective
 from bothways.training import loop
+from classifier_cases import rows, without_dropout
 
 QUICK = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 6}
 TEXTS = [row["text"] for row in rows(6)]
@@ -57,9 +49,10 @@ def tagged(count=18):
     return [{"tokens": each, "tags": [tags.get(word, "O") for word in each]} for each in words]
 
 
-def trusts_nothing(task):
-    trust = task.trust
-    return trust.calibration is None and trust.conformal is None and trust.border is None
+def confident(task):
+    """Whether it has learnt calibration, coverage and a detector."""
+    learnt = task.confidence
+    return None not in (learnt.calibration, learnt.conformal, learnt.out_of_domain)
 
 
 # How each task is made and fitted, what it is asked, and what it has learnt of its answers.
@@ -68,42 +61,41 @@ ALONE = {
         TextClassifier,
         lambda task, **more: task.fit(rows(18), validation=rows(9, 30), **QUICK, **more),
         TEXTS,
-        trusts_nothing,
+        confident,
     ),
     "tagging": (
         TextTagger,
         lambda task, **more: task.fit(tagged(18), validation=tagged(9), **QUICK, **more),
         TEXTS,
-        lambda task: task.labeller.temperature is None,
+        lambda task: task.confidence.calibration is not None,
     ),
     "answering": (
         QuestionAnswerer,
         lambda task, **more: task.fit(questions(18), validation=questions(8), **QUICK, **more),
         [("w5", "w30 w5 w10 w11 w40")],
-        lambda task: task.threshold is None and task.temperature is None,
+        lambda task: None not in (task.outputs.threshold, task.confidence.calibration),
     ),
 }
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_what_was_learnt_of_other_weights_is_forgotten_where_an_epoch_was_kept(base, monkeypatch, name):
-    kind, fit, asked, knows_nothing = ALONE[name]
+def test_a_training_that_diverges_leaves_a_task_as_it_was(base, monkeypatch, name):
+    kind, fit, asked, has_learnt = ALONE[name]
     task = kind.from_pretrained(base, device="cpu")
     fit(task)
-    assert not knows_nothing(task)
-    before, card = task.predict(asked), task.card
-    assert diverge(monkeypatch, lambda: fit(task), updates=0) is None
-    assert not knows_nothing(task)
-    assert (task.predict(asked), task.card) == (before, card)
-    assert diverge(monkeypatch, lambda: fit(task), updates=4) == 1
-    assert knows_nothing(task)
-    assert task.card == {}
-    assert len(task.predict(asked)) == len(asked)
+    assert has_learnt(task)
+    weights, before, card = encoder_of(task), task.predict(asked), task.card
+    for updates, kept in ((0, None), (4, 1)):
+        assert diverge(monkeypatch, lambda: fit(task), updates) == kept
+        assert has_learnt(task)
+        assert same_weights(encoder_of(task), weights)
+        assert (task.predict(asked), task.card) == (before, card)
+        assert card != {}
 
 
 @pytest.mark.parametrize("name", ALONE)
 def test_a_diverged_task_may_be_finished_from_the_epoch_that_was_kept(base, monkeypatch, name):
-    kind, fit, asked, knows_nothing = ALONE[name]
+    kind, fit, asked, has_learnt = ALONE[name]
     task = kind.from_pretrained(base, device="cpu")
     with monkeypatch.context() as patch:
         poison(patch, 4)
@@ -111,30 +103,31 @@ def test_a_diverged_task_may_be_finished_from_the_epoch_that_was_kept(base, monk
     assert (record.kept_epoch, record.interrupted) == (1, False)
     assert "the loss of update 5 is nan" in record.diverged
     assert task.card["training"]["diverged"] == record.diverged
-    assert not knows_nothing(task)
+    assert has_learnt(task)
     assert len(task.predict(asked)) == len(asked)
 
 
-def check_card(monkeypatch, task, fit, kind, *, updates):
-    """A card stays where nothing was learnt, and goes where the weights are those of another epoch."""
-    fit()
-    card = task.card
-    assert diverge(monkeypatch, fit, updates=0, kind=kind) is None
-    assert task.card == card != {}
-    assert diverge(monkeypatch, fit, updates=updates, kind=kind) == 1
-    assert task.card == {}
-
-
-def test_an_embedder_has_no_card_of_other_weights(base, monkeypatch):
+def test_an_embedder_keeps_weights_and_card_where_a_training_diverges(base, monkeypatch):
     embedder = SentenceEmbedder.from_pretrained(without_dropout(base), device="cpu")
     fit = lambda: embedder.fit(rows(24), columns=LabelledTexts(), **QUICK)  # noqa: E731
-    check_card(monkeypatch, embedder, fit, EmbeddingObjective, updates=5)
+    fit()
+    card, vectors = embedder.card, embedder.encode(TEXTS)
+    for updates, kept in ((0, None), (5, 1)):
+        assert diverge(monkeypatch, fit, updates=updates, kind=EmbeddingObjective) == kept
+        assert embedder.card == card != {}
+        np.testing.assert_array_equal(embedder.encode(TEXTS), vectors)
 
 
-def test_an_adapted_model_has_no_card_of_other_weights(base, monkeypatch):
+@pytest.mark.parametrize(("updates", "kept"), [(0, None), (4, 1)])
+def test_a_training_on_raw_texts_that_diverges_leaves_the_model_as_it_was(base, monkeypatch, updates, kept):
     model = FillMask.from_pretrained(base, device="cpu")
     fit = lambda: model.fit([row["text"] for row in rows(18)], validation=TEXTS, **QUICK)  # noqa: E731
-    check_card(monkeypatch, model, fit, MaskedLMObjective, updates=4)
+    fit()
+    weights, before, card = encoder_of(model), asked(model), model.card
+    assert diverge(monkeypatch, fit, updates, kind=MaskedLMObjective) == kept
+    assert same_weights(encoder_of(model), weights)
+    assert (asked(model), model.card) == (before, card)
+    assert card != {}
 
 
 # --- failures and Ctrl-C before an epoch was finished ---
@@ -197,7 +190,7 @@ def test_ctrl_c_before_an_epoch_was_finished_leaves_a_task_as_it_was(base, monke
     task = kind.from_pretrained(without_dropout(base), device="cpu")
     weights, columns = encoder_of(task), task.columns
     record = interrupted(monkeypatch, objective, lambda: fit(task))
-    assert (record.came_to_nothing, record.updates > 0) == (True, True)
+    assert (record.finished_no_epoch, record.updates > 0) == (True, True)
     assert same_weights(encoder_of(task), weights)
     assert (task.columns, task.card) == (columns, {})
     if not isinstance(task, SentenceEmbedder):
@@ -211,7 +204,7 @@ def test_ctrl_c_in_a_second_fit_leaves_the_answers_of_the_first(base, monkeypatc
     task = kind.from_pretrained(without_dropout(base), device="cpu")
     fit(task)
     before, card = asked(task), task.card
-    assert interrupted(monkeypatch, objective, lambda: fit(task)).came_to_nothing
+    assert interrupted(monkeypatch, objective, lambda: fit(task)).finished_no_epoch
     assert (asked(task), task.card) == (before, card)
 
 
@@ -224,7 +217,7 @@ def test_an_untrained_head_does_not_answer_after_whatever_failure(base, monkeypa
     def failing(*_, **__):
         raise error("no more")
 
-    monkeypatch.setattr("bothways.tasks.fitting.train", failing)
+    monkeypatch.setattr("bothways.tasks.learning.train", failing)
     with pytest.raises(error, match="no more"):
         fit(task)
     with pytest.raises(NotFitted):
@@ -232,11 +225,11 @@ def test_an_untrained_head_does_not_answer_after_whatever_failure(base, monkeypa
 
 
 @pytest.mark.parametrize("name", UNFINISHED)
-def test_what_was_learnt_of_other_weights_is_forgotten_after_whatever_failure(base, monkeypatch, name):
+def test_whatever_failure_after_an_epoch_leaves_a_task_as_it_was(base, monkeypatch, name):
     kind, fit, _ = UNFINISHED[name]
     task = kind.from_pretrained(without_dropout(base), device="cpu")
     fit(task)
-    weights = encoder_of(task)
+    weights, before, card = encoder_of(task), asked(task), task.card
     calls, end_epoch = itertools.count(1), loop._Run._validate
 
     def failing(run):
@@ -248,15 +241,8 @@ def test_what_was_learnt_of_other_weights_is_forgotten_after_whatever_failure(ba
         patch.setattr(loop._Run, "_validate", failing)
         with pytest.raises(OutOfDisk):
             fit(task)
-    assert not same_weights(encoder_of(task), weights)
-    assert not any(task.card.values())
-    if name in ALONE:
-        assert ALONE[name][-1](task)
-    if isinstance(task, FewShotClassifier):
-        with pytest.raises(NotFitted):
-            asked(task)
-    else:
-        assert asked(task)
+    assert same_weights(encoder_of(task), weights)
+    assert (asked(task), task.card) == (before, card)
 
 
 @pytest.mark.parametrize("name", UNFINISHED)
@@ -266,7 +252,7 @@ def test_a_resumed_training_that_fails_at_once_leaves_a_task_as_it_was(base, mon
     fit(task)
     weights, before, card = encoder_of(task), asked(task), task.card
     again = lambda **more: fit(task, checkpoints=tmp_path / "run", **more)  # noqa: E731
-    assert interrupted(monkeypatch, objective, again).came_to_nothing
+    assert interrupted(monkeypatch, objective, again).finished_no_epoch
     with pytest.raises(IsADirectoryError):
         again(resume=True, log=tmp_path)
     assert same_weights(encoder_of(task), weights)
@@ -280,50 +266,51 @@ def test_an_embedder_counts_the_trainings_that_changed_it(base, monkeypatch):
     search = SemanticSearch.build(embedder, TEXTS)
     fit = UNFINISHED["embeddings"][1]
     interrupted(monkeypatch, EmbeddingObjective, lambda: fit(embedder))
-    assert embedder.trainings == 0
-    assert search.search(TEXTS[0], k=1)
+    assert embedder.model.trainings == 0
     assert diverge(monkeypatch, lambda: fit(embedder), updates=5, kind=EmbeddingObjective) == 1
-    assert embedder.trainings == 1
+    assert embedder.model.trainings == 0
+    assert search.search(TEXTS[0], k=1)
+    fit(embedder)
+    assert embedder.model.trainings == 1
+    with pytest.raises(InvalidInput, match="the embedder was trained after the index"):
+        search.search(TEXTS[0], k=1)
 
 
 # --- several tasks ---
 
 SHARED = {
-    "animal": TaskData([{"body": row["text"], "kind": row["label"]} for row in rows(18)], None, "body", "kind"),
+    "animal": TaskData([{"body": row["text"], "kind": row["label"]} for row in rows(18)], text="body", label="kind"),
     "names": TaggingData(tagged(18), tagged(9)),
 }
 
 
-def test_several_tasks_have_the_epoch_that_was_kept_and_nothing_learnt_of_it(base, monkeypatch, tmp_path):
+def test_several_tasks_that_diverged_may_be_finished_from_the_epoch_that_was_kept(base, monkeypatch, tmp_path):
     model = MultiTask.from_pretrained(base, device="cpu")
-    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates=8) == 1
-    assert model.card == {"animal": {}, "names": {}}
+    with monkeypatch.context() as patch:
+        poison(patch, 8)
+        record = model.fit(SHARED, keep_diverged=True, **QUICK)
+    assert (record.kept_epoch, record.interrupted) == (1, False)
+    assert [card["training"]["diverged"] for card in model.card.values()] == [record.diverged] * 2
     assert model.columns.text == ("body",)
-    assert model.part("animal").columns == SHARED["animal"].columns
-    assert trusts_nothing(model.part("animal"))
-    assert model.part("names").labeller.temperature is None
+    assert model.part("animal").columns == TextColumns(("body",), "kind")
+    assert confident(model.part("animal"))
+    assert model.part("names").confidence.calibration is not None
     model.save(tmp_path / "saved")
     again = MultiTask.from_pretrained(tmp_path / "saved", device="cpu")
     assert again.predict(TEXTS) == model.predict(TEXTS)
 
 
-def test_several_tasks_that_go_on_forget_what_was_learnt_of_other_weights(base, monkeypatch):
+@pytest.mark.parametrize(("updates", "kept"), [(0, None), (8, 1)])
+def test_several_tasks_that_diverge_are_as_before(base, monkeypatch, updates, kept):
     model = MultiTask.from_pretrained(base, device="cpu")
-    model.fit(SHARED, **QUICK)
-    before, parts, card = model.predict(TEXTS), model.parts, model.card
-    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates=0) is None
-    assert (model.predict(TEXTS), model.parts, model.card) == (before, parts, card)
-    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates=8) == 1
-    assert model.part("names").labeller.temperature is None
-    assert trusts_nothing(model.part("animal"))
-    assert model.card == {"animal": {}, "names": {}}
-
-
-def test_several_tasks_that_diverge_at_once_are_as_before(base, monkeypatch):
-    model = MultiTask.from_pretrained(base, device="cpu")
-    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates=0) is None
+    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates) == kept
     with pytest.raises(NotFitted):
         model.predict("w5")
+    model.fit(SHARED, **QUICK)
+    before, fitted, card = model.predict(TEXTS), model.fitted, model.card
+    assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates) == kept
+    assert (model.predict(TEXTS), model.card) == (before, card)
+    assert model.fitted is fitted
 
 
 # --- a few examples ---
@@ -342,13 +329,14 @@ def again(classifier, **options):
 @pytest.mark.parametrize("held_out", [None, rows(9, 30)], ids=["the latest epoch", "the best epoch"])
 def test_a_head_goes_with_the_vectors_that_it_was_fitted_to(base, monkeypatch, held_out):
     classifier = few(base)
+    before, vectors, card = classifier.predict(TEXTS), classifier.embedder.encode(TEXTS), classifier.card
     fit = lambda: again(classifier, validation=held_out)  # noqa: E731
     assert diverge(monkeypatch, fit, updates=3, kind=EmbeddingObjective) == 1
-    assert (classifier.target, classifier.card, trusts_nothing(classifier)) == (None, {}, True)
-    with pytest.raises(NotFitted, match="call fit first"):
-        classifier.predict(TEXTS)
+    assert (classifier.predict(TEXTS), classifier.card) == (before, card)
+    np.testing.assert_array_equal(classifier.embedder.encode(TEXTS), vectors)
     fit()
-    assert len(classifier.predict(TEXTS)) == len(TEXTS)
+    assert classifier.predict(TEXTS) != before
+    assert not np.array_equal(classifier.embedder.encode(TEXTS), vectors)
 
 
 def test_a_head_stays_where_its_vectors_do(base, monkeypatch):
@@ -363,8 +351,9 @@ def test_a_head_stays_where_its_vectors_do(base, monkeypatch):
     assert classifier.predict(TEXTS) == before
 
 
-def test_a_head_that_cannot_be_fitted_to_new_vectors_is_dropped(base, monkeypatch):
+def test_a_head_that_cannot_be_fitted_to_new_vectors_stays_with_the_old_ones(base, monkeypatch):
     classifier = few(base)
+    before, vectors = classifier.predict(TEXTS), classifier.embedder.encode(TEXTS)
 
     def failing(*_, **__):
         raise MemoryError("no more")
@@ -372,5 +361,5 @@ def test_a_head_that_cannot_be_fitted_to_new_vectors_is_dropped(base, monkeypatc
     monkeypatch.setattr("bothways.tasks.embedding.few_shot.fit_softmax_regression", failing)
     with pytest.raises(MemoryError):
         again(classifier)
-    with pytest.raises(NotFitted, match="call fit first"):
-        classifier.predict(TEXTS)
+    assert classifier.predict(TEXTS) == before
+    np.testing.assert_array_equal(classifier.embedder.encode(TEXTS), vectors)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding.data import EmbeddingRow, LabelledTexts, Pairs, Triplets
-from bothways.tasks.embedding.evaluation import Measured, found_at, untelling
-from bothways.tasks.predictions import Reading
+from bothways.tasks.embedding.outputs import found_at, without_contrast
+from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts
+from bothways.tasks.embedding.spec import LabelledTexts, Pairs, Triplets
 
 # Texts of one letter point the same way, and their digits nearly so.
 LETTERS = "abcdef"
@@ -23,11 +23,11 @@ def vector(text):
 def ranks(columns, rows, labels=None):
     """1 / rank, for rows of texts whose vectors are as they should be."""
     read = [
-        EmbeddingRow(texts, label, "a row") for texts, label in zip(rows, labels or [None] * len(rows), strict=True)
+        EmbeddingRow(texts, label, "a row", columns)
+        for texts, label in zip(rows, labels or [None] * len(rows), strict=True)
     ]
     vectors_PH = np.stack([vector(text) for texts in rows for text in texts])
-    readings = [Reading(1, 0)] * len(vectors_PH)
-    return found_at(columns, Measured.of(read, columns, vectors_PH, readings)).tolist()
+    return found_at(vectors_PH, RowTexts.of(read)).tolist()
 
 
 def test_a_text_that_is_also_the_positive_of_another_is_no_wrong_answer_to_itself():
@@ -58,8 +58,8 @@ def test_a_copy_with_another_label_is_no_wrong_answer():
     ],
 )
 def test_labels_tell_something_where_there_is_a_right_and_a_wrong_answer(labels, words):
-    assert untelling(LabelledTexts(), labels) == words
-    assert untelling(Pairs(), [None]) is None
+    assert without_contrast(LabelledTexts(), labels) == words
+    assert without_contrast(Pairs(), [None]) is None
 
 
 def test_texts_without_another_of_their_label_find_nothing():

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding.data import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
 from bothways.tasks.embedding.losses import (
     CoSENT,
     Distillation,
@@ -21,6 +20,7 @@ from bothways.tasks.embedding.losses import (
     unit,
     usual_loss,
 )
+from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
 
 ROWS, WIDTH = 9, 12
 

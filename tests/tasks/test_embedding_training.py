@@ -1,31 +1,18 @@
 """Training sentence embedders: cached gradients, what is learnt, resuming, saving, and data that are unusable."""
 
-import dataclasses
 import json
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from classifier_cases import without_dropout
 
 from bothways.checkpoints import load
 from bothways.data.windows import WindowStore
 from bothways.errors import CorruptCheckpoint, InvalidInput, TextsTruncated
-from bothways.inference import Reading
 from bothways.retrieval import SemanticSearch
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.batches import DrawnRows, GivenRows
-from bothways.tasks.embedding.data import (
-    EmbeddingRow,
-    LabelledTexts,
-    Pairs,
-    PlainTexts,
-    ScoredPairs,
-    StoredRows,
-    Triplets,
-    kind_of,
-)
 from bothways.tasks.embedding.losses import (
     CoSENT,
     Distillation,
@@ -34,10 +21,12 @@ from bothways.tasks.embedding.losses import (
     Triplet,
 )
 from bothways.tasks.embedding.objective import Cached, EmbeddingObjective, VectorModel, stored_vectors
+from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows
+from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets, kind_of
 from bothways.tasks.embedding.training import EmbeddingExamples
-from bothways.tasks.settings import FitSettings
 from bothways.training.objective import Update
 from bothways.training.seeding import seeded
+from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
 
 
@@ -71,9 +60,10 @@ def labelled_rows(count=24):
 
 
 def stored(embedder, rows, columns):
-    read = [EmbeddingRow(tuple(row[name] for name in columns.texts), None, "a row") for row in rows]
-    settings = embedder.settings
-    return StoredRows.of(read, columns, embedder.model.tokenizer, Reading(settings.max_length, settings.on_overflow))
+    read = [EmbeddingRow(tuple(row[name] for name in columns.texts), None, "a row", columns) for row in rows]
+    known = RowTexts.of(read)
+    store = embedder.fitted.opened.stored([text for row in read for text in row.text])
+    return StoredRows(columns, known.texts_RK, known.identity_P, known.truth_R, store)
 
 
 def gradients(objective, update):
@@ -197,7 +187,7 @@ def test_rows_are_spread_evenly_and_all_are_used(base):
 def drawn_rows(labels, **options):
     texts = len(labels)
     empty = WindowStore(*(np.zeros(0, dtype=np.int64),) * 5)
-    data = StoredRows(empty, np.arange(texts)[:, None], np.arange(texts), np.array(labels))
+    data = StoredRows(LabelledTexts(), np.arange(texts)[:, None], np.arange(texts), np.array(labels), empty)
     return DrawnRows(data, **{"pairs": 1, "negatives": False, "seed": 0, **options})
 
 
@@ -280,6 +270,31 @@ def test_evaluation_agrees_with_the_validation(base, case):
     assert report.to_dict() == embedder.evaluate(rows, columns=columns, resamples=10).to_dict()
 
 
+def test_names_of_columns_say_which_kind_of_rows_they_are_of(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    rows = [{"question": row["anchor"], "answer": row["positive"]} for row in triplet_rows()]
+    embedder.fit(rows, validation=rows, anchor="question", positive="answer", epochs=1)
+    assert embedder.columns == Pairs("question", "answer")
+    assert embedder.evaluate(rows, resamples=10).n == len(rows)
+    assert embedder.evaluate(triplet_rows(), anchor="anchor", positive="positive", resamples=10).n == len(rows)
+    assert embedder.evaluate(labelled_rows(), label="label", resamples=10).n == len(labelled_rows())
+    assert embedder.with_columns(text_a="one", text_b="other").columns == ScoredPairs("one", "other")
+    texts = [{"body": row["text"]} for row in labelled_rows()]
+    embedder.fit(texts, validation=texts, text="body", loss=Distillation(Tiny()), epochs=1)
+    assert embedder.columns == PlainTexts(("body",))
+    with pytest.raises(InvalidInput, match="columns or names of columns, not both"):
+        embedder.fit(rows, columns=Pairs(), anchor="question")
+
+
+def test_pairs_with_their_scores_are_rows(base):
+    rows = scored_rows()
+    pairs, scores = [(row["text_a"], row["text_b"]) for row in rows], [row["score"] for row in rows]
+    one, other = (SentenceEmbedder.from_pretrained(base, device="cpu") for _ in range(2))
+    one.fit(pairs, scores, validation=(pairs, scores), epochs=1)
+    other.fit(rows, validation=rows, epochs=1)
+    assert same(weights(one), weights(other))
+
+
 def test_matryoshka_vectors_are_good_when_they_are_cut(base, tmp_path):
     embedder, _ = fitted(without_dropout(base), "matryoshka")
     embedder.save(tmp_path / "saved")
@@ -301,14 +316,10 @@ def same(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-SMALL = FitSettings(tokens=20)
-
-
 @pytest.mark.parametrize("tokens", [20, 4096])
 def test_two_runs_of_one_seed_are_equal_to_the_bit(base, tokens):
     edit_config(base, hidden_dropout_prob=0.2)
-    settings = FitSettings(tokens=tokens)
-    runs = [fitted(base, "labelled texts", epochs=2, seed=seed, settings=settings)[0] for seed in (1, 1, 2)]
+    runs = [fitted(base, "labelled texts", epochs=2, seed=seed, max_tokens=tokens)[0] for seed in (1, 1, 2)]
     first, second, other = map(weights, runs)
     assert same(first, second)
     assert not same(first, other)
@@ -321,8 +332,7 @@ class StopError(Exception):
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(base, tmp_path, monkeypatch):
     """With dropout, cached gradients, rows drawn anew in each epoch, and a stop in the middle of an epoch."""
     edit_config(base, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
-    settings = dataclasses.replace(SMALL, checkpoint_every_updates=1)
-    options = {"epochs": 3, "batch_size": 6, "settings": settings}
+    options = {"epochs": 3, "batch_size": 6, "max_tokens": 20, "checkpoint_every_updates": 1}
     whole, record = fitted(base, "labelled texts", **options)
     calls = []
 
@@ -362,7 +372,7 @@ def test_rows_with_the_same_first_text_are_held_out_together(columns):
     ]
     examples = EmbeddingExamples.read(rows, None, columns, seed=2)
     assert (len(examples.training), len(examples.held_out)) == (54, 6)
-    learnt, held = ({row.texts[0] for row in part} for part in (examples.training, examples.held_out))
+    learnt, held = ({row.text[0] for row in part} for part in (examples.training, examples.held_out))
     assert (len(held), learnt & held) == (2, set())
 
 
@@ -405,7 +415,7 @@ def test_validation_texts_that_say_nothing_are_refused_before_the_training(base,
     held = [{"text": f"w{5 + number}", "label": label} for number, label in enumerate(labels)]
     with pytest.raises(InvalidInput, match=f"the validation data say nothing of the vectors: {words}"):
         embedder.fit(labelled_rows(), validation=held, columns=LabelledTexts(), epochs=1)
-    assert embedder.trainings == 0
+    assert embedder.model.trainings == 0
 
 
 # --- saving ---

@@ -5,15 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from classifier_cases import LABELS, rows, without_dropout
 from safetensors.torch import load_file, save_file
 
+from bothways import FewShotClassifier, MultiTask, SentenceEmbedder, open_trained
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted
 from bothways.evaluation import Temperature
-from bothways.tasks import FewShotClassifier, MultiTask, SentenceEmbedder
 from bothways.tasks.embedding.softmax_regression import fit_softmax_regression
-from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from classifier_cases import LABELS, rows, without_dropout
 
 WORDS = [row["text"] for row in rows(9, first=40)]
 
@@ -70,14 +68,14 @@ def test_a_few_examples_are_learnt_and_carry_over(base):
 
 def test_validation_data_choose_the_epoch_and_calibrate(base):
     classifier = fitted(base, validation=rows(9, first=60))
-    assert classifier.calibration is not None
+    assert classifier.confidence.calibration is not None
     assert classifier.card["training"]["kept_epoch"] is not None
     assert classifier.card["validation_rows"] == 9
 
 
 def test_one_validation_text_of_each_label_chooses_no_epoch_and_calibrates(base):
     classifier = fitted(base, validation=rows(3, first=60))
-    assert classifier.calibration is not None
+    assert classifier.confidence.calibration is not None
     assert classifier.card["training"]["kept_epoch"] is None
     assert (classifier.card["validation_rows"], classifier.card["metrics"]["n"]) == (3, 3)
 
@@ -92,7 +90,7 @@ def test_what_is_no_text_is_refused(base):
 @pytest.mark.parametrize("detector", ["mahalanobis", "neighbours", "cosine", "energy", "max_softmax"])
 def test_validation_data_teach_a_promise_and_a_border(base, tmp_path, detector):
     held_out, others = rows(30, first=60), [{"text": f"w{60 + number} w61"} for number in range(30)]
-    classifier = fitted(base, validation=held_out, settings=FitSettings(detector=detector))
+    classifier = fitted(base, validation=held_out, detector=detector)
     classifier.save(tmp_path / "saved")
     again = open_trained(tmp_path / "saved", device="cpu")
     for each in classifier, again:
@@ -100,15 +98,14 @@ def test_validation_data_teach_a_promise_and_a_border(base, tmp_path, detector):
         assert all(answer.label in answer.label_set for answer in found)
         assert {answer.outside for answer in found} <= {True, False}
         assert all(np.isfinite(answer.outside_score) for answer in found)
-        evidence, _, _ = each.evidence(held_out)
-        report = each.out_of_domain(evidence, others, resamples=10)
-        assert (report.n_inside, report.n_outside, report.reading.texts) == (30, 30, 30)
-        assert report.kept_inside == pytest.approx(0.95, abs=0.06)  # of 30
+        report = each.out_of_domain(each.score(held_out), others, resamples=10)
+        assert (*report.counts.values(), report.tokens_read.texts) == (30, 30, 30)
+        assert report.values["kept_inside"] == pytest.approx(0.95, abs=0.06)  # of 30
     assert again.predict(WORDS, coverage=0.9) == classifier.predict(WORDS, coverage=0.9)
     assert classifier.card["trust"]["out_of_domain"] == detector
-    threshold = classifier.trust.border.threshold
-    classifier.tell_from(others)
-    assert classifier.trust.border.threshold != threshold
+    threshold = classifier.confidence.out_of_domain.threshold
+    classifier.fit_threshold(others)
+    assert classifier.confidence.out_of_domain.threshold != threshold
 
 
 def test_without_validation_data_nothing_is_promised(base):
@@ -117,17 +114,17 @@ def test_without_validation_data_nothing_is_promised(base):
     with pytest.raises(NotCalibrated, match="a coverage was asked for"):
         classifier.predict("w5", coverage=0.9)
     with pytest.raises(NotCalibrated, match="cannot tell texts of its domain"):
-        classifier.tell_from([{"text": "w5"}])
+        classifier.fit_threshold([{"text": "w5"}])
     assert "trust" not in classifier.card
 
 
 def test_a_detector_of_every_layer_is_refused_before_the_training(base):
     with pytest.raises(InvalidInput, match="'mahalanobis_layers' reads every layer: choose another"):
-        fitted(base, validation=rows(9, first=60), settings=FitSettings(detector="mahalanobis_layers"))
+        fitted(base, validation=rows(9, first=60), detector="mahalanobis_layers")
 
 
 def test_a_calibration_that_older_models_kept_is_read(base, tmp_path):
-    classifier = fitted(base, validation=rows(9, first=60), epochs=1, settings=FitSettings(detector=None))
+    classifier = fitted(base, validation=rows(9, first=60), epochs=1, detector=None)
     classifier.save(tmp_path / "saved")
     path = tmp_path / "saved" / "bothways.json"
     stored = json.loads(path.read_text())
@@ -136,7 +133,7 @@ def test_a_calibration_that_older_models_kept_is_read(base, tmp_path):
         name: value for name, value in stored.items() if name not in ("calibration", "conformal", "out_of_domain")
     }
     path.write_text(json.dumps(stored))
-    assert open_trained(tmp_path / "saved", device="cpu").calibration == Temperature(2.0, 0.5)
+    assert open_trained(tmp_path / "saved", device="cpu").confidence.calibration == Temperature(2.0, 0.5)
 
 
 def test_a_saved_classifier_is_opened_as_one_and_predicts_the_same(base, tmp_path):
@@ -146,7 +143,10 @@ def test_a_saved_classifier_is_opened_as_one_and_predicts_the_same(base, tmp_pat
     assert isinstance(again, FewShotClassifier)
     assert again.predict(WORDS) == classifier.predict(WORDS)
     assert again.card == json.loads(json.dumps(classifier.card))
-    assert (again.columns, again.calibration) == (classifier.columns, classifier.calibration)
+    assert (again.columns, again.confidence.calibration) == (
+        classifier.columns,
+        classifier.confidence.calibration,
+    )
     again.save(tmp_path / "twice")
     for name in ("model.safetensors", "head.safetensors", "trust.safetensors", "bothways.json"):
         assert (tmp_path / "twice" / name).read_bytes() == (tmp_path / "saved" / name).read_bytes(), name

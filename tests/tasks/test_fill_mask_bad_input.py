@@ -4,8 +4,8 @@ import pytest
 from mask_cases import masked_lm
 
 from bothways.errors import InvalidInput, NotFitted, TextTooLong
-from bothways.tasks.masks.fill_mask import FillMask
-from bothways.tasks.masks.masked_text import MOST_MASKS
+from bothways.tasks.masked_lm.fill_mask import FillMask
+from bothways.tasks.masked_lm.masked_text import MOST_MASKS
 from tiny_models import write_checkpoint
 
 

@@ -1,18 +1,11 @@
 """A folder that was trained for one task, opened as another: no answers by a head that means something else."""
 
 import pytest
-from classifier_cases import rows
 
+from bothways import MultiTask, TaskData, open_trained
 from bothways.errors import InvalidInput, NotFitted
-from bothways.tasks import (
-    MultiTask,
-    PairClassifier,
-    QuestionAnswerer,
-    TaskData,
-    TextClassifier,
-    TextTagger,
-    open_trained,
-)
+from bothways.tasks import PairClassifier, QuestionAnswerer, TextClassifier, TextTagger
+from classifier_cases import rows
 
 QUICK = {"epochs": 1, "batch_size": 6}
 

@@ -4,13 +4,16 @@ import json
 
 import numpy as np
 import pytest
-from pair_cases import RELATIONS, pairs, scored
 
-from bothways.errors import InvalidInput, NotFitted, TextTooLong
+from bothways.compose.opening import open_trained
+from bothways.errors import InvalidInput, TextTooLong
 from bothways.tasks import PairClassifier, TextClassifier
 from bothways.tasks.columns import PairColumns
-from bothways.tasks.labelling.training import read_labelled
-from bothways.tasks.trained import open_trained
+from bothways.tasks.head import TrainingData
+from bothways.tasks.label_options import LabelLearning
+from bothways.tasks.labels import LabelOutputs
+from classifier_cases import scored as logits_of
+from pair_cases import RELATIONS, pairs, scored
 from tiny_models import write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": pairs(8, first=40)}
@@ -35,16 +38,17 @@ def fit(folder, data, **options):
 
 
 def test_a_pair_is_read_as_two_segments_in_their_order(fitted):
-    store = fitted._opened.stored([("w5 w6", "w7"), ("w7", "w5 w6")])
+    store = fitted._state[0].stored([("w5 w6", "w7"), ("w7", "w5 w6")])
     first, second = (store.pack([index]) for index in (0, 1))
     assert first.types_T.tolist() == [0, 0, 0, 0, 1, 1]
     assert second.types_T.tolist() == [0, 0, 0, 1, 1, 1]
     assert sorted(first.ids_T.tolist()) == sorted(second.ids_T.tolist())
-    (one, other), _ = fitted.logits(
+    (one, other), _ = logits_of(
+        fitted,
         [
             {"text_a": "w5 w6", "text_b": "w7", "label": "same"},
             {"text_a": "w7", "text_b": "w5 w6", "label": "same"},
-        ]
+        ],
     )
     assert not np.allclose(one, other, atol=1e-4)
 
@@ -73,7 +77,7 @@ def test_a_saved_pair_classifier_comes_back_as_one_with_its_columns(base, tmp_pa
     classifier.save(tmp_path / "saved")
     again = open_trained(tmp_path / "saved", device="cpu")
     assert isinstance(again, PairClassifier)
-    assert again.merge == "max"
+    assert again.outputs.merge == "max"
     assert again.columns == classifier.columns
     asked = [(row["left"], row["right"]) for row in renamed] + [("w5", LONG)]
     assert again.predict(asked) == classifier.predict(asked)
@@ -168,7 +172,7 @@ def test_a_score_is_a_number_to_predict(base):
     options = {**QUICK, "validation": scored(8, first=40)}
     named.fit(scored(), score="score", **options)
     spelt.fit(scored(), label="score", target="regression", **options)
-    assert named.target.kind == "regression"
+    assert named.outputs.target.kind == "regression"
     assert named.columns == spelt.columns
     assert named.predict(("w5 w6", "w5")) == spelt.predict(("w5 w6", "w5"))
 
@@ -176,13 +180,21 @@ def test_a_score_is_a_number_to_predict(base):
 def test_pairs_with_the_same_first_text_are_held_out_together(base):
     queries = [{"text_a": f"w{5 + number // 4}", "text_b": f"w{10 + number % 40}"} for number in range(80)]
     data = [{**row, "score": number // 4, "label": "ab"[number % 2]} for number, row in enumerate(queries)]
-    numbers = read_labelled(opened(base)._opened, data, None, PairColumns(label="score"), "regression", seed=3)
-    assert len(numbers.held.truth) == 8
-    assert not set(numbers.held.truth) & set(numbers.training.truth)
-    labels = read_labelled(opened(base)._opened, data, None, PairColumns(), "single", seed=3)
-    assert np.bincount(labels.held.truth).tolist() == [4, 4]
-    one = [{**row, "text_a": "w5"} for row in data]
-    assert len(read_labelled(opened(base)._opened, one, None, PairColumns(), "single", seed=3).held.truth) == 8
+    model = opened(base)._state[0]
+
+    def read(data, columns, target):
+        """The encoded labels to learn from, and those held out."""
+        learning = LabelLearning(target=target)
+        outputs, *parts = LabelOutputs.begin(model, TrainingData(data), columns, learning, 3, None)
+        return [outputs.encode(part) for part in parts]
+
+    training, held = read(data, PairColumns(label="score"), "regression")
+    assert len(held) == 8
+    assert not set(held) & set(training)
+    _, held = read(data, PairColumns(), "single")
+    assert np.bincount(held).tolist() == [4, 4]
+    _, held = read([{**row, "text_a": "w5"} for row in data], PairColumns(), "single")
+    assert len(held) == 8
 
 
 @pytest.mark.parametrize("options", [{"label": "label"}, {"target": "multi"}])
@@ -219,12 +231,7 @@ def test_typed_texts_must_be_two(fitted, texts):
         fitted.rows_of(texts)
 
 
-def test_an_unfitted_pair_classifier_says_to_fit_it(base):
-    with pytest.raises(NotFitted, match="call fit first"):
-        opened(base).predict(("w5", "w6"))
-
-
 def test_a_pair_classifier_opened_for_single_texts_does_not_take_over_its_columns(fitted, tmp_path):
     fitted.save(tmp_path / "saved")
     assert json.loads((tmp_path / "saved" / "bothways.json").read_text())["task"] == "pairs"
-    assert TextClassifier.from_pretrained(tmp_path / "saved").columns == TextClassifier.usual_columns
+    assert TextClassifier.from_pretrained(tmp_path / "saved").columns == TextClassifier.spec.columns

@@ -3,7 +3,7 @@
 import pytest
 from mask_cases import Oracle, masked_lm
 
-from bothways.tasks.masks import pseudo_likelihood as likelihood_module
+from bothways.tasks.masked_lm import pseudo_likelihood as likelihood_module
 
 
 @pytest.fixture(scope="module")

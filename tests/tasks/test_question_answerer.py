@@ -2,19 +2,19 @@
 
 import itertools
 import json
+import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from answering_cases import long_question, questions, write_pair_tokenizer
+from bothways.compose.opening import open_trained
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, TextTooLong
 from bothways.tasks import QuestionAnswerer, TextClassifier
-from bothways.tasks.answering.answers import LONGEST_ANSWER, Answering
-from bothways.tasks.answering.fitting import no_answer_index
-from bothways.tasks.comparing import compare_tasks
-from bothways.tasks.settings import FitSettings
-from bothways.tasks.trained import open_trained
+from bothways.tasks.question_answering.outputs import no_answer_index
+from bothways.tasks.question_answering.spec import LONGEST_ANSWER, AnswerOpening, AnswerPrediction
 from tiny_models import edit_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
@@ -46,9 +46,8 @@ def answerer(saved):
 
 
 def test_answers_are_parts_of_the_context_at_their_places(answerer):
-    answerer.answering = Answering(top=4)
     context = "  w30\n\tw5  w10 w11   w40 "
-    found = answerer.predict(("w5", context))
+    found = answerer.predict(("w5", context), top=4)
     assert len(found.answers) > 1
     for answer in found.answers:
         assert answer.text == context[answer.start : answer.end] == answer.text.strip() != ""
@@ -65,10 +64,8 @@ def test_controls_in_front_of_a_context_move_no_answer(answerer):
 
 
 def test_probabilities_go_with_the_scores_and_the_threshold_decides(answerer):
-    answerer.answering = Answering(top=3)
     low, high = (-1000.0, 1000.0)
-    answerer.threshold = low
-    sure = answerer.predict(ASKED)
+    sure = answerer.predict(ASKED, top=3, threshold=low)
     assert sure.answer == sure.answers[0].text
     assert (sure.start, sure.end, sure.probability) == (
         sure.answers[0].start,
@@ -76,21 +73,20 @@ def test_probabilities_go_with_the_scores_and_the_threshold_decides(answerer):
         sure.answers[0].probability,
     )
     assert sure.no_answer_probability == pytest.approx(0, abs=1e-9)
-    ratio = np.exp((sure.answers[1].score - sure.answers[0].score) / answerer.temperature.value)
+    ratio = np.exp((sure.answers[1].score - sure.answers[0].score) / answerer.outputs.temperature.value)
     assert sure.answers[1].probability == pytest.approx(sure.answers[0].probability * ratio)
-    answerer.threshold = high
-    none = answerer.predict(ASKED)
+    none = answerer.predict(ASKED, top=3, threshold=high)
     assert (none.answer, none.start, none.end) == (None, None, None)
     assert none.probability == none.no_answer_probability == pytest.approx(1)
     assert [each.text for each in none.answers] == [each.text for each in sure.answers]
     for threshold in (sure.answers[0].score - 0.01, sure.answers[0].score + 0.01):
-        answerer.threshold = threshold
-        assert (answerer.predict(ASKED).answer is None) is (threshold > sure.answers[0].score)
+        assert (answerer.predict(ASKED, top=3, threshold=threshold).answer is None) is (
+            threshold > sure.answers[0].score
+        )
 
 
 def test_the_twenty_best_spans_and_no_answer_share_one(answerer):
-    answerer.answering = Answering(max_answer_tokens=1, top=20)
-    found = answerer.predict(ASKED)
+    found = answerer.predict(ASKED, max_answer_tokens=1, top=20)
     assert len(found.answers) == 5
     total = sum(each.probability for each in found.answers) + found.no_answer_probability
     assert total == pytest.approx(1)
@@ -98,8 +94,8 @@ def test_the_twenty_best_spans_and_no_answer_share_one(answerer):
 
 def test_an_answer_has_no_more_tokens_than_asked_for(answerer):
     for longest in (1, 2, 3):
-        answerer.answering = Answering(max_answer_tokens=longest, top=5)
-        words = [len(each.text.split()) for each in answerer.predict(ASKED).answers]
+        answers = answerer.predict(ASKED, max_answer_tokens=longest, top=5).answers
+        words = [len(each.text.split()) for each in answers]
         assert max(words) <= longest
 
 
@@ -108,25 +104,12 @@ def test_uncalibrated_probabilities_are_those_of_the_head(answerer):
     calibrated = answerer.predict(ASKED, calibrated=True)
     assert calibrated == answerer.predict(ASKED)
     assert [each.score for each in found.answers] == [each.score for each in calibrated.answers]
-    assert answerer.temperature.value != 1
+    assert answerer.outputs.temperature.value != 1
     assert found.probability != calibrated.probability
 
 
-def test_a_prediction_depends_on_neither_its_neighbours_nor_their_order(answerer):
-    pairs = [(row["question"], row["context"]) for row in (*questions(20), long_question())]
-    together = answerer.predict(pairs)
-    backwards = answerer.predict(pairs[::-1])[::-1]
-    streamed = list(answerer.predict_stream(iter(pairs)))
-    for index, pair in enumerate(pairs):
-        alone = answerer.predict(pair)
-        for other in (together[index], backwards[index], streamed[index]):
-            assert (other.answer, other.start, other.end) == (alone.answer, alone.start, alone.end)
-            assert other.probability == pytest.approx(alone.probability, abs=1e-5)
-
-
 def test_a_prediction_becomes_flat_json_values(answerer):
-    answerer.threshold = None
-    found = answerer.predict(ASKED)
+    found = answerer.predict(ASKED, threshold=-math.inf)
     answer = found.answers[0]
     assert json.loads(json.dumps(found.to_dict())) == {
         "answer": found.answer,
@@ -151,9 +134,9 @@ def test_a_prediction_becomes_flat_json_values(answerer):
 def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
     row = long_question()
     words = row["context"].split()
-    answerer = fitted(base, settings=FitSettings(calibration=None))
-    answerer.answering, answerer.threshold = Answering(max_answer_tokens=1, top=200), None
-    found = answerer.predict((row["question"], row["context"]))
+    answerer = fitted(base, calibration=None)
+    always = {"max_answer_tokens": 1, "top": 200, "threshold": -math.inf}
+    found = answerer.predict((row["question"], row["context"]), **always)
     assert found.reading.windows > 2
     assert found.reading.dropped_tokens == 0
     # Of one token each they are all its words.
@@ -170,7 +153,7 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
         "dropped_tokens": reading.dropped_tokens,
     }
     assert "1 of 4 texts were cut" in report.summary()
-    assert compare_tasks(answerer, cut, [*questions(3), row], resamples=10).readings[1] == report.reading
+    assert answerer.compare(cut, [*questions(3), row], resamples=10).tokens_read[1] == report.tokens_read
     with pytest.raises(TextTooLong, match="limit of 18"):
         opened(base, on_overflow="error").fit([*questions(), row], validation=questions(8), **QUICK)
 
@@ -178,23 +161,23 @@ def test_a_long_context_is_read_to_its_end_and_a_cut_one_says_so(base):
 def test_without_questions_without_an_answer_the_model_always_answers(base, tmp_path):
     data = [row for row in questions(16) if row["answers"]]
     answerer = fitted(base, data, validation=data)
-    assert answerer.threshold is None
+    assert answerer.outputs.threshold is None
     found = answerer.predict([(row["question"], row["context"]) for row in questions(16)])
     assert all(each.answer and each.no_answer_probability == 0 for each in found)
     answerer.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
-    assert again.threshold is None
-    assert again.evaluate(data, resamples=10).version == "1.1"
+    assert again.outputs.threshold is None
+    assert again.evaluate(data, resamples=10).settings["squad_version"] == "1.1"
 
 
 def test_threshold_and_temperature_are_those_of_the_validation_data(base):
     validation = questions(24)
     answerer = fitted(base, validation=validation, epochs=6)
     f1 = answerer.evaluate(validation, resamples=10).f1.value
-    best = answerer.threshold
+    best = answerer.outputs.threshold
     for threshold in np.linspace(best - 6, best + 6, 25).tolist():
-        answerer.threshold = threshold
-        assert answerer.evaluate(validation, resamples=10).f1.value <= f1 + 1e-9
+        other = answerer._with(replace(answerer.fitted, outputs=replace(answerer.outputs, threshold=threshold)))
+        assert other.evaluate(validation, resamples=10).f1.value <= f1 + 1e-9
 
 
 def test_evaluation_agrees_with_the_predictions(answerer):
@@ -209,7 +192,7 @@ def test_evaluation_agrees_with_the_predictions(answerer):
 
 def test_two_models_are_compared_by_f1(answerer, saved):
     data = questions(20)
-    report, alone = compare_tasks(answerer, opened(saved), data, resamples=10), answerer.evaluate(data, resamples=10)
+    report, alone = answerer.compare(opened(saved), data, resamples=10), answerer.evaluate(data, resamples=10)
     assert report.n == 20
     assert report.metrics["f1"].first.value == pytest.approx(alone.f1.value)
     assert report.metrics["exact_match"].second.value == pytest.approx(alone.exact_match.value)
@@ -254,16 +237,14 @@ def test_several_annotated_answers_and_the_longest_answer_are_kept(base, tmp_pat
             text = row["answers"][0]["text"].split()[0]
             row["answers"].append({"text": text, "start": row["context"].index(text)})
     fitted(base, data, validation=data, open_with={"max_answer_tokens": 7}).save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").answering == Answering(7)
-    assert opened(tmp_path / "saved", max_answer_tokens=3).answering == Answering(3)
+    assert opened(tmp_path / "saved").outputs.max_answer_tokens == 7
+    assert opened(tmp_path / "saved", max_answer_tokens=3).outputs.max_answer_tokens == 3
 
 
 def test_fitting_again_goes_on_with_the_head(saved):
     answerer = opened(saved)
     before = answerer.predict(ASKED).answers
-    answerer.fit(
-        questions(), validation=questions(8), epochs=1, learning_rate=1e-9, settings=FitSettings(weight_decay=0)
-    )
+    answerer.fit(questions(), validation=questions(8), epochs=1, learning_rate=1e-9, weight_decay=0)
     assert answerer.predict(ASKED).answers[0].score == pytest.approx(before[0].score, abs=1e-3)
 
 
@@ -295,21 +276,6 @@ def test_a_tokenizer_without_a_place_for_no_answer_is_refused(base):
     path.write_text(json.dumps(content))
     with pytest.raises(InvalidInput, match=r"needs a '\[CLS\]' token"):
         opened(base)
-
-
-@pytest.mark.parametrize("use", ["predict", "evaluate", "save", "predict_stream", "facts"])
-def test_an_unfitted_answerer_says_to_fit_it(base, use, tmp_path):
-    answerer = opened(base)
-    calls = {
-        "predict": lambda: answerer.predict(ASKED),
-        "evaluate": lambda: answerer.evaluate(questions()),
-        "save": lambda: answerer.save(tmp_path / "saved"),
-        "predict_stream": lambda: next(answerer.predict_stream([ASKED])),
-        "facts": answerer.facts,
-    }
-    with pytest.raises(NotFitted, match="call fit first"):
-        calls[use]()
-    assert not (tmp_path / "saved").exists()
 
 
 def test_a_question_among_many_may_be_a_list(answerer):
@@ -352,8 +318,6 @@ def test_more_answers_can_be_asked_for_in_a_call(answerer):
     assert list(answerer.predict_stream([("w5", context)], top=3)) == [more]
     once = answerer.predict(("w5", context))
     assert once.answers == more.answers[:1]
-    answerer.answering = Answering(top=3)
-    assert answerer.predict(("w5", context)) == more
     assert answerer.predict(("w5", context), top=1) == once
     with pytest.raises(InvalidInput, match="top must be at least 1"):
         answerer.predict(("w5", context), top=0)
@@ -373,8 +337,8 @@ def test_answers_that_are_not_at_their_place_are_refused_before_training(base):
 
 
 def test_calibration_that_is_not_there_is_not_made_up(base):
-    answerer = fitted(base, settings=FitSettings(calibration=None))
-    assert answerer.temperature is None
+    answerer = fitted(base, calibration=None)
+    assert answerer.outputs.temperature is None
     with pytest.raises(NotCalibrated, match="was not calibrated"):
         answerer.predict(ASKED, calibrated=True)
 
@@ -387,11 +351,11 @@ def test_labels_make_no_sense(saved):
 @pytest.mark.parametrize("values", [{"max_answer_tokens": 0}, {"top": 0}])
 def test_settings_out_of_range_are_refused(values):
     with pytest.raises(InvalidInput, match="must be at least 1"):
-        Answering(**values)
+        AnswerPrediction(**values)
 
 
 def test_answers_longer_than_a_saved_model_may_have_are_refused(base):
-    assert Answering(max_answer_tokens=LONGEST_ANSWER).max_answer_tokens == LONGEST_ANSWER
+    assert AnswerOpening(max_answer_tokens=LONGEST_ANSWER).max_answer_tokens == LONGEST_ANSWER
     with pytest.raises(InvalidInput, match="max_answer_tokens must be at most 100,000, but it is 100,001"):
         opened(base, max_answer_tokens=LONGEST_ANSWER + 1)
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from bothways.errors import InvalidInput
-from bothways.tasks.answering.questions import GoldAnswer, hold_out_contexts, read_questions
-from bothways.tasks.columns import QuestionColumns
+from bothways.tasks.question_answering.questions import GoldAnswer, hold_out_contexts, read_questions
+from bothways.tasks.question_answering.spec import QuestionColumns
 
 CONTEXT = "In 2016 the Broncos won."
 GOOD = {"id": "q1", "question": "Who won?", "context": CONTEXT}
@@ -36,13 +36,13 @@ def read(*rows, columns=None):
 def test_answers_are_read_in_every_form(answers, expected):
     (question,) = read({**GOOD, "answers": answers})
     assert question.text == ("Who won?", CONTEXT)
-    assert question.answers == expected
+    assert question.label == expected
 
 
 def test_columns_may_have_other_names():
     row = {"q": "Who won?", "passage": CONTEXT, "gold": [{"text": "2016", "start": 3}]}
     (question,) = read(row, columns=QuestionColumns("q", "passage", "gold"))
-    assert question.answers == (GoldAnswer("2016", 3),)
+    assert question.label == (GoldAnswer("2016", 3),)
 
 
 def test_a_squad_file_gives_the_questions_of_the_flat_rows(tmp_path):
@@ -97,7 +97,7 @@ def test_questions_on_one_context_are_held_out_together(seed):
     questions = read(*(row for context in "abcdefghij" for row in asked(context, 3)))
     stay, held = hold_out_contexts(questions, 0.2, seed)
     assert len(held) == 6
-    assert not {each.context for each in stay} & {each.context for each in held}
+    assert not {each.text[1] for each in stay} & {each.text[1] for each in held}
     assert sorted(stay + held, key=questions.index) == questions
     assert (stay, held) == hold_out_contexts(questions, 0.2, seed)
 

@@ -291,6 +291,53 @@ def test_a_vector_does_not_depend_on_its_neighbours(minilm):
     assert_close(minilm.encode(texts, max_tokens=1), together)
 
 
+def test_options_of_a_call_make_other_vectors_and_leave_the_embedder_as_it_is(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    texts = ["w5 w6", "w7"]
+    for settings in ({"pooling": "max"}, {"dimensions": 5}, {"unit_length": False}):
+        opened = SentenceEmbedder.from_pretrained(base, device="cpu", **settings)
+        for found in (
+            embedder.encode(texts, **settings),
+            embedder.with_settings(**settings).encode(texts),
+            np.stack(list(embedder.encode_stream(texts, **settings))),
+        ):
+            np.testing.assert_array_equal(found, opened.encode(texts))
+    assert embedder.settings == SentenceEmbedder.from_pretrained(base, device="cpu").settings
+    with pytest.raises(InvalidInput, match="dimensions must lie between 1 and 24, but it is 25"):
+        embedder.encode(texts, dimensions=25)
+
+
+def test_many_texts_may_come_as_an_array_or_a_generator(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    texts = ["w5 w6", "w7"]
+    expected = embedder.encode(texts)
+    for given in (tuple(texts), np.array(texts), np.array(texts, dtype=object), (text for text in texts)):
+        np.testing.assert_array_equal(embedder.encode(given), expected)
+
+
+def test_the_similarity_of_many_texts_is_the_matrix_of_their_cosines(base):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu", unit_length=False)
+    first, second = ["w5 w6", "w7", "w8"], ["w9", "w7"]
+    vectors_NK, vectors_MK = embedder.encode(first), embedder.encode(second)
+    found = embedder.similarity(first, second)
+    assert found.shape == (3, 2)
+    lengths = np.linalg.norm(vectors_NK, axis=1)[:, None] * np.linalg.norm(vectors_MK, axis=1)
+    assert_close(found, vectors_NK @ vectors_MK.T / lengths)
+    assert found[1, 1] == pytest.approx(1.0)
+    assert_close(found[0, 0], embedder.predict((first[0], second[0])).similarity)
+    np.testing.assert_array_equal(embedder.similarity(vectors_NK, vectors_MK), found)
+    np.testing.assert_array_equal(embedder.similarity(first, vectors_MK), found)
+    assert embedder.similarity("w5 w6", second).shape == (1, 2)
+    with pytest.raises(InvalidInput, match="expected vectors of one length, got 24 and 7"):
+        embedder.similarity(first, vectors_MK[:, :7])
+
+
+def test_an_embedder_says_what_it_is(base):
+    assert repr(SentenceEmbedder.from_pretrained(base, device="cpu", dimensions=7)) == (
+        f"SentenceEmbedder({str(base)!r}, pooling='mean', dimensions=7)"
+    )
+
+
 def test_a_stream_gives_the_same_vectors_one_by_one(base):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
     texts = [f"w{number} w9" for number in range(5, 40)]

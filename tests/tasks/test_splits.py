@@ -4,16 +4,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from classifier_cases import rows
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.data import Example
 from bothways.errors import InvalidInput
 from bothways.tasks import FillMask, SentenceEmbedder, TextClassifier, TextTagger
-from bothways.tasks.embedding.data import LabelledTexts
+from bothways.tasks.embedding.spec import LabelledTexts
 from bothways.tasks.splits import hold_out, hold_out_pairs
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from classifier_cases import rows
 from tiny_models import write_checkpoint
 
 classes = st.lists(st.sampled_from("abcdef"), min_size=2, max_size=60)
@@ -193,19 +193,19 @@ def words_twice():
 
 TWICE = {
     "classification": (
-        "labelling.training",
+        "labels",
         TextClassifier,
         lambda task: task.fit(twice(), epochs=1),
         lambda row: row.text,
     ),
     "tagging": (
-        "tagging.training",
+        "tagging.outputs",
         TextTagger,
         lambda task: task.fit(words_twice(), epochs=1),
-        lambda row: row.words.text,
+        lambda row: row.text.text,
     ),
     "masks": (
-        "masks.fill_mask",
+        "masked_lm.trained",
         FillMask,
         lambda task: task.fit([row["text"] for row in twice()], epochs=1),
         lambda row: row.text,
@@ -214,7 +214,7 @@ TWICE = {
         "embedding.training",
         SentenceEmbedder,
         lambda task: task.fit(twice(), columns=LabelledTexts(), epochs=1),
-        lambda row: row.texts[0],
+        lambda row: row.text[0],
     ),
 }
 

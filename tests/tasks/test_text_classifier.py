@@ -11,7 +11,6 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from classifier_cases import LABELS, noisy_rows, rows, same, tensors, without_dropout
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -22,12 +21,12 @@ from bothways.encoder.heads import FirstToken, Labels, Transform
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted, OutputExists
 from bothways.evaluation import apply_temperature, fit_adaptive_temperature
 from bothways.tasks import TextClassifier
-from bothways.tasks.columns import TextColumns
-from bothways.tasks.fitting import FitPlan
+from bothways.tasks.head import TrainingData
 from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
-from bothways.tasks.settings import FitSettings
 from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import EncodedText, Window
+from bothways.training.options import TrainingOptions
+from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "validation": rows(6, first=30)}
@@ -87,9 +86,7 @@ def test_the_token_budget_changes_memory_and_not_the_weights(base, tmp_path):
     without_dropout(base)
     data = [*rows(), {"text": "w9 " * 60, "label": "ant"}]
     small, large = (
-        tensors(
-            fitted(base, data, open_with={"dtype": "float64"}, settings=FitSettings(tokens=budget)), tmp_path / name
-        )
+        tensors(fitted(base, data, open_with={"dtype": "float64"}, max_tokens=budget), tmp_path / name)
         for name, budget in (("small", 8), ("large", 100_000))
     )
     for name in small:
@@ -163,29 +160,16 @@ def test_cut_texts_are_trained_on_to_the_cut_only(base, monkeypatch):
 
 
 def test_a_long_text_is_labelled_by_the_mean_of_its_windows_logits(base):
-    classifier = fitted(base, settings=FitSettings(calibration=None))
+    classifier = fitted(base, calibration=None)
     long = " ".join(f"w{5 + place % 50}" for place in range(41))
     windows = classifier.model.tokenizer.encode([long], max_length=18)[0].windows
     words = [" ".join(classifier.model.tokenizer.tokens(window.ids[1:-1])) for window in windows]
-    logits_WC, _ = classifier.logits([{"text": text, "label": "ant"} for text in words])
+    logits_WC, _ = scored(classifier, [{"text": text, "label": "ant"} for text in words])
     lengths = np.array([len(window.ids) for window in windows])
     expected = softmax((logits_WC * lengths[:, None]).sum(0, keepdims=True) / lengths.sum())[0]
     found = classifier.predict(long)
     assert found.reading.windows == len(windows) > 2
     np.testing.assert_allclose([found.probabilities[label] for label in LABELS], expected, rtol=0, atol=1e-6)
-
-
-def test_a_prediction_depends_on_neither_its_neighbours_nor_their_order(base):
-    classifier = fitted(base)
-    texts = [row["text"] for row in rows(30)] + ["w5 " * 50]
-    together = classifier.predict(texts)
-    backwards = classifier.predict(texts[::-1])[::-1]
-    streamed = list(classifier.predict_stream(iter(texts)))
-    for index, text in enumerate(texts):
-        alone = classifier.predict(text)
-        for other in (together[index], backwards[index], streamed[index]):
-            assert other.label == alone.label
-            assert other.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
 
 
 def test_probabilities_sum_to_one_and_are_ranked(base):
@@ -213,27 +197,27 @@ def test_a_prediction_becomes_flat_json_values(base):
 def test_probabilities_are_calibrated_on_the_validation_data_and_stay_so_when_saved(base, tmp_path):
     validation = noisy_rows()
     classifier = fitted(base, validation=validation, epochs=6)
-    logits_NC, truth_N = classifier.logits(validation)
+    logits_NC, truth_N = scored(classifier, validation)
     expected = fit_adaptive_temperature(logits_NC, truth_N)
-    assert asdict(classifier.calibration) == pytest.approx(asdict(expected), rel=1e-4)
-    assert classifier.calibration.value != pytest.approx(1, abs=0.01)
+    assert asdict(classifier.confidence.calibration) == pytest.approx(asdict(expected), rel=1e-4)
+    assert classifier.confidence.calibration.value != pytest.approx(1, abs=0.01)
     calibrated = probabilities(classifier, validation)
-    np.testing.assert_allclose(calibrated, apply_temperature(logits_NC, classifier.calibration), atol=1e-6)
+    np.testing.assert_allclose(calibrated, apply_temperature(logits_NC, classifier.confidence.calibration), atol=1e-6)
     np.testing.assert_allclose(probabilities(classifier, validation, calibrated=False), softmax(logits_NC), atol=1e-6)
     classifier.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
-    assert again.calibration == classifier.calibration
+    assert again.confidence.calibration == classifier.confidence.calibration
     assert np.array_equal(probabilities(again, validation), calibrated)
 
 
 def test_calibration_can_be_left_out(base, tmp_path):
-    classifier = fitted(base, settings=FitSettings(calibration=None))
-    assert classifier.calibration is None
+    classifier = fitted(base, calibration=None)
+    assert classifier.confidence.calibration is None
     assert np.array_equal(probabilities(classifier, rows()), probabilities(classifier, rows(), calibrated=False))
     with pytest.raises(NotCalibrated, match="was not calibrated"):
         classifier.predict("w5", calibrated=True)
     classifier.save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").calibration is None
+    assert opened(tmp_path / "saved").confidence.calibration is None
 
 
 def test_evaluation_agrees_with_the_predictions(base):
@@ -249,7 +233,7 @@ def test_without_validation_data_a_tenth_is_held_out_by_the_seed(base, tmp_path)
     first, again = (fitted(base, data, validation=None, seed=3) for _ in range(2))
     assert (first.card["training_rows"], first.card["validation_rows"]) == (36, 4)
     assert same(tensors(first, tmp_path / "a"), tensors(again, tmp_path / "b"))
-    assert first.calibration == again.calibration
+    assert first.confidence.calibration == again.confidence.calibration
 
 
 def test_numbers_that_are_all_different_can_be_held_out(base):
@@ -317,7 +301,7 @@ def test_after_ctrl_c_the_classifier_has_its_kept_epoch_and_is_usable(base, monk
     record = classifier.fit(rows(), **{**QUICK, "epochs": 50})
     assert record.interrupted
     assert len(interruption.logits) == 2
-    found, _ = classifier.logits(QUICK["validation"])
+    found, _ = scored(classifier, QUICK["validation"])
     np.testing.assert_allclose(found, interruption.logits[record.kept_epoch - 1], atol=1e-5)
     classifier.save(tmp_path / "saved")
     assert opened(tmp_path / "saved").predict("w5 w20") == classifier.predict("w5 w20")
@@ -332,7 +316,7 @@ def test_an_interrupted_run_that_is_resumed_gives_the_model_of_one_that_was_not(
     record = resumed.fit(rows(), checkpoints=tmp_path / "run", resume=True, **{**QUICK, **options})
     assert record.resumed_from == 9
     assert same(tensors(whole, tmp_path / "whole"), tensors(resumed, tmp_path / "resumed"))
-    assert resumed.calibration == whole.calibration
+    assert resumed.confidence.calibration == whole.confidence.calibration
 
 
 def test_a_run_is_not_resumed_from_another_model_or_with_other_labels(base, monkeypatch, tmp_path):
@@ -360,12 +344,12 @@ def test_a_run_is_not_resumed_from_another_model_or_with_other_labels(base, monk
 def test_fitting_again_on_the_same_labels_goes_on_with_the_head(base, tmp_path):
     fitted(base).save(tmp_path / "saved")
     classifier = opened(tmp_path / "saved")
-    before, _ = classifier.logits(rows())
-    classifier.fit(rows(), **{**QUICK, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)})
-    np.testing.assert_allclose(classifier.logits(rows())[0], before, atol=1e-4)
+    before, _ = scored(classifier, rows())
+    classifier.fit(rows(), **{**QUICK, "learning_rate": 1e-9, "weight_decay": 0.0})
+    np.testing.assert_allclose(scored(classifier, rows())[0], before, atol=1e-4)
 
 
-BARELY = {"epochs": 1, "learning_rate": 1e-9, "settings": FitSettings(weight_decay=0.0)}
+BARELY = {"epochs": 1, "learning_rate": 1e-9, "weight_decay": 0.0}
 
 
 @pytest.mark.parametrize("target", ["single", "multi"])
@@ -375,21 +359,21 @@ def test_outputs_in_another_order_keep_their_labels_when_training_goes_on(base, 
     renamed = [{**row, "label": [names[row["label"]]] if target == "multi" else names[row["label"]]} for row in rows()]
     fitted(base, learnt, validation=learnt, target=target).save(tmp_path / "saved")
     classifier = opened(tmp_path / "saved", labels=list(names.values()))
-    before, _ = classifier.logits(renamed)
+    before, _ = scored(classifier, renamed)
     classifier.fit(renamed, validation=renamed, target=target, **BARELY)
-    assert classifier.target.labels == ("zebra", "yak", "ox")
-    np.testing.assert_allclose(classifier.logits(renamed)[0], before, atol=1e-4)
+    assert classifier.labels == ("zebra", "yak", "ox")
+    np.testing.assert_allclose(scored(classifier, renamed)[0], before, atol=1e-4)
 
 
 def test_fitting_on_other_labels_begins_a_head_that_its_seed_draws(base, tmp_path):
     before = fitted(base)
     before.save(tmp_path / "saved")
     other = [{**row, "label": row["label"] + "s"} for row in rows()]
-    weights = [before.labeller.module.head.output.weight]
+    weights = [before.fitted.model.head.output.weight]
     for seed in (1, 1, 2):
         classifier = opened(tmp_path / "saved")
         classifier.fit(other, validation=other, seed=seed, **BARELY)
-        weights.append(classifier.labeller.module.head.output.weight)
+        weights.append(classifier.fitted.model.head.output.weight)
     known, first, again, second = weights
     assert torch.equal(first, again)
     assert not torch.allclose(first, second, atol=1e-3)
@@ -400,7 +384,7 @@ def test_fitting_on_other_labels_begins_a_new_head(base):
     classifier = fitted(base)
     other = [{**row, "label": row["label"] + "s"} for row in rows()]
     classifier.fit(other, **{**QUICK, "validation": other})
-    assert classifier.target.labels == ("ants", "bees", "cows")
+    assert classifier.labels == ("ants", "bees", "cows")
     assert classifier.predict("w5").label in {"ants", "bees", "cows"}
 
 
@@ -415,29 +399,14 @@ def test_length_and_overflow_come_back_and_the_caller_overrules_them(base, tmp_p
 def test_labels_of_ones_own_that_look_like_numbered_ones_come_back(base, tmp_path):
     data = [{**row, "label": f"LABEL_{LABELS.index(row['label'])}"} for row in rows()]
     fitted(base, data, validation=data).save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").target.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert opened(tmp_path / "saved").labels == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
 def test_unicode_labels_come_back(base, tmp_path):
     data = [{**row, "label": {"ant": "Ameise 🐜", "bee": "蜂", "cow": "vache du pré"}[row["label"]]} for row in rows()]
     classifier = fitted(base, data, validation=data)
     classifier.save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").target == classifier.target
-
-
-@pytest.mark.parametrize("use", ["predict", "evaluate", "save", "predict_stream", "logits"])
-def test_an_unfitted_classifier_says_to_fit_it(base, use, tmp_path):
-    classifier = opened(base)
-    calls = {
-        "predict": lambda: classifier.predict("w5"),
-        "evaluate": lambda: classifier.evaluate(rows()),
-        "save": lambda: classifier.save(tmp_path / "saved"),
-        "predict_stream": lambda: next(classifier.predict_stream(["w5"])),
-        "logits": lambda: classifier.logits(rows()),
-    }
-    with pytest.raises(NotFitted, match="call fit first"):
-        calls[use]()
-    assert not (tmp_path / "saved").exists()
+    assert opened(tmp_path / "saved").outputs.target == classifier.outputs.target
 
 
 @pytest.mark.parametrize(
@@ -484,7 +453,10 @@ def test_resuming_from_a_damaged_checkpoint_is_refused(base, tmp_path):
 def test_squared_errors_are_told_in_units_of_what_is_learnt_even_if_one_row_is_held_out(base):
     data = [{"text": f"w{5 + number}", "label": 100.0 * number} for number in range(12)]
     classifier = opened(base)
-    ready = classifier.prepare(data, None, TextColumns(), "regression", FitPlan(epochs=1))
-    assert 0.5 < ready.unit / np.var([row["label"] for row in data]) < 2
-    constant = [{**row, "label": 3.0} for row in data]
-    assert opened(base).prepare(constant, None, TextColumns(), "regression", FitPlan(epochs=1)).unit == 1.0
+
+    def unit(data):
+        options = {"target": "regression"}
+        return classifier.prepare(classifier._state[0], TrainingData(data), options, TrainingOptions(epochs=1)).unit
+
+    assert 0.5 < unit(data) / np.var([row["label"] for row in data]) < 2
+    assert unit([{**row, "label": 3.0} for row in data]) == 1.0

@@ -3,27 +3,26 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from classifier_cases import without_dropout
 from safetensors.torch import load_file, save_file
 
 from bothways import TextTagger
-from bothways.data import TaggedRow
-from bothways.errors import InvalidInput, NotCalibrated, NotFitted, TextsTruncated, TextTooLong
+from bothways.compose.opening import open_trained
+from bothways.confidence.confidence import Confidence
+from bothways.errors import InvalidInput, NotCalibrated, TextsTruncated, TextTooLong
 from bothways.evaluation import Temperature, apply_temperature
 from bothways.evaluation.tag_schemes import converted
 from bothways.packing import pack
-from bothways.tasks.fitting import FitPlan
+from bothways.tasks.head import TrainingData
 from bothways.tasks.objective import WindowObjective
-from bothways.tasks.settings import FitSettings
 from bothways.tasks.tagging.tag_set import TagSet
-from bothways.tasks.tagging.training import TaggedTexts, tag_objective
-from bothways.tasks.tagging.word_windows import TagAnswers
-from bothways.tasks.trained import open_trained
 from bothways.text import ReadWords, Words
+from bothways.training.options import TrainingOptions
+from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
 
 FILLER = [f"w{number}" for number in range(20, 60)]
@@ -62,8 +61,7 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tagger")
     write_checkpoint(made / "base")
     tagger = opened(without_dropout(made / "base"))
-    settings = FitSettings(weight_decay=0.0, patience=4)
-    options = {"epochs": 25, "learning_rate": 5e-3, "batch_size": 16, "settings": settings}
+    options = {"epochs": 25, "learning_rate": 5e-3, "batch_size": 16, "weight_decay": 0.0, "patience": 4}
     record = tagger.fit(varied(200, 1), validation=varied(40, 2), **options)
     assert max(each.metrics["span_f1"] for each in record.validations) > 0.98
     tagger.save(made / "saved")
@@ -103,7 +101,7 @@ def test_a_text_that_the_tokenizer_drops_whole_has_tags_and_the_probability_of_a
     tagger.fit(rows(8), validation=rows(4), epochs=1, show_progress=False)
     [answer] = tagger.predict([["\x01", "\x02"]])
     assert answer.tags == ("O", "O")
-    assert [word.probability for word in answer.words] == pytest.approx([1 / len(tagger.tag_set.labels)] * 2, abs=1e-5)
+    assert [word.probability for word in answer.words] == pytest.approx([1 / len(tagger.labels)] * 2, abs=1e-5)
     assert answer.spans == ()
 
 
@@ -151,17 +149,17 @@ def test_windows_vote_with_the_context_that_they_have(tagger):
     words = Words.of_list([f"w{20 + number % 40}" for number in range(30)])
     read = ReadWords.of(words)
     [text] = tagger.model.tokenizer.encode([read.text], max_length=18)
-    expected_WC, weights_W = np.zeros((30, len(tagger.tag_set.labels))), np.zeros(30)
+    expected_WC, weights_W = np.zeros((30, len(tagger.outputs.tag_set.labels))), np.zeros(30)
     with torch.no_grad():
         for window in text.windows:
-            logits = tagger.labeller.module(pack([window.ids], [window.types])).double()
+            logits = tagger.fitted.model(pack([window.ids], [window.types])).double()
             logs = logits.log_softmax(1).numpy()
             for row in range(1, len(window.ids) - 1):
                 context = min(row + 1, len(window.ids) - row)
                 expected_WC[window.start + row - 1] += context * logs[row]
                 weights_W[window.start + row - 1] += context
     tags = ["O"] * 30
-    scores_WC, _ = tagger.scores([{"tokens": words.listed(), "tags": tags}])
+    scores_WC = tagger.score([{"tokens": words.listed(), "tags": tags}]).logits
     np.testing.assert_allclose(scores_WC, expected_WC / weights_W[:, None], atol=1e-5)
 
 
@@ -178,7 +176,7 @@ def test_a_report_says_how_much_was_read(folder):
     cut = opened(folder, on_overflow="truncate").evaluate(long, resamples=5)
     assert cut.to_dict()["reading"] == {"texts": 4, "in_windows": 0, "cut": 1, "dropped_tokens": 9}
     assert "1 of 4 texts were cut, by 9 tokens together" in cut.summary()
-    assert opened(folder).evaluate(long, resamples=5).reading.in_windows == 1
+    assert opened(folder).evaluate(long, resamples=5).tokens_read.in_windows == 1
 
 
 def test_a_training_says_what_it_does_not_learn_from(base):
@@ -200,10 +198,10 @@ def test_data_of_any_scheme_are_learnt_and_evaluated(base, scheme):
     other = [{**row, "tags": converted(row["tags"], "BIO", scheme)} for row in rows()]
     tagger = opened(base)
     tagger.fit(other, validation=rows(8) if scheme == "IOB1" else other, epochs=1)
-    assert tagger.tag_set.scheme == ("BIO" if scheme == "IOB1" else scheme)
+    assert tagger.outputs.tag_set.scheme == ("BIO" if scheme == "IOB1" else scheme)
     in_their_own, in_ours = (tagger.evaluate(data, resamples=5) for data in (other, rows()))
     assert in_their_own.to_dict() == in_ours.to_dict()
-    assert in_ours.spans == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
+    assert in_ours.counts["spans"] == sum(tag.startswith("B-") for row in rows() for tag in row["tags"])
 
 
 def test_tags_with_prefixes_are_taken_as_they_are_on_request(base, tmp_path):
@@ -212,7 +210,7 @@ def test_tags_with_prefixes_are_taken_as_they_are_on_request(base, tmp_path):
     tagger.fit(odd, validation=odd, scheme="plain", epochs=1)
     tagger.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
-    assert again.tag_set == TagSet(("I-PER", "M-PER"), "plain")
+    assert again.outputs.tag_set == TagSet(("I-PER", "M-PER"), "plain")
     assert "accuracy" in again.evaluate(odd, resamples=5).to_dict()
 
 
@@ -228,10 +226,10 @@ def test_labels_stand_in_the_config_and_the_scheme_beside_it(folder):
 def test_a_model_of_others_may_be_said_to_be_of_another_scheme(tmp_path):
     write_checkpoint(tmp_path, architecture="BertForTokenClassification")
     edit_config(tmp_path, id2label={"0": "O", "1": "B-X", "2": "I-X"})
-    assert opened(tmp_path).tag_set.scheme == "BIO"
+    assert opened(tmp_path).outputs.tag_set.scheme == "BIO"
     loose = opened(tmp_path, scheme="IOB1")
-    assert loose.tag_set.scheme == "IOB1"
-    assert opened(tmp_path, labels=["NOUN", "VERB", "ADJ"]).tag_set == TagSet(("NOUN", "VERB", "ADJ"), "plain")
+    assert loose.outputs.tag_set.scheme == "IOB1"
+    assert opened(tmp_path, labels=["NOUN", "VERB", "ADJ"]).outputs.tag_set == TagSet(("NOUN", "VERB", "ADJ"), "plain")
 
 
 def test_a_model_of_others_is_not_said_to_be_of_a_scheme_that_it_cannot_write(tmp_path):
@@ -272,71 +270,71 @@ def test_a_trained_model_opens_as_the_task_that_it_is_for(folder, tmp_path):
 
 def test_probabilities_are_the_calibrated_scores(tagger):
     data = rows(6)
-    scores_MC, _ = tagger.scores(data)
-    expected_MC = apply_temperature(scores_MC, tagger.temperature)
+    scores_MC = tagger.score(data).logits
+    expected_MC = apply_temperature(scores_MC, tagger.outputs.temperature)
     answers = tagger.predict([row["tokens"] for row in data])
     tags = [tag for answer in answers for tag in answer.tags]
     found = [word.probability for answer in answers for word in answer.words]
-    chosen = [expected_MC[place, tagger.tag_set.labels.index(tag)] for place, tag in enumerate(tags)]
+    chosen = [expected_MC[place, tagger.outputs.tag_set.labels.index(tag)] for place, tag in enumerate(tags)]
     assert found == pytest.approx(chosen, abs=1e-6)
 
 
 def test_calibration_can_be_left_out_and_insisted_on(tagger):
-    tagger.labeller.temperature = Temperature(4.0)
-    hot, cold = (tagger.predict("w20 w5", calibrated=calibrated) for calibrated in (None, False))
+    def with_temperature(temperature):
+        outputs = tagger.outputs.with_confidence(Confidence(temperature))
+        return tagger._with(replace(tagger.fitted, outputs=outputs))
+
+    hot, cold = (with_temperature(Temperature(4.0)).predict("w20 w5", calibrated=each) for each in (None, False))
     assert hot.tags == cold.tags
     assert all(a.probability < b.probability for a, b in zip(hot.words, cold.words, strict=True))
-    tagger.labeller.temperature = None
     with pytest.raises(NotCalibrated):
-        tagger.predict("w5", calibrated=True)
+        with_temperature(None).predict("w5", calibrated=True)
 
 
 # --- training ---
 
 
+def prepared(tagger, data, *, scheme, **options):
+    """What a fit is before its first update."""
+    training = TrainingOptions(**options)
+    return tagger.prepare(tagger._state[0], TrainingData(data, data), {"scheme": scheme}, training)
+
+
 def test_the_loss_is_that_of_transformers(base):
     transformers = pytest.importorskip("transformers")
-    tagger = opened(without_dropout(base))
-    data = [TaggedRow(Words.of_list(row["tokens"]), tuple(row["tags"])) for row in rows(6)]
-    tag_set = TagSet.of_rows(data, "BIO")
-    tagger._started(tag_set, 3)
-    texts = TaggedTexts.of(tagger._opened, tag_set, data)
-    plan = FitPlan(batch_size=6, settings=FitSettings(tokens=12))
-    objective = tag_objective(tagger.labeller.module, tag_set, texts, texts, plan)
+    tagger, data = opened(without_dropout(base)), rows(6)
+    tagger.fit(data, validation=data, epochs=1, learning_rate=1e-9, scheme="BIO")
+    objective = prepared(tagger, data, scheme="BIO", batch_size=6, max_tokens=12, seed=3).objective
     (update,) = objective.updates(0, 0)
     assert len(update.micro_batches) > 1
-    assert update.weight == sum(len(row.words) for row in data)
+    assert update.weight == sum(len(row["tokens"]) for row in data)
     loss = sum(objective.loss(part.payload) for part in update.micro_batches) / update.weight
-    tagger.save(base.parent / "unfitted")
-    model = transformers.AutoModelForTokenClassification.from_pretrained(base.parent / "unfitted").eval()
+    tagger.save(base.parent / "saved")
+    model = transformers.AutoModelForTokenClassification.from_pretrained(base.parent / "saved").eval()
     total = 0.0
     for row in data:
-        ids = [1, *(int(word[1:]) for word in row.words.listed()), 2]
-        labels = [-100, *(tag_set.labels.index(tag) for tag in row.label), -100]
-        losses = model(torch.tensor([ids]), labels=torch.tensor([labels])).loss * len(row.words)
+        ids = [1, *(int(word[1:]) for word in row["tokens"]), 2]
+        labels = [-100, *(tagger.labels.index(tag) for tag in row["tags"]), -100]
+        losses = model(torch.tensor([ids]), labels=torch.tensor([labels])).loss * len(row["tokens"])
         total += losses.item()
     assert loss.item() == pytest.approx(total / update.weight, abs=1e-5)
 
 
 def test_a_word_in_several_windows_counts_once(base):
-    tagger = opened(base)
-    long = [TaggedRow(Words.of_list(["w20"] * 50), ("O",) * 49 + ("X",))]
-    tag_set = TagSet.of_rows(long, "plain")
-    tagger._started(tag_set, 0)
-    texts = TaggedTexts.of(tagger._opened, tag_set, long)
-    answers = TagAnswers(texts.windows, texts.truth)
-    assert len(texts.windows.store.lengths) > 3
-    assert answers.weights(range(len(texts.windows.store.lengths))).sum() == pytest.approx(50)
+    long = [{"tokens": ["w20"] * 50, "tags": ["O"] * 49 + ["X"]}]
+    objective = prepared(opened(base), long, scheme="plain").objective
+    windows = len(objective.store.lengths)
+    assert windows > 3
+    assert objective.answers.weights(range(windows)).sum() == pytest.approx(50)
 
 
 def test_a_resumed_training_ends_with_the_same_weights(base, tmp_path, monkeypatch):
-    settings = FitSettings(checkpoint_every_updates=2)
-    options = {"epochs": 3, "learning_rate": 1e-3, "seed": 3, "batch_size": 8, "settings": settings}
+    options = {"epochs": 3, "learning_rate": 1e-3, "seed": 3, "batch_size": 8, "checkpoint_every_updates": 2}
 
     def fit(**more):
         tagger = opened(base)
         tagger.fit(rows(24), validation=rows(8), **options, **more)
-        return tagger.labeller.module.state_dict()
+        return tagger.fitted.model.state_dict()
 
     whole, loss, calls = fit(), WindowObjective.loss, []
 
@@ -354,11 +352,13 @@ def test_a_resumed_training_ends_with_the_same_weights(base, tmp_path, monkeypat
 
 
 def test_training_goes_on_with_the_head_where_the_tags_are_the_same(tagger):
-    head = tagger.labeller.module.head
-    tagger.fit(rows(8), validation=rows(8), epochs=1)
-    assert tagger.labeller.module.head is head
-    tagger.fit([{"tokens": ["w5", "w6"], "tags": ["A", "B"]}] * 2, epochs=1)
-    assert tagger.labeller.module.head is not head
+    barely = {"epochs": 1, "learning_rate": 1e-9, "weight_decay": 0.0}
+    head = tagger.fitted.model.head.output.weight
+    tagger.fit(rows(8), validation=rows(8), **barely)
+    torch.testing.assert_close(tagger.fitted.model.head.output.weight, head, rtol=0, atol=1e-6)
+    other = [{**row, "tags": [tag.replace("LOC", "ORG") for tag in row["tags"]]} for row in rows(8)]
+    tagger.fit(other, validation=other, **barely)
+    assert not torch.allclose(tagger.fitted.model.head.output.weight, head, rtol=0, atol=1e-3)
 
 
 def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):
@@ -366,15 +366,6 @@ def test_a_row_of_which_nothing_is_left_is_passed_over(minilm_folder):
     empty = {"tokens": ["\x01"], "tags": ["O"]}
     tagger.fit([*rows(4), empty, *rows(3)], validation=[*rows(4), empty], epochs=1, batch_size=1, show_progress=False)
     assert tagger.card["training_rows"] == 7
-
-
-def test_a_new_tagger_has_nothing_to_say(base):
-    tagger = opened(base)
-    for call in (lambda: tagger.predict("w5"), lambda: tagger.evaluate(rows(2)), tagger.facts):
-        with pytest.raises(NotFitted):
-            call()
-    with pytest.raises(NotFitted):
-        tagger.save(base.parent / "out")
 
 
 # --- bad input ---
@@ -439,7 +430,7 @@ def test_labels_that_do_not_fit_the_head_are_refused(tmp_path, base):
 def test_outputs_in_another_order_keep_their_tags_when_training_goes_on(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "turned")
     order = ("O", "I-PER", "B-PER", "B-LOC", "I-LOC")  # as of a model from elsewhere
-    known = opened(folder).labeller.tag_set.labels
+    known = opened(folder).outputs.tag_set.labels
     assert sorted(order) == sorted(known)
     places = [known.index(label) for label in order]
     path = tmp_path / "turned" / "model.safetensors"
@@ -455,6 +446,6 @@ def test_outputs_in_another_order_keep_their_tags_when_training_goes_on(folder, 
     data = varied(40, 2)
     before = tagger.evaluate(data, resamples=5).to_dict()["span_f1"]
     assert before > 0.98
-    tagger.fit(data, validation=data, epochs=1, learning_rate=1e-9, settings=FitSettings(weight_decay=0.0))
-    assert tagger.labeller.tag_set.labels == order
+    tagger.fit(data, validation=data, epochs=1, learning_rate=1e-9, weight_decay=0.0)
+    assert tagger.outputs.tag_set.labels == order
     assert tagger.evaluate(data, resamples=5).to_dict()["span_f1"] == before

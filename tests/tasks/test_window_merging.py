@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from classifier_cases import rows, same, tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -16,11 +15,10 @@ from safetensors.torch import load_file, save_file
 from bothways.checkpoints.files import sha256_of
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.tasks import TextClassifier
-from bothways.tasks.labelling.window_attention import AttentiveModel, LongTexts, WindowAttention, learn_attention
 from bothways.tasks.merging import MERGES, check_merge, merge_windows
-from bothways.tasks.objective import predict_logits
-from bothways.tasks.settings import FitSettings
 from bothways.tasks.targets import SingleLabel
+from bothways.tasks.window_attention import LongTexts, WindowAttention, learn_attention
+from classifier_cases import rows, same, tensors
 from tiny_models import write_checkpoint
 
 FIXED = tuple(merge for merge in MERGES if merge != "attention")
@@ -138,12 +136,15 @@ def attentive(tmp_path_factory):
 def test_attention_that_has_learnt_nothing_is_the_mean(base):
     classifier = opened(base, max_length=8)
     classifier.fit(rows(), **QUICK)
-    model = classifier.labeller.module
-    store = classifier._opened.stored([row["text"] for row in long_rows(4)])
-    begun = AttentiveModel(model, WindowAttention(model.encoder.config.hidden))
-    np.testing.assert_allclose(
-        predict_logits(begun, store, 64, "attention"), predict_logits(model, store, 64, "mean"), atol=1e-6
-    )
+    model = classifier.fitted.model
+    texts = [row["text"] for row in long_rows(4)]
+    attention = WindowAttention(model.encoder.config.hidden)
+
+    def logits(**changes):
+        trained = replace(classifier.fitted, outputs=replace(classifier.outputs, **changes))
+        return np.concatenate([each.logits_RC for each in trained.scores(texts)])
+
+    np.testing.assert_allclose(logits(merge="attention", attention=attention), logits(merge="mean"), atol=1e-6)
 
 
 def texts_with_one_telling_window(count, seed):
@@ -208,7 +209,7 @@ def test_encoder_and_head_are_those_of_training_by_the_mean(base, tmp_path):
 def test_saved_attention_comes_back_and_predicts_the_same(attentive):
     classifier, folder = attentive
     again = opened(folder)
-    assert again.merge == "attention"
+    assert again.outputs.merge == "attention"
     texts = [row["text"] for row in long_rows()] + ["w5 w6"]
     assert again.predict(texts) == classifier.predict(texts)
     assert again.predict(texts) != opened(folder, merge="first").predict(texts)
@@ -243,7 +244,7 @@ def test_attention_needs_texts_of_several_windows(base):
 
 def test_attention_that_was_not_learnt_is_asked_for_in_vain(base, tmp_path):
     classifier = opened(base)
-    classifier.fit(rows(), **QUICK, settings=FitSettings(calibration=None))
+    classifier.fit(rows(), **QUICK, calibration=None)
     classifier.save(tmp_path / "saved")
     with pytest.raises(NotFitted, match="no attention over windows: call fit, or choose another merge"):
         opened(tmp_path / "saved", merge="attention").predict("w5")
@@ -271,8 +272,8 @@ def test_a_way_to_merge_is_kept_with_the_model_and_the_caller_overrules_it(base,
     classifier = opened(base, merge=merge, max_length=8)
     classifier.fit(rows(), **QUICK)
     classifier.save(tmp_path / "saved")
-    assert opened(tmp_path / "saved").merge == merge
-    assert opened(tmp_path / "saved", merge="max").merge == "max"
+    assert opened(tmp_path / "saved").outputs.merge == merge
+    assert opened(tmp_path / "saved", merge="max").outputs.merge == "max"
 
 
 @pytest.mark.parametrize("stride", [0, 3])
@@ -282,7 +283,7 @@ def test_a_stride_decides_what_windows_share_and_is_kept(base, tmp_path, stride)
     classifier.save(tmp_path / "saved")
     words = " ".join(f"w{5 + place}" for place in range(24))
     again = opened(tmp_path / "saved")
-    store = again._opened.stored([words])
+    store = again._state[0].stored([words])
     inside = [store.ids_T[start + 1 : end - 1].tolist() for start, end in itertools.pairwise(store.starts)]
     for one, following in itertools.pairwise(inside):
         assert len(set(one) & set(following)) >= stride
@@ -298,8 +299,8 @@ def test_a_stride_that_shorter_windows_have_no_room_for_is_a_usual_one(base, tmp
     again = opened(tmp_path / "saved", max_length=length)
     usual = opened(base, max_length=length)
     words = " ".join(f"w{5 + place}" for place in range(24))
-    assert again.predict(words).reading.windows == len(usual._opened.stored([words]).starts) - 1
-    assert opened(tmp_path / "saved", max_length=8)._opened.reading.stride == 3
+    assert again.predict(words).reading.windows == len(usual._state[0].stored([words]).starts) - 1
+    assert opened(tmp_path / "saved", max_length=8)._state[0].reading.stride == 3
     with pytest.raises(InvalidInput, match="stride must lie between 0 and 9, but it is 10"):
         opened(tmp_path / "saved", stride=10)
 
@@ -320,4 +321,4 @@ def test_a_report_says_what_was_read_in_windows_and_what_was_cut(base):
         assert (read["in_windows"], read["cut"], read["dropped_tokens"]) == counted
         assert ("read in several windows" in report.summary()) == (overflow == "window")
         assert ("were cut, by 24 tokens" in report.summary()) == (overflow == "truncate")
-        assert classifier.evaluate(rows(4), resamples=5).reading.summary() == ""
+        assert classifier.evaluate(rows(4), resamples=5).tokens_read.summary() == ""

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from bothways.errors import InvalidInput
 from bothways.inference.masked_lm import refused_tokens
 from bothways.tasks import FillMask
-from bothways.tasks.masks.masked_text import MaskReader
+from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.text import TextTokenizer, recipes
 from bothways.text.word_marks import MarkedBeginnings
 from tiny_models import VOCABULARY, write_checkpoint

@@ -27,7 +27,7 @@ def sigint_at(call):
 def test_the_first_sigint_lets_the_update_finish_and_the_best_weights_are_restored(tmp_path):
     handler = signal.getsignal(signal.SIGINT)
     toy = Toy(scores=[0.9, 0.1, 0.1], on_loss=sigint_at(12))
-    record = train(toy, settings(), log=tmp_path / "log.jsonl")
+    record = train(toy, settings(log=tmp_path / "log.jsonl"))
     assert record.interrupted
     assert record.updates == len(record.losses) == 12
     assert record.kept_epoch == 1
@@ -74,11 +74,11 @@ def test_what_was_begun_can_be_undone_where_no_epoch_was_finished():
     toy = Toy(on_loss=sigint_at(3))
     start = weights_of(toy)
     record = train(toy, settings(), undo_unfinished=True)
-    assert (record.came_to_nothing, record.epochs, record.updates) == (True, 0, 3)
+    assert (record.finished_no_epoch, record.epochs, record.updates) == (True, 0, 3)
     assert equal(weights_of(toy), start)
     later = Unvalidated(on_loss=sigint_at(8))
     record = train(later, settings(), undo_unfinished=True)
-    assert (record.interrupted, record.came_to_nothing, record.epochs, record.kept_epoch) == (True, False, 1, None)
+    assert (record.interrupted, record.finished_no_epoch, record.epochs, record.kept_epoch) == (True, False, 1, None)
     assert not equal(weights_of(later), start)
 
 
@@ -96,12 +96,12 @@ def test_sigint_after_the_last_update_is_not_lost(tmp_path, monkeypatch, where):
     pressing = []
     with monkeypatch.context() as patch:
         patch.setattr(home, name, pressed)
-        record = train(toy, settings(), log=tmp_path / "log.jsonl", checkpoints=tmp_path / "run")
+        record = train(toy, settings(log=tmp_path / "log.jsonl", checkpoints=tmp_path / "run"))
     assert pressing
     assert (record.interrupted, record.epochs, record.kept_epoch) == (True, 3, 3)
     assert json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])["event"] == "interrupted"
     resumed = Toy()
-    record = train(resumed, settings(), checkpoints=tmp_path / "run", resume=True)
+    record = train(resumed, settings(checkpoints=tmp_path / "run", resume=True))
     assert (record.interrupted, record.resumed_from) == (False, 15)
     assert equal(weights_of(resumed), weights_of(toy))
 
@@ -123,8 +123,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, where):
         stopped.on_validate = lambda call: [torch.rand(1), sigint_at(2)(call)]
     else:
         stopped.on_loss = sigint_at(7 if where == "an update" else 10)
-    assert train(stopped, settings(), checkpoints=tmp_path).interrupted
-    record = train(resumed, settings(), checkpoints=tmp_path, resume=True)
+    assert train(stopped, settings(checkpoints=tmp_path)).interrupted
+    record = train(resumed, settings(checkpoints=tmp_path, resume=True))
     assert record.resumed_from == (7 if where == "an update" else 10)
     assert record.losses == expected.losses
     assert record.validations == expected.validations

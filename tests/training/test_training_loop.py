@@ -178,10 +178,10 @@ def test_without_validation_a_run_that_diverges_falls_back_to_its_latest_epoch()
 def test_a_divergence_may_end_a_run_that_kept_an_epoch(kind, kept, tmp_path):
     toy, reference = kind(scores=[0.9, 0.5, 0.5]), Toy(scores=[1.0, 2.0, 3.0])
     toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 13 else None
-    record = train(toy, settings(), keep_diverged=True, log=tmp_path / "log.jsonl")
+    record = train(toy, settings(keep_diverged=True, log=tmp_path / "log.jsonl"))
     train(reference, settings())
     assert "the loss of update 13 is nan" in record.diverged
-    assert (record.interrupted, record.came_to_nothing, record.epochs) == (False, False, 2)
+    assert (record.interrupted, record.finished_no_epoch, record.epochs) == (False, False, 2)
     assert record.kept_epoch == kept
     assert equal(weights_of(toy), reference.seen[(kept or 2) - 1])
     assert json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])["event"] == "diverged"
@@ -192,7 +192,7 @@ def test_a_divergence_in_the_first_epoch_is_an_error_in_any_case():
     toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 3 else None
     before = weights_of(toy)
     with pytest.raises(TrainingDiverged, match="update 3 "):
-        train(toy, settings(), keep_diverged=True)
+        train(toy, settings(keep_diverged=True))
     assert equal(weights_of(toy), before)
 
 
@@ -214,7 +214,7 @@ def test_a_score_that_is_not_finite_is_refused():
 
 def test_the_log_is_json_lines_that_agree_with_the_record(tmp_path):
     path = tmp_path / "made" / "log.jsonl"
-    record = train(Toy(splits=(5, 3)), settings(), log=path)
+    record = train(Toy(splits=(5, 3)), settings(log=path))
     events = [json.loads(line) for line in path.read_text().splitlines()]
     assert [event["event"] for event in events[:1] + events[-1:]] == ["start", "finished"]
     updates = [event for event in events if event["event"] == "update"]
@@ -228,8 +228,8 @@ def test_the_log_is_json_lines_that_agree_with_the_record(tmp_path):
 
 def test_the_log_has_the_scheduled_rates_and_the_norm_before_clipping(tmp_path):
     free, clipped = tmp_path / "free.jsonl", tmp_path / "clipped.jsonl"
-    train(Toy(), settings(epochs=1, log_every_updates=1, max_gradient_norm=None), log=free)
-    train(Toy(), settings(epochs=1, log_every_updates=1, max_gradient_norm=1e-3), log=clipped)
+    train(Toy(), settings(epochs=1, log_every_updates=1, max_gradient_norm=None, log=free))
+    train(Toy(), settings(epochs=1, log_every_updates=1, max_gradient_norm=1e-3, log=clipped))
     rates, norms = [], []
     for path in (free, clipped):
         events = [json.loads(line) for line in path.read_text().splitlines()]
@@ -268,7 +268,11 @@ def test_what_cannot_be_trained_is_refused():
     with pytest.raises(InvalidInput, match="0 updates"):
         train(Toy(splits=(41,)), settings())
     with pytest.raises(InvalidInput, match="resuming needs the folder"):
-        train(Toy(), settings(), resume=True)
+        train(Toy(), settings(resume=True))
+    with pytest.raises(InvalidInput, match=r"expected a learning rate .* got None .*: pass options\.resolved"):
+        train(Toy(), settings(learning_rate=None))
+    with pytest.raises(InvalidInput, match=r"precision, got 0\.01 and None: pass options\.resolved"):
+        train(Toy(), settings(precision=None))
 
 
 def test_an_objective_that_miscounts_its_updates_is_refused():
@@ -290,7 +294,7 @@ def test_an_update_without_units_is_refused():
 def test_the_bar_shows_loss_and_speed_and_a_pipe_gets_nothing(capsys):
     train(Toy(), settings(epochs=1))
     assert capsys.readouterr() == ("", "")
-    train(Toy(), settings(epochs=1), show_progress=True)
+    train(Toy(), settings(epochs=1, show_progress=True))
     shown = capsys.readouterr().err
     assert "training" in shown
     assert "5/5" in shown

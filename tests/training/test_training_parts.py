@@ -1,10 +1,11 @@
-"""Settings, schedules, optimizer and random generators by themselves."""
+"""Options, schedules, optimizer and random generators by themselves."""
 
 import json
 import math
 import random
 import subprocess
 import sys
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from training_toys import mlp, settings
 
 from bothways.errors import InvalidInput
 from bothways.training.optimizers import NamedAdamW, clip_gradients, parameter_groups
+from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.schedules import ConstantRate, CosineDecay, LinearDecay, rate_fraction, warmup_updates
 from bothways.training.seeding import RandomState, seeded
 
@@ -82,9 +84,9 @@ def test_a_floor_outside_the_fractions_is_refused(floor):
     ("name", "values"),
     {
         "epochs": [0, -1, 1.5, True, None],
-        "learning_rate": [0.0, -1e-5, math.nan, math.inf, None],
+        "learning_rate": [0.0, -1e-5, math.nan, math.inf, "fast"],
         "warmup_fraction": [-0.1, 1.1, math.nan],
-        "weight_decay": [-0.1, math.nan, math.inf],
+        "weight_decay": [-0.1, math.nan, math.inf, None],
         "betas": [(0.9,), (0.9, 1.0), (-0.1, 0.9), (math.nan, 0.9)],
         "eps": [0.0, math.nan],
         "max_gradient_norm": [0.0, -1.0, math.nan],
@@ -94,12 +96,48 @@ def test_a_floor_outside_the_fractions_is_refused(floor):
         "log_every_updates": [0],
         "checkpoint_every_updates": [0],
         "schedule": ["linear", None],
+        "max_tokens": [0, 1.5, None],
+        "log": [3],
+        "checkpoints": [True],
+        "resume": ["yes"],
+        "keep_diverged": [None],
+        "show_progress": ["no"],
     }.items(),
 )
 def test_a_setting_out_of_its_range_is_named(name, values):
     for value in values:
         with pytest.raises(InvalidInput, match=f"'{name}' must be .*got"):
             settings(**{name: value})
+
+
+def test_the_arguments_of_fit_are_the_options():
+    assert get_type_hints(TrainingArguments) == get_type_hints(TrainingOptions)
+
+
+@pytest.mark.parametrize(("hidden", "rate"), [(32, 1e-4), (512, 1e-4), (513, 3e-5)])
+def test_learning_rate_and_precision_are_chosen_where_they_are_left_open(hidden, rate):
+    resolved = TrainingOptions(patience=2).resolved(hidden, torch.device("cpu"))
+    assert resolved == TrainingOptions(patience=2, learning_rate=rate, precision="float32")
+    given = TrainingOptions(learning_rate=0.5, precision="bfloat16")
+    assert given.resolved(hidden, torch.device("cpu")) == given
+
+
+@pytest.mark.parametrize(("has_it", "precision"), [(True, "bfloat16"), (False, "float32")])
+def test_a_gpu_trains_in_bfloat16_where_it_has_it(has_it, precision, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: has_it)
+    assert TrainingOptions().resolved(32, torch.device("cuda")).precision == precision
+
+
+def test_what_is_recorded_of_the_options_stays_as_it_is_on_disk():
+    # An unfinished run is resumed only under these names and values.
+    apart = {"batch_size": 5, "max_tokens": 70, "log": "log.jsonl", "checkpoints": "run", "resume": True}
+    chosen = TrainingOptions(**apart, keep_diverged=True, show_progress=False).resolved(32, torch.device("cpu"))
+    assert json.dumps(chosen.to_dict()) == (
+        '{"epochs": 3, "learning_rate": 0.0001, "schedule": {"kind": "LinearDecay", "floor": 0.0}, '
+        '"warmup_fraction": 0.1, "weight_decay": 0.01, "betas": [0.9, 0.999], "eps": 1e-08, "max_gradient_norm": 1.0, '
+        '"precision": "float32", "patience": null, "seed": 0, "log_every_updates": 10, '
+        '"checkpoint_every_updates": null}'
+    )
 
 
 def test_settings_are_json_and_name_the_schedule():
@@ -109,7 +147,7 @@ def test_settings_are_json_and_name_the_schedule():
 
 
 def test_settings_and_schedules_need_no_torch():
-    code = "import sys, bothways.training.settings, bothways.training.schedules; sys.exit('torch' in sys.modules)"
+    code = "import sys, bothways.training.options, bothways.training.schedules; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

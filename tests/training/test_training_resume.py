@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def comparable(path):
 def uninterrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("uninterrupted")
     toy = Toy(mlp(dropout=0.3))
-    record = train(toy, run_settings(), log=folder / "log.jsonl", checkpoints=folder / "checkpoints")
+    record = train(toy, run_settings(log=folder / "log.jsonl", checkpoints=folder / "checkpoints"))
     return record, weights_of(toy), comparable(folder / "log.jsonl")
 
 
@@ -78,7 +79,7 @@ def test_killed_by_sigkill_and_resumed_it_gives_the_same_bits(point, killed, uni
     record, weights, events = uninterrupted
     checkpoints = killed[point] / "checkpoints"
     toy = Toy(mlp(dropout=0.3))
-    resumed = train(toy, run_settings(), log=killed[point] / "log.jsonl", checkpoints=checkpoints, resume=True)
+    resumed = train(toy, run_settings(log=killed[point] / "log.jsonl", checkpoints=checkpoints, resume=True))
     assert resumed.resumed_from == KILL_POINTS[point]
     assert resumed.losses == record.losses
     assert resumed.validations == record.validations
@@ -96,9 +97,9 @@ def test_resumes_exactly_from_every_update(call, tmp_path, monkeypatch):
     expected = train(whole, every)
     dying.on_loss = crash_at(2 * call)
     with pytest.raises(CrashError):
-        train(dying, every, checkpoints=tmp_path)
+        train(dying, replace(every, checkpoints=tmp_path))
     resumed.validations = (call - 1) // 5
-    record = train(resumed, every, checkpoints=tmp_path, resume=True)
+    record = train(resumed, replace(every, checkpoints=tmp_path, resume=True))
     assert record.resumed_from == call - 1
     assert record.losses == expected.losses
     assert record.validations == expected.validations
@@ -110,10 +111,10 @@ def test_resuming_twice_and_resuming_a_finished_run_change_nothing(tmp_path, uni
     for call in (8, 6):
         dying = Toy(mlp(dropout=0.3), on_loss=crash_at(call))
         with pytest.raises(CrashError):
-            train(dying, run_settings(), checkpoints=tmp_path, resume=True)
+            train(dying, run_settings(checkpoints=tmp_path, resume=True))
     for resumed_from in (10, 15):
         toy = Toy(mlp(dropout=0.3))
-        again = train(toy, run_settings(), checkpoints=tmp_path, resume=True)
+        again = train(toy, run_settings(checkpoints=tmp_path, resume=True))
         assert again.resumed_from == resumed_from
         assert again.losses == record.losses
         assert equal(weights_of(toy), weights)
@@ -123,9 +124,9 @@ def test_resuming_twice_and_resuming_a_finished_run_change_nothing(tmp_path, uni
 def test_a_run_that_stopped_early_is_not_taken_up_again(tmp_path):
     patient = settings(patience=1)
     toy = Toy(scores=[0.9, 0.1])
-    train(toy, patient, checkpoints=tmp_path)
+    train(toy, replace(patient, checkpoints=tmp_path))
     again = Toy(scores=[])
-    record = train(again, patient, checkpoints=tmp_path, resume=True)
+    record = train(again, replace(patient, checkpoints=tmp_path, resume=True))
     assert record.stopped_early
     assert again.loss_calls == 0
     assert equal(weights_of(again), toy.seen[0])
@@ -136,36 +137,36 @@ def test_a_run_without_validation_resumes_exactly(tmp_path):
     expected = train(whole, settings())
     dying.on_loss = crash_at(12)
     with pytest.raises(CrashError):
-        train(dying, settings(), checkpoints=tmp_path)
-    assert train(resumed, settings(), checkpoints=tmp_path, resume=True).losses == expected.losses
+        train(dying, settings(checkpoints=tmp_path))
+    assert train(resumed, settings(checkpoints=tmp_path, resume=True)).losses == expected.losses
     assert equal(weights_of(resumed), weights_of(whole))
 
 
 def test_resuming_under_other_settings_names_each_difference(tmp_path):
-    train(Toy(), settings(), checkpoints=tmp_path)
+    train(Toy(), settings(checkpoints=tmp_path))
     other = settings(learning_rate=0.02, schedule=LinearDecay(floor=0.1))
     with pytest.raises(InvalidInput) as caught:
-        train(Toy(), other, checkpoints=tmp_path, resume=True)
+        train(Toy(), replace(other, checkpoints=tmp_path, resume=True))
     assert "settings.learning_rate was 0.01 and is now 0.02" in str(caught.value)
     assert "settings.schedule.floor was 0.0 and is now 0.1" in str(caught.value)
     assert "epochs" not in str(caught.value)
 
 
 def test_resuming_on_other_data_or_another_model_is_refused(tmp_path):
-    train(Toy(), settings(), checkpoints=tmp_path)
+    train(Toy(), settings(checkpoints=tmp_path))
     with pytest.raises(InvalidInput, match=r"identity\.order_seed was 3 and is now 4"):
-        train(Toy(order_seed=4), settings(), checkpoints=tmp_path, resume=True)
+        train(Toy(order_seed=4), settings(checkpoints=tmp_path, resume=True))
     with pytest.raises(InvalidInput, match=r"identity\.updates_per_epoch was 5 and is now 10"):
-        train(Toy(splits=(4,)), settings(), checkpoints=tmp_path, resume=True)
+        train(Toy(splits=(4,)), settings(checkpoints=tmp_path, resume=True))
     with pytest.raises(IncompatibleWeights, match="weight"):
-        train(Toy(nn.Linear(6, 4)), settings(), checkpoints=tmp_path, resume=True)
+        train(Toy(nn.Linear(6, 4)), settings(checkpoints=tmp_path, resume=True))
 
 
 def test_resuming_from_another_origin_is_refused(tmp_path):
-    train(Toy(), settings(epochs=1), checkpoints=tmp_path, origin={"model": "one"})
+    train(Toy(), settings(epochs=1, checkpoints=tmp_path), origin={"model": "one"})
     with pytest.raises(InvalidInput, match=r"identity\.model was 'one' and is now 'two'"):
-        train(Toy(), settings(epochs=1), checkpoints=tmp_path, resume=True, origin={"model": "two"})
-    assert train(Toy(), settings(epochs=1), checkpoints=tmp_path, resume=True, origin={"model": "one"}).epochs == 1
+        train(Toy(), settings(epochs=1, checkpoints=tmp_path, resume=True), origin={"model": "two"})
+    assert train(Toy(), settings(epochs=1, checkpoints=tmp_path, resume=True), origin={"model": "one"}).epochs == 1
 
 
 @pytest.mark.parametrize(("update", "kept"), [(3, None), (8, 1), (13, 2)])
@@ -174,18 +175,18 @@ def test_a_resumed_run_that_diverges_falls_back_to_what_was_kept_before_the_chec
     start = weights_of(resumed)
     train(reference, settings())
     stopped.on_loss = lambda call: os.kill(os.getpid(), signal.SIGINT) if call == update else None
-    assert train(stopped, settings(), checkpoints=tmp_path).interrupted
+    assert train(stopped, settings(checkpoints=tmp_path)).interrupted
     resumed.points.fill_(float("nan"))
     with pytest.raises(TrainingDiverged) as caught:
-        train(resumed, settings(), checkpoints=tmp_path, resume=True)
+        train(resumed, settings(checkpoints=tmp_path, resume=True))
     assert caught.value.kept_epoch == kept
     assert equal(weights_of(resumed), start if kept is None else reference.seen[kept - 1])
 
 
 def test_an_earlier_run_is_not_overwritten_unasked(tmp_path):
-    train(Toy(), settings(epochs=1), checkpoints=tmp_path)
+    train(Toy(), settings(epochs=1, checkpoints=tmp_path))
     with pytest.raises(OutputExists, match="checkpoints of an earlier run"):
-        train(Toy(), settings(epochs=1), checkpoints=tmp_path)
+        train(Toy(), settings(epochs=1, checkpoints=tmp_path))
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_and_the_best_weights(tmp_path, monkeypatch, uninterrupted):
@@ -200,11 +201,11 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_the_best_weights(tmp_path,
     monkeypatch.setattr(state_module.os, "fsync", full)
     toy = Toy(mlp(dropout=0.3))
     with pytest.raises(OutOfDisk):
-        train(toy, run_settings(), checkpoints=tmp_path)
+        train(toy, run_settings(checkpoints=tmp_path))
     assert equal(weights_of(toy), toy.seen[0])
     assert len(list(tmp_path.iterdir())) == 1
     monkeypatch.undo()
-    record = train(Toy(mlp(dropout=0.3)), run_settings(), checkpoints=tmp_path, resume=True)
+    record = train(Toy(mlp(dropout=0.3)), run_settings(checkpoints=tmp_path, resume=True))
     assert record.resumed_from == 5
     assert record.losses == uninterrupted[0].losses
 
@@ -212,20 +213,20 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_the_best_weights(tmp_path,
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs the device that is always full")
 def test_a_full_disk_under_the_log_is_reported():
     with pytest.raises(OutOfDisk, match="training log"):
-        train(Toy(), settings(), log=Path("/dev/full"))
+        train(Toy(), settings(log=Path("/dev/full")))
 
 
 @pytest.mark.parametrize("name", ["state.json", "weights.safetensors", "optimizer.safetensors", "kept.safetensors"])
 @pytest.mark.parametrize("damage", ["missing", "truncated"])
 def test_a_damaged_checkpoint_is_reported(tmp_path, name, damage):
-    train(Toy(), settings(epochs=1), checkpoints=tmp_path)
+    train(Toy(), settings(epochs=1, checkpoints=tmp_path))
     path = next(tmp_path.glob("checkpoint-*")) / name
     if damage == "missing":
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(CorruptCheckpoint, match="checkpoint-"):
-        train(Toy(), settings(epochs=1), checkpoints=tmp_path, resume=True)
+        train(Toy(), settings(epochs=1, checkpoints=tmp_path, resume=True))
 
 
 def test_tied_weights_and_buffers_are_kept(tmp_path):
@@ -242,14 +243,14 @@ def test_tied_weights_and_buffers_are_kept(tmp_path):
     expected = train(whole, settings())
     dying.on_loss = crash_at(12)
     with pytest.raises(CrashError):
-        train(dying, settings(), checkpoints=tmp_path)
-    assert train(resumed, settings(), checkpoints=tmp_path, resume=True).losses == expected.losses
+        train(dying, settings(checkpoints=tmp_path))
+    assert train(resumed, settings(checkpoints=tmp_path, resume=True)).losses == expected.losses
     assert equal(weights_of(resumed), weights_of(whole))
     assert resumed.module[2].weight is resumed.module[0].weight
 
 
 def test_only_json_and_safetensors_are_written(tmp_path):
-    train(Toy(), settings(epochs=2), checkpoints=tmp_path)
+    train(Toy(), settings(epochs=2, checkpoints=tmp_path))
     (folder,) = tmp_path.iterdir()
     names = {path.name for path in folder.iterdir()}
     assert names == {"state.json", "weights.safetensors", "optimizer.safetensors", "kept.safetensors"}

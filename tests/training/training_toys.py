@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bothways.training import state as state_module
 from bothways.training.loop import train
 from bothways.training.objective import MicroBatch, Update, Validation
-from bothways.training.settings import TrainingSettings
+from bothways.training.options import TrainingOptions
 
 Rows = Tensor  # indices into the data
 EXAMPLES, WIDTH = 40, 6
@@ -90,13 +90,14 @@ class Unvalidated(Toy):
         return None
 
 
-def settings(**changes: object) -> TrainingSettings:
-    return TrainingSettings(**{"epochs": 3, "learning_rate": 0.01, "log_every_updates": 2, **changes})
+def settings(**changes: object) -> TrainingOptions:
+    usual = {"epochs": 3, "learning_rate": 0.01, "precision": "float32", "log_every_updates": 2}
+    return TrainingOptions(**{**usual, **changes})
 
 
-def run_settings() -> TrainingSettings:
+def run_settings(**changes: object) -> TrainingOptions:
     """Of the runs that are killed: 15 updates, a checkpoint every third and after each epoch of 5."""
-    return settings(checkpoint_every_updates=3)
+    return settings(checkpoint_every_updates=3, **changes)
 
 
 def kill() -> None:
@@ -131,7 +132,7 @@ def arm(kill_at: str, toy: Toy) -> None:
 
 def run_until_interrupted(folder: Path) -> None:
     toy = Toy(mlp(dropout=0.3), on_loss=lambda _: time.sleep(0.02))
-    record = train(toy, settings(epochs=1000), log=folder / "log.jsonl", checkpoints=folder / "checkpoints")
+    record = train(toy, settings(epochs=1000, log=folder / "log.jsonl", checkpoints=folder / "checkpoints"))
     kept = toy.seen[record.kept_epoch - 1]
     restored = all(torch.equal(kept[name], value) for name, value in toy.module.state_dict().items())
     print(f"interrupted={record.interrupted} restored={restored} updates={record.updates}")
@@ -140,7 +141,7 @@ def run_until_interrupted(folder: Path) -> None:
 def run_until_killed(folder: Path, point: str) -> None:
     toy = Toy(mlp(dropout=0.3))
     arm(point, toy)
-    train(toy, run_settings(), log=folder / "log.jsonl", checkpoints=folder / "checkpoints")
+    train(toy, run_settings(log=folder / "log.jsonl", checkpoints=folder / "checkpoints"))
 
 
 def main(what: str, folder: Path, *points: str) -> None:

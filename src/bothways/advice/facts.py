@@ -13,9 +13,9 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from bothways.choices import Language as Language
 from bothways.errors import InvalidInput
 
-Language = Literal["english", "french", "multilingual"]
 Purpose = Literal["fine-tuning", "embedding", "replacing tokens"]
 Part = Literal["total", "embedding", "backbone"]
 

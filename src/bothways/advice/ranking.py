@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 from bothways.advice.cards import ModelCard
 from bothways.advice.costs import find_config
 from bothways.advice.dry import count_flops
 from bothways.advice.facts import Measure, Score, published_facts
 from bothways.advice.tasks import TaskAdvice
+from bothways.choices import Constraint as Constraint
 from bothways.encoder.config import EncoderConfig
 
-Constraint = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]
 CONSTRAINTS: tuple[Constraint, ...] = get_args(Constraint)
 BASELINE = "google-bert/bert-base-uncased"
 TEXT_TOKENS = 128

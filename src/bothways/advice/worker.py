@@ -21,7 +21,7 @@ from bothways.families import family_of
 from bothways.packing import Packed, pack
 from bothways.training.loop import train
 from bothways.training.objective import MicroBatch, Update
-from bothways.training.settings import TrainingSettings
+from bothways.training.options import TrainingOptions
 
 FEWEST, MOST = 3, 200  # repeats
 
@@ -36,7 +36,8 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
     speeds = []
     if job["kind"] == "training":
         longest = batches[max(job["lengths"])]
-        train(_Toy(encoder, longest), TrainingSettings(epochs=1), show_progress=False)
+        options = TrainingOptions(epochs=1, learning_rate=2e-5, precision="float32", show_progress=False)
+        train(_Toy(encoder, longest), options)
     else:
         encoder.eval()
         speeds = [_speed(encoder, length, batch, job["seconds"]) for length, batch in batches.items()]

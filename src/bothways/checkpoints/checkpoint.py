@@ -4,27 +4,30 @@ What this package adds to the ecosystem's layout lies beside it in one file, ``b
 """
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.checkpoints.decoders import refuse_decoder
-from bothways.checkpoints.files import read_json, read_tensors, sha256_of, verify_checksums
+from bothways.checkpoints.files import read_json, verify_checksums
 from bothways.checkpoints.filling import fill, some
 from bothways.checkpoints.hub import locate
+from bothways.checkpoints.pickling import FolderTensors, ModelFolder, remember_source
+from bothways.checkpoints.schema import OURS, Extras, Stored
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.encoder import Encoder
 from bothways.encoder.heads import Head, HeadKind, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, new_head
-from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
+from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
 from bothways.families import Family, HeadName, family_of
 from bothways.families.stored_heads import variants
 from bothways.families.weight_map import expand, known_names, read_weights
 
-OURS = "bothways.json"
-FORMAT_VERSION = 1
+M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Checkpoint:
     family: Family
     config: EncoderConfig
     tensors: Mapping[str, Tensor]
-    extras: Mapping[str, object]
+    extras: Extras
 
     def build_encoder(self) -> Encoder:
         """The encoder with this checkpoint's weights.
@@ -66,7 +69,7 @@ class Checkpoint:
             )
         with torch.device("meta"):
             encoder = Encoder(self.config)
-        return fill(self.name, encoder, self._encoder_weights())
+        return self._remembered(fill(self.name, encoder, self._encoder_weights()), Checkpoint.build_encoder)
 
     def build_pooler(self) -> Pooler | None:
         """The pooler, or None where this checkpoint has no weights for one."""
@@ -75,7 +78,7 @@ class Checkpoint:
             return None
         with torch.device("meta"):
             pooler = Pooler(self.config)
-        return fill(self.name, pooler, weights)
+        return self._remembered(fill(self.name, pooler, weights), Checkpoint.build_pooler)
 
     def heads(self) -> tuple[HeadName, ...]:
         """The heads that this checkpoint has weights for.
@@ -105,7 +108,7 @@ class Checkpoint:
                 f"{len(head.state_dict())} tensors. Heads that it holds: {', '.join(self.heads()) or 'none'}. Train "
                 "one, or take a checkpoint that was trained with it."
             )
-        return fill(self.name, head, weights)
+        return self._remembered(fill(self.name, head, weights), Checkpoint.build_head, name)
 
     def build_score_head(self, name: str) -> ScoreHead:
         """`build_head`, for a head that gives scores.
@@ -177,6 +180,11 @@ class Checkpoint:
             known |= self._head_names(head)
         return tuple(sorted(self.tensors.keys() - known))
 
+    def _remembered(self, module: M, build: Callable[..., M | None], *args: str) -> M:
+        if not isinstance(self.tensors, FolderTensors):
+            return module
+        return remember_source(module, partial(_built, replace(self, tensors={}), self.tensors.folder, build, *args))
+
     def _check_tied(self, kind: HeadKind) -> None:
         if isinstance(kind, MaskedLMHeadKind) and self.settings.get("tie_word_embeddings") is False:
             raise UnsupportedConfig("config.json sets tie_word_embeddings to False, which is not built; only True is.")
@@ -246,10 +254,18 @@ def open_checkpoint(
     family = family_of(settings.get("model_type"))
     config = family.config(settings)
     extras = read_json(located.folder / OURS) if (located.folder / OURS).is_file() else {}
-    _check_version(extras)
-    verify_checksums(located.folder, _checksums(extras))
-    tensors = family.canonical(read_tensors(located.folder, allow_pickle=allow_pickle))
+    verify_checksums(located.folder, Stored.of(extras).checksums)
+    folder = ModelFolder(located.folder, family, allow_pickle)
+    tensors = FolderTensors(folder, folder.read())
     return Checkpoint(located.folder, located.name, located.revision, settings, family, config, tensors, extras)
+
+
+def _built(checkpoint: Checkpoint, folder: ModelFolder, build: Callable[..., M | None], *args: str) -> M:
+    """Build a part of a checkpoint from the tensors of its folder."""
+    part = build(replace(checkpoint, tensors=folder.read()), *args)
+    if part is None:
+        raise IncompatibleWeights(f"{str(folder.path)!r} lacks tensors that were read from it before. Put them back.")
+    return part
 
 
 def _scoring(name: str, head: Head) -> ScoreHead:
@@ -273,25 +289,3 @@ def warn_of_unread(checkpoint: Checkpoint) -> None:
             ),
             stacklevel=3,
         )
-
-
-def fingerprint(folder: Path) -> str:
-    """SHA-256 of the weight files of a checkpoint folder, joined: two models are the same where theirs are."""
-    names = sorted(path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
-    return "+".join(sha256_of(folder / name) for name in names)
-
-
-def _check_version(extras: Mapping[str, object]) -> None:
-    version = extras.get("format_version", FORMAT_VERSION)
-    if version != FORMAT_VERSION:
-        raise UnsupportedConfig(
-            f"{OURS} has the format version {version!r}, but this version of bothways reads {FORMAT_VERSION}. "
-            "Open the model with the version that saved it."
-        )
-
-
-def _checksums(extras: Mapping[str, object]) -> dict[str, str]:
-    checksums = extras.get("checksums", {})
-    if not isinstance(checksums, dict):
-        raise CorruptCheckpoint(f"checksums in {OURS} must map file names to SHA-256, but they are {checksums!r}.")
-    return {str(name): str(value) for name, value in checksums.items()}

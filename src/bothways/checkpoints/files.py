@@ -74,6 +74,12 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def fingerprint(folder: Path) -> str:
+    """SHA-256 of the weight files of a checkpoint folder, joined: two models are the same where theirs are."""
+    names = sorted(path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
+    return "+".join(sha256_of(folder / name) for name in names)
+
+
 def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
     """Hold files against the checksums that are known for them.
 

@@ -4,9 +4,9 @@ Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,8 +16,9 @@ from bothways.checkpoints.devices import pick_device, pick_dtype
 from bothways.checkpoints.inputs import Group, InputReader, ModelInput, PaddedIds
 from bothways.checkpoints.labels import label_names, label_settings
 from bothways.checkpoints.output import Absent, EncoderOutput, HeadOutput, padded_weights
+from bothways.checkpoints.pickling import Whole, is_as_stored
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
-from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, ScoreHead, Trace
+from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead
 from bothways.encoder.heads import Choice, Labels, head_logits
 from bothways.errors import InvalidInput
 from bothways.families import Family, HeadName
@@ -57,6 +58,15 @@ class PretrainedEncoder:
         """Where the weights are."""
         return self.encoder.embedding.tokens.weight.device
 
+    def __reduce__(self) -> tuple[type["PretrainedEncoder"], tuple[Any, ...]]:
+        """Pickle by the folder while the encoder is what it holds, else whole: see `bothways.checkpoints.pickling`."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        if not is_as_stored(self.encoder):
+            heads = {name: Whole(head) for name, head in self.heads.items()}
+            values |= {"heads": heads, "tokenizer": Whole(self.tokenizer)}
+            values |= {"pooler": Whole(self.pooler)} if isinstance(self.pooler, Pooler) else {}
+        return PretrainedEncoder, tuple(values.values())
+
     def __call__(
         self,
         texts: str | Sequence[Text] | None = None,
@@ -88,11 +98,10 @@ class PretrainedEncoder:
             DeviceMismatch: One of the tensors lies on another device than the model.
         """
         read = self._read(texts, _ids(texts, input_ids, attention_mask, token_type_ids), on_overflow)
-        if output_hidden_states or output_attentions:
-            trace = self.encoder.trace(read.packed, attentions=output_attentions, backend=backend)
-        else:
-            trace = Trace((self.encoder(read.packed, backend=backend),), ())
-        return self._output(read, trace, output_hidden_states, output_attentions)
+        wanted = output_hidden_states or output_attentions
+        record = Recorder(attentions=output_attentions) if wanted else None
+        last_TH = self.encoder(read.packed, backend=backend, record=record)
+        return self._output(read, last_TH, record, output_hidden_states)
 
     def apply_head(
         self,
@@ -204,17 +213,11 @@ class PretrainedEncoder:
             )
         return known, self.heads[known]
 
-    def _output(
-        self,
-        read: ModelInput,
-        trace: Trace,
-        hidden_states: bool,
-        attentions: bool,
-    ) -> EncoderOutput:
+    def _output(self, read: ModelInput, last_TH: Tensor, record: Recorder | None, hidden_states: bool) -> EncoderOutput:
         packed, lengths = read.packed, read.packed.lengths
-        last_TH = trace.hidden_states[-1]
         pooled = self.pooler(last_TH[packed.first_tokens_B]) if isinstance(self.pooler, Pooler) else self.pooler
-        states = tuple(to_padded(state_TH, lengths) for state_TH in trace.hidden_states)
+        kept = [last_TH] if record is None else record.hidden_states
+        states = tuple(to_padded(state_TH, lengths) for state_TH in kept)
         return EncoderOutput(
             last_hidden_state=states[-1],
             attention_mask=to_padded(torch.ones_like(packed.ids_T), lengths),
@@ -223,8 +226,8 @@ class PretrainedEncoder:
             pooled=pooled,
             states=states if hidden_states else Absent("call with output_hidden_states=True."),
             weights=(
-                tuple(padded_weights(layer, packed.max_length) for layer in trace.attentions)
-                if attentions
+                tuple(padded_weights(layer, packed.max_length) for layer in record.attentions)
+                if record is not None and record.wants_attentions
                 else Absent("call with output_attentions=True.")
             ),
         )

@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bothways.checkpoints.checkpoint import FORMAT_VERSION, OURS
 from bothways.checkpoints.files import WEIGHTS, sha256_of
+from bothways.checkpoints.schema import FORMAT_VERSION, OURS
 from bothways.encoder.config import EncoderConfig
 from bothways.families import Family
 from bothways.families.weight_map import WeightRow, write_weights

@@ -3,16 +3,17 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
-from bothways.cli.options import HERE, TEXT, Columns, File, Format, ModelOptions, bad_usage
+from bothways.choices import Format
+from bothways.cli.declared import taking
+from bothways.cli.opening import open_options
+from bothways.cli.options import AS_IT_CAN, HERE, TEXT, Columns, File, ModelOptions, ReadingOptions, bad_usage
 from bothways.cli.reading import labelled_source, optional_source
 from bothways.cli.terminal import note
-from bothways.cli.train import RESUMING
-from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
+from bothways.cli.training import ONCE, RESUMING, TRAINING, RunOptions, check_piped, train_and_save
 
 if TYPE_CHECKING:
-    from bothways.tasks.fitting import FitOptions
-    from bothways.tasks.task import Task
+    from bothways.tasks import FillMask
+    from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
 EXAMPLE = f"""\
@@ -27,6 +28,7 @@ Example:
 {RESUMING}"""
 
 
+@taking(training=TRAINING)
 def adapt(
     *,
     model: str,
@@ -36,11 +38,11 @@ def adapt(
     text: Columns = TEXT,
     format: Format | None = None,  # noqa: A002 (the option's name)
     run: RunOptions = ONCE,
-    training: TrainingOptions = USUAL,
+    training: object = None,
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> int:
-    """Go on with masked language modelling on your raw texts, to fine-tune the model for a task afterwards.
+    """Continue pre-training (masked LM) on your own texts, to fine-tune the model for a task afterwards.
 
     It says how well masked tokens of held-out texts were predicted before and after. A model without a head for that
     gets a new one.
@@ -58,9 +60,9 @@ def adapt(
         reading: How texts are read; in training the windows of a long text share nothing unless a stride is given.
         opening: How the model is found and where it runs.
     """
-    check_inputs(data, validation, "--data")
+    check_piped({"--data": data, "--validation": validation})
 
-    def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
+    def fit(options: "TrainingArguments") -> "tuple[FillMask, TrainingRecord]":
         from bothways.tasks import FillMask
 
         with bad_usage():
@@ -75,4 +77,8 @@ def adapt(
         )
         return task, record
 
-    return train_and_save(output, training, run, fit)
+    def then(model: "FillMask", folder: str) -> str:
+        del model
+        return f"bothways train classification --model {folder} --train train.jsonl --output runs/new"
+
+    return train_and_save(output, training, run, fit, then)

@@ -12,8 +12,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 from bothways.cli import (
     adapt,
+    advice,
     compare,
-    compare_runs,
     cost,
     demo,
     embed,
@@ -24,22 +24,19 @@ from bothways.cli import (
     models,
     multitask,
     predict,
-    recommend,
     search,
     search_evaluate,
     search_mine,
     search_query,
     tokenize,
     train,
-    train_answering,
-    train_embedding,
-    train_few_shot,
-    train_tagging,
 )
 from bothways.cli.help import FilledParagraphs
+from bothways.cli.losses import LossOptions, with_loss
 from bothways.cli.terminal import complain, note
 from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
 from bothways.storage import OUT_OF_ROOM
+from bothways.tasks.registry import SPECS
 
 FAILED, BAD_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -68,17 +65,17 @@ def build_app() -> App:
         suppress_keyboard_interrupt=False,
     )
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
-    training.command(train.classification, help_epilogue=train.CLASSIFICATION_EXAMPLE)
-    training.command(train.pairs, help_epilogue=train.PAIRS_EXAMPLE)
-    training.command(train_embedding.embedding, help_epilogue=train_embedding.EXAMPLE)
-    training.command(train_few_shot.few_shot, help_epilogue=train_few_shot.EXAMPLE)
-    training.command(train_tagging.tagging, help_epilogue=train_tagging.EXAMPLE)
-    training.command(train_answering.answering, help_epilogue=train_answering.EXAMPLE)
+    for spec in SPECS.values():
+        # Masked language models are trained by `adapt`.
+        if spec.name != "masked_lm":
+            extra = train.Extra(LossOptions, with_loss) if spec.name == "embedding" else None
+            name, example = train.command_name(spec), train.example_of(spec)
+            training.command(train.training_command(spec, extra), name=name, help_epilogue=example)
     training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)
     app.command(training)
     app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
-    app.command(compare_runs.compare, help_epilogue=compare_runs.EXAMPLE, sort_key=2)
+    app.command(compare.compare, help_epilogue=compare.EXAMPLE, sort_key=2)
     app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
     app.command(ensemble.ensemble, help_epilogue=ensemble.EXAMPLE, sort_key=3)
     app.command(fill_mask.fill_mask, help_epilogue=fill_mask.EXAMPLE, sort_key=3)
@@ -93,9 +90,9 @@ def build_app() -> App:
     app.command(searching)
     app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
-    app.command(recommend.recommend, help_epilogue=recommend.EXAMPLE, sort_key=8)
+    app.command(advice.recommend, help_epilogue=advice.RECOMMEND_EXAMPLE, sort_key=8)
     app.command(cost.cost, help_epilogue=cost.EXAMPLE, sort_key=9)
-    app.command(compare.compare_models, help_epilogue=compare.EXAMPLE, sort_key=10)
+    app.command(advice.compare_models, help_epilogue=advice.COMPARE_EXAMPLE, sort_key=10)
     app.command(export.export, help_epilogue=export.EXAMPLE, sort_key=11)
     app.command(demo.demo, help_epilogue=demo.EXAMPLE, sort_key=12)
     return app

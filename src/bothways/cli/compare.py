@@ -1,101 +1,129 @@
-"""``bothways compare-models``: models measured side by side on this machine."""
+"""``bothways compare``: two trained models on the same labelled data."""
 
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bothways.cli.options import Flag, PositiveFloat, PositiveInt, bad_usage
-from bothways.cli.terminal import note, plain_table, print_json, print_table
+from bothways.choices import Format
+from bothways.cli.declared import given_of, taking
+from bothways.cli.opening import COLUMNS, OPENING, open_task, reading_columns
+from bothways.cli.options import (
+    AS_IT_CAN,
+    HERE,
+    File,
+    Flag,
+    ModelOptions,
+    PositiveInt,
+    ReadingOptions,
+    WholeNumber,
+    usage_error,
+)
+from bothways.cli.terminal import plain_table, print_json, print_table
 
 if TYPE_CHECKING:
-    from bothways.advice.comparing import ModelComparison
+    from bothways.evaluation import ComparisonReport
 
 EXAMPLE = """\
 Example:
-  bothways compare-models --report models.html
-  bothways compare-models bert-base-uncased distilbert-base-uncased \\
-    --lengths 64 --lengths 256"""
+  bothways compare runs/a runs/b --data test.jsonl.gz
+  bothways compare runs/topic runs/both --task topic --data test.jsonl.gz
+
+A difference whose interval holds 0, or with a p-value above 0.05, may be
+chance."""
 
 
-def compare_models(
-    *names: str,
-    lengths: tuple[PositiveInt, ...] = (32, 128, 512),
-    batch: PositiveInt = 8,
-    seconds: PositiveFloat = 0.5,
-    report: Path | None = None,
+@taking(columns=COLUMNS, opened=OPENING)
+def compare(
+    first: str,
+    second: str,
+    /,
+    *,
+    data: File,
+    task: str | None = None,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    resamples: PositiveInt = 1000,
+    seed: WholeNumber = 0,
     json: Flag = False,
+    quiet: Flag = False,
+    columns: object = None,
+    opened: object = None,
+    reading: ReadingOptions = AS_IT_CAN,
+    model: ModelOptions = HERE,
 ) -> None:
-    """Speed by length and memory of models, each built at random weights in a process of its own.
-
-    Nothing is downloaded: speed and memory do not depend on what the weights are.
+    """Two trained models on the same labelled data: both, their difference, and whether it could be chance.
 
     Args:
-        names: Models of the catalogue; BERT, DistilBERT, ALBERT, RoBERTa and ModernBERT of base size and the small
-            ELECTRA and DeBERTa-v3 when none is given.
-        lengths: Tokens of a text; give it once for each.
-        batch: Texts in a batch.
-        seconds: Time to spend on each figure.
-        report: Also write the comparison as an HTML page to this file.
-        json: Print one JSON object.
+        first: Folder of a trained model, of any task but masked language modelling.
+        second: Folder of another one, or of an ensemble, of the same task and labels; differences are second minus
+            first.
+        data: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        task: One of the tasks of a model that has several; or "similarity", for any encoders as embedders.
+        format: Of the data, where the name does not say it.
+        resamples: Bootstrap resamples for the paired intervals.
+        seed: Of resamples and permutations.
+        json: Print one JSON object: each metric of the first (_a), the second (_b), and _difference, with intervals.
+        quiet: Show no progress.
+        columns: Where the parts of a row stand, for both models.
+        opened: How both models are opened.
+        reading: How texts are read, by both models.
+        model: How the models are found and where they run.
     """
-    from bothways.advice.comparing import compare_models as compare
+    from bothways.data import read_rows
 
-    if report is not None:
-        from bothways.report.drawing import require_altair
-
-        require_altair("the page of a comparison")  # before minutes of measuring, not after
-    with bad_usage():
-        comparison = compare(names, lengths=lengths, batch=batch, seconds=seconds)
-    if report is not None:
-        from bothways.report import write
-        from bothways.report.models import model_comparison_page
-
-        write(model_comparison_page(comparison), report)
-        note(f"wrote {report}")
+    opened_both = _opened((first, second), task, given_of(opened), reading, model)
+    one, other = (reading_columns(each, given_of(columns)) for each in opened_both)
+    # Read once: standard input cannot be read for each of the two.
+    rows = list(read_rows(data, format=format))
+    report = one.compare(other, rows, resamples=resamples, seed=seed, show_progress=False if quiet else None)
     if json:
-        print_json(_as_json(comparison))
+        print_json({"first": first, "second": second, **report.to_dict()})
     else:
-        _show(comparison)
+        _show(report)
 
 
-def _as_json(comparison: "ModelComparison") -> dict[str, object]:
-    return {
-        "lengths": comparison.lengths,
-        "batch": comparison.batch,
-        "yardstick": comparison.yardstick,
-        "machine": asdict(comparison.machine),
-        "models": [
-            {
-                "name": model.card.name,
-                "parameters": model.card.counted and model.card.counted.parameters,
-                "flops_per_token": model.flops_per_token,
-                "speeds": [asdict(speed) for speed in model.measured.speeds],
-                "runtime_bytes": model.measured.runtime_bytes,
-                "peak_bytes": model.measured.peak_bytes,
-                "accuracy": model.accuracy,
-            }
-            for model in comparison.models
-        ],
-    }
+def _opened(
+    names: tuple[str, str], task: str | None, own: dict[str, Any], reading: ReadingOptions, model: ModelOptions
+) -> list[Any]:
+    """Both models; where one has several tasks, as the one that is named.
+
+    Raises:
+        CycloptsError: A task is named, but neither has several.
+    """
+    from bothways.compose.multitask.multitask import MultiTask
+    from bothways.compose.opening import SIMILARITY
+
+    opened = [open_task(name, own, reading, model, SIMILARITY if task == SIMILARITY else None) for name in names]
+    if task in (None, SIMILARITY):
+        return opened
+    if not any(isinstance(each, MultiTask) for each in opened):
+        raise usage_error(
+            f"--task {task} chooses one of several tasks, but each of these models has one: leave it out."
+        )
+    return [each.part(task) if isinstance(each, MultiTask) else each for each in opened]
 
 
-def _show(comparison: "ModelComparison") -> None:
+def _show(report: "ComparisonReport") -> None:
+    from bothways.evaluation.report import remarks_of
+
     table = plain_table()
-    table.add_column("tokens a second", overflow="fold")
-    for heading in ("params", *(f"at {length}" for length in comparison.lengths), "MB", "MNLI"):
+    table.add_column(f"{report.n} rows", no_wrap=True)
+    for heading in ("first", "second", "difference", "95 % interval"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for model in comparison.models:
-        counted, peak = model.card.counted, model.measured.peak_bytes
+    for name, each in report.metrics.items():
+        difference = each.difference
         table.add_row(
-            model.card.name,
-            "?" if counted is None else f"{counted.parameters / 1e6:.1f} M",
-            *(f"{speed.tokens_per_second:,.0f}" for speed in model.measured.speeds),
-            "?" if peak is None else f"{peak / 1e6:,.0f}",
-            "?" if model.accuracy is None else f"{model.accuracy:.1f}",
+            name,
+            f"{each.first.value:.4f}",
+            f"{each.second.value:.4f}",
+            f"{difference.value:+.4f}",
+            f"{difference.low:+.4f} to {difference.high:+.4f}",
         )
     print_table(table)
-    threads = comparison.models[0].measured.threads
-    print(
-        f"\nBatches of {comparison.batch} texts, float32, threads: {threads}. MB: the most that the process took. "
-        f"MNLI: {comparison.yardstick}, as published."
-    )
+    for test in report.tests:
+        alone = (
+            ""
+            if test.only_first is None
+            else f"; only the first has {test.only_first} right, only the second {test.only_second}"
+        )
+        print(f"{test.name} ({test.of}): p = {test.p_value:.4f}{alone}")
+    for name, read in zip(("first", "second"), report.tokens_read, strict=True):
+        for line in remarks_of(read):
+            print(f"{name}: {line}")

@@ -1,9 +1,11 @@
 """``bothways cost``: arithmetic and memory of a model, and how it compares with a large decoder."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from bothways.cli.options import DecoderOptions, Flag, PositiveInt, bad_usage
+from cyclopts import Parameter
+
+from bothways.cli.options import Flag, PositiveFloat, PositiveInt, bad_usage
 from bothways.cli.terminal import plain_table, print_json, print_table
 
 if TYPE_CHECKING:
@@ -14,6 +16,41 @@ Example:
   bothways cost roberta-base --batch 32 --length 256
   bothways cost roberta-base --against-decoder \\
     --documents 1000 --decoder-parameters 70e9"""
+
+
+@Parameter(name="*", group="Comparison with a decoder")
+@dataclass(frozen=True, slots=True)
+class DecoderOptions:
+    """What the comparison with a large decoder rests on."""
+
+    documents: PositiveInt = 1000
+    """Documents to classify."""
+    document_tokens: PositiveInt = 300
+    """Tokens of each."""
+    prompt_tokens: PositiveInt = 100
+    """Tokens of instruction and examples that the decoder reads with each document."""
+    answer_tokens: PositiveInt = 5
+    """Tokens that it writes for each."""
+    decoder_parameters: PositiveFloat = 175e9
+    """Its size; the defaults of the decoder are GPT-3's."""
+    decoder_layers: PositiveInt = 96
+    """Its layers."""
+    decoder_hidden: PositiveInt = 12288
+    """Its width."""
+    decoder_batch: PositiveInt = 32
+    """Documents that it works on at once."""
+    bytes_per_weight: PositiveFloat = 2.0
+    """Of both models: 2 for half precision."""
+    accelerator_flops: PositiveFloat = 312e12
+    """Operations a second of one accelerator; an A100 in bfloat16."""
+    utilisation: PositiveFloat = 0.4
+    """The part of that which is reached."""
+    accelerator_bandwidth: PositiveFloat = 2e12
+    """Bytes a second between its memory and its cores."""
+    accelerator_memory: PositiveFloat = 80e9
+    """Bytes of its memory."""
+    price_per_hour: PositiveFloat = 2.0
+    """Of one accelerator, in whatever money."""
 
 
 def cost(

@@ -1,11 +1,23 @@
-"""``bothways embed``: texts to vectors."""
+"""``bothways embed``: texts to vectors, written as a stream whose length is known only at the end.
 
-from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_embedder
-from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, usage_error
+Letters in names: D dimensions.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Protocol
+
+from bothways.choices import Format
+from bothways.cli.declared import given_of, taking
+from bothways.cli.opening import VECTORS, open_embedder
+from bothways.cli.options import AS_IT_CAN, HERE, TEXT, Columns, File, Flag, ModelOptions, ReadingOptions, usage_error
 from bothways.cli.reading import check_output, given_rows, texts_of
 from bothways.cli.terminal import counted, note, print_json
-from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions
-from bothways.cli.vectors import VectorWriter, write_jsonl, write_npy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = Iterable[NDArray[np.float32]]
 
 EXAMPLE = """\
 Example:
@@ -13,6 +25,7 @@ Example:
     --data corpus.jsonl.gz --output vectors.npy"""
 
 
+@taking(vectors=VECTORS)
 def embed(
     model: str,
     *,
@@ -22,11 +35,11 @@ def embed(
     format: Format | None = None,  # noqa: A002 (the option's name)
     json: Flag = False,
     quiet: Flag = False,
-    vectors: VectorOptions = AS_THE_MODEL_SAYS,
+    vectors: object = None,
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> None:
-    """Vectors of unit length for texts, so that an inner product is the cosine.
+    """Embed texts as unit-length vectors.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
@@ -42,7 +55,7 @@ def embed(
     """
     write = _writer(output)
     check_output(data, output)
-    embedder = open_embedder(model, vectors, reading, opening)
+    embedder = open_embedder(model, given_of(vectors), reading, opening)
     rows = given_rows((), data, text, format)
     made = embedder.encode_stream(texts_of(rows, text), show_progress=False if quiet else None)
     count = write(output, made, embedder.dimensions)
@@ -50,6 +63,57 @@ def embed(
         print_json({"vectors": count, "dimensions": embedder.dimensions, "output": output})
     elif not quiet:
         note(f"{counted(count, 'vector')} of {embedder.dimensions} dimensions in {output}")
+
+
+class VectorWriter(Protocol):
+    """Writes vectors (D) to a file that appears whole or not at all; returns how many there were."""
+
+    def __call__(self, path: str, vectors: "Vectors", dimensions: int) -> int:
+        """Write them."""
+
+
+def write_npy(path: str, vectors: "Vectors", dimensions: int) -> int:
+    """Write a float32 array, one vector a row, in flat memory.
+
+    NumPy leaves room in the header for the first dimension to grow, so the header for no rows is written first and the
+    one with their number over it.
+
+    Raises:
+        InvalidInput: It is a pipe, in which nothing can be written over.
+    """
+    from bothways.errors import InvalidInput
+    from bothways.storage import new_file
+
+    with new_file(path, binary=True) as stream:
+        if not stream.seekable():
+            raise InvalidInput(f"a .npy array cannot be written to the pipe {path!r}: name a file, or write .jsonl.")
+        _write_header(stream, 0, dimensions)
+        count = 0
+        for vector_D in vectors:
+            stream.write(vector_D.astype("<f4").tobytes())
+            count += 1
+        stream.seek(0)
+        _write_header(stream, count, dimensions)
+    return count
+
+
+def write_jsonl(path: str, vectors: "Vectors", dimensions: int) -> int:
+    """Write one object a line, ``{"vector": [...]}``, with the fewest digits that give the same float32."""
+    from bothways.data import write_rows
+
+    del dimensions
+    return write_rows(path, _rows(vectors))
+
+
+def _rows(vectors: "Vectors") -> Iterator[dict[str, object]]:
+    for vector_D in vectors:
+        yield {"vector": [float(str(value)) for value in vector_D]}
+
+
+def _write_header(stream: IO[bytes], rows: int, dimensions: int) -> None:
+    from numpy.lib import format as npy
+
+    npy.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (rows, dimensions)})
 
 
 def _writer(output: str) -> VectorWriter:

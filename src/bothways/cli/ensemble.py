@@ -3,9 +3,10 @@
 import shlex
 from pathlib import Path
 
-from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions
-from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
-from bothways.cli.options import HERE, File, Flag, Format, Method, ModelOptions, bad_usage, given_of, usage_error
+from bothways.choices import Format, Method
+from bothways.cli.declared import given_of, taking
+from bothways.cli.opening import COLUMNS, open_options
+from bothways.cli.options import AS_IT_CAN, HERE, File, Flag, ModelOptions, ReadingOptions, bad_usage, usage_error
 from bothways.cli.reading import optional_source
 from bothways.cli.terminal import print_json
 
@@ -18,6 +19,7 @@ Examples:
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3"""
 
 
+@taking(columns=COLUMNS)
 def ensemble(
     *runs: str,
     output: Path,
@@ -27,7 +29,7 @@ def ensemble(
     overwrite: Flag = False,
     json: Flag = False,
     quiet: Flag = False,
-    columns: ColumnOptions = AS_IN_TRAINING,
+    columns: object = None,
     reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
@@ -50,9 +52,9 @@ def ensemble(
         reading: How texts are read, here; by default each model reads as it was trained to.
         model: Where the models run.
     """
+    from bothways.compose.ensembles.ensemble import Ensemble
     from bothways.errors import OutputExists, UnreadColumn
     from bothways.storage import check_folder_free
-    from bothways.tasks import Ensemble
 
     if len(runs) < 2:
         raise usage_error(f"an ensemble has two members or more, but got {len(runs)}: name their folders.")

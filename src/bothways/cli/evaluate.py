@@ -1,33 +1,31 @@
 """``bothways evaluate``: metrics of a trained model on labelled data."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
-from bothways.cli.opening import (
-    AS_TRAINED,
-    RANKING,
-    ClassifierOptions,
-    open_ranking,
-    open_task,
-    trusting_task,
+from bothways.choices import Format
+from bothways.cli.declared import check_known, given_of, group_of, of_all_tasks, taking
+from bothways.cli.opening import COLUMNS, OPENING, RANKING, open_ranking, open_task, reading_columns
+from bothways.cli.options import (
+    AS_IT_CAN,
+    HERE,
+    File,
+    Flag,
+    ModelOptions,
+    PositiveInt,
+    ReadingOptions,
+    WholeNumber,
+    usage_error,
 )
-from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, usage_error
 from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import note, print_json
-from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions, use_vectors
+from bothways.confidence.options import ConfidenceOptions
+from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:
-    from bothways.data import Row, Source
-    from bothways.evaluation import OutOfDomainReport
-    from bothways.tasks import targets
-    from bothways.tasks.labelling.trusting import TrustingTask
-    from bothways.tasks.task import Report, Task
+    from bothways.data import Row
+    from bothways.evaluation import Report
 
 EXAMPLE = """\
 Examples:
@@ -41,6 +39,7 @@ Examples:
   bothways evaluate runs/reranker --data candidates.jsonl.gz --task ranking"""
 
 
+@taking(own=group_of("Data", of_all_tasks(lambda spec: [spec.data_options])), columns=COLUMNS, opened=OPENING)
 def evaluate(
     run: str,
     /,
@@ -49,18 +48,19 @@ def evaluate(
     out_of_domain: File | None = None,
     report: Path | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
-    resamples: Annotated[int, Parameter(validator=Number(gte=1))] = 1000,
-    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
+    resamples: PositiveInt = 1000,
+    seed: WholeNumber = 0,
     json: Flag = False,
     quiet: Flag = False,
     task: str | None = None,
     relevant: str | None = None,
-    columns: ColumnOptions = AS_IN_TRAINING,
-    vectors: VectorOptions = AS_THE_MODEL_SAYS,
-    reading: ClassifierOptions = AS_TRAINED,
+    own: object = None,
+    columns: object = None,
+    opened: object = None,
+    reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
-    """Metrics of a trained model on labelled data, with 95 % intervals; which ones, its task says.
+    """Evaluate a trained model on labelled data, with 95 % intervals.
 
     Args:
         run: Folder of a trained model.
@@ -79,8 +79,9 @@ def evaluate(
             they were called in the training of a model of labels).
         relevant: Of candidates to rank: the label of those that answer; where left out, the one that is usually called
             so, or labels are grades from 0 on.
+        own: How the data are read.
         columns: Where the parts of a row stand.
-        vectors: How texts become vectors, for a model that compares them.
+        opened: How the model is opened.
         reading: How texts are read.
         model: How the model is found and where it runs.
     """
@@ -94,9 +95,7 @@ def evaluate(
         _check_page(report)
     show = False if quiet else None
     if task == RANKING:
-        ranking = open_ranking(run, reading, model, relevant)
-        use_columns(ranking, columns)
-        use_vectors(ranking, vectors)
+        ranking = reading_columns(open_ranking(run, given_of(opened), reading, model, relevant), given_of(columns))
         source = labelled_source(data, format)
         ranked = ranking.evaluate(source, resamples=resamples, seed=seed, show_progress=show)
         if json:
@@ -104,50 +103,58 @@ def evaluate(
         else:
             print(f"ranked by: {ranking.ranked_by}\n{ranked.summary()}")
         return
-    trained = open_task(run, reading, model, task)
-    use_columns(trained, columns)
-    use_vectors(trained, vectors)
+    trained = reading_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
+    wanted = given_of(own)
+    check_known(trained.spec, "data_options", wanted)
     if out_of_domain is None and report is None:
         source = labelled_source(data, format)
-        _print(trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show), None, json=json)
+        _print(trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show, **wanted), None, json=json)
         return
-    trusting = _trusting(trained, report, out_of_domain)
-    others = None if out_of_domain is None else _others(trusting, out_of_domain, format)
-    source = labelled_source(data, format)
-    before, after, outside = _in_full(trusting, source, others, resamples=resamples, seed=seed, show=show)
+    _check_confidence(trained, report, out_of_domain)
+    others = None if out_of_domain is None else _others(trained, out_of_domain, format)
+    rows = trained.score(labelled_source(data, format), show_progress=show, **wanted)
+    after = trained.report(rows, resamples=resamples, seed=seed)
+    outside = (
+        None
+        if others is None
+        else trained.out_of_domain(rows, others, resamples=resamples, seed=seed, show_progress=show)
+    )
     # Before the page, so that they are not lost if it cannot be written after all.
     _print(after, outside, json=json)
     if report is not None:
-        _write_page(Path(run).name, trusting.card, before, after, outside, report)
+        before = trained.report(rows, calibrated=False, resamples=resamples, seed=seed)
+        _write_page(Path(run).name, trained.card, before, after, outside, report)
 
 
 def _check_page(page: Path) -> None:
     """Refuse a page that cannot be made or written, before the model reads anything and not after."""
-    from bothways.report.drawing import require_altair
+    from bothways.report.drawing import require_extra
     from bothways.storage import check_file_writable
 
-    require_altair("the page of an evaluation")
+    require_extra("the page of an evaluation")
     check_file_writable(page)
 
 
-def _trusting(task: "Task", page: Path | None, out_of_domain: str | None) -> "TrustingTask":
-    """The task as one that can answer what is asked of it beside its metrics.
+def _check_confidence(model: Any, page: Path | None, out_of_domain: str | None) -> None:  # noqa: ANN401 (a trained model)
+    """Refuse what is asked of a model beside its metrics where it cannot answer.
 
     Raises:
-        CycloptsError: It is of another kind.
-        NotCalibrated: It is to tell texts from elsewhere and has no detector.
+        CycloptsError: It is a model of another kind of task.
+        NotCalibrated: It is to tell rows from elsewhere and has no detector.
     """
     from bothways.tasks.targets import Regression
 
-    trusting = trusting_task(task, "--report" if out_of_domain is None else "--out-of-domain")
-    if page is not None and isinstance(trusting.trusted.target, Regression):
+    if not issubclass(model.spec.fit_options, ConfidenceOptions):
+        option = "--report" if out_of_domain is None else "--out-of-domain"
+        those = models(spec for spec in SPECS.values() if issubclass(spec.fit_options, ConfidenceOptions))
+        raise usage_error(f"{option} can be given for {those}, but this one does not.")
+    if page is not None and model.labels == Regression.labels:
         raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
     if out_of_domain is not None:
-        trusting.trusted.border()
-    return trusting
+        model.confidence.detector(model.name)
 
 
-def _others(task: "TrustingTask", source: str, format_: Format | None) -> "list[Row]":
+def _others(model: Any, source: str, format_: Format | None) -> "list[Row]":  # noqa: ANN401 (a trained model)
     """Rows from elsewhere, read before the data are.
 
     Raises:
@@ -156,34 +163,11 @@ def _others(task: "TrustingTask", source: str, format_: Format | None) -> "list[
     from bothways.data import read_rows
 
     rows = list(read_rows(source, format=format_))
-    task.inputs(rows)
+    model.inputs(rows)
     return rows
 
 
-def _in_full(
-    task: "TrustingTask",
-    data: "Source",
-    others: "list[Row] | None",
-    *,
-    resamples: int,
-    seed: int,
-    show: bool | None,
-) -> "tuple[targets.Report, targets.Report, OutOfDomainReport | None]":
-    """Metrics without calibration and with it, and how others are told: the data are read once for everything."""
-    evidence, truth, read = task.evidence(data, show_progress=show)
-    before, after = (
-        replace(
-            task.report(evidence.logits_NC, truth, calibrated=calibrated, resamples=resamples, seed=seed), reading=read
-        )
-        for calibrated in (False, None)
-    )
-    if others is None:
-        return before, after, None
-    outside = task.out_of_domain(evidence, others, resamples=resamples, seed=seed, show_progress=show)
-    return before, after, outside
-
-
-def _print(found: "Report", outside: "OutOfDomainReport | None", *, json: bool) -> None:
+def _print(found: Any, outside: "Report | None", *, json: bool) -> None:  # noqa: ANN401 (of one task or several)
     if json:
         print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
         return
@@ -195,16 +179,13 @@ def _print(found: "Report", outside: "OutOfDomainReport | None", *, json: bool) 
 def _write_page(
     name: str,
     card: Mapping[str, object],
-    before: "targets.Report",
-    after: "targets.Report",
-    outside: "OutOfDomainReport | None",
+    before: "Report",
+    after: "Report",
+    outside: "Report | None",
     page: Path,
 ) -> None:
-    from bothways.evaluation import RegressionReport
     from bothways.report import write
     from bothways.report.evaluation import evaluation_page
 
-    if isinstance(before, RegressionReport) or isinstance(after, RegressionReport):
-        return  # was refused before anything was read
     write(evaluation_page(name, after, before, card=card, out_of_domain=outside), page)
     note(f"wrote {page}")

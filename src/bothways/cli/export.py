@@ -1,6 +1,7 @@
 """``bothways export``: a model for programs that know nothing of this one."""
 
-from bothways.cli.options import HERE, ExportFormat, Flag, HeadName, ModelOptions, usage_error
+from bothways.choices import ExportFormat, HeadName
+from bothways.cli.options import HERE, Flag, ModelOptions, usage_error
 from bothways.cli.terminal import note, print_json
 
 EXAMPLE = """\

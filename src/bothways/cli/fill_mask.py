@@ -4,17 +4,19 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
+from bothways.choices import Format
+from bothways.cli.opening import open_options
 from bothways.cli.options import (
+    AS_IT_CAN,
     HERE,
     TEXT,
     Columns,
     File,
     Flag,
-    Format,
     ModelOptions,
     Names,
     PositiveInt,
+    ReadingOptions,
     bad_usage,
     usage_error,
 )
@@ -23,9 +25,7 @@ from bothways.cli.terminal import counted, note, plain_table, print_json, print_
 
 if TYPE_CHECKING:
     from bothways.data import Row
-    from bothways.tasks.masks.filled import FilledText
-    from bothways.tasks.masks.mask_filler import FillOptions
-    from bothways.tasks.masks.pseudo_likelihood import PseudoLikelihood
+    from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
 
     Answer = FilledText | PseudoLikelihood
 
@@ -93,14 +93,15 @@ def fill_mask(
     rows, again = itertools.tee(given_rows(texts, data, text, format))
     with bad_usage():
         task = FillMask.from_pretrained(model, **open_options(reading, opening))
-    options: FillOptions = {"top": top, "words": words or None, "max_pieces": max_pieces, "beam": beam}
     show = None if output != "-" and not quiet else False
     given = texts_of(again, text)
     with bad_usage():
         answers: Iterator[Answer] = (
             task.likelihood_stream(given, whole_words=whole_words, show_progress=show)
             if pseudo_likelihood
-            else task.predict_stream(given, show_progress=show, **options)
+            else task.predict_stream(
+                given, show_progress=show, top=top, words=words or None, max_pieces=max_pieces, beam=beam
+            )
         )
     if data is not None:
         write_rows(output, _with_ids(rows, answers))
@@ -122,7 +123,7 @@ def _with_ids(rows: "Iterable[Row]", answers: "Iterable[Answer]") -> Iterator[Ma
 
 def _print(text: str, answer: "Answer") -> None:
     from bothways.cli.terminal import printable
-    from bothways.tasks.masks.pseudo_likelihood import PseudoLikelihood
+    from bothways.tasks.masked_lm.predictions import PseudoLikelihood
 
     table = plain_table()
     if isinstance(answer, PseudoLikelihood):

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bothways.cli.options import FamilyName, Flag, usage_error
+from bothways.choices import FamilyName
+from bothways.cli.options import Flag, usage_error
 from bothways.cli.terminal import plain_table, print_json, print_table
 
 if TYPE_CHECKING:

@@ -6,27 +6,26 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import Parameter
 
-from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_options
-from bothways.cli.options import (
-    HERE,
-    FixedMerge,
-    Format,
-    ModelOptions,
-    PositiveFloat,
-    Sampling,
-    Target,
-    bad_usage,
-    usage_error,
-)
+from bothways.choices import FixedMerge, Format, Sampling, TargetKind
+from bothways.cli.declared import taking
+from bothways.cli.opening import open_options
+from bothways.cli.options import AS_IT_CAN, HERE, ModelOptions, PositiveFloat, ReadingOptions, bad_usage, usage_error
 from bothways.cli.reading import labelled_source, optional_source
-from bothways.cli.train import RESUMING
-from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_piped, train_and_save
+from bothways.cli.training import (
+    ONCE,
+    RESUMING,
+    TRAINING,
+    RunOptions,
+    check_piped,
+    evaluate_next,
+    train_and_save,
+)
 
 if TYPE_CHECKING:
-    from bothways.tasks import TaggingData, TaskData
-    from bothways.tasks.fitting import FitOptions
-    from bothways.tasks.sharing.sampling import Sampling as Sampler
-    from bothways.tasks.task import Task
+    from bothways.compose.multitask.data import TaskData
+    from bothways.compose.multitask.multitask import MultiTask
+    from bothways.compose.multitask.sampling import Sampling as Sampler
+    from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
 EXAMPLE = f"""\
@@ -54,9 +53,10 @@ class _TaskWords:
     file: str
     text: str
     label: str
-    target: Target | Literal["tagging"]
+    target: TargetKind | Literal["tagging"]
 
 
+@taking(training=TRAINING)
 def multitask(
     *,
     model: str,
@@ -68,7 +68,7 @@ def multitask(
     merge: FixedMerge | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
     run: RunOptions = ONCE,
-    training: TrainingOptions = USUAL,
+    training: object = None,
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> int:
@@ -102,9 +102,9 @@ def multitask(
         | {f"--validation {name}": file for name, file in held.items()}
     )
 
-    def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
-        from bothways.tasks import MultiTask
-        from bothways.tasks.sharing.files import check_names
+    def fit(options: "TrainingArguments") -> "tuple[MultiTask, TrainingRecord]":
+        from bothways.compose.multitask.files import check_names
+        from bothways.compose.multitask.multitask import MultiTask
 
         with bad_usage():
             check_names(words)
@@ -113,7 +113,13 @@ def multitask(
         data = {name: _data(each, held.get(name), format) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 
-    return train_and_save(output, training, run, fit)
+    return train_and_save(output, training, run, fit, _next)
+
+
+def _next(model: "MultiTask", folder: str) -> str:
+    """What to type after the training: one task is evaluated where rows can be right for one alone."""
+    one = "" if model.told_apart else f" --task {next(iter(model.parts))}"
+    return evaluate_next(model, f"{folder}{one}")
 
 
 def _named(word: str, option: str) -> tuple[str, str]:
@@ -128,24 +134,24 @@ def _words(name: str, said: str) -> _TaskWords:
     if len(parts) not in (1, 3, 4) or not all(parts):
         raise usage_error(f"--task {name} must be FILE, FILE:TEXT:LABEL or FILE:TEXT:LABEL:TARGET, but it is {said!r}.")
     file, text, label, target = (*parts, *("", "text", "label", "single")[len(parts) :])
-    known: tuple[Target | Literal["tagging"], ...] = (*get_args(Target), "tagging")
+    known: tuple[TargetKind | Literal["tagging"], ...] = (*get_args(TargetKind), "tagging")
     for each in known:
         if target == each:
             return _TaskWords(file, text, label, each)
     raise usage_error(f"the target of --task {name} must be one of {', '.join(known)}, but it is {target!r}.")
 
 
-def _data(words: _TaskWords, validation: str | None, format_: Format | None) -> "TaskData | TaggingData":
-    from bothways.tasks import TaggingData, TaskData
+def _data(words: _TaskWords, validation: str | None, format_: Format | None) -> "TaskData":
+    from bothways.compose.multitask.data import TaggingData, TaskData
 
     train, held = labelled_source(words.file, format_), optional_source(validation, format_)
     if words.target == "tagging":
-        return TaggingData(train, held, words.text, words.label)
-    return TaskData(train, held, words.text, words.label, words.target)
+        return TaggingData(train, held, tokens=words.text, tags=words.label)
+    return TaskData(train, held, text=words.text, label=words.label, target=words.target)
 
 
 def _sampler(sampling: Sampling, temperature: float | None) -> "Sampler":
-    from bothways.tasks.sharing.sampling import Proportional, Tempered, Uniform
+    from bothways.compose.multitask.sampling import Proportional, Tempered, Uniform
 
     match sampling:
         case "proportional":

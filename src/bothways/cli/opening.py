@@ -1,48 +1,41 @@
 """Opening models as the options say."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from bothways.cli.options import ModelOptions, Overflow, PositiveInt, WholeNumber, bad_usage, usage_error
-from bothways.cli.vector_options import VectorOptions
+from bothways.cli.declared import group_of, of_all_tasks, options_of
+from bothways.cli.options import ModelOptions, ReadingOptions, bad_usage, usage_error
+from bothways.tasks.registry import SPECS
+from bothways.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
     from bothways.retrieval import CandidateRanking
     from bothways.tasks import SentenceEmbedder
-    from bothways.tasks.labelling.trusting import TrustingTask
     from bothways.tasks.opening import OpenOptions
-    from bothways.tasks.task import Task
+    from bothways.tasks.predictor import Predictor
     from bothways.text import TextTokenizer
 
 
-@Parameter(name="*", group="Reading")
-@dataclass(frozen=True, slots=True)
-class ReadingOptions:
-    """How a model reads texts."""
-
-    max_length: PositiveInt | None = None
-    """Most tokens read at once; by default what the model was trained with, or can."""
-    on_overflow: Overflow | None = None
-    """Longer texts are read in overlapping windows, refused, or cut; by default as the model was saved, or in
-    windows."""
-    stride: WholeNumber | None = None
-    """Tokens that neighbouring windows share; by default a quarter of a window's room, where masked words are learnt
-    none."""
+def columns_of(spec: TaskSpec) -> tuple[object, ...]:
+    """Return the usual columns of all kinds of rows that a task reads."""
+    return spec.columns, *spec.kinds
 
 
-@Parameter(name="*", group="Reading")
-@dataclass(frozen=True, slots=True)
-class ClassifierOptions(ReadingOptions):
-    """How a model with labels reads texts."""
-
-    labels: tuple[str, ...] | None = None
-    """Names of the outputs of a trained head that has none: --labels no --labels yes."""
+def _only_of_opening(spec: TaskSpec) -> list[str]:
+    """Options of opening a model that are none of the calls of it."""
+    calls = [spec.fit_options, spec.data_options, spec.predict_options]
+    others = {option.name for call in calls for option in options_of(call)}
+    return [option.name for option in options_of(spec.open_options) if option.name not in others]
 
 
-AS_TRAINED = ClassifierOptions()
-AS_IT_CAN = ReadingOptions()
+_OPENING = {name for spec in SPECS.values() for name in _only_of_opening(spec)}
+
+# What a trained model can be opened with, whatever its task.
+OPENING = group_of(
+    "As it was saved, by default",
+    (option for option in of_all_tasks(lambda spec: [spec.open_options]) if option.name in _OPENING),
+)
+COLUMNS = group_of("Columns (by default as in training)", of_all_tasks(columns_of))
+VECTORS = group_of("Vectors", options_of(SPECS["embedding"].open_options))
 
 # What a model can be evaluated as besides its task: how well it ranks the candidates of queries.
 RANKING = "ranking"
@@ -62,50 +55,36 @@ def open_options(reading: ReadingOptions, model: ModelOptions) -> "OpenOptions":
     }
 
 
-def open_task(name: str, reading: ClassifierOptions, model: ModelOptions, task: str | None = None) -> "Task":
+def open_task(
+    name: str, own: dict[str, Any], reading: ReadingOptions, model: ModelOptions, task: str | None = None
+) -> "Predictor[Any, Any, Any]":
     """The trained model of this name, as the task that it was trained for; or the one of its tasks that is named.
 
     Raises:
-        CycloptsError: A value of an option is out of range.
+        CycloptsError: A value of an option is out of range, or the model's task has no such option.
     """
-    from bothways.tasks.trained import open_trained
+    from bothways.compose.opening import open_trained
 
-    with bad_usage():
-        return open_trained(name, task=task, labels=reading.labels, **open_options(reading, model))
+    with bad_usage(*own):
+        return open_trained(name, task=task, **own, **open_options(reading, model))
 
 
 def open_ranking(
-    name: str, reading: ClassifierOptions, model: ModelOptions, relevant: str | None
+    name: str, own: dict[str, Any], reading: ReadingOptions, model: ModelOptions, relevant: str | None
 ) -> "CandidateRanking":
     """A model of pairs, or any encoder as an embedder, to rank candidates with.
 
     Raises:
-        CycloptsError: A value of an option is out of range, or the model has no such label.
+        CycloptsError: A value of an option is out of range, or the model has no such label or option.
     """
     from bothways.retrieval import CandidateRanking
 
-    with bad_usage():
-        return CandidateRanking.open(name, relevant=relevant, **open_options(reading, model))
-
-
-def trusting_task(task: "Task", option: str) -> "TrustingTask":
-    """A task that answers each text, or pair, with a label, several labels, or a number.
-
-    Raises:
-        CycloptsError: It is another; ``option`` is not for it.
-    """
-    from bothways.tasks.labelling.trusting import TrustingTask
-
-    if not isinstance(task, TrustingTask):
-        raise usage_error(
-            f"{option} is for trained classifiers and models of pairs, which give a text labels or a number; "
-            f"{type(task).__name__} is none."
-        )
-    return task
+    with bad_usage(*own):
+        return CandidateRanking.open(name, relevant=relevant, **own, **open_options(reading, model))
 
 
 def open_embedder(
-    name: str, vectors: VectorOptions, reading: ReadingOptions, model: ModelOptions
+    name: str, vectors: dict[str, Any], reading: ReadingOptions, model: ModelOptions
 ) -> "SentenceEmbedder":
     """The embedder of this name.
 
@@ -114,10 +93,8 @@ def open_embedder(
     """
     from bothways.tasks import SentenceEmbedder
 
-    with bad_usage():
-        return SentenceEmbedder.from_pretrained(
-            name, pooling=vectors.pooling, dimensions=vectors.dimensions, **open_options(reading, model)
-        )
+    with bad_usage(*vectors):
+        return SentenceEmbedder.from_pretrained(name, **vectors, **open_options(reading, model))
 
 
 def open_tokenizer(name: str, *, revision: str | None, download: bool) -> "tuple[TextTokenizer, int | None]":
@@ -131,3 +108,17 @@ def open_tokenizer(name: str, *, revision: str | None, download: bool) -> "tuple
     settings = read_json(folder / "config.json")
     family = family_of(settings.get("model_type"))
     return TextTokenizer.from_folder(folder, family.tokenizer), family.config(settings).max_length
+
+
+def reading_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401 (a model that reads rows)
+    """The same model, which reads the columns that were asked for.
+
+    Raises:
+        CycloptsError: It reads no such part of a row.
+    """
+    known = model.column_names
+    for name in columns:
+        if name not in known:
+            there = ", ".join(f"--{each.replace('_', '-')}" for each in known)
+            raise usage_error(f"this model reads no --{name.replace('_', '-')}. Its columns are: {there}.")
+    return model.with_columns(**columns) if columns else model

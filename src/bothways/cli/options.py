@@ -1,71 +1,22 @@
-"""Options that several commands share.
+"""Options that several commands share."""
 
-The choices repeat those of the modules that they are for, because importing those would load heavy packages;
-``tests/cli/test_cli_program.py`` holds the two together.
-"""
-
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 from cyclopts.validators import Number
 
+from bothways.choices import Dtype, Overflow
 from bothways.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-Calibration = Literal["auto", "temperature", "vector", "platt", "isotonic", "none"]
-Constraint = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]
-Detector = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine", "mahalanobis_layers", "none"]
-Device: TypeAlias = str
-Dtype = Literal["float32", "bfloat16", "float16", "float64"]
-FamilyName = Literal[
-    "bert",
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "distilbert",
-    "electra",
-    "albert",
-    "deberta",
-    "deberta-v2",
-    "xlnet",
-    "modernbert",
-]
-ExportFormat = Literal["onnx", "safetensors"]
-HeadName = Literal[
-    "masked_lm",
-    "permutation_lm",
-    "next_sentence",
-    "sentence_order",
-    "replaced_token",
-    "sequence",
-    "token",
-    "span",
-    "multiple_choice",
-]
-Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
-Language = Literal["english", "french", "multilingual"]
-Overflow = Literal["window", "error", "truncate"]
-Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
-Merge = Literal["weighted_mean", "mean", "max", "first", "attention"]
-FixedMerge = Literal["weighted_mean", "mean", "max", "first"]
-Method = Literal["mean", "vote", "stacked"]
-Sampling = Literal["proportional", "temperature", "uniform"]
-Target = Literal["single", "multi", "regression"]
-Loss = Literal["ranking", "cosent", "triplet"]
-Scheme = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
-SpanScheme = Literal["BIO", "IOB1", "BIOES", "BILOU"]
 
 # A lone hyphen is a file name here: standard input or output.
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
 WholeNumber = Annotated[int, Parameter(validator=Number(gte=0))]
-Coverage = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
 PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
 Columns = Annotated[tuple[str, ...], Parameter(show_default=" ".join)]
 # All words up to the next option.
@@ -79,7 +30,7 @@ TEXT: tuple[str, ...] = ("text",)
 class ModelOptions:
     """How a model is found and where it runs."""
 
-    device: Device = "auto"
+    device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto takes a GPU where there is one."""
     dtype: Dtype = "float32"
     """Precision of the weights."""
@@ -91,56 +42,41 @@ class ModelOptions:
     """Also read weights from a .bin file, after a scan, where there is nothing else."""
 
 
-HERE = ModelOptions()
-
-
-@Parameter(name="*", group="Comparison with a decoder")
+@Parameter(name="*", group="Reading")
 @dataclass(frozen=True, slots=True)
-class DecoderOptions:
-    """What the comparison with a large decoder rests on."""
+class ReadingOptions:
+    """How a model reads texts."""
 
-    documents: PositiveInt = 1000
-    """Documents to classify."""
-    document_tokens: PositiveInt = 300
-    """Tokens of each."""
-    prompt_tokens: PositiveInt = 100
-    """Tokens of instruction and examples that the decoder reads with each document."""
-    answer_tokens: PositiveInt = 5
-    """Tokens that it writes for each."""
-    decoder_parameters: PositiveFloat = 175e9
-    """Its size; the defaults of the decoder are GPT-3's."""
-    decoder_layers: PositiveInt = 96
-    """Its layers."""
-    decoder_hidden: PositiveInt = 12288
-    """Its width."""
-    decoder_batch: PositiveInt = 32
-    """Documents that it works on at once."""
-    bytes_per_weight: PositiveFloat = 2.0
-    """Of both models: 2 for half precision."""
-    accelerator_flops: PositiveFloat = 312e12
-    """Operations a second of one accelerator; an A100 in bfloat16."""
-    utilisation: PositiveFloat = 0.4
-    """The part of that which is reached."""
-    accelerator_bandwidth: PositiveFloat = 2e12
-    """Bytes a second between its memory and its cores."""
-    accelerator_memory: PositiveFloat = 80e9
-    """Bytes of its memory."""
-    price_per_hour: PositiveFloat = 2.0
-    """Of one accelerator, in whatever money."""
+    max_length: PositiveInt | None = None
+    """Maximum tokens per window. Default: as trained, else the model's limit."""
+    on_overflow: Overflow | None = None
+    """Longer texts are read in overlapping windows, refused, or cut; by default as the model was saved, or in
+    windows."""
+    stride: WholeNumber | None = None
+    """Tokens that neighbouring windows share; by default a quarter of a window's room, where masked words are learnt
+    none."""
+
+
+HERE = ModelOptions()
+AS_IT_CAN = ReadingOptions()
 
 
 @contextmanager
-def bad_usage() -> Iterator[None]:
-    """Turn an invalid value of an option, which only the library can judge, into a usage error."""
+def bad_usage(*names: str) -> Iterator[None]:
+    """Turn an invalid value of an option, which only the library can judge, into a usage error.
+
+    Args:
+        names: Options in Python; where a message begins with them, they are spelled as they are typed.
+    """
     try:
         yield
     except InvalidInput as error:
-        raise usage_error(str(error)) from error
-
-
-def given_of(options: "DataclassInstance") -> dict[str, Any]:
-    """The options of a group that were given, by name."""
-    return {name: value for name, value in asdict(options).items() if value is not None}
+        said = str(error)
+        named = re.match(r"\w+( and \w+)*", said)
+        about = named[0].split(" and ") if named else []
+        if named and set(about) <= set(names):
+            said = " and ".join(f"--{name.replace('_', '-')}" for name in about) + said[named.end() :]
+        raise usage_error(said) from error
 
 
 def usage_error(message: str) -> CycloptsError:

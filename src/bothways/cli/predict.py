@@ -1,28 +1,15 @@
-"""``bothways predict``: what a trained model says of texts."""
+"""``bothways predict``: the predictions of a trained model."""
 
 import itertools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
-from bothways.cli.answer_options import AS_USUAL, AnswerOptions, use_answers
-from bothways.cli.answers import form_of
-from bothways.cli.column_options import AS_IN_TRAINING, ColumnOptions, use_columns
-from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_task, trusting_task
-from bothways.cli.options import (
-    HERE,
-    Coverage,
-    File,
-    Flag,
-    Format,
-    ModelOptions,
-    SpanScheme,
-    bad_usage,
-)
+from bothways.choices import Format
+from bothways.cli.declared import given_of, group_of, of_all_tasks, taking
+from bothways.cli.forms import form_of
+from bothways.cli.opening import COLUMNS, OPENING, open_task, reading_columns
+from bothways.cli.options import AS_IT_CAN, HERE, File, Flag, ModelOptions, ReadingOptions, bad_usage
 from bothways.cli.reading import check_given, check_output, typed_rows
 from bothways.cli.terminal import counted, note
-
-if TYPE_CHECKING:
-    from bothways.tasks.task import Task
 
 EXAMPLE = """\
 Examples:
@@ -36,25 +23,27 @@ Of a model that was trained to give one label, "outside" says whether a text is
 unlike those that it was trained on; its label is then not to be relied on."""
 
 
+@taking(
+    options=group_of("Predictions", of_all_tasks(lambda spec: [spec.predict_options])), columns=COLUMNS, opened=OPENING
+)
 def predict(
     run: str,
     /,
     *texts: str,
     data: File | None = None,
     output: File = "-",
-    coverage: Coverage | None = None,
     keep: Flag = False,
-    scheme: SpanScheme | None = None,
     format: Format | None = None,  # noqa: A002 (the option's name)
     json: Flag = False,
     quiet: Flag = False,
     task: str | None = None,
-    answers: AnswerOptions = AS_USUAL,
-    columns: ColumnOptions = AS_IN_TRAINING,
-    reading: ClassifierOptions = AS_TRAINED,
+    options: object = None,
+    columns: object = None,
+    opened: object = None,
+    reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
-    """What a trained model says of texts, one JSON object a line; probabilities are calibrated where the model is.
+    """Predict with a trained model, one JSON object a line; probabilities are calibrated where the model is.
 
     Args:
         run: Folder of a trained model.
@@ -64,39 +53,31 @@ def predict(
             input.
         output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz), replaced if it is there; '-' is
             standard output. Tables have a column for each probability, and one for ids where the first row has one.
-        coverage: Also give a set of labels (or an interval around a number) that holds the truth for this share of
-            texts, such as 0.9.
         keep: Copy all columns of the input; those named like a result get 'input_' before their names, again where
             that is another column's name.
-        scheme: Write the tags of words in this scheme, whatever the model's is.
         format: Of the data, where the name does not say it.
         json: Print JSON Lines, which is what is printed anyway.
         quiet: Show no progress, and do not say that probabilities are not calibrated.
         task: Which of its tasks, for a model of several; all of them when left out.
-        answers: How answers to questions are looked for.
+        options: Of the predictions.
         columns: Where the parts of a row stand.
+        opened: How the model is opened.
         reading: How texts are read.
         model: How the model is found and where it runs.
     """
     from bothways.data import read_rows, write_rows
-    from bothways.tasks import Ensemble
 
     check_output(data, output)
     check_given(texts, data)
     del json  # there is no other form on standard output
     show = None if not quiet and output != "-" else False
-    trained = open_task(run, reading, model, task)
-    use_columns(trained, columns)
-    use_answers(trained, answers)
-    form = form_of(trained, output, scheme=scheme, keep=keep)
-    with bad_usage():
+    trained = reading_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
+    wanted = given_of(options)
+    with bad_usage(*wanted):
+        form = form_of(trained, output, wanted, keep=keep)
         given = typed_rows(trained.rows_of(texts)) if data is None else read_rows(data, format=format)
-    rows, again = itertools.tee(given)
-    if coverage is None:
-        predictions = trained.predict_rows(again, show_progress=show)
-    else:
-        promising = trained if isinstance(trained, Ensemble) else trusting_task(trained, "--coverage")
-        predictions = promising.predict_rows(again, coverage=coverage, show_progress=show)
+        rows, again = itertools.tee(given)
+        predictions = trained.predict_rows(again, show_progress=show, **wanted)
     count = write_rows(output, form.rows(rows, predictions), format=form.format)
     if output != "-" and not quiet:
         note(f"{counted(count, 'prediction')} in {output}")
@@ -104,18 +85,17 @@ def predict(
         note(f"the probabilities of {', '.join(bare)} are not calibrated on held-out rows.")
 
 
-def _uncalibrated(task: "Task") -> list[str]:
+def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
     """What gives probabilities that nothing calibrates: the model, or some of its tasks."""
-    facts = task.facts()
-    parts = facts.get("tasks")
-    if isinstance(parts, list):
-        return [str(part["task"]) for part in parts if _lacks_calibration(part)]
-    return ["this model"] if _lacks_calibration(facts) else []
-
-
-def _lacks_calibration(facts: Mapping[str, object]) -> bool:
-    """Whether a model states that it has no calibration; one of numbers needs none."""
+    from bothways.compose.multitask.multitask import MultiTask
+    from bothways.tasks.columns import column_names
     from bothways.tasks.targets import Regression
 
-    stated = [facts[name] for name in ("calibration", "temperature") if name in facts]
-    return stated == [None] and facts.get("labels") != list(Regression.labels)
+    parts = model.parts if isinstance(model, MultiTask) else {"this model": model}
+    return [
+        name
+        for name, each in parts.items()
+        if "calibrated" in column_names(each.spec.predict_options)
+        and each.confidence.calibration is None
+        and each.labels != Regression.labels
+    ]

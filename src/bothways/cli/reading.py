@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.cli.options import Format, usage_error
+from bothways.choices import Format
+from bothways.cli.options import usage_error
 
 if TYPE_CHECKING:
     from bothways.data import Row, Source

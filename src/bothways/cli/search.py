@@ -7,23 +7,24 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.cli.opening import AS_IT_CAN, ReadingOptions, open_embedder
+from bothways.choices import Format, Overflow
+from bothways.cli.declared import given_of, taking
+from bothways.cli.opening import VECTORS, open_embedder
 from bothways.cli.options import (
+    AS_IT_CAN,
     HERE,
     TEXT,
     Columns,
     File,
     Flag,
-    Format,
     ModelOptions,
-    Overflow,
     PositiveInt,
+    ReadingOptions,
     bad_usage,
 )
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.searching import open_search
 from bothways.cli.terminal import counted, note, print_json
-from bothways.cli.vector_options import AS_THE_MODEL_SAYS, VectorOptions
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -44,6 +45,7 @@ Example:
 _ID = "id"
 
 
+@taking(vectors=VECTORS)
 def build(
     *,
     model: str,
@@ -57,7 +59,7 @@ def build(
     overwrite: Flag = False,
     json: Flag = False,
     quiet: Flag = False,
-    vectors: VectorOptions = AS_THE_MODEL_SAYS,
+    vectors: object = None,
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> None:
@@ -88,7 +90,7 @@ def build(
         check_available(stemmer)
     check_index_free(output, overwrite=overwrite)
     with _replacing(output):
-        embedder = open_embedder(model, vectors, reading, opening)
+        embedder = open_embedder(model, given_of(vectors), reading, opening)
         texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)
         show = False if quiet else None
         search = SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer, show_progress=show)

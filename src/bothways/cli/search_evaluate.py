@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from bothways.cli.options import HERE, TEXT, Columns, File, Flag, Format, ModelOptions, PositiveInt, usage_error
+from bothways.choices import Format
+from bothways.cli.options import HERE, TEXT, Columns, File, Flag, ModelOptions, PositiveInt, usage_error
 from bothways.cli.reading import given_rows
 from bothways.cli.searching import AS_FOUND, AS_USUAL, HybridOptions, ModeName, RerankOptions, Searcher, rerank_of
 from bothways.cli.terminal import counted, note, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
-    from bothways.evaluation import Estimate, RankingReport
+    from bothways.evaluation import Estimate, Outcomes, Report
     from bothways.retrieval import Hit, Rerank
 
 EXAMPLE = """\
@@ -67,8 +68,9 @@ def evaluate(
         opening: How the model is found and where it runs.
     """
     from bothways.data import read_judgements
-    from bothways.evaluation import named_estimates, ranking_differences
-    from bothways.retrieval import absent_documents, evaluate_search
+    from bothways.evaluation import ranking_differences
+    from bothways.evaluation.report import flat_estimates
+    from bothways.retrieval import absent_documents, search_outcomes
 
     if mode in against and reranking.reranker is None:
         raise usage_error(f"--against {mode} is the mode itself.")
@@ -79,31 +81,32 @@ def evaluate(
     with _said_of(index, qrels):
         absent = absent_documents(judgements, searcher.index.ids)
 
-    def measured(by: ModeName, second_look: "Rerank | None") -> "RankingReport":
+    def measured(by: ModeName, second_look: "Rerank | None") -> "Outcomes":
         def search(texts: Sequence[str]) -> "list[list[Hit]]":
             return searcher.search(texts, hits, by, hybrid, rerank=second_look, show_progress=show)
 
         with _said_of(queries, qrels):
-            return evaluate_search(search, asked, judgements, resamples=resamples, seed=seed)
+            return search_outcomes(search, asked, judgements)
 
-    report = measured(mode, rerank)
-    others = {each: measured(each, None) for each in against}
+    found, found_by = measured(mode, rerank), {each: measured(each, None) for each in against}
+    report = found.report(resamples=resamples, seed=seed)
+    others = {each: other.report(resamples=resamples, seed=seed) for each, other in found_by.items()}
     differences = {
-        each: ranking_differences(report, other, resamples=resamples, seed=seed) for each, other in others.items()
+        each: ranking_differences(found, other, resamples=resamples, seed=seed) for each, other in found_by.items()
     }
     if json:
         compared = [
-            {"mode": each, **named_estimates(other.estimates), **named_estimates(differences[each], "_difference")}
+            {"mode": each, **flat_estimates(other.estimates), **flat_estimates(differences[each], "_difference")}
             for each, other in others.items()
         ]
         print_json({"mode": mode, **report.to_dict(), "absent_documents": absent, "against": compared})
         return
     if absent:
         note(f"not in the index: {counted(absent, 'relevant document')}")
-    if report.unjudged:
-        note(f"left out, as no document is judged relevant: {report.unjudged:,} of {len(asked):,} queries")
-    if report.unasked:
-        note(f"left out, as no query asks for them: {report.unasked:,} of the judged queries")
+    if report.counts["unjudged"]:
+        note(f"left out, as no document is judged relevant: {report.counts['unjudged']:,} of {len(asked):,} queries")
+    if report.counts["unasked"]:
+        note(f"left out, as no query asks for them: {report.counts['unasked']:,} of the judged queries")
     _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 
@@ -133,12 +136,12 @@ def _queries(source: str, text: tuple[str, ...], id_: str, format_: Format | Non
 
 def _print_table(
     name: str,
-    report: "RankingReport",
-    others: "dict[ModeName, RankingReport]",
+    report: "Report",
+    others: "dict[ModeName, Report]",
     differences: "dict[ModeName, dict[str, Estimate]]",
 ) -> None:
     table = plain_table()
-    table.add_column(f"{len(report.queries)} queries; 95 % intervals")
+    table.add_column(f"{report.n} queries; 95 % intervals")
     for heading in (name, *others, *(f"{name} - {each}" for each in others)):
         table.add_column(heading)
     for measure, estimate in report.estimates.items():

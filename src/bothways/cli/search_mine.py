@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from bothways.cli.options import HERE, File, Flag, Format, ModelOptions, PositiveInt, bad_usage
+from bothways.choices import Format
+from bothways.cli.options import HERE, File, Flag, ModelOptions, PositiveInt, bad_usage
 from bothways.cli.reading import check_output
 from bothways.cli.searching import open_search
 from bothways.cli.terminal import counted, note

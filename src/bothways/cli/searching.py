@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from bothways.cli.options import ModelOptions, Overflow, PositiveInt, bad_usage, usage_error
+from bothways.choices import Overflow
+from bothways.cli.options import ModelOptions, PositiveInt, bad_usage, usage_error
 
 if TYPE_CHECKING:
     from bothways.retrieval import Filter, Hit, Mode, Rerank, SemanticSearch
@@ -142,15 +143,14 @@ def _check_reranker(name: str) -> None:
         UnknownModel: There is no such model.
     """
     from bothways.checkpoints.hub import locate
-    from bothways.tasks import Ensemble, PairClassifier
-    from bothways.tasks.task_names import stored_task
+    from bothways.compose.ensembles.ensemble import ENSEMBLE
+    from bothways.tasks.registry import stored_task
 
     task = stored_task(locate(name).folder)
-    if task in (None, PairClassifier.task):
+    if task in (None, "pairs"):
         return
-    is_ensemble = task == Ensemble.task
-    what = "an ensemble, which does not rerank" if is_ensemble else f"a model for {task}"
-    which = "one of its members, if they are models of pairs" if is_ensemble else "one"
+    what = "an ensemble, which does not rerank" if task == ENSEMBLE else f"a model for {task}"
+    which = "one of its members, if they are models of pairs" if task == ENSEMBLE else "one"
     raise usage_error(
         f"--reranker must be one model of pairs, which reads query and passage at once, but {name!r} is {what}. "
         f"Name {which}, or train one with: bothways train pairs."

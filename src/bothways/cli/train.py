@@ -1,165 +1,197 @@
-"""``bothways train``: fine-tune a pretrained encoder to label texts, or pairs of texts."""
+"""``bothways train``: a command for each task, made from what the task declares."""
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bothways.cli.opening import AS_TRAINED, ClassifierOptions, open_options
-from bothways.cli.options import HERE, TEXT, Columns, File, Format, Merge, ModelOptions, Target, bad_usage, usage_error
+from bothways.choices import Format
+from bothways.cli.declared import NOTHING, Option, given_of, group_of, options_of, taking
+from bothways.cli.opening import columns_of, open_options
+from bothways.cli.options import AS_IT_CAN, HERE, File, ModelOptions, ReadingOptions, bad_usage, usage_error
 from bothways.cli.reading import labelled_source, optional_source
-from bothways.cli.training import ONCE, USUAL, RunOptions, TrainingOptions, check_inputs, train_and_save
-from bothways.cli.trusting import AS_USUAL, TrustOptions, draw_border, rows_from_elsewhere, with_trust
+from bothways.cli.training import (
+    ONCE,
+    RESUMING,
+    TRAINING,
+    RunOptions,
+    check_piped,
+    evaluate_next,
+    train_and_save,
+)
+from bothways.confidence.options import ConfidenceOptions
+from bothways.tasks.columns import renamed
+from bothways.tasks.registry import task_class
+from bothways.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
-    from bothways.tasks.fitting import FitOptions
-    from bothways.tasks.task import Task
+    from bothways.data import Row
+    from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
-RESUMING = """\
-Ctrl-C ends the training after the update at hand: the epoch kept so far is
-saved, and the same command with --resume continues."""
+_CONFIDENCE = {each.name for each in fields(ConfidenceOptions)}
+_LONGEST = 78  # columns of a line of help
+_ELSEWHERE = Option(
+    "out_of_domain",
+    File,
+    "Rows from elsewhere, without labels, to fit the out-of-domain threshold to, instead of kept.",
+)
 
-CLASSIFICATION_EXAMPLE = f"""\
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Options of a task that are values on the command line and something else in Python.
+
+    Attributes:
+        options: The group.
+        completed: Given the task, the options of the group, those of ``fit`` and those of opening a model, returns the
+            options of ``fit``.
+    """
+
+    options: type
+    completed: Callable[[Any, dict[str, Any], dict[str, Any], Mapping[str, Any]], dict[str, Any]]
+
+
+def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[..., int]:
+    """The command that trains models for a task."""
+    own = options_of(spec.fit_options)
+    learnt = {option.name for option in own}
+    opened = [option for option in options_of(spec.open_options) if option.name not in learnt]
+    detects = issubclass(spec.fit_options, ConfidenceOptions)
+    confident = [option for option in own if option.name in _CONFIDENCE] + [_ELSEWHERE] * detects
+
+    @taking(
+        columns=group_of("Columns", _columns(spec)),
+        own=group_of("Task", [option for option in (*own, *opened) if option.name not in _CONFIDENCE]),
+        confidence=group_of("Confidence (learnt on held-out rows)", confident),
+        loss=extra.options if extra else group_of("Loss", ()),
+        training=TRAINING,
+    )
+    def train(
+        *,
+        model: str,
+        train: File,
+        output: Path,
+        validation: File | None = None,
+        format: Format | None = None,  # noqa: A002 (the option's name)
+        columns: object = None,
+        own: object = None,
+        confidence: object = None,
+        loss: object = None,
+        run: RunOptions = ONCE,
+        training: object = None,
+        reading: ReadingOptions = AS_IT_CAN,
+        opening: ModelOptions = HERE,
+    ) -> int:
+        given = {**given_of(own), **given_of(confidence)}
+        elsewhere = given.pop("out_of_domain", None)
+        check_piped({"--train": train, "--validation": validation, "--out-of-domain": elsewhere})
+        learning = {name: value for name, value in given.items() if name in learnt}
+        with bad_usage(*learning):
+            wanted = spec.fit_options(**learning)
+        named = given_of(columns)
+        others = _rows_from_elsewhere(spec, wanted, named, elsewhere, validation, format)
+        words = {**named, **learning}
+
+        def fit(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
+            opened = {name: value for name, value in given.items() if name not in learnt}
+            options_of_opening = open_options(reading, opening)
+            with bad_usage(*words, *opened):
+                task = task_class(spec).from_pretrained(model, **opened, **options_of_opening)
+                more = (task, given_of(loss), words, options_of_opening)
+                chosen = extra.completed(*more) if extra else words
+                task.fit_options({**chosen, **options})
+            record = task.fit(
+                labelled_source(train, format), validation=optional_source(validation, format), **chosen, **options
+            )
+            if others is not None and not record.finished_no_epoch:
+                task.fit_threshold(others)
+            return task, record
+
+        return train_and_save(output, training, run, fit, evaluate_next)
+
+    train.__doc__ = _help(spec)
+    return train
+
+
+def example_of(spec: TaskSpec) -> str:
+    """What a row of a task's data looks like, and a command to type."""
+    row, lines = "{", []
+    for number, (name, value) in enumerate(spec.example.items()):
+        part = f"{', ' if number else ''}{json.dumps(name)}: {json.dumps(value)}"
+        if len(row + part) > _LONGEST - 2:
+            lines.append(f"{row},")
+            row, part = " ", part.removeprefix(", ")
+        row += part
+    shown = "\n  ".join([*lines, f"{row}}}"])
+    notes = f"\n{spec.notes}" if spec.notes else ""
+    return f"""\
 A row of the data:
-  {{"text": "Lakers win in overtime", "label": "sports"}}
+  {shown}{notes}
 
 Example:
-  bothways train classification --model sentence-transformers/all-MiniLM-L6-v2 \\
-    --train train.jsonl.gz --validation validation.jsonl.gz --output runs/news
-
-{RESUMING}"""
-
-PAIRS_EXAMPLE = f"""\
-A row of the data, with --label or with --score:
-  {{"text_a": "A man sleeps.", "text_b": "It is night.", "label": "neutral"}}
-  {{"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6}}
-
-Example:
-  bothways train pairs --model sentence-transformers/all-MiniLM-L6-v2 \\
-    --train train.jsonl.gz --validation validation.jsonl.gz --output runs/nli
+  bothways train {command_name(spec)} \\
+    --model sentence-transformers/all-MiniLM-L6-v2 \\
+    --train train.jsonl.gz --validation validation.jsonl.gz --output runs/model
 
 {RESUMING}"""
 
 
-def classification(
-    *,
-    model: str,
-    train: File,
-    output: Path,
-    validation: File | None = None,
-    text: Columns = TEXT,
-    label: str = "label",
-    target: Target = "single",
-    merge: Merge | None = None,
-    format: Format | None = None,  # noqa: A002 (the option's name)
-    run: RunOptions = ONCE,
-    training: TrainingOptions = USUAL,
-    trust: TrustOptions = AS_USUAL,
-    reading: ClassifierOptions = AS_TRAINED,
-    opening: ModelOptions = HERE,
-) -> int:
-    """Fine-tune an encoder to label texts, keep a good epoch (see --epochs), and calibrate it.
+def command_name(spec: TaskSpec) -> str:
+    """The task as it is typed."""
+    return spec.name.replace("_", "-")
+
+
+def _columns(spec: TaskSpec) -> list[Option]:
+    return [option for columns in columns_of(spec) for option in options_of(columns)]
+
+
+def _help(spec: TaskSpec) -> str:
+    held_out = f"{spec.held_out}, when left out" if spec.held_out else f"{NOTHING} are held out when left out"
+    learns = any(option.name == "calibration" for option in options_of(spec.fit_options))
+    calibrated = ". Probabilities are calibrated on held-out rows" if learns else ""
+    return f"""{spec.summary}
+
+    Fine-tunes an encoder and keeps a good epoch (see --epochs){calibrated}.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        train: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
+        train: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
+            input.
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
-        validation: Held-out rows; a tenth of the training rows, drawn with the seed, when left out.
-        text: Column of the texts; give it again to join several.
-        label: Column of the labels.
-        target: One label a text, several (lists, or a|b in .csv), or a number.
-        merge: How the logits of a long text's windows become one; by default their mean weighted with their lengths.
+        validation: Held-out rows; {held_out}.
         format: Of both files, where their names do not say it.
-        run: What becomes of the run.
-        training: How long and how fast.
-        trust: What is learnt on the held-out rows.
-        reading: How texts are read.
-        opening: How the model is found and where it runs.
     """
-    check_inputs(train, validation, elsewhere=trust.out_of_domain)
-    others = rows_from_elsewhere(trust, target, [text], format)
-
-    def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
-        from bothways.tasks import TextClassifier
-
-        with bad_usage():
-            opened = open_options(reading, opening)
-            classifier = TextClassifier.from_pretrained(model, labels=reading.labels, merge=merge, **opened)
-        record = classifier.fit(
-            labelled_source(train, format),
-            validation=optional_source(validation, format),
-            text=text,
-            label=label,
-            target=target,
-            **with_trust(options, trust),
-        )
-        draw_border(classifier, others, record)
-        return classifier, record
-
-    return train_and_save(output, training, run, fit)
 
 
-def pairs(
-    *,
-    model: str,
-    train: File,
-    output: Path,
-    validation: File | None = None,
-    text_a: str = "text_a",
-    text_b: str = "text_b",
-    label: str | None = None,
-    score: str | None = None,
-    target: Target = "single",
-    merge: Merge | None = None,
-    format: Format | None = None,  # noqa: A002 (the option's name)
-    run: RunOptions = ONCE,
-    training: TrainingOptions = USUAL,
-    trust: TrustOptions = AS_USUAL,
-    reading: ClassifierOptions = AS_TRAINED,
-    opening: ModelOptions = HERE,
-) -> int:
-    """Fine-tune an encoder on pairs of texts: entailment, paraphrase, similarity, relevance.
+def _rows_from_elsewhere(
+    spec: TaskSpec,
+    wanted: Any,  # noqa: ANN401 (the task's own)
+    columns: Mapping[str, Any],
+    elsewhere: str | None,
+    validation: str | None,
+    format_: Format | None,
+) -> "list[Row] | None":
+    """The rows to fit the threshold to, read and looked at before a training whose result would be lost otherwise.
 
-    Args:
-        model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
-        train: Labelled rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
-        output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
-        validation: Held-out rows; when left out, about a tenth of the training rows, drawn with the seed, those with
-            the same first text together.
-        text_a: Column of the first texts.
-        text_b: Column of the second texts, which are cut into windows where a pair is too long.
-        label: Column of the labels; 'label' unless there is a --score.
-        score: Column of numbers to predict, instead of labels.
-        target: One label a pair, several (lists, or a|b in .csv), or a number.
-        merge: How the logits of a long pair's windows become one; by default their mean weighted with their lengths.
-        format: Of both files, where their names do not say it.
-        run: What becomes of the run.
-        training: How long and how fast.
-        trust: What is learnt on the held-out rows.
-        reading: How texts are read.
-        opening: How the model is found and where it runs.
+    Raises:
+        CycloptsError: There will be no threshold to fit.
+        InvalidInput: The rows are not usable; the message says where.
     """
-    check_inputs(train, validation, elsewhere=trust.out_of_domain)
-    if score is not None and (label is not None or target == "multi"):
-        raise usage_error("--score predicts a number, so it goes neither with --label nor with --target multi.")
-    others = rows_from_elsewhere(trust, target if score is None else "regression", [(text_a,), (text_b,)], format)
+    from bothways.data import read_rows
 
-    def fit(options: "FitOptions") -> "tuple[Task, TrainingRecord]":
-        from bothways.tasks import PairClassifier
-
-        with bad_usage():
-            opened = open_options(reading, opening)
-            classifier = PairClassifier.from_pretrained(model, labels=reading.labels, merge=merge, **opened)
-        record = classifier.fit(
-            labelled_source(train, format),
-            validation=optional_source(validation, format),
-            text_a=text_a,
-            text_b=text_b,
-            label=label,
-            score=score,
-            target=target,
-            **with_trust(options, trust),
+    if elsewhere is None:
+        return None
+    if not wanted.detects:
+        raise usage_error(
+            "--out-of-domain fits the threshold of a detector, which takes one label for each text (--target single) "
+            "and a --detector other than none."
         )
-        draw_border(classifier, others, record)
-        return classifier, record
-
-    return train_and_save(output, training, run, fit)
+    if spec.held_out is None and validation is None:
+        raise usage_error("--out-of-domain fits the threshold to held-out rows: give some with --validation.")
+    rows = list(read_rows(elsewhere, format=format_))
+    reader = renamed(spec.columns, columns)
+    for row in rows:
+        reader.read(row)
+    return rows

@@ -4,42 +4,37 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
-from bothways.cli.options import Flag, PositiveFloat, PositiveInt, usage_error
+from bothways.cli.declared import Option, given_of, group_of, options_of
+from bothways.cli.options import Flag, bad_usage, usage_error
 from bothways.cli.runs import RunFolders
 from bothways.cli.terminal import complain, note, print_json
 from bothways.errors import OutputExists
+from bothways.training.options import TrainingOptions
 
 if TYPE_CHECKING:
-    from bothways.tasks.fitting import FitOptions
-    from bothways.tasks.task import Task
+    from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
 FAILED, INTERRUPTED = 1, 130
 
+RESUMING = """\
+Ctrl-C ends the training after the update at hand: the epoch kept so far is
+saved, and the same command with --resume continues."""
 
-@Parameter(name="*", group="Training")
-@dataclass(frozen=True, slots=True)
-class TrainingOptions:
-    """How long and how fast."""
-
-    epochs: PositiveInt = 3
-    """Passes over the training data; kept is the latest whose score is within a standard error of the best (of masked
-    language models: the best)."""
-    learning_rate: PositiveFloat | None = None
-    """Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones."""
-    batch_size: PositiveInt = 32
-    """Rows in one update."""
-    patience: PositiveInt | None = None
-    """Stop after this many epochs without a better validation score."""
-    seed: Annotated[int, Parameter(validator=Number(gte=0, lt=2**32))] = 0
-    """Of the new head, the order of the rows, and dropout."""
-    checkpoints: Annotated[bool, Parameter(negative="--no-checkpoints", show_default=False)] = True
-    """Write a checkpoint after each epoch (four times the size of the model), so that --resume can continue."""
+_SHOWN = ("epochs", "learning_rate", "batch_size", "patience", "seed")
+_CHECKPOINTS = Option(
+    "checkpoints",
+    bool,
+    "Write a checkpoint after each epoch (four times the size of the model), so that --resume can continue.",
+    negative="--no-checkpoints",
+)
+TRAINING = group_of(
+    "Training", [*(option for option in options_of(TrainingOptions) if option.name in _SHOWN), _CHECKPOINTS]
+)
 
 
 @Parameter(name="*", group="Run")
@@ -57,23 +52,24 @@ class RunOptions:
     """Show no progress."""
 
 
-USUAL = TrainingOptions()
 ONCE = RunOptions()
 
 
 def train_and_save(
     output: Path,
-    training: TrainingOptions,
+    training: object,
     run: RunOptions,
-    fit: "Callable[[FitOptions], tuple[Task, TrainingRecord]]",
+    fit: "Callable[[TrainingArguments], tuple[Any, TrainingRecord]]",
+    then: Callable[[Any, str], str],
 ) -> int:
     """Train a model, save it at ``output`` and say how it went.
 
     Args:
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie beside it.
-        training: How long and how fast.
+        training: The options of ``TRAINING``.
         run: What becomes of the run.
         fit: Opens a task and fits it with these options.
+        then: What to type next, given the model and its folder.
 
     Returns:
         The exit code.
@@ -82,32 +78,29 @@ def train_and_save(
         OutputExists: Something is there that was not to be overwritten, or that is no trained model.
         InvalidInput: Another process is training into this output, or no folder can take its place.
     """
+    given = given_of(training)
+    checkpoints = given.pop("checkpoints", True)
+    with bad_usage(*given):
+        TrainingOptions(**given)
     folders = RunFolders(output)
     with folders.held():
         folders.begin(resume=run.resume, overwrite=run.overwrite)
         try:
-            task, record = fit(_fit_options(training, run, folders))
-            return _conclude(task, record, folders, json=run.json)
+            options: TrainingArguments = {
+                **given,  # type: ignore[typeddict-item]
+                "log": folders.log,
+                "checkpoints": folders.unfinished if checkpoints or run.resume else None,
+                "resume": run.resume,
+                "keep_diverged": True,
+                "show_progress": False if run.quiet else None,
+            }
+            task, record = fit(options)
+            return _conclude(task, record, folders, then, json=run.json)
         except KeyboardInterrupt:
             # After the training itself, which ends by its own on Ctrl-C.
             if folders.resumable:
                 note(f"Nothing was saved.{_how_to_resume(folders)}")
             raise
-
-
-def check_inputs(train: str, validation: str | None, option: str = "--train", elsewhere: str | None = None) -> None:
-    """Refuse standard input for more than one.
-
-    Args:
-        train: The value of ``option``.
-        validation: That of ``--validation``.
-        option: What the data to learn from are called.
-        elsewhere: The value of ``--out-of-domain``.
-
-    Raises:
-        CycloptsError: Two are ``-``.
-    """
-    check_piped({option: train, "--validation": validation, "--out-of-domain": elsewhere})
 
 
 def check_piped(given: Mapping[str, str | None]) -> None:
@@ -124,26 +117,16 @@ def check_piped(given: Mapping[str, str | None]) -> None:
         raise usage_error(f"{piped[0]} and {piped[1]} cannot both be standard input: give one of them as a file.")
 
 
-def _fit_options(training: TrainingOptions, run: RunOptions, folders: RunFolders) -> "FitOptions":
-    from bothways.tasks.settings import FitSettings
-
-    return {
-        "epochs": training.epochs,
-        "learning_rate": training.learning_rate,
-        "batch_size": training.batch_size,
-        "seed": training.seed,
-        "settings": FitSettings(patience=training.patience),
-        "log": folders.log,
-        "checkpoints": folders.unfinished if training.checkpoints or run.resume else None,
-        "resume": run.resume,
-        "keep_diverged": True,
-        "show_progress": False if run.quiet else None,
-    }
-
-
-def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, json: bool) -> int:
+def _conclude(
+    task: Any,  # noqa: ANN401 (a trained model)
+    record: "TrainingRecord",
+    folders: RunFolders,
+    then: Callable[[Any, str], str],
+    *,
+    json: bool,
+) -> int:
     """Save what was trained and say how it went; the exit code."""
-    if record.came_to_nothing:
+    if record.finished_no_epoch:
         note(f"Interrupted before there was a model worth saving.{_how_to_resume(folders)}")
         if not folders.resumable:
             folders.forget()
@@ -156,15 +139,15 @@ def _conclude(task: "Task", record: "TrainingRecord", folders: RunFolders, *, js
     else:
         folders.finish(saved)
     if json:
-        print_json(_summary(task, record, saved))
+        print_json(_summary(task.facts(), record, saved))
     else:
-        print(_in_words(task, record, saved))
+        print(_in_words(task.facts(), record, saved, then(task, shlex.quote(str(saved)))))
     if interrupted:
         return INTERRUPTED
     return 0 if record.diverged is None and saved == folders.output else FAILED
 
 
-def _save(task: "Task", folders: RunFolders) -> Path:
+def _save(task: Any, folders: RunFolders) -> Path:  # noqa: ANN401 (a trained model)
     """Save the model at the output, or beside it where something appeared there during the training; where it is."""
     try:
         task.save(folders.output, overwrite=folders.replaceable)
@@ -200,10 +183,10 @@ def _how_to_resume(folders: RunFolders) -> str:
     return " Run the same command with --resume to continue." if folders.resumable else ""
 
 
-def _summary(task: "Task", record: "TrainingRecord", output: Path) -> dict[str, object]:
+def _summary(facts: Mapping[str, object], record: "TrainingRecord", output: Path) -> dict[str, object]:
     return {
         "output": str(output),
-        **task.facts(),
+        **facts,
         "kept_epoch": record.kept_epoch,
         "validation": _kept_metrics(record),
         "updates": record.updates,
@@ -215,25 +198,21 @@ def _summary(task: "Task", record: "TrainingRecord", output: Path) -> dict[str, 
     }
 
 
-def _in_words(task: "Task", record: "TrainingRecord", output: Path) -> str:
+def _in_words(facts: Mapping[str, object], record: "TrainingRecord", output: Path, next_step: str) -> str:
     metrics = ", ".join(f"{name} {value:.4f}" for name, value in _kept_metrics(record).items())
     how = ", stopped early" if record.stopped_early else ""
     lines = [f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}"]
     if record.validations:
         lines += [f"kept epoch   {record.kept_epoch} of {len(record.validations)}", f"validation   {metrics}"]
-    lines += [f"{name:<12} {value}" for name, value in _spoken(task.facts())]
-    lines += [f"saved in     {output}", f"next         {_next(task, output)}"]
+    lines += [f"{name:<12} {value}" for name, value in _spoken(facts)]
+    lines += [f"saved in     {output}", f"next         {next_step}"]
     return "\n".join(lines)
 
 
-def _next(task: "Task", output: Path) -> str:
-    """What to type after a training."""
-    from bothways.tasks import FillMask, MultiTask
-
-    if isinstance(task, FillMask):  # an encoder that was adapted is there to be fine-tuned
-        return f"bothways train classification --model {shlex.quote(str(output))} --train train.jsonl --output runs/new"
-    one = f" --task {next(iter(task.parts))}" if isinstance(task, MultiTask) and not task.told_apart else ""
-    return f"bothways evaluate {shlex.quote(str(output))}{one} --data test.jsonl"
+def evaluate_next(model: object, folder: str) -> str:
+    """What to type after most trainings."""
+    del model
+    return f"bothways evaluate {folder} --data test.jsonl"
 
 
 def _kept_metrics(record: "TrainingRecord") -> dict[str, float]:

@@ -1,15 +1,17 @@
 """Rows in and out: JSON Lines, CSV, TSV, Parquet and plain text, as streams; JSON documents (SQuAD's too) as a whole.
 
-`sources` reads, `columns` checks values, `output` writes; `lines`, `formats`, `documents` and `parquet` are what they
-stand on.
+`sources` reads files and tables, `batches` reads the arguments of a call, `columns` checks values, `output` writes;
+`lines`, `formats`, `documents`, `parquet` and `tables` are what they stand on.
 """
 
+from bothways.data.batches import as_batch, labelled_rows
 from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
 from bothways.data.formats import FORMATS, Format
 from bothways.data.judgements import Judgements, read_judgements
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, output_format, write_rows
 from bothways.data.row import Row
 from bothways.data.sources import Example, Source, read_examples, read_rows, read_texts
+from bothways.data.tables import Table, items_of
 from bothways.data.words import TaggedRow, given_words, read_tagged, words_at
 
 __all__ = [
@@ -24,10 +26,14 @@ __all__ = [
     "Paired",
     "Row",
     "Source",
+    "Table",
     "TaggedRow",
+    "as_batch",
     "class_label",
     "given_words",
+    "items_of",
     "label_set",
+    "labelled_rows",
     "number",
     "output_format",
     "read_examples",

@@ -5,14 +5,14 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Literal, get_args
+from typing import get_args
 
+from bothways.choices import Format as Format
 from bothways.data.conll import conll_rows
 from bothways.data.lines import LONGEST_LINE
 from bothways.data.row import Row
 from bothways.errors import InvalidInput
 
-Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 _SUFFIXES: Mapping[str, Format] = {

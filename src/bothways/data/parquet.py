@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import IO
 
-from bothways.data.row import Row
+from bothways.data.row import Row, check_columns
 from bothways.errors import InvalidInput, MissingDependency
 
 ROWS_AT_ONCE = 1024
@@ -25,7 +25,7 @@ def parquet_rows(stream: IO[bytes], name: str) -> Iterator[Row]:
     # ArrowInvalid and undecodable strings are ValueErrors; damaged pages surface as OSError.
     try:
         file = pq.ParquetFile(stream, pre_buffer=False)
-        _check_columns(file.schema_arrow.names, name)
+        check_columns(file.schema_arrow.names, name)
         for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
             for values in batch.to_pylist():
                 number += 1
@@ -37,12 +37,6 @@ def parquet_rows(stream: IO[bytes], name: str) -> Iterator[Row]:
         raise InvalidInput(
             f"{name} {problem}: {_first_line(error)}. Check what the file is, or fetch it again."
         ) from error
-
-
-def _check_columns(columns: list[str], name: str) -> None:
-    for place, column in enumerate(columns):
-        if column in columns[:place]:
-            raise InvalidInput(f"{name} has the column {column!r} twice. Rename or drop one of the two.")
 
 
 def _first_line(error: BaseException) -> str:

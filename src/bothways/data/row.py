@@ -1,6 +1,9 @@
 """A row of a source, whatever its format."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from bothways.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +19,15 @@ class Row:
     number: int
     values: dict[str, object]
     where: str = field(default="the row", compare=False)
+
+
+def check_columns(columns: Sequence[object], name: str) -> None:
+    """Refuse a table of which two columns share a name.
+
+    Raises:
+        InvalidInput: They do; ``name`` is the table's.
+    """
+    if len(set(columns)) == len(columns):
+        return
+    twice = next(column for place, column in enumerate(columns) if column in columns[:place])
+    raise InvalidInput(f"{name} has the column {twice!r} twice. Rename or drop one of the two.")

@@ -1,4 +1,4 @@
-"""Rows, texts and labelled examples out of files, standard input and lists.
+"""Rows, texts and labelled examples out of files, standard input, tables and lists.
 
 Everything is read as a stream, a row at a time, but for JSON documents, which are read whole. Errors are raised when
 the row that they concern is asked for.
@@ -7,10 +7,10 @@ the row that they concern is asked for.
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Generic, TypeVar, cast, overload
+from typing import IO, Any, Generic, TypeVar, cast, overload
 
 from bothways.data.columns import Inputs, Joined, class_label, text_at, value_at
 from bothways.data.documents import json_rows
@@ -18,28 +18,28 @@ from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, i
 from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE, decoded_lines, decompressed, open_file, text_lines
 from bothways.data.parquet import parquet_rows
 from bothways.data.row import Row
+from bothways.data.tables import Table, is_column, plain, remedy, table_rows
 from bothways.errors import InvalidInput
-from bothways.text.texts import Text
 
 _READERS = {**TEXT_FORMATS, "json": json_rows}
 
-Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Sequence[Mapping[str, object] | Row]
+Source = str | os.PathLike[str] | IO[str] | IO[bytes] | Iterable[Mapping[str, object] | Row] | Table
 
 LabelT = TypeVar("LabelT")
 
 
 @dataclass(frozen=True, slots=True)
 class Example(Generic[LabelT]):
-    """A text, or a pair of texts, and what is to be learnt about it.
+    """An input and what is to be learnt about it.
 
     Attributes:
-        text: The text, or the pair.
+        text: The input: a text, a pair, the words of a text.
         label: Its label, converted.
         row: Its line or row in the source, from 1.
         where: The same for messages, with the name of the source.
     """
 
-    text: Text
+    text: Any
     label: LabelT
     row: int
     where: str = field(default="a row", compare=False)
@@ -49,8 +49,11 @@ def read_rows(source: Source, *, format: Format | None = None) -> Iterator[Row]:
     """Rows of a source, one at a time.
 
     Args:
-        source: A path, ``"-"`` for standard input, an open stream (not closed here), or a list of mappings (or rows).
-            Files are UTF-8, with or without a byte order mark, plain or compressed with gzip.
+        source: A path, ``"-"`` for standard input, an open stream (not closed here), a DataFrame of pandas or polars,
+            a Table of pyarrow, a Dataset of datasets, or a list or other iterable of mappings (or rows) that can be
+            read again. Files are UTF-8, with or without a byte order mark, plain or compressed with gzip. In tables
+            and mappings NumPy's values become Python's, a missing one (NaN, pandas.NA) None, and the integers of a
+            ``ClassLabel`` their names.
         format: By default what the file's name says, and ``jsonl`` for standard input.
 
     Raises:
@@ -144,23 +147,43 @@ def _converted(row: Row, column: str, convert: Callable[[object], object]) -> ob
 
 def _rows_of(source: Source, format_: Format | None) -> tuple[Iterator[Row], str]:
     """The rows of any kind of source, and what to call it in messages."""
-    if isinstance(source, Sequence) and not isinstance(source, str):
-        if format_ is not None:
-            raise InvalidInput(f"the format {format_!r} was given with a list of rows, which has none. Leave it out.")
-        return _list_rows(source), "the given list"
-    if str(source) == "-":
-        return _stream_rows(_standard_input(), "standard input", format_ or "jsonl"), "standard input"
     if isinstance(source, str | os.PathLike):
+        if str(source) == "-":
+            return _stream_rows(_standard_input(), "standard input", format_ or "jsonl"), "standard input"
         path = Path(source)
         return _file_rows(path, format_), repr(str(path))
-    if hasattr(source, "readline"):
-        file_name = getattr(source, "name", None)
+    name = "the given list" if isinstance(source, Sequence) else f"the given {type(source).__name__}"
+    rows: Iterable[object] | None = table_rows(source, name)
+    if rows is None and hasattr(source, "readline"):
+        stream, file_name = cast("IO[bytes] | IO[str]", source), getattr(source, "name", None)
         if not isinstance(file_name, str):
-            return _stream_rows(source, "the given stream", format_ or guess_format("")), "the given stream"
-        return _stream_rows(source, repr(file_name), format_ or guess_format(file_name)), repr(file_name)
+            return _stream_rows(stream, "the given stream", format_ or guess_format("")), "the given stream"
+        return _stream_rows(stream, repr(file_name), format_ or guess_format(file_name)), repr(file_name)
+    if rows is None:
+        _refuse_unreadable(source)
+        rows = cast("Iterable[object]", source)
+    if format_ is not None:
+        raise InvalidInput(f"{name} has no format, but {format_!r} was given. Leave it out.")
+    return _mapping_rows(rows, name), name
+
+
+def _refuse_unreadable(source: object) -> None:
+    """Refuse what has no rows, or gives them only once: a training may read them again."""
+    advice = remedy(source)
+    if advice is None:
+        if is_column(source):
+            advice = "It has no named columns: give the table that it belongs to, or a list of dicts."
+        elif isinstance(source, Mapping):
+            advice = "Put a single row into a list: [row]."
+        elif isinstance(source, Iterator):
+            advice = "It can be read only once: write list(rows)."
+        elif isinstance(source, bytes | bytearray) or not isinstance(source, Iterable):
+            advice = "Turn it into a list of dicts first."
+        else:
+            return
     raise InvalidInput(
-        f"expected a path, '-', an open file or a list of dicts, got {type(source).__name__}. "
-        "Turn a table into a list of dicts first."
+        "expected a path, '-', an open file, a DataFrame, an Arrow table, a Dataset or a list of dicts, got "
+        f"{type(source).__name__}. {advice}"
     )
 
 
@@ -198,12 +221,12 @@ def _stream_rows(
     return _READERS[format_](lines, name)
 
 
-def _list_rows(rows: Sequence[Mapping[str, object] | Row]) -> Iterator[Row]:
+def _mapping_rows(rows: Iterable[object], name: str) -> Iterator[Row]:
     for number, values in enumerate(rows, start=1):
         if isinstance(values, Row):  # read before, and knows where it came from
             yield values
             continue
-        where = f"row {number} of the given list"
+        where = f"row {number} of {name}"
         if not isinstance(values, Mapping):
             raise InvalidInput(f"{where} is of type {type(values).__name__}. Expected a dict of column to value.")
-        yield Row(number, dict(values), where)
+        yield Row(number, {column: plain(value) for column, value in values.items()}, where)

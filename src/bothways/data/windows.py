@@ -1,6 +1,6 @@
 """Tokenised texts kept compactly: one flat array instead of many lists.
 
-Shapes: N texts, W windows, T tokens of all windows.
+Shapes: N texts, W windows, T tokens of all windows, n tokens of one window.
 """
 
 import hashlib
@@ -42,6 +42,21 @@ class StoredPlaces:
             np.concatenate([each.sequences_n for each in places]),
             np.array([each.start for each in places], dtype=np.int64),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWindow:
+    """One window of a store, as views of its arrays.
+
+    Attributes:
+        ids: Token ids (n).
+        types: Segment ids (n).
+        number: Its place in the store.
+    """
+
+    ids: NDArray[np.int32]
+    types: NDArray[np.uint8]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +151,18 @@ class WindowStore:
         start = int(stored.starts_W[window])
         return Places(stored.begins_T[span], stored.ends_T[span], stored.sequences_T[span], start)
 
+    def windows(self, numbers: Iterable[int] | None = None) -> list[StoredWindow]:
+        """Return some windows, or all of them."""
+        spans = [
+            (number, slice(self.starts[number], self.starts[number + 1]))
+            for number in (range(len(self.text_of_window)) if numbers is None else map(int, numbers))
+        ]
+        return [StoredWindow(self.ids_T[span], self.types_T[span], number) for number, span in spans]
+
     def pack(self, windows: Sequence[int]) -> Packed:
         """Some windows as a packed batch, on the CPU."""
-        spans = [slice(self.starts[window], self.starts[window + 1]) for window in windows]
-        return pack([self.ids_T[span] for span in spans], [self.types_T[span] for span in spans])
+        stored = self.windows(windows)
+        return pack([window.ids for window in stored], [window.types for window in stored])
 
 
 def digest_of(*arrays: NDArray[Any]) -> str:

@@ -1,8 +1,9 @@
 """The packed encoder: configuration, attention backends, layers, heads."""
 
 from bothways.encoder.config import EncoderConfig
-from bothways.encoder.encoder import Encoder, Trace, count_parameters
+from bothways.encoder.encoder import Encoder, count_parameters
 from bothways.encoder.heads import Head, HeadKind, MaskedLMHead, MaskedLMHeadKind, Pooler, ScoreHead, ScoreHeadKind
+from bothways.encoder.run import Recorder
 
 __all__ = [
     "Encoder",
@@ -12,8 +13,8 @@ __all__ = [
     "MaskedLMHead",
     "MaskedLMHeadKind",
     "Pooler",
+    "Recorder",
     "ScoreHead",
     "ScoreHeadKind",
-    "Trace",
     "count_parameters",
 ]

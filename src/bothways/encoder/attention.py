@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.axes import DisentangledPositions, LocalGlobalAttention
-from bothways.encoder.backends import REFERENCE, choose
-from bothways.encoder.batch import Batch
+from bothways.encoder.backends import choose
+from bothways.encoder.batch import PaddedRows
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
-from bothways.encoder.padded_rows import PaddedRows
 from bothways.encoder.positions import layer_positions
 from bothways.encoder.projection import QKV
 from bothways.encoder.rows import FirstTokens, LastTokens, Rows, select
+from bothways.encoder.run import Run
 from bothways.encoder.single import attend_once
 
 
@@ -44,55 +44,57 @@ class SelfAttention(nn.Module):
         self.output = Linear(config.hidden, config.hidden, bias=biased)
         self.output_dropout = Dropout(config.dropout.attention_output)
 
-    def forward(self, hidden_TH: Tensor, batch: Batch, rows: Rows) -> Tensor:
+    def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
         """Attend and project the rows that are read: (T, H), (B, H) or (M, H).
 
         The first or last tokens alone take a way of their own, the same for every backend: one query a sequence leaves
         nothing to fuse. The named backend is held to serve the call all the same.
 
         Raises:
-            UnsupportedAttention: The named backend cannot serve this call.
+            UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
         """
-        chosen = choose(self._request(hidden_TH, batch, weights=False), batch.backend)
-        if isinstance(rows, FirstTokens | LastTokens) and not isinstance(batch.packed, PaddedRows):
-            return self._out(self._of_one_token(hidden_TH, batch, rows.of(batch.packed)).flatten(1))
-        context_TND = chosen.attend(self._call(self.qkv(hidden_TH), batch))
-        return self._out(select(context_TND.flatten(1), rows, batch.packed))
+        chosen = choose(self._request(hidden_TH, run), run.backend)
+        alone = not (run.wants_attentions or isinstance(run.batch, PaddedRows))
+        if alone and isinstance(rows, FirstTokens | LastTokens):
+            return self._out(self._of_one_token(hidden_TH, run, rows.of(run.batch)).flatten(1))
+        call = self._call(self.qkv(hidden_TH), run)
+        if run.record is not None and call.weights is not None:
+            run.record.attentions.append(call.weights)
+        context_TND = chosen.attend(call)
+        return self._out(select(context_TND.flatten(1), rows, run.batch))
 
-    def forward_with_weights(self, hidden_TH: Tensor, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-        """As `forward`, and for each sequence the attention weights (N, n, n) before dropout.
-
-        Raises:
-            UnsupportedAttention: The named backend is another than the reference, the only one that has them.
-        """
-        if batch.backend is not None:
-            choose(self._request(hidden_TH, batch, weights=True), batch.backend)
-        context_TND, weights = REFERENCE.attend_with_weights(self._call(self.qkv(hidden_TH), batch))
-        return self._out(context_TND.flatten(1)), weights
-
-    def _of_one_token(self, hidden_TH: Tensor, batch: Batch, rows_B: Tensor) -> Tensor:
+    def _of_one_token(self, hidden_TH: Tensor, run: Run, rows_B: Tensor) -> Tensor:
         """Context (B, N, D) of one token of each sequence; other queries are made only where positions read them."""
         if self.positions.reads_queries:
-            call = self._call(self.qkv(hidden_TH), batch)
+            call = self._call(self.qkv(hidden_TH), run)
             return attend_once(call.qkv_T3ND[rows_B, 0], rows_B, call)
-        call = self._call(self.qkv.keys_and_values(hidden_TH), batch)
+        call = self._call(self.qkv.keys_and_values(hidden_TH), run)
         return attend_once(self.qkv.queries(hidden_TH[rows_B]), rows_B, call)
 
-    def _call(self, qkv_T3ND: Tensor, batch: Batch) -> AttentionCall:
-        qkv_T3ND, relative = self.positions(qkv_T3ND, self.qkv, batch.packed, batch.shared)
-        return AttentionCall(qkv_T3ND, batch.packed, self.scale, self._dropout_rate, self.reach, relative)
+    def _call(self, qkv_T3ND: Tensor, run: Run) -> AttentionCall:
+        qkv_T3ND, relative = self.positions(qkv_T3ND, self.qkv, run.shared)
+        weights: list[Tensor] | None = [] if run.wants_attentions else None
+        return AttentionCall(qkv_T3ND, run.batch, self.scale, self._dropout_rate, self.reach, relative, weights)
 
     @property
     def _dropout_rate(self) -> float:
         return self.dropout if self.training else 0.0
 
-    def _request(self, hidden_TH: Tensor, batch: Batch, *, weights: bool) -> AttentionRequest:
+    def _request(self, hidden_TH: Tensor, run: Run) -> AttentionRequest:
         device = hidden_TH.device.type
         # Under autocast the projection changes the precision.
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_TH.dtype
-        local = self.reach is not None and batch.packed.hides(self.reach)
-        relative = self.positions.has_scores
-        return AttentionRequest(device, dtype, self.head_width, self._dropout_rate, weights, local, relative)
+        local = self.reach is not None and run.batch.hides(self.reach)
+        return AttentionRequest(
+            device,
+            dtype,
+            self.head_width,
+            self._dropout_rate,
+            weights=run.wants_attentions,
+            padding=isinstance(run.batch, PaddedRows),
+            local=local,
+            relative=self.positions.has_scores,
+        )
 
     def _out(self, context_TH: Tensor) -> Tensor:
         output_TH: Tensor = self.output_dropout(self.output(context_TH))

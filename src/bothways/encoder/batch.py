@@ -1,21 +1,119 @@
-"""A batch on its way through the layers."""
+"""The batches that an encoder reads: packed, or with their padding kept.
+
+A graph of the encoder is recorded once and run on batches of all shapes, so it keeps the padding.
+
+Shapes: B sequences, S longest sequence, T = B S rows.
+"""
 
 from dataclasses import dataclass
+from typing import Self
 
-from bothways.encoder.positions import Shared
-from bothways.packing import Packed
+import torch
+from torch import Tensor
+
+from bothways.packing import Packed, TokenRows
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What every layer needs beside the hidden states.
+class PaddedRows(TokenRows):
+    """A batch whose padding is kept: row ``b S + s`` is place s of sequence b.
+
+    Lengths are not known to the host, so that a graph can be recorded once for all batches. Of the attention backends,
+    ``padded`` alone can read it.
 
     Attributes:
-        packed: Where the sequences begin and end.
-        shared: What all layers share of the positions.
-        backend: Name of the attention backend to hold to; the best that serves the call when None.
+        mask_BS: Whether a token stands at each place, and no padding.
     """
 
-    packed: Packed
-    shared: Shared
-    backend: str | None
+    mask_BS: Tensor
+
+    @classmethod
+    def of(cls, input_ids_BS: Tensor, attention_mask_BS: Tensor, token_type_ids_BS: Tensor | None = None) -> Self:
+        """A padded batch as rows.
+
+        Positions count the real tokens, so padding may stand on the left or on the right.
+
+        Args:
+            input_ids_BS: Token ids.
+            attention_mask_BS: 1 for real tokens, 0 for padding.
+            token_type_ids_BS: Segment ids; all 0 when left out.
+        """
+        count, longest = input_ids_BS.shape
+        types_BS = torch.zeros_like(input_ids_BS) if token_type_ids_BS is None else token_type_ids_BS
+        mask_BS = attention_mask_BS != 0
+        positions_BS = (mask_BS.cumsum(1) - 1).clamp(min=0)
+        starts = torch.arange(count + 1, device=input_ids_BS.device, dtype=torch.int32) * longest
+        ids_T, types_T, positions_T = input_ids_BS.flatten(), types_BS.flatten(), positions_BS.flatten()
+        return cls(ids_T, types_T, positions_T, starts, mask_BS)
+
+    @property
+    def count(self) -> int:
+        """B."""
+        return self.mask_BS.shape[0]
+
+    @property
+    def max_length(self) -> int:
+        """S, padding included."""
+        return self.mask_BS.shape[1]
+
+    def hides(self, reach: int) -> bool:
+        """True: a graph for all lengths cannot ask."""
+        del reach
+        return True
+
+    @property
+    def lengths_B(self) -> Tensor:
+        """Real tokens of each sequence, int64."""
+        return self.mask_BS.sum(1)
+
+    @property
+    def sequence_T(self) -> Tensor:
+        """Number of the sequence that each row belongs to, int64."""
+        return torch.arange(self.count, device=self.mask_BS.device)[:, None].expand(self.mask_BS.shape).flatten()
+
+    @property
+    def real_BS(self) -> Tensor:
+        """Where there is a token, and no padding."""
+        return self.mask_BS
+
+    @property
+    def first_tokens_B(self) -> Tensor:
+        """Row of each sequence's first real token, int64."""
+        return self.cu_seqlens[:-1].long() + self.mask_BS.long().argmax(1)
+
+    @property
+    def last_tokens_B(self) -> Tensor:
+        """Row of each sequence's last real token, int64."""
+        return self.cu_seqlens[1:].long() - 1 - self.mask_BS.flip(1).long().argmax(1)
+
+    def padded(self, values_T: Tensor, fill: float = 0.0) -> Tensor:
+        """Rows (B S, ...) as (B, S, ...) with ``fill`` in the padding."""
+        values_BS = values_T.view(self.count, self.max_length, *values_T.shape[1:])
+        mask_BS = self.mask_BS[(...,) + (None,) * (values_BS.dim() - 2)]
+        return torch.where(mask_BS, values_BS, fill)
+
+    def rows(self, values_BS: Tensor) -> Tensor:
+        """(B, S, ...) as rows (B S, ...)."""
+        # A copy, which a graph drops: it must not rely on how the kernel that recorded it lays out its result.
+        return values_BS.clone(memory_format=torch.contiguous_format).flatten(0, 1)
+
+    def blanked(self, values_T: Tensor) -> Tensor:
+        """Rows of this batch with zeros in the padding."""
+        return self.rows(self.padded(values_T))
+
+    def sums(self, values_TH: Tensor) -> Tensor:
+        """Sum over the real tokens of each sequence, (B, H)."""
+        return self.padded(values_TH).sum(1)
+
+    def to(self, device: torch.device | str) -> "PaddedRows":
+        """The same batch on another device."""
+        return PaddedRows(
+            self.ids_T.to(device),
+            self.types_T.to(device),
+            self.positions_T.to(device),
+            self.cu_seqlens.to(device),
+            self.mask_BS.to(device),
+        )
+
+
+Batch = Packed | PaddedRows

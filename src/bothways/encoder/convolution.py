@@ -8,10 +8,10 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor, nn
 
 from bothways.encoder.axes import FirstLayerConvolution
+from bothways.encoder.batch import Batch
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.feedforward import ACTIVATIONS
-from bothways.packing import Packed
 
 
 class Convolution(nn.Module):
@@ -25,13 +25,13 @@ class Convolution(nn.Module):
         self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps)
         self.dropout = Dropout(config.dropout.hidden)
 
-    def forward(self, input_TH: Tensor, output_TH: Tensor, packed: Packed) -> Tensor:
+    def forward(self, input_TH: Tensor, output_TH: Tensor, batch: Batch) -> Tensor:
         """(T, H) of the first layer's input and of its output to (T, H)."""
         rows, width = input_TH.shape
         # Zeros between the sequences, as there are at the ends of a text alone.
-        places_T = torch.arange(rows, device=input_TH.device) + packed.sequence_T * self.reach
-        spaced_PH = input_TH.new_zeros(rows + (packed.count - 1) * self.reach, width)
-        spaced_HP = spaced_PH.index_copy(0, places_T, packed.blanked(input_TH)).t()
+        places_T = torch.arange(rows, device=input_TH.device) + batch.sequence_T * self.reach
+        spaced_PH = input_TH.new_zeros(rows + (batch.count - 1) * self.reach, width)
+        spaced_HP = spaced_PH.index_copy(0, places_T, batch.blanked(input_TH)).t()
         convolved_HP = self.kernel(F.pad(spaced_HP, (self.reach, self.reach))[None])[0]
         convolved_TH = self.activation(self.dropout(convolved_HP.t().index_select(0, places_T)))
         normed_TH: Tensor = self.norm(output_TH + convolved_TH)

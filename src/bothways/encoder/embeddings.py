@@ -13,10 +13,10 @@ from bothways.encoder.axes import (
     ProjectedAfterNorm,
     ProjectedBeforeNorm,
 )
+from bothways.encoder.batch import Batch
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
-from bothways.packing import Packed
 
 
 class Table(nn.Embedding):
@@ -47,13 +47,13 @@ class Embedding(nn.Module):
         self.dropout = Dropout(config.dropout.embedding)
         self.projection = Linear(width, config.hidden) if late else None
 
-    def forward(self, packed: Packed) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """First hidden states (T, H)."""
-        embedded_TE = self.tokens(packed.ids_T)
+        embedded_TE = self.tokens(batch.ids_T)
         if self.positions is not None:
-            embedded_TE = embedded_TE + self.positions(packed.positions_T + self.offset)
+            embedded_TE = embedded_TE + self.positions(batch.positions_T + self.offset)
         if self.types is not None:
-            embedded_TE = embedded_TE + self.types(packed.types_T)
+            embedded_TE = embedded_TE + self.types(batch.types_T)
         for step in (self.early_projection, self.norm, self.dropout, self.projection):
             embedded_TE = embedded_TE if step is None else step(embedded_TE)
         hidden_TH: Tensor = embedded_TE

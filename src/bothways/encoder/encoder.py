@@ -1,10 +1,7 @@
 """The one encoder that every family is a configuration of.
 
-Shapes: B sequences, T packed tokens, H hidden, N heads, L layers, M selected rows, n tokens of one sequence.
+Shapes: B sequences, T packed tokens, H hidden, L layers, M selected rows.
 """
-
-from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -12,27 +9,84 @@ from torch import Tensor, nn
 from bothways.encoder.axes import PreNorm, SharedGroups
 from bothways.encoder.batch import Batch
 from bothways.encoder.config import EncoderConfig
-from bothways.encoder.convolution import convolution
+from bothways.encoder.convolution import Convolution, convolution
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Embedding
-from bothways.encoder.layer import Layer, layer, norm
-from bothways.encoder.positions import TransformerXL, shared_positions
+from bothways.encoder.layer import layer, norm
+from bothways.encoder.positions import SharedPositions, TransformerXL, shared_positions
 from bothways.encoder.projection import QKV
 from bothways.encoder.rows import ALL_ROWS, Rows, select
-from bothways.packing import Packed
+from bothways.encoder.run import Recorder, Run
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """Everything that happened inside, for inspection.
+class Layers(nn.ModuleList):
+    """The layers of an encoder, from the embedding to the last hidden states.
 
-    Attributes:
-        hidden_states: The embedding and then each layer's output: L + 1 tensors (T, H).
-        attentions: For each layer, for each sequence of n tokens, its attention weights (N, n, n).
+    Args:
+        config: The encoder.
+        positions: What all layers share of the positions.
+        convolution: Beside the first layer, if there is one.
+        final_norm: Behind the last layer.
+        dropout: Behind the final norm.
     """
 
-    hidden_states: tuple[Tensor, ...]
-    attentions: tuple[list[Tensor], ...]
+    def __init__(
+        self,
+        config: EncoderConfig,
+        positions: SharedPositions,
+        convolution: Convolution | None,
+        final_norm: nn.Module,
+        dropout: nn.Module,
+    ) -> None:
+        order = layer_order(config)
+        super().__init__(layer(config, index) for index in range(1 + max(index for step in order for index in step)))
+        self.steps, self.inner = tuple(index for step in order for index in step), len(order[0])
+        # In tuples, so that their weights keep the names that they have as parts of the encoder.
+        self._around = positions, convolution
+        self._finish = final_norm, dropout
+
+    def forward(
+        self,
+        hidden_TH: Tensor,
+        batch: Batch,
+        *,
+        rows: Rows = ALL_ROWS,
+        backend: str | None = None,
+        record: Recorder | None = None,
+    ) -> Tensor:
+        """Last hidden states.
+
+        Args:
+            hidden_TH: First hidden states, as `Encoder.embed` gives them or altered.
+            batch: The batch that they are of.
+            rows: See `Encoder.forward`.
+            backend: See `Encoder.forward`.
+            record: See `Encoder.forward`.
+
+        Returns:
+            (T, H), or (B, H) or (M, H) for first or last tokens or selected rows.
+
+        Raises:
+            UnsupportedAttention: The named backend cannot serve this call.
+        """
+        positions, convolution = self._around
+        run = Run(batch, positions(batch, hidden_TH.dtype), backend, record)
+        for place, index in enumerate(self.steps):
+            if record is not None and place % self.inner == 0:
+                record.hidden_states.append(hidden_TH)
+            beside = convolution if place == 0 else None
+            last = place == len(self.steps) - 1
+            # What convolves the first layer's output reads all of its rows.
+            output_TH = self[index](hidden_TH, run, rows if last and beside is None else ALL_ROWS)
+            if beside is not None:
+                output_TH = beside(hidden_TH, output_TH, batch)
+                output_TH = select(output_TH, rows, batch) if last else output_TH
+            hidden_TH = output_TH
+        for step in self._finish:
+            hidden_TH = step(hidden_TH)
+        if record is not None:
+            record.hidden_states.append(hidden_TH)
+        return hidden_TH
 
 
 class Encoder(nn.Module):
@@ -46,68 +100,41 @@ class Encoder(nn.Module):
         self.config = config
         self.embedding = Embedding(config)
         self.positions = shared_positions(config)
-        self.order = layer_order(config)
-        distinct = 1 + max(index for step in self.order for index in step)
-        self.layers = nn.ModuleList(layer(config, index) for index in range(distinct))
-        self.convolution = convolution(config)
-        self.final_norm = norm(config) if isinstance(config.norm, PreNorm) else nn.Identity()
-        self.dropout = Dropout(config.dropout.output)
+        beside, dropout = convolution(config), Dropout(config.dropout.output)
+        final_norm = norm(config) if isinstance(config.norm, PreNorm) else nn.Identity()
+        self.layers = Layers(config, self.positions, beside, final_norm, dropout)
+        self.convolution, self.final_norm, self.dropout = beside, final_norm, dropout
         initialize(self, config.initializer_range)
 
-    def forward(self, packed: Packed, *, rows: Rows = ALL_ROWS, backend: str | None = None) -> Tensor:
-        """Last hidden states.
+    def embed(self, batch: Batch) -> Tensor:
+        """First hidden states (T, H), which `layers` takes."""
+        hidden_TH: Tensor = self.embedding(batch)
+        return hidden_TH
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        rows: Rows = ALL_ROWS,
+        backend: str | None = None,
+        record: Recorder | None = None,
+    ) -> Tensor:
+        """Last hidden states: ``encoder.layers(encoder.embed(batch), batch, ...)``.
 
         Args:
-            packed: The batch.
+            batch: The batch.
             rows: Rows of the packed batch that are read afterwards; the last layer computes only those to the end.
             backend: Name of the attention backend to hold to; the best that serves the call when left out.
+            record: Keeps the hidden states of all layers and, where it wants them, the attention weights.
 
         Returns:
             (T, H), or (B, H) or (M, H) for first or last tokens or selected rows.
 
         Raises:
-            UnsupportedAttention: The named backend cannot serve this call.
+            UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
         """
-        hidden_TH, batch = self._begin(packed, backend)
-        steps = [index for step in self.order for index in step]
-        for place, index in enumerate(steps):
-            last = place == len(steps) - 1
-            # What convolves the first layer's output reads all of its rows.
-            whole = not last or (place == 0 and self.convolution is not None)
-            output_TH = self.layers[index](hidden_TH, batch, ALL_ROWS if whole else rows)
-            if place == 0 and self.convolution is not None:
-                output_TH = self.convolution(hidden_TH, output_TH, packed)
-                output_TH = select(output_TH, rows, packed) if last else output_TH
-            hidden_TH = output_TH
-        output: Tensor = self.dropout(self.final_norm(hidden_TH))
+        output: Tensor = self.layers(self.embed(batch), batch, rows=rows, backend=backend, record=record)
         return output
-
-    def trace(self, packed: Packed, *, attentions: bool = True, backend: str | None = None) -> Trace:
-        """All hidden states and, if wanted, all attention weights (those come from the reference backend).
-
-        Raises:
-            UnsupportedAttention: The named backend cannot serve this call.
-        """
-        hidden_TH, batch = self._begin(packed, backend)
-        states = [hidden_TH]
-        all_weights: list[list[Tensor]] = []
-        for number, step in enumerate(self.order):
-            for index in step:
-                one = cast("Layer", self.layers[index])
-                if attentions:
-                    hidden_TH, weights = one.forward_with_weights(hidden_TH, batch)
-                    all_weights.append(weights)
-                else:
-                    hidden_TH = one(hidden_TH, batch)
-            if number == 0 and self.convolution is not None:
-                hidden_TH = self.convolution(states[0], hidden_TH, packed)
-            states.append(hidden_TH)
-        states[-1] = self.dropout(self.final_norm(states[-1]))
-        return Trace(tuple(states), tuple(all_weights))
-
-    def _begin(self, packed: Packed, backend: str | None) -> tuple[Tensor, Batch]:
-        hidden_TH: Tensor = self.embedding(packed)
-        return hidden_TH, Batch(packed, self.positions(packed, hidden_TH.dtype), backend)
 
 
 def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:

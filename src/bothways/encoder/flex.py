@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest, RelativeScores
+from bothways.packing import Packed
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -35,8 +36,9 @@ class Flex:
         """It is for GPUs, cannot hand out attention weights, and knows no dropout."""
         if request.device != "cuda":
             return f"it needs a CUDA device, not {request.device!r}"
-        if request.weights:
-            return "it does not return attention weights"
+        unmet = request.unmet(local=True, relative=True)
+        if unmet is not None:
+            return unmet
         if request.dropout:
             return "it has no attention dropout"
         if request.head_width < _NARROWEST:
@@ -50,8 +52,8 @@ class Flex:
             q_NTD[None],
             k_NTD[None],
             v_NTD[None],
-            score_mod=None if call.relative is None else _score_mod(q_NTD, k_NTD, call.relative, call.scale),
-            block_mask=_block_mask(call),
+            score_mod=None if call.relative is None else _score_mod(q_NTD, k_NTD, call.relative, call),
+            block_mask=call.packed.once(_block_mask, call.reach),
             scale=call.scale,
         )
         context_TND: Tensor = context_1NTD[0].transpose(0, 1)
@@ -68,11 +70,11 @@ def _kernel(device: str) -> Callable[..., Tensor]:
     return torch.compile(kernel, dynamic=True) if device == "cuda" else kernel
 
 
-def _block_mask(call: AttentionCall) -> "BlockMask":
+def _block_mask(packed: Packed, reach: int | None) -> "BlockMask":
     """Which blocks of rows see each other: those that share a sequence. Within a block, which tokens."""
     from torch.nn.attention.flex_attention import BlockMask
 
-    sequence_T, reach = call.bounds.sequence_T, call.reach
+    sequence_T = packed.sequence_T
 
     def seen(_: Tensor, __: Tensor, row: Tensor, column: Tensor) -> Tensor:
         together = sequence_T[row] == sequence_T[column]
@@ -92,15 +94,15 @@ def _block_mask(call: AttentionCall) -> "BlockMask":
     )
 
 
-def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, scale: float) -> ScoreMod:
+def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, call: AttentionCall) -> ScoreMod:
     """What changes a score that is scaled already."""
+    types_T, scale = call.batch.types_T, call.scale
     asking_NTD = q_NTD if relative.shift_ND is None else q_NTD + relative.shift_ND[:, None].to(q_NTD.dtype)
     by_query_NTW = _met(asking_NTD, relative.keys_WND, scale)
     by_key_NTW = _met(k_NTD, relative.queries_WND, scale)
     tables = [table for table in (relative.keys_WND, relative.queries_WND) if table is not None]
     furthest = len(tables[0]) // 2 if tables else 0
-    segments = relative.segments
-    gain_TN = None if segments is None else segments.gain_TN * scale
+    gain_TN = None if relative.gain_TN is None else relative.gain_TN * scale
 
     def changed(score: Tensor, _: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
         # Pairs of different sequences are hidden, so where their distance is read is all the same.
@@ -109,8 +111,8 @@ def _score_mod(q_NTD: Tensor, k_NTD: Tensor, relative: RelativeScores, scale: fl
             score = score + by_query_NTW[head, row, distance]
         if by_key_NTW is not None:
             score = score + by_key_NTW[head, column, distance]
-        if gain_TN is not None and segments is not None:
-            differ = segments.types_T[row] != segments.types_T[column]
+        if gain_TN is not None:
+            differ = types_T[row] != types_T[column]
             score = score + torch.where(differ, gain_TN[row, head], torch.zeros_like(gain_TN[row, head]))
         return score
 

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from bothways.encoder.axes import Activation
+from bothways.encoder.batch import Batch
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.encoder import Encoder, initialize
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.linear import Linear
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows, select
-from bothways.packing import Packed
+from bothways.encoder.run import Recorder
 
 # A dropout rate: one of the encoder's, or a number.
 Rate = Literal["head", "hidden"] | float
@@ -231,40 +232,40 @@ def score_count(scores: Scores, labels: int) -> int:
             return 1
 
 
-def read_rows(read: Read, encoder: Encoder, packed: Packed, *, backend: str | None = None) -> Tensor:
+def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None = None) -> Tensor:
     """The last hidden states that a head reads; the encoder computes no others to the end.
 
     Returns:
         (B, H), or (T, H) for a head that reads each token.
     """
-    hidden_MH: Tensor = encoder(packed, rows=_rows(read), backend=backend)
-    return _means(hidden_MH, packed) if isinstance(read, MeanOfTokens) else hidden_MH
+    hidden_MH: Tensor = encoder(batch, rows=_rows(read), backend=backend)
+    return _means(hidden_MH, batch) if isinstance(read, MeanOfTokens) else hidden_MH
 
 
-def read_from(read: Read, hidden_TH: Tensor, packed: Packed) -> Tensor:
+def read_from(read: Read, hidden_TH: Tensor, batch: Batch) -> Tensor:
     """`read_rows` of hidden states that are there already, those of all tokens."""
-    return _means(hidden_TH, packed) if isinstance(read, MeanOfTokens) else select(hidden_TH, _rows(read), packed)
+    return _means(hidden_TH, batch) if isinstance(read, MeanOfTokens) else select(hidden_TH, _rows(read), batch)
 
 
-def layer_rows(read: Read, encoder: Encoder, packed: Packed) -> tuple[Tensor, ...]:
+def layer_rows(read: Read, encoder: Encoder, batch: Batch) -> tuple[Tensor, ...]:
     """The hidden states that a head reads, and those of the layers before at the same places, (B, H) each."""
-    return tuple(read_from(read, hidden_TH, packed) for hidden_TH in layer_states(encoder, packed))
+    return tuple(read_from(read, hidden_TH, batch) for hidden_TH in layer_states(encoder, batch))
 
 
-def layer_states(encoder: Encoder, packed: Packed) -> tuple[Tensor, ...]:
+def layer_states(encoder: Encoder, batch: Batch) -> tuple[Tensor, ...]:
     """The hidden states of all tokens in every layer, the last layer first, (T, H) each."""
-    return encoder.trace(packed, attentions=False).hidden_states[:0:-1]
+    record = Recorder()
+    encoder(batch, record=record)
+    return tuple(record.hidden_states[:0:-1])
 
 
-def head_logits(
-    head: Head, encoder: Encoder, packed: Packed, *, choices: int = 1, backend: str | None = None
-) -> Tensor:
+def head_logits(head: Head, encoder: Encoder, batch: Batch, *, choices: int = 1, backend: str | None = None) -> Tensor:
     """What a head says of a batch, in the shape that its kind calls for.
 
     Args:
         head: The head.
         encoder: The encoder below it.
-        packed: The batch; for a head that chooses, the choices of one question follow each other.
+        batch: The batch; for a head that chooses, the choices of one question follow each other.
         choices: How many they are, K.
         backend: Name of the attention backend to hold to.
 
@@ -274,27 +275,27 @@ def head_logits(
         chooses: (B / K, K).
     """
     if isinstance(head, MaskedLMHead):
-        return logits_from(head, encoder, packed, encoder(packed, backend=backend))
-    return _shaped(head, head(read_rows(head.kind.read, encoder, packed, backend=backend)), packed, choices)
+        return logits_from(head, encoder, batch, encoder(batch, backend=backend))
+    return _shaped(head, head(read_rows(head.kind.read, encoder, batch, backend=backend)), batch, choices)
 
 
-def logits_from(head: Head, encoder: Encoder, packed: Packed, hidden_TH: Tensor, *, choices: int = 1) -> Tensor:
+def logits_from(head: Head, encoder: Encoder, batch: Batch, hidden_TH: Tensor, *, choices: int = 1) -> Tensor:
     """`head_logits` of hidden states that are there already, those of all tokens."""
     if isinstance(head, MaskedLMHead):
-        return packed.padded(head(hidden_TH, encoder.embedding.tokens.weight))
-    return _shaped(head, head(read_from(head.kind.read, hidden_TH, packed)), packed, choices)
+        return batch.padded(head(hidden_TH, encoder.embedding.tokens.weight))
+    return _shaped(head, head(read_from(head.kind.read, hidden_TH, batch)), batch, choices)
 
 
-def _shaped(head: ScoreHead, scores_MC: Tensor, packed: Packed, choices: int) -> Tensor:
+def _shaped(head: ScoreHead, scores_MC: Tensor, batch: Batch, choices: int) -> Tensor:
     match head.kind.scores:
         case Choice():
             return scores_MC.view(-1, choices)
         case Replaced():
-            return packed.padded(scores_MC.squeeze(-1))
+            return batch.padded(scores_MC.squeeze(-1))
         case Span():
-            return packed.padded(scores_MC, fill=float("-inf"))
+            return batch.padded(scores_MC, fill=float("-inf"))
         case Labels() | Relation():
-            return packed.padded(scores_MC) if isinstance(head.kind.read, EachToken) else scores_MC
+            return batch.padded(scores_MC) if isinstance(head.kind.read, EachToken) else scores_MC
 
 
 def _transform(config: EncoderConfig, kind: Transform | None, width: int) -> nn.Module:
@@ -311,8 +312,8 @@ def _rows(read: Read) -> Rows:
             return ALL_ROWS
 
 
-def _means(hidden_TH: Tensor, packed: Packed) -> Tensor:
-    return packed.sums(hidden_TH) / packed.lengths_B[:, None]
+def _means(hidden_TH: Tensor, batch: Batch) -> Tensor:
+    return batch.sums(hidden_TH) / batch.lengths_B[:, None]
 
 
 def _rate(config: EncoderConfig, rate: Rate) -> float:

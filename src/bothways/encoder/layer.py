@@ -1,17 +1,17 @@
 """One transformer layer: attention and feed-forward, each with a residual sum and a norm.
 
-Shapes: T packed tokens, H hidden, M selected rows, n tokens of one sequence, N heads.
+Shapes: T packed tokens, H hidden, M selected rows.
 """
 
 from torch import Tensor, nn
 
 from bothways.encoder.attention import SelfAttention
 from bothways.encoder.axes import PostNorm, PreNorm
-from bothways.encoder.batch import Batch
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.feedforward import feed_forward
-from bothways.encoder.rows import ALL_ROWS, Rows, select
+from bothways.encoder.rows import Rows, select
+from bothways.encoder.run import Run
 
 
 class PostNormLayer(nn.Module):
@@ -25,18 +25,11 @@ class PostNormLayer(nn.Module):
         self.feed_forward_norm = norm(config)
         self.dropout = Dropout(config.dropout.hidden)
 
-    def forward(self, hidden_TH: Tensor, batch: Batch, rows: Rows = ALL_ROWS) -> Tensor:
+    def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
         """(T, H) to those rows of (T, H) that are read."""
-        return self._finish(select(hidden_TH, rows, batch.packed), self.attention(hidden_TH, batch, rows))
-
-    def forward_with_weights(self, hidden_TH: Tensor, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-        """As `forward`, and for each sequence its attention weights (N, n, n)."""
-        attended_TH, weights = self.attention.forward_with_weights(hidden_TH, batch)
-        return self._finish(hidden_TH, attended_TH), weights
-
-    def _finish(self, hidden_TH: Tensor, attended_TH: Tensor) -> Tensor:
-        """Everything behind the attention; each row stands for itself, so unread ones are left out from here on."""
-        hidden_TH = self.attention_norm(_add_into(self.dropout(attended_TH), hidden_TH))
+        # Behind the attention each row stands for itself, so unread ones are left out.
+        read_TH, attended_TH = select(hidden_TH, rows, run.batch), self.attention(hidden_TH, run, rows)
+        hidden_TH = self.attention_norm(_add_into(self.dropout(attended_TH), read_TH))
         output_TH: Tensor = self.feed_forward_norm(_add_into(self.dropout(self.feed_forward(hidden_TH)), hidden_TH))
         return output_TH
 
@@ -52,18 +45,10 @@ class PreNormLayer(nn.Module):
         self.feed_forward = feed_forward(config)
         self.dropout = Dropout(config.dropout.hidden)
 
-    def forward(self, hidden_TH: Tensor, batch: Batch, rows: Rows = ALL_ROWS) -> Tensor:
+    def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
         """(T, H) to those rows of (T, H) that are read."""
-        attended_TH = self.attention(self.attention_norm(hidden_TH), batch, rows)
-        return self._finish(select(hidden_TH, rows, batch.packed), attended_TH)
-
-    def forward_with_weights(self, hidden_TH: Tensor, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-        """As `forward`, and for each sequence its attention weights (N, n, n)."""
-        attended_TH, weights = self.attention.forward_with_weights(self.attention_norm(hidden_TH), batch)
-        return self._finish(hidden_TH, attended_TH), weights
-
-    def _finish(self, hidden_TH: Tensor, attended_TH: Tensor) -> Tensor:
-        hidden_TH = _add_into(self.dropout(attended_TH), hidden_TH)
+        attended_TH = self.attention(self.attention_norm(hidden_TH), run, rows)
+        hidden_TH = _add_into(self.dropout(attended_TH), select(hidden_TH, rows, run.batch))
         return _add_into(self.dropout(self.feed_forward(self.feed_forward_norm(hidden_TH))), hidden_TH)
 
 

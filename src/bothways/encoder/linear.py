@@ -3,7 +3,7 @@
 On x86 CPUs torch multiplies float32 matrices with MKL. It also carries oneDNN, which does the same products at 108
 instead of 99 GFLOP/s on one Zen 4 core. oneDNN keeps code for every number of rows that it has met, so a stream of
 batches of all sizes would grow without end; it is therefore asked only for whole blocks of rows, and who wants its
-speed brings a batch to whole blocks (`bothways.inference.engine`).
+speed brings a batch to whole blocks (`bothways.inference.batching`).
 
 Shapes: T rows, I and O widths.
 """

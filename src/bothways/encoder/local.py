@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
+from bothways.packing import Packed
 
 # Queries of a block, in multiples of the reach: fewer would look at the same keys too often, more at too many.
 _REACHES = 1
@@ -21,22 +22,18 @@ class Local:
 
     def refusal(self, request: AttentionRequest) -> str | None:
         """It serves local windows alone."""
-        if request.weights:
-            return "it does not return attention weights"
-        if request.relative:
-            return "it has no scores that depend on distances"
-        return None if request.local else "it is for local windows"
+        return request.unmet(local=True) or (None if request.local else "it is for local windows")
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
         assert call.reach is not None  # the request said so
-        parts = call.qkv_T3ND.split_with_sizes(list(call.bounds.lengths))
-        return torch.cat([_sequence(part, call.reach, call.scale, call.dropout) for part in parts])
+        parts = call.qkv_T3ND.split_with_sizes(list(call.packed.lengths))
+        return torch.cat([_sequence(part, call, call.reach) for part in parts])
 
 
-def _sequence(qkv_n3ND: Tensor, reach: int, scale: float, dropout: float) -> Tensor:
+def _sequence(qkv_n3ND: Tensor, call: AttentionCall, reach: int) -> Tensor:
     """Context (n, N, D) of one sequence."""
-    length = len(qkv_n3ND)
+    length, dropout, scale = len(qkv_n3ND), call.dropout, call.scale
     q_NnD, k_NnD, v_NnD = qkv_n3ND.permute(1, 2, 0, 3)
     if length <= reach + 1:
         whole_NnD = F.scaled_dot_product_attention(
@@ -49,7 +46,7 @@ def _sequence(qkv_n3ND: Tensor, reach: int, scale: float, dropout: float) -> Ten
     width = rows + 2 * reach
     around = (0, 0, reach, blocks * rows - length + reach)
     k_bNcD, v_bNcD = (F.pad(part, around).unfold(1, width, rows).permute(1, 0, 3, 2) for part in (k_NnD, v_NnD))
-    mask_b1rc = _mask(length, blocks, rows, reach, qkv_n3ND.device)
+    mask_b1rc = call.packed.once(_mask, length, rows, reach)
     context_bNrD = F.scaled_dot_product_attention(
         q_bNrD, k_bNcD, v_bNcD, attn_mask=mask_b1rc, dropout_p=dropout, scale=scale
     )
@@ -57,8 +54,9 @@ def _sequence(qkv_n3ND: Tensor, reach: int, scale: float, dropout: float) -> Ten
     return context_nND
 
 
-def _mask(length: int, blocks: int, rows: int, reach: int, device: torch.device) -> Tensor:
+def _mask(packed: Packed, length: int, rows: int, reach: int) -> Tensor:
     """Whether query ``block * rows + r`` sees key ``block * rows + c - reach``: (b, 1, r, c)."""
+    blocks, device = -(-length // rows), packed.cu_seqlens.device
     query_r, key_c = torch.arange(rows, device=device), torch.arange(rows + 2 * reach, device=device) - reach
     near_rc = (query_r[:, None] - key_c).abs() <= reach
     place_bc = torch.arange(blocks, device=device)[:, None] * rows + key_c

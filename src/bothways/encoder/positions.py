@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.encoder.attention_call import RelativeScores, SegmentScores
+from bothways.encoder.attention_call import RelativeScores
 from bothways.encoder.axes import (
     AbsolutePositions,
     DisentangledPositions,
@@ -23,13 +23,12 @@ from bothways.encoder.axes import (
     RotaryPositions,
     TransformerXLPositions,
 )
+from bothways.encoder.batch import Batch, PaddedRows
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Table
 from bothways.encoder.linear import Linear
-from bothways.encoder.padded_rows import PaddedRows
 from bothways.encoder.projection import QKV
-from bothways.packing import Packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ Shared = Distances | Angles | None
 class SharedPositions(Protocol):
     """What all layers need of a batch's positions."""
 
-    def __call__(self, packed: Packed, dtype: torch.dtype) -> Shared:
+    def __call__(self, batch: Batch, dtype: torch.dtype) -> Shared:
         """Work it out once for a batch."""
 
 
@@ -68,18 +67,16 @@ class LayerPositions(Protocol):
     has_scores: bool
     reads_queries: bool
 
-    def __call__(
-        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
-    ) -> tuple[Tensor, RelativeScores | None]:
+    def __call__(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Queries, keys and values as attention takes them, and what distances add to the scores."""
 
 
 class NothingShared(nn.Module):
     """Absolute positions are in the embedding already."""
 
-    def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
+    def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
         """Nothing."""
-        del packed, dtype
+        del batch, dtype
         return None
 
 
@@ -89,11 +86,9 @@ class Unchanged(nn.Module):
     has_scores = False
     reads_queries = False
 
-    def forward(
-        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
-    ) -> tuple[Tensor, RelativeScores | None]:
+    def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """As given."""
-        del qkv, packed, shared
+        del qkv, shared
         return qkv_T3ND, None
 
 
@@ -105,13 +100,13 @@ class RotaryAngles(nn.Module):
         thetas = {positions.theta_global, positions.theta_local}
         self.frequencies = {theta: _frequencies(theta, head_width) for theta in thetas}
 
-    def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
+    def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
         """Angles of the position times ``theta^(-2 d / D)``, in float32 and then in ``dtype``."""
         working = torch.float64 if dtype == torch.float64 else torch.float32
         by_theta = {}
         for theta, frequencies in self.frequencies.items():
-            frequencies_D = torch.tensor(frequencies, dtype=working, device=packed.positions_T.device)
-            angles_TD = packed.positions_T[:, None].to(working) * frequencies_D
+            frequencies_D = torch.tensor(frequencies, dtype=working).to(batch.positions_T.device, non_blocking=True)
+            angles_TD = batch.positions_T[:, None].to(working) * frequencies_D
             both_TD = torch.cat([angles_TD, angles_TD], 1)
             by_theta[theta] = both_TD.cos(), both_TD.sin()
         return Angles(by_theta)
@@ -127,11 +122,9 @@ class Rotary(nn.Module):
         super().__init__()
         self.theta = theta
 
-    def forward(
-        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
-    ) -> tuple[Tensor, RelativeScores | None]:
+    def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Turned queries and keys, and values as they were."""
-        del qkv, packed
+        del qkv
         assert isinstance(shared, Angles)  # both halves are built from one configuration
         cosines_TD, sines_TD = shared.by_theta[self.theta]
         qk_T2ND, v_T1ND = qkv_T3ND.split_with_sizes([2, 1], 1)
@@ -174,18 +167,18 @@ class DistanceTable(nn.Module):
         self.table = Table(2 * positions.distances.span, config.hidden)
         self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps) if positions.normed else None
 
-    def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
+    def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
         """The rows that the batch's distances use, and which distance uses which."""
         del dtype
-        longest = packed.max_length
-        if isinstance(packed, PaddedRows):
+        longest = batch.max_length
+        if isinstance(batch, PaddedRows):
             # Which rows of the table a batch needs depends on its length, which a graph does not know.
             used_W = self.places[self.count - longest : self.count + longest - 1]
             return Distances(self._normed(self.table.weight), used_W)
         places_W = bucket_rows(self.kind, longest)
         low, high = int(places_W[0]), int(places_W[-1]) + 1
         rows_RH = self._normed(self.table.weight[low:high])
-        return Distances(rows_RH, torch.from_numpy(places_W - low).to(self.table.weight.device))
+        return Distances(rows_RH, torch.from_numpy(places_W - low).to(self.table.weight.device, non_blocking=True))
 
     def _normed(self, rows_RH: Tensor) -> Tensor:
         return rows_RH if self.norm is None else self.norm(rows_RH)
@@ -207,11 +200,8 @@ class Disentangled(nn.Module):
         self.keys = Linear(hidden, hidden, bias=biased) if own and self.wants_keys else None
         self.queries = Linear(hidden, hidden) if own and self.wants_queries else None
 
-    def forward(
-        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
-    ) -> tuple[Tensor, RelativeScores | None]:
+    def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Keys and queries of the batch's distances, by the layer's own projections or ones of theirs."""
-        del packed
         assert isinstance(shared, Distances)  # both halves are built from one configuration
         rows_RH, places_W = self.dropout(shared.rows_RH), shared.places_W
         keys_WND = queries_WND = None
@@ -235,14 +225,15 @@ class Sinusoids(nn.Module):
         self.clamp, self.frequencies = positions.clamp, _frequencies(10000.0, config.hidden)
         self.dropout = Dropout(config.dropout.hidden)
 
-    def forward(self, packed: Packed, dtype: torch.dtype) -> Shared:
+    def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
         """One row for each distance."""
-        longest, device = packed.max_length, packed.positions_T.device
+        longest, device = batch.max_length, batch.positions_T.device
         distances_W = torch.arange(1 - longest, longest, device=device)
         working = torch.float64 if dtype == torch.float64 else torch.float32
         if self.clamp is not None:
             distances_W = distances_W.clamp(-self.clamp, self.clamp)
-        angles = distances_W[:, None].to(working) * torch.tensor(self.frequencies, dtype=working, device=device)
+        frequencies_D = torch.tensor(self.frequencies, dtype=working).to(device, non_blocking=True)
+        angles = distances_W[:, None].to(working) * frequencies_D
         rows_WH = self.dropout(torch.cat([angles.sin(), angles.cos()], 1).to(dtype))
         return Distances(rows_WH, torch.arange(2 * longest - 1, device=device))
 
@@ -266,9 +257,7 @@ class TransformerXL(nn.Module):
         # Equal segments, different segments.
         self.segments = nn.Parameter(torch.zeros(2, config.hidden))
 
-    def forward(
-        self, qkv_T3ND: Tensor, qkv: QKV, packed: Packed, shared: Shared
-    ) -> tuple[Tensor, RelativeScores | None]:
+    def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
         """Keys of the distances, what queries gain before they meet them, and what the segments add."""
         assert isinstance(shared, Distances)  # both halves are built from one configuration
         keys_WND = self._heads(self.keys(shared.rows_RH))
@@ -278,7 +267,7 @@ class TransformerXL(nn.Module):
         towards_segments_TND = qkv_T3ND[:, 0] + (self._heads(self.segment_bias) - content_bias_ND)
         equal_ND, different_ND = self._heads(self.segments)
         gain_TN = (towards_segments_TND * (different_ND - equal_ND)).sum(-1)
-        return qkv_T3ND, RelativeScores(keys_WND, None, shift_ND, SegmentScores(gain_TN, packed.types_T))
+        return qkv_T3ND, RelativeScores(keys_WND, None, shift_ND, gain_TN)
 
     def _heads(self, values: Tensor) -> Tensor:
         return values.view(*values.shape[:-1], self.heads, -1)

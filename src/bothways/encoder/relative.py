@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.dropout import kept_scale, mark_dropped
+from bothways.packing import Packed
 
 # Up to this length a sequence is computed with all heads at once and in one block.
 _SHORT = 128
@@ -34,11 +35,9 @@ class Skewed:
 
     def refusal(self, request: AttentionRequest) -> str | None:
         """It cannot hand out attention weights, and every token sees its whole sequence."""
-        if request.weights:
-            return "it does not return attention weights"
-        if request.local:
-            return "it has no local windows"
-        return None if request.relative else "it is for scores that depend on distances"
+        return request.unmet(relative=True) or (
+            None if request.relative else "it is for scores that depend on distances"
+        )
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
@@ -46,11 +45,16 @@ class Skewed:
         assert relative is not None  # the request said so
         q_TND = call.qkv_T3ND[:, 0]
         shifted_TND = None if relative.shift_ND is None else q_TND + relative.shift_ND.to(q_TND.dtype)
-        segments = relative.segments
-        gain_TN, types_T = (None, None) if segments is None else (segments.gain_TN, segments.types_T)
-        options = _Options(call.bounds.lengths, call.scale, call.dropout)
+        options = _Options(call.packed.lengths, call.scale, call.dropout)
         context_TND: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
-            call.qkv_T3ND, shifted_TND, relative.keys_WND, relative.queries_WND, gain_TN, types_T, options
+            call.qkv_T3ND,
+            shifted_TND,
+            relative.keys_WND,
+            relative.queries_WND,
+            relative.gain_TN,
+            call.packed.types_T,
+            call.packed.once(_reversed_rows),
+            options,
         )
         return context_TND
 
@@ -160,10 +164,10 @@ class _Attention(torch.autograd.Function):
         keys_WND: Tensor | None,
         queries_WND: Tensor | None,
         gain_TN: Tensor | None,
-        types_T: Tensor | None,
+        types_T: Tensor,
+        reverse_T: Tensor,
         options: _Options,
     ) -> Tensor:
-        reverse_T = _reversed_rows(options.lengths).to(qkv_T3ND.device)
         # The queries come along for nothing: rows that lie side by side are copied several times as fast.
         _, k_TND, v_TND = qkv_T3ND.contiguous().index_select(0, reverse_T).unbind(1)
         q_TND = qkv_T3ND[:, 0]
@@ -286,7 +290,7 @@ class _Terms:
 
     def _differ(self, tile: _Tile) -> Tensor:
         """1 where query and key are of different segments, (n, n)."""
-        assert self.types is not None  # gains come with types
+        assert self.types is not None  # gradients alone have none
         types_n = self.types[tile.start : tile.start + tile.length]
         return (types_n[:, None] != types_n.flip(0)).to(self.q.dtype)
 
@@ -313,7 +317,7 @@ class _Terms:
         qkv_T3ND = torch.stack([q_TND, k_TND.index_select(0, reverse_T), v_TND.index_select(0, reverse_T)], 1)
         gain_TN = None if self.gain is None else self.gain.t() * scale
         tables = back(self.keys, width), back(self.queries, width, scale)
-        return qkv_T3ND, back(self.shifted, rows, scale), *tables, gain_TN, None, None
+        return qkv_T3ND, back(self.shifted, rows, scale), *tables, gain_TN, None, None, None
 
 
 def _kept(weights_hnn: Tensor, options: _Options) -> Tensor:
@@ -335,10 +339,7 @@ def _by_head(values_TND: Tensor) -> Tensor:
     return dense_NTD
 
 
-def _reversed_rows(lengths: tuple[int, ...]) -> Tensor:
+def _reversed_rows(packed: Packed) -> Tensor:
     """Rows of a packed batch, each sequence from its last to its first."""
-    parts, start = [], 0
-    for length in lengths:
-        parts.append(torch.arange(start + length - 1, start - 1, -1))
-        start += length
-    return torch.cat(parts)
+    ends_B = packed.first_tokens_B + packed.last_tokens_B
+    return ends_B[packed.sequence_T] - torch.arange(len(packed.ids_T), device=ends_B.device)

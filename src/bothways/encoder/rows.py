@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bothways.packing import Packed
+from bothways.encoder.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +19,18 @@ class AllRows:
 class FirstTokens:
     """The first token of each sequence, as classification needs; it alone asks, all tokens answer."""
 
-    def of(self, packed: Packed) -> Tensor:
+    def of(self, batch: Batch) -> Tensor:
         """Their rows, (B,)."""
-        return packed.first_tokens_B
+        return batch.first_tokens_B
 
 
 @dataclass(frozen=True, slots=True)
 class LastTokens:
     """The last token of each sequence, where XLNet has its classification token."""
 
-    def of(self, packed: Packed) -> Tensor:
+    def of(self, batch: Batch) -> Tensor:
         """Their rows, (B,)."""
-        return packed.last_tokens_B
+        return batch.last_tokens_B
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ Rows = AllRows | FirstTokens | LastTokens | SelectedRows
 ALL_ROWS, FIRST_TOKENS, LAST_TOKENS = AllRows(), FirstTokens(), LastTokens()
 
 
-def select(values_TH: Tensor, rows: Rows, packed: Packed) -> Tensor:
+def select(values_TH: Tensor, rows: Rows, batch: Batch) -> Tensor:
     """The rows of a packed tensor that are read: (T, ...), (B, ...) or (M, ...)."""
     match rows:
         case AllRows():
             return values_TH
         case FirstTokens() | LastTokens():
-            return values_TH[rows.of(packed)]
+            return values_TH[rows.of(batch)]
         case SelectedRows(rows_M):
             return values_TH[rows_M]

@@ -19,17 +19,17 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
         call: Keys, values and everything else.
     """
     *_, k_TND, v_TND = call.qkv_T3ND.unbind(1)
-    bounds = call.bounds
-    sequence_T = bounds.sequence_T
-    distance_T = bounds.positions_T[rows_B][sequence_T] - bounds.positions_T
+    batch = call.batch
+    sequence_T = batch.sequence_T
+    distance_T = batch.positions_T[rows_B][sequence_T] - batch.positions_T
     scores_TN = (q_BND[sequence_T] * k_TND).sum(-1)
     if call.relative is not None:
         scores_TN = scores_TN + _relative(q_BND, k_TND, sequence_T, distance_T, rows_B, call)
     scores_TN = scores_TN * call.scale
     if call.binding_reach is not None:
         scores_TN = scores_TN.masked_fill((distance_T.abs() > call.binding_reach)[:, None], -torch.inf)
-    places = sequence_T, bounds.positions_T
-    scores_BSN = scores_TN.new_full((len(q_BND), bounds.max_length, q_BND.shape[1]), -torch.inf)
+    places = sequence_T, batch.positions_T
+    scores_BSN = scores_TN.new_full((len(q_BND), batch.max_length, q_BND.shape[1]), -torch.inf)
     weights_BSN = scores_BSN.index_put(places, scores_TN).softmax(1)
     weights_TN = (drop(weights_BSN, call.dropout) if call.dropout else weights_BSN)[places]
     context_BND: Tensor = torch.zeros_like(q_BND).index_add(0, sequence_T, weights_TN[..., None] * v_TND)
@@ -42,15 +42,15 @@ def _relative(
     """What distances and segments add to the unscaled scores, (T, N)."""
     assert call.relative is not None  # the caller looked
     relative = call.relative
-    place_T = distance_T + call.bounds.max_length - 1
+    place_T = distance_T + call.batch.max_length - 1
     scores_TN = k_TND.new_zeros(k_TND.shape[:2])
     if relative.keys_WND is not None:
         asking_BND = q_BND if relative.shift_ND is None else q_BND + relative.shift_ND
         scores_TN = scores_TN + (asking_BND[sequence_T] * relative.keys_WND[place_T]).sum(-1)
     if relative.queries_WND is not None:
         scores_TN = scores_TN + (k_TND * relative.queries_WND[place_T]).sum(-1)
-    if relative.segments is not None:
-        types_T, gain_TN = relative.segments.types_T, relative.segments.gain_TN
+    if relative.gain_TN is not None:
+        types_T, gain_TN = call.batch.types_T, relative.gain_TN
         differ_T = types_T[rows_B][sequence_T] != types_T
         scores_TN = scores_TN + gain_TN[rows_B][sequence_T] * differ_T[:, None]
     return scores_TN

@@ -1,18 +1,13 @@
-"""Metrics with confidence intervals, calibration, and the reports that gather them. NumPy only."""
+"""Metrics with confidence intervals, comparisons of two models, and calibration, from arrays of numbers.
+
+`Outcomes` holds the results of one model on labelled rows; ``outcomes.report()`` makes a `Report` of it and `compare`
+sets two of them side by side. Fitting and testing use SciPy and scikit-learn, everything else NumPy alone.
+"""
 
 from bothways.evaluation.adaptive import fit_adaptive_temperature
 from bothways.evaluation.answer_confidence import answer_probabilities, best_threshold, fit_answer_temperature
-from bothways.evaluation.answer_report import AnsweringReport, answering_report
-from bothways.evaluation.answers import AnswerScores, SquadVersion, normalized, score_answer, score_answers
-from bothways.evaluation.bootstrap import (
-    Estimate,
-    Interval,
-    bootstrap_estimates,
-    bootstrap_values,
-    percentile_interval,
-    resampled_counts,
-)
-from bothways.evaluation.builders import classification_report, multi_label_report, regression_report
+from bothways.evaluation.answers import AnswerScores, answer_outcomes, score_answers
+from bothways.evaluation.bootstrap import Estimate, bootstrap_estimates
 from bothways.evaluation.calibrating import (
     Calibration,
     CalibrationMethod,
@@ -26,7 +21,6 @@ from bothways.evaluation.calibrating import (
     stored_form,
 )
 from bothways.evaluation.calibration import (
-    TEMPERATURE_BOUNDS,
     Temperature,
     apply_sigmoid_temperature,
     apply_temperature,
@@ -35,14 +29,8 @@ from bothways.evaluation.calibration import (
     sigmoid,
     softmax,
 )
-from bothways.evaluation.comparing import (
-    compare_classifications,
-    compare_labellings,
-    compare_regressions,
-    compare_row_scores,
-    compare_similarities,
-)
-from bothways.evaluation.comparing_tags import compare_spans, compare_tags
+from bothways.evaluation.classes import class_outcomes, label_outcomes
+from bothways.evaluation.comparing import ComparisonReport, MetricDifference, check_labels, compare
 from bothways.evaluation.conformal import (
     Adaptive,
     ConformalInterval,
@@ -50,7 +38,6 @@ from bothways.evaluation.conformal import (
     LabelSets,
     LeastAmbiguous,
     SetScore,
-    coverage_of,
 )
 from bothways.evaluation.detectors import (
     Cosine,
@@ -62,107 +49,35 @@ from bothways.evaluation.detectors import (
     MaxSoftmax,
     Neighbours,
 )
-from bothways.evaluation.differences import ComparisonReport, MetricDifference
-from bothways.evaluation.judgements import (
-    ClassJudgement,
-    Judgement,
-    LabelJudgement,
-    NumberJudgement,
-    RowScores,
-    SimilarityJudgement,
-    SpanJudgement,
-    TagJudgement,
-    check_labels,
-    compare_judgements,
-)
-from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics, masked_lm_report
-from bothways.evaluation.metrics import (
-    ClassCounts,
-    accuracy,
-    brier_score,
-    confusion_matrix,
-    f1,
-    hamming_loss,
-    macro_f1,
-    mcc,
-    micro_f1,
-    multi_label_brier_score,
-    multi_label_macro_f1,
-    multi_label_nll,
-    negative_log_likelihood,
-    precision,
-    recall,
-    subset_accuracy,
-)
-from bothways.evaluation.one_vs_rest import (
-    Isotonic,
-    Platt,
-    fit_isotonic,
-    fit_platt,
-)
-from bothways.evaluation.out_of_domain import (
-    OutOfDomainReport,
-    aupr,
-    auroc,
-    fpr_at,
-    out_of_domain_report,
-    threshold_between,
-    threshold_keeping,
-)
-from bothways.evaluation.paired import (
-    PairedTest,
-    mcnemar,
-    permutation_test,
-)
+from bothways.evaluation.embedding import agreement_outcomes, rank_outcomes
+from bothways.evaluation.masked_lm import token_outcomes
+from bothways.evaluation.metrics import multi_label_nll, negative_log_likelihood
+from bothways.evaluation.out_of_domain import out_of_domain_report, threshold_between, threshold_keeping
+from bothways.evaluation.outcomes import Outcomes, mean_outcomes
+from bothways.evaluation.paired import PairedTest
 from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
-from bothways.evaluation.rankings import RankingReport, ranking_differences, ranking_report
-from bothways.evaluation.rankings import named as named_estimates
-from bothways.evaluation.reading import TextsRead
+from bothways.evaluation.rankings import ranking_differences, ranking_outcomes
 from bothways.evaluation.regression import (
-    mean_absolute_error,
     mean_squared_error,
-    pearson,
-    r2,
+    number_outcomes,
+    similarity_outcomes,
     spearman,
     undefined_correlation,
 )
-from bothways.evaluation.reliability import (
-    ReliabilityBin,
-    calibration_error_interval,
-    calibration_noise,
-    expected_calibration_error,
-    maximum_calibration_error,
-    reliability_bins,
-    sweep_calibration_error,
-)
-from bothways.evaluation.report import (
-    ClassificationReport,
-    ClassRow,
-    MaskedLMReport,
-    MultiLabelReport,
-    RegressionReport,
-)
+from bothways.evaluation.reliability import ReliabilityBin
+from bothways.evaluation.report import ClassRow, Report, TextsRead
 from bothways.evaluation.standard_errors import correlation_error, mean_error, share_error
-from bothways.evaluation.tag_counts import TaggedWords, TaggingCounts, span_counts, tag_counts
-from bothways.evaluation.tagging import SpanReport, TagReport, span_report, tag_report
-from bothways.evaluation.vector_scaling import (
-    VectorScaling,
-    fit_vector_scaling,
-)
+from bothways.evaluation.tag_counts import TaggedWords, span_counts
+from bothways.evaluation.tagging import span_outcomes, tag_outcomes
 
 __all__ = [
     "RANKING_MEASURES",
-    "TEMPERATURE_BOUNDS",
     "Adaptive",
     "AnswerScores",
-    "AnsweringReport",
     "Calibration",
     "CalibrationMethod",
     "ChosenCalibration",
-    "ClassCounts",
-    "ClassJudgement",
     "ClassRow",
-    "ClassificationReport",
     "ComparisonReport",
     "ConformalInterval",
     "ConformalSets",
@@ -172,125 +87,64 @@ __all__ = [
     "Energy",
     "Estimate",
     "Evidence",
-    "Interval",
-    "Isotonic",
-    "Judgement",
-    "LabelJudgement",
     "LabelSets",
     "LeastAmbiguous",
     "Mahalanobis",
-    "MaskedLMReport",
     "MaxSoftmax",
     "MethodScore",
     "MetricDifference",
-    "MultiLabelReport",
     "Neighbours",
-    "NumberJudgement",
-    "OutOfDomainReport",
+    "Outcomes",
     "PairedTest",
-    "Platt",
-    "RankingReport",
-    "RegressionReport",
     "ReliabilityBin",
-    "RowScores",
+    "Report",
     "SetScore",
-    "SimilarityJudgement",
-    "SpanJudgement",
-    "SpanReport",
-    "SquadVersion",
-    "TagJudgement",
-    "TagReport",
     "TaggedWords",
-    "TaggingCounts",
     "Temperature",
     "TextsRead",
-    "TokenLosses",
-    "VectorScaling",
-    "accuracy",
+    "agreement_outcomes",
+    "answer_outcomes",
     "answer_probabilities",
-    "answering_report",
     "apply_sigmoid_temperature",
     "apply_temperature",
-    "aupr",
-    "auroc",
     "best_threshold",
     "bootstrap_estimates",
-    "bootstrap_values",
-    "brier_score",
-    "calibration_error_interval",
     "calibration_from",
-    "calibration_noise",
     "check_labels",
     "choose_calibration",
-    "classification_report",
-    "compare_classifications",
-    "compare_judgements",
-    "compare_labellings",
-    "compare_regressions",
-    "compare_row_scores",
-    "compare_similarities",
-    "compare_spans",
-    "compare_tags",
-    "confusion_matrix",
+    "class_outcomes",
+    "compare",
     "correlation_error",
-    "coverage_of",
-    "expected_calibration_error",
-    "f1",
     "fit_adaptive_temperature",
     "fit_answer_temperature",
     "fit_calibration",
-    "fit_isotonic",
-    "fit_platt",
     "fit_sigmoid_temperature",
     "fit_temperature",
-    "fit_vector_scaling",
-    "fpr_at",
-    "hamming_loss",
     "held_out_probabilities",
-    "macro_f1",
-    "masked_lm_metrics",
-    "masked_lm_report",
-    "maximum_calibration_error",
-    "mcc",
-    "mcnemar",
-    "mean_absolute_error",
+    "label_outcomes",
     "mean_error",
+    "mean_outcomes",
     "mean_squared_error",
     "method_of",
-    "micro_f1",
-    "multi_label_brier_score",
-    "multi_label_macro_f1",
     "multi_label_nll",
-    "multi_label_report",
-    "named_estimates",
     "negative_log_likelihood",
-    "normalized",
+    "number_outcomes",
     "out_of_domain_report",
-    "pearson",
-    "percentile_interval",
-    "permutation_test",
-    "precision",
-    "r2",
+    "rank_outcomes",
     "ranking_differences",
-    "ranking_report",
-    "recall",
-    "regression_report",
-    "reliability_bins",
-    "resampled_counts",
-    "score_answer",
+    "ranking_outcomes",
     "score_answers",
     "share_error",
     "sigmoid",
+    "similarity_outcomes",
     "softmax",
     "span_counts",
-    "span_report",
+    "span_outcomes",
     "spearman",
     "stored_form",
-    "subset_accuracy",
-    "sweep_calibration_error",
-    "tag_counts",
-    "tag_report",
+    "tag_outcomes",
     "threshold_between",
     "threshold_keeping",
+    "token_outcomes",
     "undefined_correlation",
 ]

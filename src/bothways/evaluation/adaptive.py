@@ -10,9 +10,6 @@ deep neural networks", arXiv:2208.00461; the power law keeps it positive without
 Shape letters: N rows, C classes.
 """
 
-import math
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -21,8 +18,7 @@ from bothways.evaluation.inputs import FloatArray, class_indices, logit_array
 
 # Few rows, nearly all of them right, would ask for more.
 MOST_SLOPE = 0.5
-_STEPS = 24
-_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+_CLOSE = 1e-6
 
 
 def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Temperature:
@@ -38,6 +34,8 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
     Raises:
         InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
     """
+    from scipy.optimize import minimize_scalar
+
     logits = logit_array(logits_NC, least_columns=2)
     labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
     shares_N1 = undecidedness(logits)
@@ -47,7 +45,9 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
         value = fit_temperature(logits / shares_N1**slope, labels)
         return value, _nll(logits / Temperature(value, slope).of_rows(logits), labels)
 
-    slope = _least(lambda slope: fitted(slope)[1], 0.0, MOST_SLOPE)
+    bounds = (0.0, MOST_SLOPE)
+    found = minimize_scalar(lambda slope: fitted(slope)[1], bounds, bounds, method="bounded", options={"xatol": _CLOSE})
+    slope = float(found.x)
     (plain, plain_nll), (value, nll) = fitted(0.0), fitted(slope)
     return Temperature(value, slope) if plain_nll - nll > 1.0 else Temperature(plain)
 
@@ -55,19 +55,3 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
 def _nll(logits_NC: FloatArray, labels_N: NDArray[np.signedinteger]) -> float:
     chosen_N = softmax(logits_NC)[np.arange(len(logits_NC)), labels_N]
     return float(-np.log(np.maximum(chosen_N, np.finfo(np.float64).tiny)).sum())
-
-
-def _least(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function with one valley is least, by golden section."""
-    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_left, at_right = function(left), function(right)
-    for _ in range(_STEPS):
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - _GOLDEN * (high - low)
-            at_left = function(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + _GOLDEN * (high - low)
-            at_right = function(right)
-    return (low + high) / 2

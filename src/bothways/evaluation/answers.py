@@ -10,7 +10,7 @@ question that is left with none for one without an answer, and counts two texts 
 
 Definitions: Rajpurkar et al. (2016), arXiv:1606.05250, section 6; Rajpurkar et al. (2018), arXiv:1806.03822.
 
-Shapes: N questions, R resamples, K statistics.
+Shapes: N questions, K metrics.
 """
 
 import re
@@ -21,10 +21,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.inputs import FloatArray
+from bothways.evaluation.inputs import FloatArray, probability_array
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.reliability import BINS, equal_mass_bins, reliability_bins
+from bothways.evaluation.report import Report
 
 SquadVersion = Literal["1.1", "2.0"]
 
@@ -101,3 +104,48 @@ def _f1(found: str, gold: str, version: SquadVersion) -> float:
         return float(found_words == gold_words)
     shared = sum((Counter(found_words) & Counter(gold_words)).values())
     return 2 * shared / (len(found_words) + len(gold_words)) if shared else 0.0
+
+
+def answer_outcomes(scores: AnswerScores, probability_N: ArrayLike, *, bins: int = BINS) -> Outcomes:
+    """Return the outcomes of questions: exact match and F1, of all of them and of those with an answer, or without.
+
+    In a resample that draws no question of a kind, the mean over that kind counts as 0.
+
+    Args:
+        scores: From `score_answers`.
+        probability_N: Stated probability that each answer is an exact match.
+        bins: Reliability bins to aim at.
+
+    Raises:
+        InvalidInput: The probabilities are none, or not one for each question.
+    """
+    stated_N = probability_array(probability_N, "probabilities", dimensions=1)
+    n, has_N = len(scores.exact_N), scores.has_answer_N
+    if len(stated_N) != n:
+        raise InvalidInput(f"probabilities: expected one for each of {n} questions, got {len(stated_N)}")
+    all_N, answered = np.ones(n, dtype=np.bool_), int(has_N.sum())
+    means = {"exact_match": (scores.exact_N, all_N), "f1": (scores.f1_N, all_N)}
+    if answered:
+        means |= {"has_answer_exact_match": (scores.exact_N, has_N), "has_answer_f1": (scores.f1_N, has_N)}
+    if answered < n:
+        means["no_answer_accuracy"] = (scores.exact_N, ~has_N)
+    value_NK = np.stack([value_N * kind_N for value_N, kind_N in means.values()], axis=1)
+    kind_NK = np.stack([kind_N for _, kind_N in means.values()], axis=1).astype(np.float64)
+    bin_N = equal_mass_bins(stated_N, bins)
+    without = f", {n - answered} of them without an answer" if answered < n else ""
+    return Outcomes(
+        frame=Report(
+            kind="question answering",
+            title=f"{n} questions{without}",
+            counts={"n": n, "has_answer": answered, "no_answer": n - answered},
+            settings={"squad_version": scores.version},
+            reliability=reliability_bins(stated_N, scores.exact_N, bins),
+        ),
+        truth=has_N,
+        metrics=tuple(means),
+        statistic=lambda counts_RN: (counts_RN @ value_NK) / np.maximum(counts_RN @ kind_NK, 1),
+        of_rows=kind_NK.sum(axis=0).tolist(),
+        compared=("f1", "exact_match"),
+        tested=("f1", scores.f1_N),
+        bins=(np.eye(bin_N.max() + 1)[bin_N] * (scores.exact_N - stated_N)[:, None] / n,),
+    )

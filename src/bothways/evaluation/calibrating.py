@@ -7,14 +7,16 @@ have at least two numbers for each class and can, so they must earn it: see `cho
 Shape letters: N rows, C classes.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import TypeAdapter, ValidationError
 
+from bothways.choices import CalibrationMethod as CalibrationMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.adaptive import fit_adaptive_temperature
 from bothways.evaluation.calibration import Temperature
@@ -24,7 +26,6 @@ from bothways.evaluation.one_vs_rest import Isotonic, Platt, fit_isotonic, fit_p
 from bothways.evaluation.vector_scaling import VectorScaling, fit_vector_scaling
 
 Calibration = Temperature | VectorScaling | Platt | Isotonic
-CalibrationMethod = Literal["temperature", "vector", "platt", "isotonic"]
 
 METHODS: Mapping[CalibrationMethod, type[Calibration]] = {
     "temperature": Temperature,
@@ -167,33 +168,19 @@ def calibration_from(stored: object) -> Calibration:
     Raises:
         InvalidInput: They are not those of a calibration.
     """
-    if not isinstance(stored, Mapping) or stored.get("method") not in METHODS:
+    values = dict(stored) if isinstance(stored, Mapping) else {}
+    method = values.pop("method", None)
+    kind = next((kind for name, kind in METHODS.items() if name == method), None)
+    if kind is None:
         raise InvalidInput(f"calibration: expected an object with a method out of {', '.join(METHODS)}, got {stored!r}")
-    values = {name: value for name, value in stored.items() if name != "method"}
+    names = [each.name for each in fields(kind)]
     try:
-        match stored["method"]:
-            case "temperature":
-                return Temperature(**{name: _number(value) for name, value in values.items()})
-            case "isotonic":
-                return Isotonic(**{name: tuple(_numbers(each) for each in value) for name, value in values.items()})
-            case "vector":
-                return VectorScaling(**{name: _numbers(value) for name, value in values.items()})
-            case _:
-                return Platt(**{name: _numbers(value) for name, value in values.items()})
-    except TypeError as error:
-        raise InvalidInput(f"calibration: expected the numbers of {stored['method']}, got {error}") from error
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r:.40} in the place of a number")
-    return float(value)
-
-
-def _numbers(values: object) -> tuple[float, ...]:
-    if not isinstance(values, list | tuple):
-        raise TypeError(f"{values!r:.40} in the place of a list of numbers")
-    return tuple(_number(value) for value in values)
+        calibration = TypeAdapter[Calibration](kind).validate_json(json.dumps(values), strict=True)
+    except (TypeError, ValidationError) as error:
+        raise InvalidInput(f"calibration: expected {', '.join(names)} of {method}, got {values!r:.200}") from error
+    if not values.keys() <= set(names):
+        raise InvalidInput(f"calibration: expected only {', '.join(names)} of {method}, got {', '.join(values)}")
+    return calibration
 
 
 def _folds(labels_N: IntArray, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -27,9 +27,7 @@ TEMPERATURE_BOUNDS = (0.05, 20.0)
 PRIOR = 2.0
 """Weight of the belief in T = 1, in nats; docs/LOG.md says what others were tried."""
 
-_FLAT = 1e-12
-_STEPS = 100
-
+_CLOSE = 1e-13
 
 # Rows that are less undecided than this count as this: their temperature must not come near 0.
 _LEAST_ENTROPY = 0.01
@@ -141,7 +139,7 @@ def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
     """
     logits = logit_array(logits_NC, least_columns=2)
     labels_N = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
-    # Relative to the true class: NLL = logsumexp, and its derivatives are moments of the margins.
+    # Relative to the true class: NLL = logsumexp, and its derivative is the mean of the margins.
     margins_NC = logits - logits[np.arange(len(logits)), labels_N][:, None]
 
     def nll(inverse: float) -> float:
@@ -149,13 +147,10 @@ def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
         top_N = scaled_NC.max(axis=1)
         return float((top_N + np.log(np.exp(scaled_NC - top_N[:, None]).sum(axis=1))).mean())
 
-    def derivatives(inverse: float) -> tuple[float, float]:
-        probabilities_NC = softmax(inverse * margins_NC)
-        mean_N = (probabilities_NC * margins_NC).sum(axis=1)
-        variance_N = (probabilities_NC * (margins_NC - mean_N[:, None]) ** 2).sum(axis=1)
-        return float(mean_N.mean()), float(variance_N.mean())
+    def slope(inverse: float) -> float:
+        return float((softmax(inverse * margins_NC) * margins_NC).sum(axis=1).mean())
 
-    return _least(nll, derivatives, len(logits))
+    return _least(nll, slope, len(logits))
 
 
 def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
@@ -177,50 +172,32 @@ def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float
     def nll(inverse: float) -> float:
         return float(np.logaddexp(0.0, inverse * margins_NC).mean())
 
-    def derivatives(inverse: float) -> tuple[float, float]:
-        wrong_NC = sigmoid(inverse * margins_NC)
-        right_NC = sigmoid(-inverse * margins_NC)
-        slope = (wrong_NC * margins_NC).mean()
-        return float(slope), float((wrong_NC * right_NC * margins_NC**2).mean())
+    def slope(inverse: float) -> float:
+        return float((sigmoid(inverse * margins_NC) * margins_NC).mean())
 
-    return _least(nll, derivatives, logits.size)
+    return _least(nll, slope, logits.size)
 
 
-def _least(nll: Callable[[float], float], derivatives: Callable[[float], tuple[float, float]], decisions: int) -> float:
-    """The temperature that minimises prior and ``nll``, the mean of so many decisions and convex in 1 / T."""
+def _least(nll: Callable[[float], float], slope: Callable[[float], float], decisions: int) -> float:
+    """Return the temperature that minimises prior and ``nll``, the mean of ``decisions`` and convex in 1 / T.
+
+    It is the root of the derivative, found in log scale by Brent's method.
+    """
+    from scipy.optimize import brentq
+
     coldest, hottest = TEMPERATURE_BOUNDS
     weight = PRIOR / decisions
 
-    def with_prior(inverse: float) -> tuple[float, float]:
-        slope, curvature = derivatives(inverse)
-        return slope + weight * (1 - 1 / inverse), curvature + weight / inverse**2
+    def with_prior(log_inverse: float) -> float:
+        inverse = math.exp(log_inverse)
+        return slope(inverse) * inverse + weight * (inverse - 1)
 
-    temperature = 1 / _root(with_prior, 1 / hottest, 1 / coldest)
-    # Rounding could place the found minimum a hair above where it started.
-    return temperature if nll(1 / temperature) <= nll(1.0) else 1.0
-
-
-def _root(derivatives: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
-    """Where the rising first derivative is zero: Newton's steps, and halving in log scale where they leave.
-
-    Starts at 1 and stays there if the function is flat, as for logits that are all equal.
-    """
-    point = 1.0
-    slope, curvature = derivatives(point)
-    if abs(slope) <= _FLAT:
-        return point
-    if slope > 0 and derivatives(low)[0] >= 0:
-        return low
-    if slope < 0 and derivatives(high)[0] <= 0:
-        return high
-    for _ in range(_STEPS):
-        low, high = (low, point) if slope > 0 else (point, high)
-        step = point - slope / curvature if curvature > 0 else low
-        following = step if low < step < high else math.sqrt(low * high)
-        if abs(following - point) <= _FLAT * point:
-            return following
-        point = following
-        slope, curvature = derivatives(point)
-        if abs(slope) * point <= _FLAT:
-            return point
-    return point
+    low, high = -math.log(hottest), -math.log(coldest)
+    if with_prior(low) >= 0:
+        temperature = hottest
+    elif with_prior(high) <= 0:
+        temperature = coldest
+    else:
+        temperature = math.exp(-brentq(with_prior, low, high, xtol=_CLOSE))
+    # Rounding could place the found minimum a hair above where it started; where the NLL is flat, T stays 1.
+    return temperature if nll(1 / temperature) < nll(1.0) else 1.0

@@ -1,208 +1,150 @@
-"""Two models' classes, labels, numbers or similarities of the same rows: is one better, and could it be chance.
+"""Two models on the same rows: how much better one is, and whether it could be chance.
 
-The intervals are those of `bothways.evaluation.differences`, the tests those of `bothways.evaluation.paired`.
+Everything is paired: a row that is hard for both tells nothing about their difference. Intervals resample rows and take
+both models' outcomes of each (Efron and Tibshirani 1993, chapter 13); tests: `bothways.evaluation.paired`.
 
-Shape letters: N rows, C classes or labels, R resamples, K metrics.
+Shape letters: N rows, R resamples, K metrics.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
-from bothways.evaluation import metrics, regression
-from bothways.evaluation.bootstrap import Statistic
-from bothways.evaluation.differences import ComparisonReport, check_shapes, paired_differences
-from bothways.evaluation.inputs import (
-    FloatArray,
-    class_indices,
-    class_probabilities,
-    label_matrix,
-    paired_vectors,
-    probability_array,
-)
-from bothways.evaluation.metrics import ClassCounts
-from bothways.evaluation.paired import mcnemar, permutation_test
+from bothways.evaluation.bootstrap import Estimate, bootstrap_values, percentile_estimates
+from bothways.evaluation.inputs import FloatArray
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.paired import PairedTest, mcnemar, permutation_test
+from bothways.evaluation.report import TextsRead, flat_estimates
 
 
-def compare_classifications(
-    truth_N: ArrayLike, first_NC: ArrayLike, second_NC: ArrayLike, *, resamples: int = 1000, seed: int = 0
-) -> ComparisonReport:
-    """Two models' class probabilities for the same rows.
+@dataclass(frozen=True, slots=True)
+class MetricDifference:
+    """One metric of two models.
+
+    Attributes:
+        first: The first model's, with its interval.
+        second: The second model's.
+        difference: Second minus first, with its paired interval.
+    """
+
+    first: Estimate
+    second: Estimate
+    difference: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonReport:
+    """Two models on the same rows.
+
+    Attributes:
+        n: Rows.
+        metrics: By name.
+        tests: Of the differences.
+        tokens_read: How much of the texts the first model read, and how much the second; None for numbers alone.
+    """
+
+    n: int
+    metrics: Mapping[str, MetricDifference]
+    tests: tuple[PairedTest, ...]
+    tokens_read: tuple[TextsRead | None, TextsRead | None] = (None, None)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return JSON values: ``accuracy_a``, ``accuracy_b`` and ``accuracy_difference``, each with its interval.
+
+        Then the tests, and how the texts were read: ``reading_a`` and ``reading_b``.
+        """
+        flat: dict[str, float] = {}
+        for name, each in self.metrics.items():
+            flat |= flat_estimates(
+                {f"{name}_a": each.first, f"{name}_b": each.second, f"{name}_difference": each.difference}
+            )
+        read = zip(("reading_a", "reading_b"), self.tokens_read, strict=True)
+        return {
+            "n": self.n,
+            **flat,
+            "tests": [asdict(test) for test in self.tests],
+            **{name: each.to_dict() for name, each in read if each is not None},
+        }
+
+
+def compare(first: Outcomes, second: Outcomes, *, resamples: int = 1000, seed: int = 0) -> ComparisonReport:
+    """Compare two models by their outcomes on the same rows, in the same order.
 
     Args:
-        truth_N: true class numbers.
-        first_NC: the first model's class probabilities.
-        second_NC: the second model's, of the same classes in the same order.
-        resamples: bootstrap resamples.
-        seed: seed of resamples and permutations.
+        first: One model's.
+        second: The other's, with the same labels in any order; differences are second minus first.
+        resamples: Bootstrap resamples for the paired intervals.
+        seed: Of resamples and permutations.
 
     Raises:
-        InvalidInput: no rows, shapes that do not fit, or values that are not probabilities.
+        InvalidInput: The kinds, labels, metrics, rows or true labels differ.
     """
-    pair = class_probabilities(first_NC), class_probabilities(second_NC)
-    check_shapes(*pair)
-    classes = int(pair[0].shape[1])
-    truth = class_indices(truth_N, "truth", classes=classes, rows=len(pair[0]))
-    predicted = [each_NC.argmax(axis=1) for each_NC in pair]
-    losses = [
-        np.column_stack([metrics.brier_per_row(truth, each_NC), metrics.nll_per_row(truth, each_NC)])
-        for each_NC in pair
+    _check_comparable(first, second)
+    names = [
+        name
+        for name in first.compared
+        if name in first.metrics and name in second.metrics and (name != "accuracy" or first.scheme == second.scheme)
     ]
+    places = [[each.metrics.index(name) for name in names] for each in (first, second)]
 
-    def statistic_of(model: int) -> Statistic:
-        def statistic(counts_RN: FloatArray) -> FloatArray:
-            counts = ClassCounts.resampled(truth, predicted[model], classes, counts_RN)
-            headline = [metrics.accuracy(counts), metrics.macro_f1(counts), metrics.mcc(counts)]
-            return np.column_stack([*headline, counts_RN @ losses[model] / len(truth)])
+    def statistic(counts_RN: FloatArray) -> FloatArray:
+        first_RK, second_RK = (
+            each.statistic(counts_RN)[:, place] for each, place in zip((first, second), places, strict=True)
+        )
+        return np.concatenate([first_RK, second_RK, second_RK - first_RK], axis=1)
 
-        return statistic
-
-    names = ("accuracy", "macro_f1", "mcc", "brier", "nll")
-    first_rows, second_rows = ((*metrics.single_label_rows(truth, each_N, classes), 0, 0) for each_N in predicted)
-    sides = statistic_of(0), statistic_of(1)
-    found = paired_differences(names, *sides, len(truth), resamples, seed, of_rows=(first_rows, second_rows))
-    return ComparisonReport(
-        len(truth),
-        found,
-        (
-            mcnemar(predicted[0] == truth, predicted[1] == truth),
-            permutation_test(losses[0][:, 1], losses[1][:, 1], of="nll", seed=seed),
-        ),
-    )
+    rows, count = len(first.truth), len(names)
+    values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
+    # A difference is a share of no number of rows.
+    own = [each.of_rows[at] for each, place in zip((first, second), places, strict=True) for at in place]
+    found = percentile_estimates(statistic(np.ones((1, rows)))[0], values_RK, of_rows=[*own, *[0] * count])
+    columns = found[:count], found[count : 2 * count], found[2 * count :]
+    metrics = {name: MetricDifference(*each) for name, *each in zip(names, *columns, strict=True)}
+    read = first.tokens_read, second.tokens_read
+    return ComparisonReport(rows, metrics, _tests(first, second, seed), read)
 
 
-def compare_labellings(
-    truth_NC: ArrayLike,
-    first_NC: ArrayLike,
-    second_NC: ArrayLike,
-    *,
-    threshold: float = 0.5,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> ComparisonReport:
-    """Two models' label probabilities for the same rows.
-
-    Args:
-        truth_NC: 0 or 1, whether the row has the label.
-        first_NC: the first model's probability of each label.
-        second_NC: the second model's, of the same labels in the same order.
-        threshold: probability from which a label counts as predicted.
-        resamples: bootstrap resamples.
-        seed: seed of resamples and permutations.
+def check_labels(first: Iterable[str], second: Iterable[str]) -> None:
+    """Refuse two models that were trained on different labels.
 
     Raises:
-        InvalidInput: no rows, shapes that do not fit, or values that are not probabilities.
+        InvalidInput: They were; the message names some.
     """
-    pair = (
-        probability_array(first_NC, "probabilities of the first model", dimensions=2),
-        probability_array(second_NC, "probabilities of the second model", dimensions=2),
-    )
-    check_shapes(*pair)
-    truth = label_matrix(truth_NC, "truth", shape=pair[0].shape)
-    predicted = [each_NC >= threshold for each_NC in pair]
-    right = [(each_NC == truth).all(axis=1) for each_NC in predicted]
-    losses = [metrics.label_nll(truth, each_NC).mean(axis=1) for each_NC in pair]
-
-    def statistic_of(model: int) -> Statistic:
-        per_row_N2 = np.column_stack([right[model], losses[model]])
-
-        def statistic(counts_RN: FloatArray) -> FloatArray:
-            counts = ClassCounts.resampled_labels(truth, predicted[model], counts_RN)
-            headline = [metrics.micro_f1(counts), metrics.multi_label_macro_f1(counts)]
-            return np.column_stack([*headline, counts_RN @ per_row_N2 / len(truth)])
-
-        return statistic
-
-    names = ("micro_f1", "macro_f1", "subset_accuracy", "nll")
-    first_rows, second_rows = ((*metrics.label_set_rows(truth, each_NC), len(truth), 0) for each_NC in predicted)
-    sides = statistic_of(0), statistic_of(1)
-    found = paired_differences(names, *sides, len(truth), resamples, seed, of_rows=(first_rows, second_rows))
-    tests = mcnemar(*right), permutation_test(losses[0], losses[1], of="nll", seed=seed)
-    return ComparisonReport(len(truth), found, tests)
+    different = sorted(set(first) ^ set(second))
+    if different:
+        shown = ", ".join(map(repr, different[:5]))
+        raise InvalidInput(f"the models were trained on different labels; only one of them knows {shown}.")
 
 
-def compare_regressions(
-    truth_N: ArrayLike, first_N: ArrayLike, second_N: ArrayLike, *, resamples: int = 1000, seed: int = 0
-) -> ComparisonReport:
-    """Two models' predicted numbers for the same rows; correlations are left out where one is undefined.
-
-    Raises:
-        InvalidInput: empty, not finite, or of different lengths.
-    """
-    truth, first = paired_vectors(truth_N, first_N)
-    _, second = paired_vectors(truth_N, second_N)
-    errors = [(each_N - truth) ** 2 for each_N in (first, second)]
-    related = all(regression.undefined_correlation(truth, each_N) is None for each_N in (first, second))
-    correlations = {"pearson": regression.weighted_pearson, "spearman": regression.weighted_spearman} if related else {}
-
-    def statistic_of(predicted_N: FloatArray, errors_N: FloatArray) -> Statistic:
-        per_row_N2 = np.column_stack([errors_N, np.sqrt(errors_N)])
-
-        def statistic(counts_RN: FloatArray) -> FloatArray:
-            found = [each(truth, predicted_N, counts_RN) for each in correlations.values()]
-            return np.column_stack([counts_RN @ per_row_N2 / len(truth), *found])
-
-        return statistic
-
-    names = ("mse", "mae", *correlations)
-    sides = statistic_of(first, errors[0]), statistic_of(second, errors[1])
-    found = paired_differences(names, *sides, len(truth), resamples, seed)
-    tests = (permutation_test(errors[0], errors[1], of="squared error", seed=seed),)
-    return ComparisonReport(len(truth), found, tests)
+def _tests(first: Outcomes, second: Outcomes, seed: int) -> tuple[PairedTest, ...]:
+    tests = []
+    if first.right_N is not None and second.right_N is not None:
+        tests.append(mcnemar(first.right_N, second.right_N))
+    if first.tested is not None and second.tested is not None:
+        tests.append(permutation_test(first.tested[1], second.tested[1], of=first.tested[0], seed=seed))
+    return tuple(tests)
 
 
-def compare_similarities(
-    truth_N: ArrayLike, first_N: ArrayLike, second_N: ArrayLike, *, resamples: int = 1000, seed: int = 0
-) -> ComparisonReport:
-    """How two models' similarities of the same pairs go with the pairs' scores, whatever the units of either.
-
-    The test exchanges each pair's share of Spearman's correlation, the product of its standardised ranks.
-
-    Raises:
-        InvalidInput: empty, not finite, of different lengths, fewer than three rows, or truth or similarities are all
-            equal.
-    """
-    truth, first = regression.correlated_vectors(truth_N, first_N)
-    _, second = regression.correlated_vectors(truth_N, second_N)
-
-    def correlations_of(values_N: FloatArray) -> Statistic:
-        def statistic(counts_RN: FloatArray) -> FloatArray:
-            both = regression.weighted_pearson, regression.weighted_spearman
-            return np.column_stack([each(truth, values_N, counts_RN) for each in both])
-
-        return statistic
-
-    sides = correlations_of(first), correlations_of(second)
-    found = paired_differences(("pearson", "spearman"), *sides, len(truth), resamples, seed)
-    shares = [regression.spearman_shares(truth, each_N) for each_N in (first, second)]
-    return ComparisonReport(len(truth), found, (permutation_test(*shares, of="spearman", seed=seed),))
-
-
-def compare_row_scores(
-    first: Mapping[str, ArrayLike], second: Mapping[str, ArrayLike], *, resamples: int = 1000, seed: int = 0
-) -> ComparisonReport:
-    """Two models' scores of the same rows, for metrics that are the mean of their rows' scores.
-
-    Args:
-        first: the first model's scores of each row (N), from 0 to 1, by the name of the metric; the first is tested.
-        second: the second model's.
-        resamples: bootstrap resamples.
-        seed: seed of resamples and permutations.
-
-    Raises:
-        InvalidInput: empty, not finite, of different lengths, or of different metrics.
-    """
-    if not first or list(first) != list(second):
-        raise InvalidInput(f"second: expected scores of {', '.join(first)}, got {', '.join(second) or 'none'}")
-    pairs = [paired_vectors(first[name], second[name]) for name in first]
-    sides_NK = [np.column_stack([pair[side] for pair in pairs]) for side in (0, 1)]
-    rows = len(sides_NK[0])
-
-    def means_of(values_NK: FloatArray) -> Statistic:
-        return lambda counts_RN: counts_RN @ values_NK / rows
-
-    sides = means_of(sides_NK[0]), means_of(sides_NK[1])
-    found = paired_differences(tuple(first), *sides, rows, resamples, seed, of_rows=([rows] * len(first),) * 2)
-    return ComparisonReport(rows, found, (permutation_test(*pairs[0], of=next(iter(first)), seed=seed),))
+def _check_comparable(first: Outcomes, second: Outcomes) -> None:
+    if first.frame.kind != second.frame.kind:
+        raise InvalidInput(
+            f"expected two models that predict the same kind of thing, got one of {first.frame.kind} and one of "
+            f"{second.frame.kind}: choose models of the same task."
+        )
+    check_labels(first.labels, second.labels)
+    if first.compared != second.compared:
+        wanted, given = (", ".join(each.compared) or "none" for each in (first, second))
+        raise InvalidInput(f"second: expected scores of {wanted}, got {given}")
+    if first.truth.shape != second.truth.shape:
+        raise InvalidInput(
+            f"second: expected results of the shape {first.truth.shape} of the first model's, got {second.truth.shape}"
+        )
+    if not np.array_equal(first.truth, second.truth):
+        differing_N = (first.truth != second.truth).reshape(len(first.truth), -1).any(axis=1)
+        raise InvalidInput(
+            f"the two models were judged by different labels in {int(differing_N.sum()):,} of {len(differing_N):,} "
+            f"rows, the first of them number {int(differing_N.argmax()) + 1}: each reads the columns of its training. "
+            "Name those that both are to be judged by (on the command line --label, --score or --tags)."
+        )

@@ -7,17 +7,16 @@ Shape letters: N rows, M training rows, C classes, L layers, D width of a layer'
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bothways.choices import DetectorKind as DetectorKind
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import softmax
 from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logit_array, real_array
-
-DetectorKind = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine"]
 
 _BLOCK_CELLS = 8_000_000
 """Distances held at once, 64 MB."""
@@ -113,12 +112,14 @@ class Mahalanobis:
         Raises:
             InvalidInput: no rows, features that are not finite, or labels that do not fit.
         """
+        from sklearn.covariance import ledoit_wolf
+
         features, labels = _labelled(features_MLD, labels_M, classes)
         roots, points = [], []
         for layer in range(features.shape[1]):
             means_CD, class_M = class_means(features[:, layer], labels)
             centred_MD = features[:, layer] - means_CD[class_M]
-            values_D, vectors_DD = np.linalg.eigh(shrunk_covariance(centred_MD))
+            values_D, vectors_DD = np.linalg.eigh(ledoit_wolf(centred_MD, assume_centered=True)[0])
             floor = max(float(values_D.max()) * 1e-10, 1e-30)
             root_DD = vectors_DD / np.sqrt(np.maximum(values_D, floor))
             distances_M = _nearest_square(features[:, layer] @ root_DD, means_CD @ root_DD)
@@ -153,7 +154,7 @@ class Neighbours:
     k: int = 10
 
     def __post_init__(self) -> None:
-        if not 1 <= self.k <= len(self.features_MLD):
+        if not (isinstance(self.k, int) and 1 <= self.k <= len(self.features_MLD)):
             raise InvalidInput(f"neighbours: expected k from 1 to the {len(self.features_MLD)} rows, got {self.k}")
 
     @classmethod
@@ -223,6 +224,17 @@ DETECTORS: Mapping[DetectorKind, type[Detector]] = {
 }
 
 
+def storable(detector: Detector) -> Detector:
+    """Return the detector with its arrays rounded to float32, as they are saved: a saved one scores the same."""
+    values = {each.name: getattr(detector, each.name) for each in fields(detector)}
+    rounded: dict[str, Any] = {
+        name: each.astype(np.float32).astype(np.float64)
+        for name, each in values.items()
+        if isinstance(each, np.ndarray)
+    }
+    return replace(detector, **rounded)
+
+
 def class_means(features_MD: FloatArray, labels_M: IntArray) -> tuple[FloatArray, IntArray]:
     """Mean features of each class that has rows (C, D), and which of these each row is of (M).
 
@@ -233,23 +245,6 @@ def class_means(features_MD: FloatArray, labels_M: IntArray) -> tuple[FloatArray
     np.add.at(sums_CD, class_M, features_MD)
     means_CD: FloatArray = sums_CD / counts_C[:, None]
     return means_CD, class_M
-
-
-def shrunk_covariance(centred_MD: FloatArray) -> FloatArray:
-    """Covariance (D, D) of centred rows, shrunk towards a multiple of the identity.
-
-    Ledoit and Wolf (2004), "A well-conditioned estimator for large-dimensional covariance matrices".
-    """
-    rows, width = centred_MD.shape
-    covariance_DD: FloatArray = centred_MD.T @ centred_MD / rows
-    level = float(np.trace(covariance_DD)) / width
-    identity_DD = level * np.eye(width)
-    distance = float(((covariance_DD - identity_DD) ** 2).sum())
-    # Mean squared distance of the rows' own outer products to their mean, without making them.
-    scatter = (float(((centred_MD**2).sum(axis=1) ** 2).sum()) / rows - float((covariance_DD**2).sum())) / rows
-    share = 1.0 if distance <= 0 else min(1.0, max(0.0, scatter / distance))
-    shrunk_DD: FloatArray = share * identity_DD + (1 - share) * covariance_DD
-    return shrunk_DD
 
 
 def _nearest_square(rows_ND: FloatArray, points_CD: FloatArray) -> FloatArray:

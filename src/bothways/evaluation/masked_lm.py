@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bothways.evaluation.bootstrap import bootstrap_estimates
 from bothways.evaluation.inputs import FloatArray
-from bothways.evaluation.report import MaskedLMReport
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.report import Report
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ def masked_lm_metrics(losses: TokenLosses) -> dict[str, float]:
     return {"loss": loss, "perplexity": math.exp(loss), "accuracy": float(losses.right_N.sum() / tokens)}
 
 
-def masked_lm_report(losses: TokenLosses, *, resamples: int = 1000, seed: int = 0) -> MaskedLMReport:
-    """The metrics with intervals over the texts: a text is drawn with all of its tokens.
+def token_outcomes(losses: TokenLosses) -> Outcomes:
+    """Return the outcomes of masked tokens; texts are resampled, each with all of its tokens.
 
     Raises:
-        InvalidInput: no texts or no resamples.
+        InvalidInput: no texts.
     """
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
@@ -51,8 +51,15 @@ def masked_lm_report(losses: TokenLosses, *, resamples: int = 1000, seed: int = 
         loss_R = counts_RN @ losses.losses_N / tokens_R
         return np.stack([loss_R, np.exp(loss_R), counts_RN @ losses.right_N / tokens_R], axis=1)
 
-    texts = len(losses.tokens_N)
-    loss, perplexity, accuracy = bootstrap_estimates(
-        statistic, texts, resamples=resamples, seed=seed, of_rows=[0, 0, texts]
+    texts, tokens = len(losses.tokens_N), int(losses.tokens_N.sum())
+    return Outcomes(
+        frame=Report(
+            kind="masked language modelling",
+            title=f"{texts} texts, {tokens} masked tokens",
+            counts={"n": texts, "tokens": tokens},
+        ),
+        truth=losses.tokens_N,
+        metrics=("loss", "perplexity", "accuracy"),
+        statistic=statistic,
+        of_rows=[0, 0, texts],
     )
-    return MaskedLMReport(texts, int(losses.tokens_N.sum()), loss, perplexity, accuracy)

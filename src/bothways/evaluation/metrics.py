@@ -119,6 +119,11 @@ def f1(counts: ClassCounts) -> FloatArray:
     return _ratio(2 * counts.hits, counts.truth + counts.predicted)
 
 
+def class_scores(counts: ClassCounts) -> FloatArray:
+    """Precision, then recall, then F1 of every class: (..., 3 C)."""
+    return np.concatenate([precision(counts), recall(counts), f1(counts)], axis=-1)
+
+
 def score_rows(support_C: IntArray, predicted_C: IntArray) -> IntArray:
     """Of how many rows the precision, the recall and the F1 of each class are shares: (3 C,)."""
     return np.concatenate([predicted_C, support_C, np.maximum(support_C, predicted_C)])

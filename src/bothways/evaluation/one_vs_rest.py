@@ -19,9 +19,7 @@ from bothways.evaluation.calibration import sigmoid, softmax
 from bothways.evaluation.inputs import BoolArray, FloatArray, class_indices, logit_array
 from bothways.evaluation.vector_scaling import logits_of_classes
 
-_STEPS = 100
-_CLOSE = 1e-10
-_HALVINGS = 30
+_CLOSE = 1e-6
 # Log-odds beyond this are rounding: 1 - p is then below the spacing of numbers near 1.
 _MOST_LOG_ODDS = 36.0
 # A probability is kept above exp(-this), so that no row sums to 0.
@@ -132,7 +130,7 @@ def fit_platt(logits_NC: ArrayLike, labels_N: ArrayLike) -> Platt:
     """Platt's sigmoid for each class against the rest, on targets that are held away from 0 and 1.
 
     A class of n+ rows aims at (n+ + 1) / (n+ + 2), the rest of n- rows at 1 / (n- + 2). Source: Platt (1999),
-    "Probabilistic outputs for support vector machines", with the corrected algorithm of Lin, Lin and Weng (2007).
+    "Probabilistic outputs for support vector machines".
 
     Args:
         logits_NC: logits of rows that the model was not trained on.
@@ -171,59 +169,36 @@ def fit_isotonic(logits_NC: ArrayLike, labels_N: ArrayLike) -> Isotonic:
 
 
 def fit_sigmoid(scores_N: FloatArray, positive_N: BoolArray) -> tuple[float, float]:
-    """Factor and shift of Platt's sigmoid for one class; Newton's method with halved steps on a convex loss."""
-    positives = int(positive_N.sum())
-    target_N = np.where(positive_N, (positives + 1) / (positives + 2), 1 / (len(scores_N) - positives + 2))
-    design_N2 = np.column_stack([scores_N, np.ones(len(scores_N))])
+    """Fit Platt's sigmoid for one class and return its factor and shift."""
+    from scipy.optimize import minimize
 
-    def loss(point_2: FloatArray) -> float:
-        exponents_N = design_N2 @ point_2
-        return float((np.logaddexp(0.0, exponents_N) - target_N * exponents_N).sum())
+    positives, negatives = int(positive_N.sum()), int((~positive_N).sum())
+    target_N = np.where(positive_N, (positives + 1) / (positives + 2), 1 / (negatives + 2))
 
-    prior = (positives + 1) / (len(scores_N) + 2)
-    point_2 = np.array([0.0, math.log(prior / (1 - prior))])
-    value = loss(point_2)
-    for _ in range(_STEPS):
-        stated_N = sigmoid(design_N2 @ point_2)
-        gradient_2 = design_N2.T @ (stated_N - target_N)
-        hessian_22 = (design_N2 * (stated_N * (1 - stated_N))[:, None]).T @ design_N2 + 1e-12 * np.eye(2)
-        step_2 = np.linalg.solve(hessian_22, gradient_2)
-        if float(gradient_2 @ step_2) < _CLOSE:
-            break
-        halved = (point_2 - step_2 / 2**halving for halving in range(_HALVINGS))
-        better = next((each for each in halved if loss(each) < value), None)
-        if better is None:
-            break
-        point_2, value = better, loss(better)
-    return float(point_2[0]), float(point_2[1])
+    def loss(point_2: FloatArray) -> tuple[float, FloatArray]:
+        exponents_N = point_2[0] * scores_N + point_2[1]
+        gaps_N = sigmoid(exponents_N) - target_N
+        nll = (np.logaddexp(0.0, exponents_N) - target_N * exponents_N).sum()
+        return float(nll), np.array([gaps_N @ scores_N, gaps_N.sum()])
+
+    start_2 = [0.0, math.log((positives + 1) / (negatives + 1))]
+    factor, shift = minimize(loss, start_2, jac=True, method="BFGS", options={"gtol": _CLOSE}).x
+    return float(factor), float(shift)
 
 
 def isotonic_regression(x_N: FloatArray, y_N: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The rising step function of least squared error, as the ends of its steps: knots (K,) and values (K,).
+    """Fit the rising step function of least squared error; return the ends of its steps: knots (K,) and values (K,).
 
-    Pool adjacent violators (Ayer et al. 1955); rows of equal x are one point of their mean.
+    Pool adjacent violators (Ayer et al. 1955) by SciPy; rows of equal x are one point of their mean.
     """
-    points_G, group_N = np.unique(x_N, return_inverse=True)
-    weights_G = np.bincount(group_N).astype(np.float64)
-    means_G = np.bincount(group_N, weights=y_N) / weights_G
-    # Blocks as a stack of (mean, weight, points); a block that would lie below the one before it joins it.
-    blocks: list[tuple[float, float, int]] = []
-    for mean, weight in zip(means_G.tolist(), weights_G.tolist(), strict=True):
-        block = (mean, weight, 1)
-        while blocks and blocks[-1][0] >= block[0]:
-            before = blocks.pop()
-            total = before[1] + block[1]
-            block = ((before[0] * before[1] + block[0] * block[1]) / total, total, before[2] + block[2])
-        blocks.append(block)
-    ends = np.cumsum([points for _, _, points in blocks])
-    starts = ends - np.array([points for _, _, points in blocks])
-    values = np.array([mean for mean, _, _ in blocks])
+    from scipy.optimize import isotonic_regression as pooled
+
+    points_G, group_N, weights_G = np.unique(x_N, return_inverse=True, return_counts=True)
+    values_G = pooled(np.bincount(group_N, weights=y_N) / weights_G, weights=weights_G).x
     # Both ends of each step, so that straight lines run only between the steps; a step of one point has one knot.
-    knots_K = np.concatenate([points_G[starts], points_G[ends - 1]])
-    values_K = np.concatenate([values, values])
-    order_K = np.argsort(knots_K, kind="stable")
-    kept_K = np.concatenate([[True], np.diff(knots_K[order_K]) > 0])
-    return knots_K[order_K][kept_K], values_K[order_K][kept_K]
+    rises = np.diff(values_G) > 0
+    kept_G = np.concatenate([[True], rises]) | np.concatenate([rises, [True]])
+    return points_G[kept_G], values_G[kept_G]
 
 
 def _shares(values_NC: FloatArray) -> FloatArray:

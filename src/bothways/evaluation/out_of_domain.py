@@ -9,84 +9,28 @@ Shape letters: N rows from inside, M rows from outside, G different scores, R bo
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.bootstrap import Estimate, check_draws, percentile_estimates, resampled_counts
+from bothways.evaluation.bootstrap import check_draws, percentile_estimates, resampled_counts
 from bothways.evaluation.inputs import FloatArray, real_array
 from bothways.evaluation.metrics import group_sums
-from bothways.evaluation.reading import TextsRead
-from bothways.evaluation.report import reading_lines, reading_values
+from bothways.evaluation.report import Report
 
 KEPT = 0.95
 _CHUNK = 50
 """Resamples computed at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutOfDomainReport:
-    """How well a score tells inside from outside.
-
-    Attributes:
-        n_inside: Rows of the domain.
-        n_outside: Others.
-        auroc: 0.5 for a score that says nothing, 1 for one that is never wrong.
-        aupr: Average precision of "outside".
-        fpr95: Share of rows from outside that pass where 95 % of those from inside do.
-        threshold: Scores above this are called outside; None where none was given.
-        kept_inside: Share of rows from inside at or below it.
-        passed_outside: Share of rows from outside at or below it.
-        reading: How much of the texts from outside was read; None where the report is of numbers alone.
-    """
-
-    n_inside: int
-    n_outside: int
-    auroc: Estimate
-    aupr: Estimate
-    fpr95: Estimate
-    threshold: float | None = None
-    kept_inside: float | None = None
-    passed_outside: float | None = None
-    reading: TextsRead | None = None
-
-    def estimates(self) -> dict[str, Estimate]:
-        """The numbers that carry an interval, by name."""
-        return {"auroc": self.auroc, "aupr": self.aupr, "fpr95": self.fpr95}
-
-    def summary(self) -> str:
-        """A short table of values and 95 % intervals."""
-        lines = [f"{self.n_inside} rows of the domain, {self.n_outside} others; 95 % intervals"]
-        lines += [
-            f"{name:<6}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]"
-            for name, each in self.estimates().items()
-        ]
-        if self.kept_inside is not None and self.passed_outside is not None:
-            lines.append(
-                f"taken for texts of the domain: {self.kept_inside:.1%} of its own, {self.passed_outside:.1%} of others"
-            )
-        return "\n".join([*lines, *reading_lines(self.reading)])
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready: ``auroc``, ``auroc_low``, ``auroc_high`` and so on."""
-        flat = {key: value for name, each in self.estimates().items() for key, value in each.named(name).items()}
-        return {
-            "n_inside": self.n_inside,
-            "n_outside": self.n_outside,
-            **flat,
-            "threshold": self.threshold,
-            "kept_inside": self.kept_inside,
-            "passed_outside": self.passed_outside,
-            **reading_values(self.reading),
-        }
-
-
 def out_of_domain_report(
     inside_N: ArrayLike, outside_M: ArrayLike, *, threshold: float | None = None, resamples: int = 1000, seed: int = 0
-) -> OutOfDomainReport:
-    """Evaluate a score, with 95 % bootstrap intervals; rows from inside and from outside are resampled apart.
+) -> Report:
+    """Evaluate a score by ``auroc``, ``aupr`` and ``fpr95``, with 95 % bootstrap intervals.
+
+    Rows from inside and from outside are resampled apart.
 
     Args:
         inside_N: scores of rows of the domain.
@@ -124,15 +68,18 @@ def out_of_domain_report(
     auroc_, aupr_, fpr = percentile_estimates(value_K, np.concatenate(values_RK), of_rows=fewer)
     if aupr_.value == 1:  # what chance alone would show is no doubt about a flawless score
         aupr_ = replace(aupr_, low=max(aupr_.low, len(outside) / (len(inside) + len(outside))))
-    return OutOfDomainReport(
-        n_inside=len(inside),
-        n_outside=len(outside),
-        auroc=auroc_,
-        aupr=aupr_,
-        fpr95=fpr,
-        threshold=threshold,
-        kept_inside=None if threshold is None else float((inside <= threshold).mean()),
-        passed_outside=None if threshold is None else float((outside <= threshold).mean()),
+    kept = passed = None
+    notes: tuple[str, ...] = ()
+    if threshold is not None:
+        kept, passed = float((inside <= threshold).mean()), float((outside <= threshold).mean())
+        notes = (f"taken for texts of the domain: {kept:.1%} of its own, {passed:.1%} of others",)
+    return Report(
+        kind="out-of-domain detection",
+        title=f"{len(inside)} rows of the domain, {len(outside)} others",
+        counts={"n_inside": len(inside), "n_outside": len(outside)},
+        estimates={"auroc": auroc_, "aupr": aupr_, "fpr95": fpr},
+        values={"threshold": threshold, "kept_inside": kept, "passed_outside": passed},
+        notes=notes,
     )
 
 

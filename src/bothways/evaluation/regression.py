@@ -6,12 +6,16 @@ out, or refuse, what is undefined: see `undefined_correlation`.
 Shape letters: N rows, R bootstrap resamples, G groups of equal values.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import FloatArray, paired_vectors
 from bothways.evaluation.metrics import group_sums
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.report import Report
 
 _CONSTANT = 1e-13
 """A standard deviation below this share of the largest magnitude is rounding."""
@@ -92,6 +96,59 @@ def r2(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
     """
     truth, predicted = paired_vectors(truth_N, predicted_N)
     return float(weighted_r2(truth, predicted, np.ones((1, len(truth))))[0])
+
+
+def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike) -> Outcomes:
+    """Return the outcomes of predicted numbers; a correlation, or R2, that is undefined is left out.
+
+    Raises:
+        InvalidInput: empty, not finite, or of different lengths.
+    """
+    truth, predicted = paired_vectors(truth_N, predicted_N)
+    squares_N = (truth - predicted) ** 2
+    losses_NK = np.column_stack([squares_N, np.abs(truth - predicted)])
+    further: dict[str, Callable[[FloatArray, FloatArray, FloatArray], FloatArray]] = {}
+    if undefined_correlation(truth, predicted) is None:
+        further |= {"pearson": weighted_pearson, "spearman": weighted_spearman}
+    if undefined_correlation(truth, truth) is None:  # what is to be explained is the truth alone
+        further["r2"] = weighted_r2
+
+    def statistic(counts_RN: FloatArray) -> FloatArray:
+        found = [each(truth, predicted, counts_RN) for each in further.values()]
+        return np.column_stack([counts_RN @ losses_NK / len(truth), *found])
+
+    return Outcomes(
+        frame=Report(kind="regression", title=f"{len(truth)} rows", counts={"n": len(truth)}),
+        truth=truth,
+        metrics=("mse", "mae", *further),
+        statistic=statistic,
+        of_rows=[0] * (2 + len(further)),
+        compared=("mse", "mae", "pearson", "spearman"),
+        tested=("squared error", squares_N),
+    )
+
+
+def similarity_outcomes(scores_N: ArrayLike, cosines_N: ArrayLike) -> Outcomes:
+    """Return the outcomes of similarities (N) of pairs that people scored, whatever the units of either.
+
+    What is tested is each pair's share of Spearman's correlation, the product of its standardised ranks.
+
+    Raises:
+        InvalidInput: empty, not finite, of different lengths, fewer than three, or scores or cosines are all equal.
+    """
+    scores, cosines = correlated_vectors(scores_N, cosines_N)
+    names = ("pearson", "spearman")
+    return Outcomes(
+        frame=Report(kind="similarity", title=f"{len(scores)} pairs", counts={"n": len(scores)}),
+        truth=scores,
+        metrics=names,
+        statistic=lambda counts_RN: np.column_stack(
+            [each(scores, cosines, counts_RN) for each in (weighted_pearson, weighted_spearman)]
+        ),
+        of_rows=[0, 0],
+        compared=names,
+        tested=("spearman", spearman_shares(scores, cosines)),
+    )
 
 
 def weighted_pearson(x: FloatArray, y: FloatArray, counts_RN: FloatArray) -> FloatArray:

@@ -1,14 +1,51 @@
-"""Evaluation reports: every number with its interval, for machines (`to_dict`) and terminals (`summary`).
+"""The report of an evaluation: every number with its interval, for machines (`to_dict`), terminals and notebooks."""
 
-`bothways.evaluation.builders` makes them from truth and predictions.
-"""
-
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from bothways.evaluation.bootstrap import Estimate
-from bothways.evaluation.reading import TextsRead
 from bothways.evaluation.reliability import ReliabilityBin
+
+
+@dataclass(frozen=True)
+class TextsRead:
+    """How much of the texts a report is about: what was read in windows, and what was not read at all.
+
+    Attributes:
+        texts: how many.
+        in_windows: texts read in more than one window.
+        cut: texts of which something was not read.
+        dropped_tokens: tokens that were not read, of all texts together.
+    """
+
+    texts: int
+    in_windows: int
+    cut: int
+    dropped_tokens: int
+
+    @classmethod
+    def of(cls, windows: Sequence[int], dropped_tokens: Sequence[int]) -> "TextsRead":
+        """Count the windows and the dropped tokens of each text."""
+        return cls(
+            texts=len(windows),
+            in_windows=sum(count > 1 for count in windows),
+            cut=sum(count > 0 for count in dropped_tokens),
+            dropped_tokens=sum(dropped_tokens),
+        )
+
+    def to_dict(self) -> dict[str, int]:
+        """Return JSON values."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """One line, empty if every text was read whole and at once."""
+        parts = []
+        if self.in_windows:
+            parts.append(f"{self.in_windows} of {self.texts} texts were read in several windows")
+        if self.cut:
+            parts.append(f"{self.cut} of {self.texts} texts were cut, by {self.dropped_tokens} tokens together")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -32,245 +69,120 @@ class ClassRow:
     predicted: int
 
     def to_dict(self) -> dict[str, float]:
-        """Flat, JSON-ready; without the label."""
-        return {
-            **self.precision.named("precision"),
-            **self.recall.named("recall"),
-            **self.f1.named("f1"),
-            "support": self.support,
-            "predicted": self.predicted,
-        }
+        """Return flat JSON values, without the label."""
+        scores = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+        return {**flat_estimates(scores), "support": self.support, "predicted": self.predicted}
 
 
-@dataclass(frozen=True)
-class ClassificationReport:
-    """How well single-label predictions do, and how far their probabilities can be trusted.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report:
+    """Metrics of a model on labelled rows, each with its 95 % interval.
+
+    Every estimate is an attribute too: ``report.accuracy.low``. Which there are depends on the kind of model; those
+    that are undefined on the rows, such as a correlation with a constant, are left out.
 
     Attributes:
-        n: rows.
-        labels: class names, in the order of the class numbers.
-        accuracy: share predicted right.
-        macro_f1: mean F1 over the classes that occur in truth or predictions.
-        mcc: Matthews correlation, -1 to 1.
-        brier: sum-form Brier score, 0 to 2.
-        nll: negative log likelihood in nats.
-        ece: expected calibration error of the predicted class.
-        mce: maximum calibration error; its interval is wide, see `maximum_error_interval`.
-        ece_noise: the ECE that probabilities without error would show on so many rows, see `calibration_noise`.
-        ece_sweep: the ECE with as many bins as the rows bear, see `sweep_calibration_error`.
+        kind: what was evaluated: "classification", "regression", "question answering" and so on.
+        title: the rows, in words.
+        counts: how many rows there are, under the name that their kind has, then other counts.
+        settings: the rules that were followed, where there are several.
+        estimates: the metrics by name.
+        values: numbers without an interval; None where a threshold was not given.
+        labels: class or label names in the order of their numbers, for classification.
         per_class: one row for each label.
         confusion: counts, true classes in rows, predicted in columns.
-        reliability: bins of equal mass.
-        reading: how much of the texts was read; None where the report is of numbers alone.
+        reliability: bins of equal mass, from which the calibration error is computed.
+        notes: sentences for the summary.
+        tokens_read: how much of the texts was read; None for a report on numbers alone.
+        disagreement: of an ensemble, how far its members are apart: means over the rows.
+        members: of an ensemble, the name and the metrics of each member alone.
     """
 
-    n: int
-    labels: tuple[str, ...]
-    accuracy: Estimate
-    macro_f1: Estimate
-    mcc: Estimate
-    brier: Estimate
-    nll: Estimate
-    ece: Estimate
-    mce: Estimate
-    ece_noise: float
-    ece_sweep: float
-    per_class: tuple[ClassRow, ...]
-    confusion: tuple[tuple[int, ...], ...]
-    reliability: tuple[ReliabilityBin, ...]
-    reading: TextsRead | None = None
+    kind: str
+    title: str
+    counts: Mapping[str, int]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    per_class: tuple[ClassRow, ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()
+    reliability: tuple[ReliabilityBin, ...] = ()
+    notes: tuple[str, ...] = ()
+    tokens_read: TextsRead | None = None
+    disagreement: Mapping[str, float] = field(default_factory=dict)
+    members: tuple[tuple[str, Mapping[str, float]], ...] = ()
 
-    def estimates(self) -> dict[str, Estimate]:
-        """The numbers that carry an interval, by name."""
-        return {
-            "accuracy": self.accuracy,
-            "macro_f1": self.macro_f1,
-            "mcc": self.mcc,
-            "brier": self.brier,
-            "nll": self.nll,
-            "ece": self.ece,
-            "mce": self.mce,
-        }
+    @property
+    def n(self) -> int:
+        """Rows: texts, pairs, questions or queries."""
+        return next(iter(self.counts.values()))
+
+    def __getattr__(self, name: str) -> Estimate:
+        # Reached only for names that are no field; those of Python itself are asked for before there are any.
+        estimates: Mapping[str, Estimate] = self.__dict__.get("estimates", {})
+        if name in estimates:
+            return estimates[name]
+        if name in self.__dict__.get("values", {}) or name in self.__dict__.get("counts", {}):
+            raise AttributeError(f"{name!r} has no interval: read it from `values` or `counts` of the report")
+        raise AttributeError(f"this report has no estimate {name!r}; it has: {', '.join(estimates) or 'none'}")
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self.estimates]
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-ready: ``accuracy``, ``accuracy_low``, ``accuracy_high`` and so on, then the tables."""
-        return {
-            "n": self.n,
-            **flat_estimates(self.estimates()),
-            "ece_noise": self.ece_noise,
-            "ece_sweep": self.ece_sweep,
+        """Return JSON values: counts, then ``accuracy``, ``accuracy_low``, ``accuracy_high`` and so on, then tables."""
+        tables: dict[str, object] = {
             "labels": list(self.labels),
             "per_class": {row.label: row.to_dict() for row in self.per_class},
             "confusion": [list(row) for row in self.confusion],
             "reliability": [asdict(each) for each in self.reliability],
-            **reading_values(self.reading),
+            "reading": None if self.tokens_read is None else self.tokens_read.to_dict(),
+            "disagreement": dict(self.disagreement),
+            "members": [{"member": name, **metrics} for name, metrics in self.members],
         }
+        numbers = {**self.counts, **self.settings, **flat_estimates(self.estimates), **self.values}
+        return numbers | {name: table for name, table in tables.items() if table}
 
     def summary(self) -> str:
-        """A short table of values and 95 % intervals."""
-        return estimate_table(f"{self.n} rows, {len(self.labels)} classes", self.estimates(), self.reading)
+        """Return a short table of values and 95 % intervals."""
+        width = max(map(len, self.estimates), default=0)
+        lines = [f"{self.title}; 95 % intervals"]
+        lines += [f"{name:<{width}}  {value}  {interval}" for name, value, interval in self._rows()]
+        lines += self._remarks()
+        if self.members:
+            lines += ["", "members", *(f"  {name}: {_listed(metrics)}" for name, metrics in self.members)]
+            lines.append(f"disagreement, mean: {_listed(self.disagreement)}")
+        return "\n".join(lines)
+
+    __repr__ = __str__ = summary
+
+    def _repr_html_(self) -> str:
+        """Return the table as HTML, for notebooks."""
+        cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._rows())
+        rows = "".join(f"<tr>{each}</tr>" for each in cells)
+        remarks = "".join(f"<p>{html.escape(each)}</p>" for each in self._remarks())
+        return f"<table><caption>{html.escape(self.title)}; 95 % intervals</caption>{rows}</table>{remarks}"
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [
+            (name, f"{each.value:8.4f}", f"[{each.low:.4f}, {each.high:.4f}]") for name, each in self.estimates.items()
+        ]
+
+    def _remarks(self) -> list[str]:
+        return [*self.notes, *remarks_of(self.tokens_read)]
 
 
-@dataclass(frozen=True)
-class MultiLabelReport:
-    """How well multi-label predictions do; a decision is one label of one row.
-
-    Attributes:
-        n: rows.
-        labels: label names, in the order of the columns.
-        threshold: probability from which a label counts as predicted.
-        micro_f1: F1 over all decisions.
-        macro_f1: mean F1 over all labels.
-        subset_accuracy: share of rows whose labels are all right.
-        hamming_loss: share of wrong decisions.
-        brier: mean squared error over decisions, 0 to 1.
-        nll: mean binary cross-entropy over decisions, in nats.
-        ece: expected calibration error of the labels' probabilities over all decisions.
-        mce: maximum calibration error; its interval is wide, see `maximum_error_interval`.
-        per_class: one row for each label.
-        reliability: bins of equal mass over all decisions: mean probability, and share that have the label.
-        reading: how much of the texts was read; None where the report is of numbers alone.
-    """
-
-    n: int
-    labels: tuple[str, ...]
-    threshold: float
-    micro_f1: Estimate
-    macro_f1: Estimate
-    subset_accuracy: Estimate
-    hamming_loss: Estimate
-    brier: Estimate
-    nll: Estimate
-    ece: Estimate
-    mce: Estimate
-    per_class: tuple[ClassRow, ...]
-    reliability: tuple[ReliabilityBin, ...]
-    reading: TextsRead | None = None
-
-    def estimates(self) -> dict[str, Estimate]:
-        """The numbers that carry an interval, by name."""
-        return {
-            "micro_f1": self.micro_f1,
-            "macro_f1": self.macro_f1,
-            "subset_accuracy": self.subset_accuracy,
-            "hamming_loss": self.hamming_loss,
-            "brier": self.brier,
-            "nll": self.nll,
-            "ece": self.ece,
-            "mce": self.mce,
-        }
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready: ``micro_f1``, ``micro_f1_low``, ``micro_f1_high`` and so on, then the tables."""
-        return {
-            "n": self.n,
-            **flat_estimates(self.estimates()),
-            "threshold": self.threshold,
-            "labels": list(self.labels),
-            "per_class": {row.label: row.to_dict() for row in self.per_class},
-            "reliability": [asdict(each) for each in self.reliability],
-            **reading_values(self.reading),
-        }
-
-    def summary(self) -> str:
-        """A short table of values and 95 % intervals."""
-        return estimate_table(f"{self.n} rows, {len(self.labels)} labels", self.estimates(), self.reading)
+def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[str, float]:
+    """Return entries for a JSON object: each value and the ends of its interval."""
+    return {key: number for name, each in estimates.items() for key, number in each.named(name + ending).items()}
 
 
-@dataclass(frozen=True)
-class RegressionReport:
-    """How well predicted numbers do.
-
-    Attributes:
-        n: rows.
-        mse: mean squared error, in squared units of the truth.
-        mae: mean absolute error, in units of the truth.
-        pearson: linear correlation; None of fewer than three rows, or where truth or predictions are all equal.
-        spearman: rank correlation; likewise.
-        r2: share of variance explained; None of fewer than three rows, or where the truth is all equal.
-        reading: how much of the texts was read; None where the report is of numbers alone.
-    """
-
-    n: int
-    mse: Estimate
-    mae: Estimate
-    pearson: Estimate | None
-    spearman: Estimate | None
-    r2: Estimate | None
-    reading: TextsRead | None = None
-
-    def estimates(self) -> dict[str, Estimate]:
-        """The numbers that carry an interval, by name."""
-        known = {"mse": self.mse, "mae": self.mae, "pearson": self.pearson, "spearman": self.spearman, "r2": self.r2}
-        return {name: estimate for name, estimate in known.items() if estimate is not None}
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready: ``mse``, ``mse_low``, ``mse_high`` and so on."""
-        return {"n": self.n, **flat_estimates(self.estimates()), **reading_values(self.reading)}
-
-    def summary(self) -> str:
-        """A short table of values and 95 % intervals."""
-        return estimate_table(f"{self.n} rows", self.estimates(), self.reading)
-
-
-@dataclass(frozen=True)
-class MaskedLMReport:
-    """How well masked tokens are predicted.
-
-    Attributes:
-        n: texts.
-        tokens: tokens of them that were asked about.
-        loss: mean negative log-probability of a token, in nats.
-        perplexity: exp(loss).
-        accuracy: share of tokens that were thought the likeliest.
-        reading: how much of the texts was read; None where the report is of numbers alone.
-    """
-
-    n: int
-    tokens: int
-    loss: Estimate
-    perplexity: Estimate
-    accuracy: Estimate
-    reading: TextsRead | None = None
-
-    def estimates(self) -> dict[str, Estimate]:
-        """The numbers that carry an interval, by name."""
-        return {"loss": self.loss, "perplexity": self.perplexity, "accuracy": self.accuracy}
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready: ``loss``, ``loss_low``, ``loss_high`` and so on."""
-        return {
-            "n": self.n,
-            "tokens": self.tokens,
-            **flat_estimates(self.estimates()),
-            **reading_values(self.reading),
-        }
-
-    def summary(self) -> str:
-        """A short table of values and 95 % intervals."""
-        return estimate_table(f"{self.n} texts, {self.tokens} masked tokens", self.estimates(), self.reading)
-
-
-def flat_estimates(estimates: Mapping[str, Estimate]) -> dict[str, float]:
-    """Entries for a JSON object: each value and the ends of its interval."""
-    return {key: number for name, each in estimates.items() for key, number in each.named(name).items()}
-
-
-def reading_values(reading: TextsRead | None, name: str = "reading") -> dict[str, object]:
-    """How texts were read, for a report's JSON values; nothing of a report of numbers alone."""
-    return {} if reading is None else {name: reading.to_dict()}
-
-
-def reading_lines(reading: TextsRead | None) -> list[str]:
-    """What of the texts was read in parts or not at all, for a report's summary; no line where there is nothing."""
-    remark = "" if reading is None else reading.summary()
+def remarks_of(tokens_read: TextsRead | None) -> list[str]:
+    """Return a line about texts that were read in windows or cut, if there are any."""
+    remark = "" if tokens_read is None else tokens_read.summary()
     return [remark] if remark else []
 
 
-def estimate_table(title: str, estimates: Mapping[str, Estimate], reading: TextsRead | None = None) -> str:
-    """A title and a line for each number, and what of the texts was read in parts or not at all."""
-    width = max(len(name) for name in estimates)
-    lines = [
-        f"{name:<{width}}  {each.value:8.4f}  [{each.low:.4f}, {each.high:.4f}]" for name, each in estimates.items()
-    ]
-    return "\n".join([f"{title}; 95 % intervals", *lines, *reading_lines(reading)])
+def _listed(numbers: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())

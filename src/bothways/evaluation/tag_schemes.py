@@ -14,12 +14,11 @@ plain tags are no spans: parts of speech
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, TypeGuard, get_args
+from typing import NamedTuple, TypeGuard, get_args
 
+from bothways.choices import Scheme as Scheme
 from bothways.errors import InvalidInput
 from bothways.evaluation.tag_spelling import meant
-
-Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 

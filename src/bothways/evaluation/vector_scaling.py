@@ -15,11 +15,10 @@ from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import fit_temperature, softmax
-from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logit_array
+from bothways.evaluation.inputs import FloatArray, class_indices, logit_array
 
-_STEPS = 50
-_CLOSE = 1e-9
-_HALVINGS = 30
+_STEPS = 1000
+_LEAST_FACTOR = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,8 @@ def fit_vector_scaling(logits_NC: ArrayLike, labels_N: ArrayLike, penalty: float
     """The factors and shifts of least negative log likelihood (NLL) plus penalty.
 
     The penalty is ``penalty / 2`` times the sum of squares of the shifts and of the factors' distances to 1 / T, in
-    units of 1 / T, with T the temperature of the same rows: a prior under which a shift of one nat is usual. Newton's
-    method with halved steps; the sum of NLL and penalty is convex.
+    units of 1 / T, with T the temperature of the same rows: a prior under which a shift of one nat is usual. The sum of
+    NLL and penalty is convex; SciPy's L-BFGS-B minimises it and keeps the factors above 0.
 
     Args:
         logits_NC: logits of rows that the model was not trained on.
@@ -82,6 +81,8 @@ def fit_vector_scaling(logits_NC: ArrayLike, labels_N: ArrayLike, penalty: float
     Raises:
         InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
     """
+    from scipy.optimize import minimize
+
     logits = logit_array(logits_NC, least_columns=2)
     classes = logits.shape[1]
     labels = class_indices(labels_N, "labels", classes=classes, rows=len(logits))
@@ -89,52 +90,23 @@ def fit_vector_scaling(logits_NC: ArrayLike, labels_N: ArrayLike, penalty: float
     temperature = fit_temperature(logits, labels)
     scaled_NC = logits / temperature
     start_P = np.concatenate([np.ones(classes), np.zeros(classes)])
-    point_P, value = start_P, _objective(start_P, start_P, scaled_NC, labels, penalty)
-    for _ in range(_STEPS):
-        gradient_P, hessian_PP = _derivatives(point_P, start_P, scaled_NC, labels, penalty)
-        step_P = np.linalg.solve(hessian_PP, gradient_P)
-        if float(gradient_P @ step_P) < _CLOSE:
-            break
-        for halving in range(_HALVINGS):
-            following_P = point_P - step_P / 2**halving
-            found = _objective(following_P, start_P, scaled_NC, labels, penalty)
-            if following_P[:classes].min() > 0 and found < value:
-                point_P, value = following_P, found
-                break
-        else:
-            break
+    rows_N = np.arange(len(labels))
+
+    def objective(point_P: FloatArray) -> tuple[float, FloatArray]:
+        """NLL of all rows together plus the penalty, and the gradient."""
+        gaps_NC = scaled_NC * point_P[:classes] + point_P[classes:]
+        gaps_NC -= gaps_NC.max(axis=1, keepdims=True)
+        of_truth = gaps_NC[rows_N, labels].sum()
+        np.exp(gaps_NC, out=gaps_NC)
+        total_N1 = gaps_NC.sum(axis=1, keepdims=True)
+        gaps_NC /= total_N1
+        gaps_NC[rows_N, labels] -= 1
+        gradient_P = np.concatenate([np.einsum("nc,nc->c", gaps_NC, scaled_NC), gaps_NC.sum(axis=0)])
+        off_P = point_P - start_P
+        return float(np.log(total_N1).sum() - of_truth + penalty / 2 * (off_P @ off_P)), gradient_P + penalty * off_P
+
+    bounds = [(_LEAST_FACTOR, None)] * classes + [(None, None)] * classes
+    options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "ftol": 1e-14, "gtol": 1e-6}
+    point_P = minimize(objective, start_P, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     scale_C = point_P[:classes] / temperature
     return VectorScaling(tuple(scale_C.tolist()), tuple(point_P[classes:].tolist()))
-
-
-def _objective(
-    point_P: FloatArray, start_P: FloatArray, scaled_NC: FloatArray, labels_N: IntArray, penalty: float
-) -> float:
-    """NLL of all rows together, plus the penalty."""
-    classes = scaled_NC.shape[1]
-    logits_NC = scaled_NC * point_P[:classes] + point_P[classes:]
-    top_N = logits_NC.max(axis=1)
-    total_N = top_N + np.log(np.exp(logits_NC - top_N[:, None]).sum(axis=1))
-    nll = (total_N - logits_NC[np.arange(len(labels_N)), labels_N]).sum()
-    return float(nll + penalty / 2 * ((point_P - start_P) ** 2).sum())
-
-
-def _derivatives(
-    point_P: FloatArray, start_P: FloatArray, scaled_NC: FloatArray, labels_N: IntArray, penalty: float
-) -> tuple[FloatArray, FloatArray]:
-    """Gradient (P,) and Hessian (P, P) of the objective."""
-    classes = scaled_NC.shape[1]
-    probabilities_NC = softmax(scaled_NC * point_P[:classes] + point_P[classes:])
-    gaps_NC = probabilities_NC.copy()
-    gaps_NC[np.arange(len(labels_N)), labels_N] -= 1
-    gradient_P = np.concatenate([(gaps_NC * scaled_NC).sum(axis=0), gaps_NC.sum(axis=0)])
-    # A row's Hessian in its logits is diag(p) - p p'; the logit of class c depends on two parameters.
-    weighted_NP = np.concatenate([probabilities_NC * scaled_NC, probabilities_NC], axis=1)
-    hessian_PP = -weighted_NP.T @ weighted_NP
-    first, second = np.arange(classes), np.arange(classes, 2 * classes)
-    crossed_C = (probabilities_NC * scaled_NC).sum(axis=0)
-    hessian_PP[first, first] += (probabilities_NC * scaled_NC**2).sum(axis=0)
-    hessian_PP[second, second] += probabilities_NC.sum(axis=0)
-    hessian_PP[first, second] += crossed_C
-    hessian_PP[second, first] += crossed_C
-    return gradient_P + penalty * (point_P - start_P), hessian_PP + penalty * np.eye(2 * classes)

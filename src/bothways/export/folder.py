@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
 from bothways.checkpoints.files import WEIGHTS, sha256_of
 from bothways.checkpoints.labels import label_settings
 from bothways.checkpoints.save import write_json
+from bothways.checkpoints.schema import Stored
+from bothways.choices import ExportFormat as ExportFormat
 from bothways.errors import InvalidInput, OutputExists
 from bothways.export.check import check_onnx
 from bothways.export.graph import EncoderGraph, Port
@@ -20,7 +22,6 @@ from bothways.families import HeadName
 from bothways.storage import check_folder_free, new_folder
 from bothways.text.building import TOKENIZER_FILE
 
-ExportFormat = Literal["onnx", "safetensors"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 DESCRIPTION = "export.json"
 _FORMAT_VERSION = 1
@@ -187,9 +188,7 @@ def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEn
 
 def _files_beside(extras: Mapping[str, object]) -> list[str]:
     """The files beside the weights that belong to what ``bothways.json`` says."""
-    checksums = extras.get("checksums")
-    names = checksums if isinstance(checksums, Mapping) else {}
-    return [name for name in names if name == Path(name).name and name != WEIGHTS]
+    return [name for name in Stored.of(extras).checksums if name == Path(name).name and name != WEIGHTS]
 
 
 def _describe(folder: Path, content: Mapping[str, object]) -> None:

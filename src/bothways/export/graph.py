@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from bothways.encoder import Encoder, Head, MaskedLMHead, ScoreHead
+from bothways.encoder.batch import PaddedRows
 from bothways.encoder.heads import Choice, EachToken, Labels, Relation, Replaced, Span, logits_from
-from bothways.encoder.padded_rows import PaddedRows
 
-# The one attention backend that needs to know nothing of lengths.
-_BACKEND = "padded"
 HIDDEN = "last_hidden_state"
 BATCH, CHOICES, LENGTH = "batch", "choices", "length"
 
@@ -54,7 +52,7 @@ class EncoderGraph(nn.Module):
             input_ids, attention_mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
             token_type_ids = None if token_type_ids is None else token_type_ids.flatten(0, 1)
         rows = PaddedRows.of(input_ids, attention_mask, token_type_ids)
-        hidden_TH = self.encoder(rows, backend=_BACKEND)
+        hidden_TH = self.encoder(rows)
         hidden_BSH = rows.padded(hidden_TH).view(*shape, hidden_TH.shape[-1])
         if self.head is None:
             return (hidden_BSH,)

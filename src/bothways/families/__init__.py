@@ -1,5 +1,7 @@
 """The families of published encoders, as data."""
 
+import copyreg
+
 from bothways.errors import UnknownModel
 from bothways.families.albert import ALBERT
 from bothways.families.bert import BERT
@@ -43,5 +45,8 @@ def family_of(model_type: object) -> Family:
         )
     return FAMILIES[model_type]
 
+
+# By their names: the tables of weights hold functions that have none.
+copyreg.pickle(Family, lambda family: (family_of, (family.model_type,)))
 
 __all__ = ["FAMILIES", "Family", "HeadName", "Published", "StoredHead", "family_of"]

@@ -2,24 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import get_args
 
+from bothways.choices import HeadName as HeadName
 from bothways.encoder.heads import HeadKind, MaskedLMHeadKind
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.config_keys import Settings
 from bothways.families.weight_map import WeightRow
 
-HeadName = Literal[
-    "masked_lm",
-    "permutation_lm",
-    "next_sentence",
-    "sentence_order",
-    "replaced_token",
-    "sequence",
-    "token",
-    "span",
-    "multiple_choice",
-]
 HEAD_NAMES: tuple[HeadName, ...] = get_args(HeadName)
 
 

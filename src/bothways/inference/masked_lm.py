@@ -3,20 +3,22 @@
 Shapes: M places asked about, H hidden, V vocabulary, K tokens in an answer.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.rows import SelectedRows
-from bothways.inference.batching import by_token_budget, pack_in_blocks
-from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
-from bothways.packing import pack
+from bothways.inference.runner import Runner
+from bothways.packing import Packed
 from bothways.text import TextTokenizer
 from bothways.text.characters import within_word
+
+ResultT = TypeVar("ResultT")
 
 Among = Literal["any", "begins", "continues"]
 
@@ -75,8 +77,12 @@ class Answer:
     log_probabilities: tuple[float, ...]
 
 
+Search: TypeAlias = Generator[list[Query], list[Answer], ResultT]
+"""A generator that yields queries and is sent their answers."""
+
+
 class MaskedLMScorer:
-    """Answers queries with an encoder and its masked language modelling head.
+    """Answers queries with an encoder and its masked language modelling head; any number of threads may ask at once.
 
     Args:
         encoder: The encoder.
@@ -94,32 +100,29 @@ class MaskedLMScorer:
         self._encoder = encoder
         self.head = head
         self._device = encoder.embedding.tokens.weight.device
-        self._on_cpu = self._device.type == "cpu"
-        self._tokens = tokens or (CPU_TOKENS if self._on_cpu else GPU_TOKENS)
+        self._runner = Runner(self._computed, self._device, tokens)
         self._tokenizer = tokenizer
         self._refused: dict[Among, Tensor] = {}
 
     def answers(self, queries: Sequence[Query]) -> list[Answer]:
-        """One answer for each query, in order."""
-        found: list[Answer | None] = [None] * len(queries)
-        with torch.inference_mode():
-            for batch in by_token_budget([len(query.ids) for query in queries], self._tokens):
-                for index, answer in self._batch(queries, batch):
-                    found[index] = answer
-        return [answer for answer in found if answer is not None]
+        """One answer for each query, in order.
 
-    def _batch(self, queries: Sequence[Query], batch: list[int]) -> Iterator[tuple[int, Answer]]:
-        ids, types = [queries[index].ids for index in batch], [queries[index].types for index in batch]
-        packed = (pack_in_blocks(ids, types) if self._on_cpu else pack(ids, types)).to(self._device)
-        places_M = torch.tensor([queries[index].place for index in batch], device=self._device)
-        rows_M = packed.first_tokens_B[: len(batch)] + places_M
+        Raises:
+            OutOfMemory: A single sequence does not fit into memory.
+        """
+        return self._runner.run(queries)
+
+    def _computed(self, packed: Packed, queries: Sequence[Query]) -> list[Answer]:
+        places_M = torch.tensor([query.place for query in queries], device=self._device)
+        rows_M = packed.first_tokens_B[: len(queries)] + places_M
         hidden_MH = self._encoder(packed, rows=SelectedRows(rows_M))
         size = max(1, MOST_LOGITS // self._encoder.config.vocabulary)
-        for start in range(0, len(batch), size):
-            part = batch[start : start + size]
+        answers: list[Answer] = []
+        for start in range(0, len(queries), size):
             logits_MV = self.head(hidden_MH[start : start + size], self._encoder.embedding.tokens.weight)
-            wanted = [queries[index].wanted for index in part]
-            yield from zip(part, self._read(logits_MV.float().log_softmax(-1), wanted), strict=True)
+            wanted = [query.wanted for query in queries[start : start + size]]
+            answers += self._read(logits_MV.float().log_softmax(-1), wanted)
+        return answers
 
     def _read(self, logs_MV: Tensor, wanted: Sequence[Best | Named]) -> list[Answer]:
         rows_of: dict[Best, list[int]] = {}
@@ -145,6 +148,39 @@ class MaskedLMScorer:
             refused_V = refused_tokens(self._tokenizer, self._encoder.config.vocabulary, among)
             self._refused[among] = refused_V.to(self._device)
         return self._refused[among]
+
+
+def together(searches: Sequence[Search[ResultT]]) -> Search[list[ResultT]]:
+    """Run several searches as one, whose queries are those of all that are still at work."""
+    results: dict[int, ResultT] = {}
+    asked: dict[int, list[Query]] = {}
+
+    def advance(index: int, answers: list[Answer] | None) -> None:
+        try:
+            asked[index] = next(searches[index]) if answers is None else searches[index].send(answers)
+        except StopIteration as end:
+            asked.pop(index, None)
+            results[index] = end.value
+
+    for index in range(len(searches)):
+        advance(index, None)
+    while asked:
+        waiting = list(asked.items())
+        answers = iter((yield [query for _, queries in waiting for query in queries]))
+        for index, queries in waiting:
+            advance(index, list(itertools.islice(answers, len(queries))))
+    return [results[index] for index in range(len(searches))]
+
+
+def run_search(searching: Search[ResultT], scorer: MaskedLMScorer) -> ResultT:
+    """Let a model answer a search's queries until it is done."""
+    try:
+        queries = next(searching)
+        while True:
+            queries = searching.send(scorer.answers(queries))
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result
 
 
 def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> Tensor:

@@ -1,9 +1,9 @@
 """Masked language modelling as the training loop sees it.
 
-Shapes: N texts, T packed tokens, M chosen places, H hidden, V vocabulary.
+Shapes: N texts, B windows of a batch, T packed tokens, M chosen places, H hidden, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.data.windows import WindowStore
+from bothways.data.windows import StoredWindow, WindowStore
 from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput
 from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics
 from bothways.inference.batching import by_token_budget
+from bothways.inference.runner import Runner
 from bothways.objectives.masking import MaskedTokens, Masker
 from bothways.packing import Packed
 from bothways.training.objective import MicroBatch, Update, Validation
@@ -116,12 +117,9 @@ class MaskedLMObjective:
         """The epoch's windows in an order of its own, with masks of its own."""
         order = np.random.default_rng([self.masker.seed, epoch]).permutation(self._windows)
 
-        def mask(ids_n: NDArray[np.int32], window: int) -> MaskedTokens:
-            return self.masker.training(ids_n, epoch, window)
-
         for number in range(start, self.updates_per_epoch()):
             windows = order[number * self.batch_size : (number + 1) * self.batch_size].tolist()
-            yield Update(tuple(self._micro_batches(windows, mask)))
+            yield Update(tuple(self._micro_batches(windows, epoch)))
 
     def loss(self, payload: MaskedBatch) -> Tensor:
         """Sum of the chosen places' losses."""
@@ -133,15 +131,14 @@ class MaskedLMObjective:
         metrics = masked_lm_metrics(masked_losses(self.model, self.validation, self.masker, self.tokens))
         return Validation(metrics, -metrics["loss"])
 
-    def _micro_batches(self, windows: list[int], mask: "Mask") -> Iterator[MicroBatch[MaskedBatch]]:
+    def _micro_batches(self, windows: list[int], epoch: int) -> Iterator[MicroBatch[MaskedBatch]]:
         lengths = self.training.lengths[windows].tolist()
         for batch in by_token_budget(lengths, self.tokens):
             chosen = [windows[index] for index in batch]
-            payload = _masked_batch(self.training, chosen, mask, self.model.device)
+            stored = self.training.windows(chosen)
+            masked = [self.masker.training(window.ids, epoch, window.number) for window in stored]
+            payload = _masked_batch(self.training.pack(chosen).to(self.model.device), masked)
             yield MicroBatch(payload, float(len(payload.targets_M)), sum(lengths[index] for index in batch))
-
-
-Mask = Callable[[NDArray[np.int32], int], MaskedTokens]
 
 
 def maskable(store: WindowStore, masker: Masker, what: str) -> NDArray[np.int64]:
@@ -159,7 +156,6 @@ def maskable(store: WindowStore, masker: Masker, what: str) -> NDArray[np.int64]
     return windows
 
 
-@torch.inference_mode()
 def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: int) -> TokenLosses:
     """The losses of a model that is in evaluation mode, at the places that are chosen for validation.
 
@@ -169,29 +165,32 @@ def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: i
         masker: Draws the places.
         tokens: Token budget of a batch.
     """
+
+    def compute(packed: Packed, windows: Sequence[StoredWindow]) -> list[NDArray[np.float64]]:
+        """Of each window the sum of the losses, and how many places are right and chosen (B, 3)."""
+        masked = [masker.validation(window.ids, window.number) for window in windows]
+        batch = _masked_batch(packed, masked)
+        logits_MV = model(batch.packed, batch.rows_M).float()
+        losses_M = nn.functional.cross_entropy(logits_MV, batch.targets_M, reduction="none").double()
+        right_M = (logits_MV.argmax(-1) == batch.targets_M).double()
+        counted_M3 = torch.stack([losses_M, right_M, torch.ones_like(right_M)], dim=1).cpu().numpy()
+        begins_B = np.cumsum([0, *(len(one.places_M) for one in masked[:-1])])
+        return [*np.add.reduceat(counted_M3, begins_B)]
+
+    chosen = maskable(store, masker, "given")
     sums_N3 = np.zeros((store.texts, 3))
-    windows = maskable(store, masker, "given")
-    for batch in by_token_budget(store.lengths[windows].tolist(), tokens):
-        chosen = windows[batch].tolist()
-        payload = _masked_batch(store, chosen, masker.validation, model.device)
-        logits_MV = model(payload.packed, payload.rows_M).float()
-        losses_M = nn.functional.cross_entropy(logits_MV, payload.targets_M, reduction="none").double().cpu().numpy()
-        right_M = (logits_MV.argmax(-1) == payload.targets_M).double().cpu().numpy()
-        ends = np.cumsum(payload.packed.lengths)
-        window_M = np.asarray(chosen)[np.searchsorted(ends, payload.rows_M.cpu().numpy(), side="right")]
-        np.add.at(sums_N3, store.text_of_window[window_M], np.stack([losses_M, right_M, np.ones(len(right_M))], axis=1))
+    np.add.at(sums_N3, store.text_of_window[chosen], Runner(compute, model.device, tokens).run(store.windows(chosen)))
     return TokenLosses(losses_N=sums_N3[:, 0], right_N=sums_N3[:, 1], tokens_N=sums_N3[:, 2])
 
 
-def _masked_batch(store: WindowStore, windows: list[int], mask: Mask, device: torch.device) -> MaskedBatch:
-    packed = store.pack(windows)
-    starts = np.cumsum([0, *packed.lengths[:-1]])
-    masked = [mask(store.ids_T[store.starts[window] : store.starts[window + 1]], window) for window in windows]
-    ids_T = np.concatenate([one.ids_n for one in masked]).astype(np.int64)
+def _masked_batch(packed: Packed, masked: Sequence[MaskedTokens]) -> MaskedBatch:
+    """A packed batch of windows, each with its masks."""
+    device = packed.ids_T.device
+    read_T = torch.from_numpy(np.concatenate([one.ids_n for one in masked]).astype(np.int64)).to(device)
+    ids_T = torch.cat([read_T, packed.ids_T[len(read_T) :]])
+    starts = np.cumsum([0, *packed.lengths[:-1]])[: len(masked)]
     rows_M = np.concatenate([start + one.places_M for start, one in zip(starts, masked, strict=True)])
     targets_M = np.concatenate([one.targets_M for one in masked]).astype(np.int64)
     return MaskedBatch(
-        replace(packed, ids_T=torch.from_numpy(ids_T)).to(device),
-        torch.from_numpy(rows_M).to(device),
-        torch.from_numpy(targets_M).to(device),
+        replace(packed, ids_T=ids_T), torch.from_numpy(rows_M).to(device), torch.from_numpy(targets_M).to(device)
     )

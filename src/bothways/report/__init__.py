@@ -1,10 +1,10 @@
 """Self-contained HTML reports: charts as inline SVG, and a page to set them in.
 
-The charts need the extra ``report``; the page itself needs nothing.
+Drawing and rendering need the extra ``report``.
 """
 
-from bothways.report.curves import Bar, TrainLoss, ValidationScore, bars, learning_curve
-from bothways.report.grouped import BarGroup, grouped_bars
+from bothways.report.bars import Bar, BarGroup, bars, grouped_bars
+from bothways.report.curves import TrainLoss, ValidationScore, learning_curve, reliability_diagram
 from bothways.report.matrices import attention_map, attention_pair, confusion_matrix
 from bothways.report.page import (
     Block,
@@ -22,7 +22,6 @@ from bothways.report.page import (
     render,
     write,
 )
-from bothways.report.reliability import reliability_diagram
 
 __all__ = [
     "Bar",

@@ -1,18 +1,17 @@
-"""What every chart shares: the palette, the theme, readable labels, and the step from an Altair chart to SVG.
+"""The shared parts of all charts: palette, theme, readable labels, and the step from an Altair chart to SVG.
 
 The charts have no background of their own. Ink is ``currentColor`` and every shade is the accent colour at some
 opacity, so that one drawing is legible on white, on a dark page, and on paper.
 """
 
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import MissingDependency
-from bothways.report.characters import printable
 
 if TYPE_CHECKING:
     import altair as alt
@@ -27,9 +26,15 @@ LABEL_SIZE = 12
 PANEL_WIDTH = 362  # two stand side by side on a page of 50rem
 _LONGEST_LABEL = 32
 
+# XML 1.0, production [2] Char, the other way round: control characters, lone surrogates and two non-characters.
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_LINE_ENDS = re.compile("\r\n|[\r\n\u2028\u2029]")
 # As Vega names them; a label in quotes can hardly read like this.
 _ID = re.compile(r' id="((?:gradient|clip)_?\d+)"')
 _REFERENCE = re.compile(r'="url\(#((?:gradient|clip)_?\d+)\)"')
+
+# An axis of numbers with its line; the axes of the theme have labels only.
+RULED: dict[str, Any] = {"ticks": True, "domain": True, "labelPadding": 3}
 
 _THEME: dict[str, Any] = {
     "font": FONT,
@@ -38,6 +43,11 @@ _THEME: dict[str, Any] = {
     "view": {"stroke": None},
     "title": {"color": INK, "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 10},
     "axis": {
+        "ticks": False,
+        "domain": False,
+        "grid": False,
+        "labelFlush": False,
+        "labelPadding": 7,
         "labelColor": INK,
         "labelFontSize": LABEL_SIZE,
         "labelLimit": 0,  # labels are cut by characters, since the reader's font is not known
@@ -66,23 +76,32 @@ _THEME: dict[str, Any] = {
 }
 
 
-def require_altair(purpose: str) -> None:
+def require_extra(purpose: str) -> None:
     """Check that the packages of the extra ``report`` are installed.
 
     Raises:
-        MissingDependency: ``altair`` or ``vl_convert`` cannot be imported.
+        MissingDependency: One of them is not.
     """
-    try:
-        import altair  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingDependency.of("altair", extra="report", purpose=purpose) from error
-    try:
-        import vl_convert  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingDependency.of("vl-convert-python", extra="report", purpose=purpose) from error
+    for module, package in (("jinja2", "jinja2"), ("altair", "altair"), ("vl_convert", "vl-convert-python")):
+        if find_spec(module) is None:
+            raise MissingDependency.of(package, extra="report", purpose=purpose)
 
 
-def to_svg(chart: "alt.Chart | alt.LayerChart | alt.FacetChart", right: float = 4) -> str:
+def storable(text: str) -> str:
+    """``text`` with U+FFFD for every character that an XML or HTML document cannot hold."""
+    return _NOT_XML.sub("\ufffd", text)
+
+
+def printable(text: str) -> str:
+    r"""``text`` on one line for a label: line ends as ⏎, tabs as ⇥, an empty text as ∅.
+
+    >>> printable("a\nb")
+    'a⏎b'
+    """
+    return storable(_LINE_ENDS.sub("⏎", text).replace("\t", "⇥")) or "∅"
+
+
+def to_svg(chart: "alt.TopLevelMixin", right: float = 4) -> str:
     """Draw a chart in the shared theme, as one SVG element with ``right`` pixels of room on the right."""
     import altair as alt
     import vl_convert
@@ -105,22 +124,14 @@ def _renumbered(svg: str) -> str:
 
 
 def indexed_labels(labels: Sequence[str]) -> str:
-    """A Vega expression that turns the position of a label, the axis value, into the label.
-
-    Axes run over positions, since two tokens or two cut labels may read the same.
-    """
+    """A Vega expression for an axis over positions 0, 1, ..., since two labels may read the same."""
     return f"{json.dumps([short_label(label) for label in labels])}[datum.value]"
 
 
 def short_label(text: str) -> str:
     """``text`` printable, and cut in the middle if long: the ends are what tells labels apart."""
-    label = printable(text)
-    kept = _LONGEST_LABEL - 1
-    return (
-        label
-        if len(label) <= _LONGEST_LABEL
-        else f"{label[: kept - kept // 2].rstrip()}…{label[-(kept // 2) :].lstrip()}"
-    )
+    label, half = printable(text), _LONGEST_LABEL // 2
+    return label if len(label) <= _LONGEST_LABEL else f"{label[:half].rstrip()}…{label[1 - half :].lstrip()}"
 
 
 def label_width(labels: Sequence[str], size: float = LABEL_SIZE) -> float:
@@ -135,8 +146,3 @@ def _width_in_ems(character: str) -> float:
     if character in " iljtfr.,:;'!|()[]-":
         return 0.4
     return 0.72 if character.isupper() or character == "#" else 0.61
-
-
-def finite_or_gap(value: float) -> float | None:
-    """``value``, or None, which a line leaves out, where it is infinite or not a number."""
-    return float(value) if math.isfinite(value) else None

@@ -5,13 +5,12 @@ Shape legend: C classes, S tokens of a sequence.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from bothways.errors import InvalidInput
-from bothways.report.characters import printable
 from bothways.report.drawing import (
     ACCENT,
     ACCENT_CLEAR,
@@ -20,7 +19,8 @@ from bothways.report.drawing import (
     PANEL_WIDTH,
     indexed_labels,
     label_width,
-    require_altair,
+    printable,
+    require_extra,
     to_svg,
 )
 
@@ -47,40 +47,30 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
         InvalidInput: No label, a matrix of another shape, or an entry that is not a whole number from 0.
         MissingDependency: The extra ``report`` is not installed.
     """
-    require_altair("drawing a confusion matrix")
-    return to_svg(_counted_grid(labels, _checked_counts(labels, counts)), right=_overhang(labels))
-
-
-def _counted_grid(labels: Sequence[str], counts_CC: npt.NDArray[np.int64]) -> "alt.LayerChart | alt.FacetChart":
+    require_extra("drawing a confusion matrix")
     import altair as alt
 
-    totals_C1 = counts_CC.sum(axis=1, keepdims=True)
-    shares_CC = counts_CC / np.maximum(totals_C1, 1)
+    counts_CC = _checked_counts(labels, counts)
+    shares_CC = counts_CC / np.maximum(counts_CC.sum(axis=1, keepdims=True), 1)
     cells = [
         {"row": row, "column": column, "count": str(counts_CC[row, column]), "shade": float(shares_CC[row, column])}
-        for row in range(len(labels))
-        for column in range(len(labels))
+        for row, column in np.ndindex(counts_CC.shape)
     ]
     digits = len(str(counts_CC.max()))
-    largest = 72 if len(labels) <= 4 else 56
-    step = float(np.clip(520 / len(labels), max(18, 5 * digits + 5), largest))
-    font_size = min(13.0, (step - 4) / (0.6 * digits))
+    step = float(np.clip(520 / len(labels), max(18, 5 * digits + 5), 72 if len(labels) <= 4 else 56))
     base = _grid(cells, labels, step, "predicted", "true")
-    scale = alt.Scale(domain=[0, 1], range=[ACCENT_CLEAR, ACCENT])
-    legend = alt.Legend(title="share of the true class", format="~%", values=[0, 0.5, 1], **_LEGEND)
-    heat = base.mark_rect(stroke=INK, strokeOpacity=0.12, strokeWidth=1).encode(
-        color=alt.Color("shade:Q", scale=scale, legend=legend)
-    )
-    numbers = base.mark_text(fontSize=font_size, baseline="middle").encode(
+    shade = _shade("share of the true class", "~%", [0, 0.5, 1], "linear")
+    heat = base.mark_rect(stroke=INK, strokeOpacity=0.12, strokeWidth=1).encode(color=shade)
+    numbers = base.mark_text(fontSize=min(13.0, (step - 4) / (0.6 * digits)), baseline="middle").encode(
         text="count:N",
         color=alt.condition(f"datum.shade >= {_WHITE_TEXT_FROM}", alt.value("white"), alt.value(INK)),
         opacity=alt.condition("datum.count === '0'", alt.value(0.3), alt.value(1)),
     )
-    return alt.layer(heat, numbers)
+    return to_svg(alt.layer(heat, numbers), right=_overhang(labels))
 
 
 def attention_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str = "") -> str:
-    """How much each token (row) attends to each token (column).
+    """A map of how much each token (row) attends to each token (column).
 
     The colour runs with the square root of the weight, so that weights of a few per cent can still be told apart.
 
@@ -96,22 +86,15 @@ def attention_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str =
         InvalidInput: No token, weights of another shape, or a weight outside 0 to 1.
         MissingDependency: The extra ``report`` is not installed.
     """
-    require_altair("drawing an attention map")
-    import altair as alt
-
+    require_extra("drawing an attention map")
     checked_SS = _checked_weights(tokens, weights_SS)
     cells = [
         {"row": int(row), "column": int(column), "shade": round(float(checked_SS[row, column]), 4)}
         for row, column in np.argwhere(checked_SS >= _FAINTEST_DRAWN)
     ]
-    step = _attention_step(tokens)
-    scale = alt.Scale(type="sqrt", domain=[0, 1], range=[ACCENT_CLEAR, ACCENT])
-    legend = alt.Legend(title="attention weight", values=[0, 0.1, 0.5, 1], format="~g", **_LEGEND)
-    chart = (
-        _grid(cells, tokens, step, "attends to", "token")
-        .mark_rect(stroke=INK, strokeOpacity=0.08, strokeWidth=1)
-        .encode(color=alt.Color("shade:Q", scale=scale, legend=legend))
-    )
+    grid = _grid(cells, tokens, _attention_step(tokens), "attends to", "token")
+    shade = _shade("attention weight", "~g", [0, 0.1, 0.5, 1], "sqrt")
+    chart = grid.mark_rect(stroke=INK, strokeOpacity=0.08, strokeWidth=1).encode(color=shade)
     return to_svg(chart.properties(title=printable(title)) if title else chart, right=_overhang(tokens))
 
 
@@ -142,29 +125,36 @@ def attention_pair(
     )
 
 
-_LEGEND: dict[str, Any] = {"orient": "bottom", "direction": "horizontal", "gradientLength": 140, "gradientThickness": 8}
+def _shade(title: str, format_: str, ticks: list[float], scale: Literal["linear", "sqrt"]) -> "alt.Color":
+    """The accent colour by the cell's ``shade`` from 0 to 1, with a legend below the map."""
+    import altair as alt
+
+    legend = alt.Legend(
+        title=title,
+        format=format_,
+        values=ticks,
+        orient="bottom",
+        direction="horizontal",
+        gradientLength=140,
+        gradientThickness=8,
+    )
+    return alt.Color("shade:Q", scale=alt.Scale(type=scale, domain=[0, 1], range=[ACCENT_CLEAR, ACCENT]), legend=legend)
 
 
 def _grid(cells: list[dict[str, Any]], labels: Sequence[str], step: float, x_title: str, y_title: str) -> "alt.Chart":
     """Square cells of ``step`` pixels, the first row on top, the columns named above."""
     import altair as alt
 
-    positions = list(range(len(labels)))
-    shared: dict[str, Any] = {
-        "labelExpr": indexed_labels(labels),
-        "labelFontSize": min(LABEL_SIZE, step - 3),
-        "labelOverlap": False,
-        "domain": False,
-        "ticks": False,
-        "labelPadding": 6,
-    }
-    angle = _column_angle(labels, step)
+    size = min(LABEL_SIZE, step - 3)
+    shared: dict[str, Any] = {"labelExpr": indexed_labels(labels), "labelFontSize": size, "labelOverlap": False}
+    # Level where every label fits above its column, else slanted, else upright.
+    angle = 0 if label_width(labels) <= step - 6 else -45 if step >= _SLANTED_FROM else -90
     slant: dict[str, Any] = {"labelAlign": "left", "labelBaseline": "middle"} if angle else {}
-    width = label_width(labels, min(LABEL_SIZE, step - 3))
+    width = label_width(labels, size)
     height = width * abs(math.sin(math.radians(angle))) + 8
     x_axis = alt.Axis(title=x_title, orient="top", labelAngle=angle, minExtent=height, **shared, **slant)
     y_axis = alt.Axis(title=y_title, minExtent=width + 8, **shared)
-    scale = alt.Scale(domain=positions, paddingInner=0, paddingOuter=0)
+    scale = alt.Scale(domain=list(range(len(labels))), paddingInner=0, paddingOuter=0)
     return (
         alt.Chart(alt.InlineData(values=cells))
         .encode(x=alt.X("column:O", axis=x_axis, scale=scale), y=alt.Y("row:O", axis=y_axis, scale=scale))
@@ -173,7 +163,7 @@ def _grid(cells: list[dict[str, Any]], labels: Sequence[str], step: float, x_tit
 
 
 def _overhang(labels: Sequence[str]) -> float:
-    """Room on the right for what a slanted last label may be wider in the reader's font."""
+    """Room on the right for a slanted last label, which may be wider in the reader's font."""
     return 4 + 0.12 * label_width(labels[-1:])
 
 
@@ -183,13 +173,6 @@ def _attention_step(tokens: Sequence[str]) -> float:
     slanted = (room - label_width(tokens[-1:])) / len(tokens)
     upright = min(room / len(tokens), _SLANTED_FROM - 1)
     return float(np.clip(slanted if slanted >= _SLANTED_FROM else upright, 14, 36))
-
-
-def _column_angle(labels: Sequence[str], step: float) -> int:
-    """Degrees: level where every label fits above its column, else slanted, else upright."""
-    if label_width(labels) <= step - 6:
-        return 0
-    return -45 if step >= _SLANTED_FROM else -90
 
 
 def _checked_counts(labels: Sequence[str], counts: npt.ArrayLike) -> npt.NDArray[np.int64]:

@@ -1,15 +1,14 @@
 """The page that compares models measured on this machine."""
 
 from bothways.advice.comparing import ComparedModel, ModelComparison
-from bothways.report.curves import Bar, bars
-from bothways.report.grouped import BarGroup, grouped_bars
+from bothways.report.bars import Bar, BarGroup, bars, grouped_bars
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
 
 _TEACHER, _STUDENT = "google-bert/bert-base-uncased", "distilbert/distilbert-base-uncased"
 
 
 def model_comparison_page(comparison: ModelComparison) -> Page:
-    """The whole page.
+    """The page of a comparison.
 
     Raises:
         MissingDependency: The extra ``report`` is not installed.
@@ -34,7 +33,7 @@ def _short(model: ComparedModel) -> str:
 
 
 def _middle(comparison: ModelComparison) -> int:
-    """Place of the length that single numbers are given for: that nearest to a paragraph of 128 tokens."""
+    """Index of the length that single numbers are given for, the one nearest to a paragraph of 128 tokens."""
     return min(range(len(comparison.lengths)), key=lambda at: abs(comparison.lengths[at] - 128))
 
 
@@ -84,7 +83,7 @@ def _overview(comparison: ModelComparison, at: int) -> Table:
 
 
 def _distilled(comparison: ModelComparison, at: int) -> tuple[Paragraph, ...]:
-    """What distillation buys, where both BERT and DistilBERT were measured."""
+    """The gain of distillation, if both BERT and DistilBERT were measured."""
     by_name = {model.card.name: model for model in comparison.models}
     if not {_TEACHER, _STUDENT} <= by_name.keys():
         return ()

@@ -7,7 +7,7 @@ from bothways.retrieval.hits import Hit
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.index_files import locked, updating
 from bothways.retrieval.index_header import EncoderIdentity, TextReading
-from bothways.retrieval.judging import absent_documents, evaluate_search
+from bothways.retrieval.judging import absent_documents, search_outcomes
 from bothways.retrieval.mining import Mined, Mining, mine_negatives
 from bothways.retrieval.modes import Dense, Fusion, Hybrid, Lexical, Mode, ReciprocalRank, Weighted
 from bothways.retrieval.reranking import BiEncoder, CrossEncoder, Rerank, Reranker, reranked, search_reranked
@@ -40,12 +40,12 @@ __all__ = [
     "Weighted",
     "absent_documents",
     "evaluate_reranker",
-    "evaluate_search",
     "identity_of",
     "locked",
     "mine_negatives",
     "read_candidates",
     "reranked",
+    "search_outcomes",
     "search_reranked",
     "updating",
 ]

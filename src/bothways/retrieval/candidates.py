@@ -11,7 +11,8 @@ from bothways.checkpoints.hub import locate
 from bothways.data import Source, class_label, read_rows, text_at, value_at
 from bothways.data.judgements import check_grade
 from bothways.errors import InvalidInput
-from bothways.evaluation.rankings import RankingReport, ranking_report
+from bothways.evaluation import Report
+from bothways.evaluation.rankings import ranking_outcomes
 from bothways.progress import progress
 from bothways.retrieval.reranking import (
     AFFIRMATIVE,
@@ -21,15 +22,18 @@ from bothways.retrieval.reranking import (
     are_grades,
     scores_and_readings,
 )
-from bothways.tasks import FewShotClassifier, FillMask, PairClassifier, SentenceEmbedder, TextClassifier
-from bothways.tasks.columns import PairColumns
-from bothways.tasks.opening import OpenOptions
-from bothways.tasks.predictions import Reading, texts_read
+from bothways.tasks import PairClassifier, SentenceEmbedder
+from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
+from bothways.tasks.columns import PairColumns, column_names, renamed
+from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
+from bothways.tasks.masked_lm.spec import MASKED_LM
+from bothways.tasks.registry import check_open_options, stored_task, task_class, task_of_heads
+from bothways.tasks.scores import TokensRead, texts_read
 from bothways.tasks.targets import Regression
-from bothways.tasks.task_names import stored_task, task_of_heads
+from bothways.tasks.task import OpenArguments
 
 # Tasks whose models embed texts, or are encoders that may as well; None of an encoder with no task at all.
-MAKING_VECTORS = (None, SentenceEmbedder.task, FewShotClassifier.task, FillMask.task)
+MAKING_VECTORS = (None, EMBEDDING.name, FEW_SHOT.name, MASKED_LM.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def evaluate_reranker(
     resamples: int = 1000,
     seed: int = 0,
     show_progress: bool | None = None,
-) -> RankingReport:
+) -> Report:
     """Rank each query's candidates and measure the rankings.
 
     Queries of which all candidates answer, or none, say nothing about a ranking and are left out, as is usual for
@@ -135,7 +139,7 @@ def evaluate_reranker(
     if not telling:
         raise InvalidInput("there is no query with passages that answer and others that do not: nothing to measure.")
     rankings, judgements = {}, {}
-    readings: list[Reading] = []
+    readings: list[TokensRead] = []
     with progress("ranking", len(telling), show=show_progress) as bar:
         for each in telling:
             scores_P, read = scores_and_readings(reranker, each.query, each.passages)
@@ -143,9 +147,9 @@ def evaluate_reranker(
             rankings[each.query] = [str(row) for row in np.lexsort((np.array(each.grades), -scores_P))]
             judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
             bar.advance()
-    report = ranking_report(rankings, judgements, resamples=resamples, seed=seed)
+    outcomes = ranking_outcomes(rankings, judgements, untelling=len(candidates) - len(telling))
     read_in_all = texts_read(readings) if readings else None
-    return replace(report, untelling=len(candidates) - len(telling), reading=read_in_all)
+    return replace(outcomes, tokens_read=read_in_all).report(resamples=resamples, seed=seed)
 
 
 def _reads_pairs(folder: Path, name: str) -> bool:
@@ -156,7 +160,7 @@ def _reads_pairs(folder: Path, name: str) -> bool:
     """
     stored = stored_task(folder)
     task = stored or task_of_heads(folder)
-    if task == PairClassifier.task or (stored is None and task == TextClassifier.task):
+    if task == PAIRS.name or (stored is None and task == CLASSIFICATION.name):
         return True
     if task not in MAKING_VECTORS:
         raise InvalidInput(
@@ -180,7 +184,7 @@ class CandidateRanking:
 
     @classmethod
     def open(
-        cls, name_or_path: str | Path, *, relevant: str | None = None, **options: Unpack[OpenOptions]
+        cls, name_or_path: str | Path, *, relevant: str | None = None, **options: Unpack[OpenArguments]
     ) -> "CandidateRanking":
         """Open a model of pairs as a cross-encoder, and an embedder or a bare encoder as one that ranks by cosines.
 
@@ -191,7 +195,7 @@ class CandidateRanking:
         Args:
             name_or_path: A folder or a name, see `bothways.load`.
             relevant: The label of passages that answer.
-            options: See `bothways.tasks.opening.OpenOptions`.
+            options: See `bothways.tasks.opening.OpenOptions`, and the options of embedders or of models of pairs.
 
         Raises:
             InvalidInput: The model of pairs has no such label, or the model was trained for another task. And
@@ -199,14 +203,29 @@ class CandidateRanking:
         """
         found = locate(name_or_path, revision=options.get("revision"), download=options.get("download", False))
         if not _reads_pairs(found.folder, str(name_or_path)):
+            check_open_options(str(name_or_path), "embedding", options)
             embedder = SentenceEmbedder.from_pretrained(name_or_path, **options)
             return cls(BiEncoder(embedder), PairColumns(), relevant)
-        pairs = PairClassifier.from_pretrained(name_or_path, **options)
-        if isinstance(pairs.target, Regression):
+        check_open_options(str(name_or_path), "pairs", options)
+        pairs: PairClassifier = task_class(PAIRS).from_pretrained(name_or_path, **options)
+        if isinstance(pairs.outputs.target, Regression):
             # What it was trained on are scores; what is known of candidates is another column.
-            return cls(CrossEncoder(pairs), replace(pairs.columns, label=PairColumns().label), relevant)
+            return cls(CrossEncoder(pairs), pairs.with_columns(label=PairColumns().label).columns, relevant)
         reranker = CrossEncoder(pairs, relevant)
         return cls(reranker, pairs.columns, reranker.relevant)
+
+    def with_columns(self, **names: object) -> "CandidateRanking":
+        """Return the same model, reading other columns.
+
+        Raises:
+            UnreadColumn: It reads no such part of a row.
+        """
+        return CandidateRanking(self.reranker, renamed(self.columns, names), self._relevant)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Parts of a row that have columns, by the names that `with_columns` takes."""
+        return column_names(self.columns)
 
     @property
     def ranked_by(self) -> str:
@@ -215,7 +234,7 @@ class CandidateRanking:
 
     def evaluate(
         self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
-    ) -> RankingReport:
+    ) -> Report:
         """Metrics on rows of query, passage and relevance, with 95 % bootstrap intervals over queries."""
         candidates = read_candidates(
             data,

@@ -5,17 +5,21 @@ Letters in names: N rows, D dimensions.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, tee
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from bothways.data import Row, Table, class_label, items_of, text_at, value_at
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors, checked_array, unit_rows
 from bothways.retrieval.filters import Fields, Scalar
 
-IterableT = TypeVar("IterableT", bound=Iterable[str])
+Documents = Iterable[str | Mapping[str, object] | Row] | Table
+
+_T = TypeVar("_T")
 
 
 class Batch(NamedTuple):
@@ -83,7 +87,74 @@ def gather(batches: Iterable[Batch], dimensions: int, *, first_number: int = 0) 
     return Gathered(_joined(blocks, len(texts), dimensions), tuple(ids), tuple(texts), kept)
 
 
-def several(strings: IterableT, what: str) -> IterableT:
+def apart(
+    documents: Documents, ids: Iterable[str] | None, fields: Iterable[Fields] | None
+) -> tuple[Iterator[str], Iterator[str] | None, Iterator[Fields] | None]:
+    """Return texts, ids and fields as streams to be read in step.
+
+    Args:
+        documents: Texts; or rows with a ``text``, perhaps an ``id``, and fields: a mapping under ``fields``, or all
+            other columns.
+        ids: Of texts.
+        fields: Of texts.
+
+    Raises:
+        InvalidInput: The documents are none, ids or fields are given beside rows, or a row lacks a text or an id that
+            the first row has.
+    """
+    items = _items(documents, "texts")
+    first = next(items, None)
+    items = items if first is None else chain([first], items)
+    if not isinstance(first, Mapping | Row):
+        names = None if ids is None else _items(ids, "ids")
+        values = None if fields is None else _items(fields, "fields")
+        # The embedder refuses a text that is no string, and `gather` such an id or field.
+        return cast("Iterator[str]", items), cast("Iterator[str]", names), cast("Iterator[Fields]", values)
+    if ids is not None or fields is not None:
+        raise InvalidInput(
+            "expected ids and fields within the dicts or beside a list of texts, got both: leave one out."
+        )
+    for_text, for_id, for_fields = tee((_row(place, item) for place, item in enumerate(items)), 3)
+    has_id = "id" in (first.values if isinstance(first, Row) else first)
+    return (
+        (text_at(row, "text") for row in for_text),
+        (_id(row) for row in for_id) if has_id else None,
+        (_fields(row, has_id=has_id) for row in for_fields),
+    )
+
+
+def _items(given: object, what: str) -> Iterator[object]:
+    items = items_of(several(given, what))
+    if items is None:
+        raise InvalidInput(f"expected a list of {what}, got {type(given).__name__}: {given!r:.60}.")
+    return items
+
+
+def _row(place: int, item: object) -> Row:
+    if isinstance(item, Row):
+        return item
+    where = f"row {place} (counted from 0)"
+    if not isinstance(item, Mapping):
+        raise InvalidInput(f"expected {where} to be a dict, as the rows before it, got {type(item).__name__}.")
+    return Row(place, dict(item), where)
+
+
+def _id(row: Row) -> str:
+    value = value_at(row, "id")
+    try:
+        return class_label(value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{row.where}: expected a string or a whole number as the id, got {value!r:.60}.") from error
+
+
+def _fields(row: Row, *, has_id: bool) -> Fields:
+    others = {name: value for name, value in row.values.items() if name != "text" and not (has_id and name == "id")}
+    nested = others.get("fields")
+    # What may be kept is checked when rows are gathered.
+    return cast("Fields", nested if len(others) == 1 and isinstance(nested, Mapping) else others)
+
+
+def several(strings: _T, what: str) -> _T:
     """The strings, as they are; their ``what`` is for the message.
 
     Raises:

@@ -3,26 +3,25 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.rankings import RankingReport, ranking_report
+from bothways.evaluation import Outcomes
+from bothways.evaluation.rankings import ranking_outcomes
 from bothways.retrieval.hits import Hit
 
 
-def evaluate_search(
+def search_outcomes(
     search: Callable[[Sequence[str]], list[list[Hit]]],
     queries: Mapping[str, str],
     judgements: Mapping[str, Mapping[str, int]],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> RankingReport:
+) -> Outcomes:
     """Search for each query and measure the rankings of the hits.
 
     Args:
         search: From queries to hits; as many hits as the measures should see.
         queries: Texts by id.
         judgements: Relevance by query and document.
-        resamples: Of the bootstrap over queries.
-        seed: Of the bootstrap.
+
+    Returns:
+        What ``report()`` and `bothways.evaluation.ranking_differences` compute figures from.
 
     Raises:
         InvalidInput: No query has a relevant document.
@@ -30,7 +29,7 @@ def evaluate_search(
     """
     answers = search(list(queries.values()))
     rankings = {query: [hit.id for hit in hits] for query, hits in zip(queries, answers, strict=True)}
-    return ranking_report(rankings, judgements, resamples=resamples, seed=seed)
+    return ranking_outcomes(rankings, judgements)
 
 
 def absent_documents(judgements: Mapping[str, Mapping[str, int]], ids: Collection[str]) -> int:

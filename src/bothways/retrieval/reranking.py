@@ -15,9 +15,10 @@ from bothways.errors import InvalidInput, NotFitted
 from bothways.progress import progress
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.ranking import best
+from bothways.tasks.classification.classifiers import PairClassifier
 from bothways.tasks.embedding.embedder import SentenceEmbedder
-from bothways.tasks.labelling.pairs import PairClassifier
-from bothways.tasks.predictions import Prediction, Reading, Score, texts_read, warn_of_cut
+from bothways.tasks.predictions import Prediction, RegressionPrediction, warn_of_cut
+from bothways.tasks.scores import TokensRead, texts_read
 from bothways.tasks.targets import Regression, SingleLabel, Target
 
 # What the label of a passage that answers is usually called, where labels are no grades.
@@ -36,7 +37,7 @@ class ModelReranker(ABC):
     """A model as a reranker, which knows how much it has read of what it scores."""
 
     @abstractmethod
-    def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[Reading]]:
+    def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
         """The number of each passage, ``(P,)``, and how much was read of each text, or pair, that the model was given.
 
         Raises:
@@ -61,7 +62,7 @@ class ModelReranker(ABC):
 
 def scores_and_readings(
     by: Reranker, query: str, passages: Sequence[str]
-) -> tuple[npt.NDArray[np.float64], list[Reading]]:
+) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
     """A reranker's numbers, ``(P,)``, and how much of the texts it has read, where it is one that knows.
 
     Raises:
@@ -95,21 +96,25 @@ class CrossEncoder(ModelReranker):
         InvalidInput: ``relevant`` is none of the labels, it is not clear which, or one was named for a model of scores.
     """
 
-    def __init__(self, pairs: PairClassifier, relevant: str | None = None) -> None:
-        if pairs.target is None:
-            raise NotFitted("a reranker needs a trained pair model: train one, or name the folder of a trained one.")
-        self.relevant = _relevant_label(pairs.target, relevant)
-        self._worths = _worths(pairs.target, self.relevant)
+    def __init__(self, pairs: PairClassifier[Prediction], relevant: str | None = None) -> None:
+        try:
+            target: Target = pairs.outputs.target
+        except NotFitted as error:
+            raise NotFitted(
+                "a reranker needs a trained pair model: train one, or name the folder of a trained one."
+            ) from error
+        self.relevant = _relevant_label(target, relevant)
+        self._worths = _worths(target, self.relevant)
         self._pairs = pairs
 
-    def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[Reading]]:
+    def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
         """The score, the probability or the expected grade of each passage, ``(P,)``, and how the pairs were read."""
         pairs = [(query, passage) for passage in passages]
         found = self._pairs.predict(pairs, calibrated=False, show_progress=False)
         return np.array([self._worth(each) for each in found]), [each.reading for each in found]
 
     def _worth(self, prediction: Prediction) -> float:
-        if isinstance(prediction, Score):
+        if isinstance(prediction, RegressionPrediction):
             return prediction.value
         return sum(worth * prediction.probabilities[label] for label, worth in self._worths.items())
 
@@ -120,7 +125,7 @@ class BiEncoder(ModelReranker):
     def __init__(self, embedder: SentenceEmbedder) -> None:
         self.embedder = embedder
 
-    def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[Reading]]:
+    def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
         """The cosine of each passage, ``(P,)``, and how query and passages were read."""
         read, readings = self.embedder.read([query, *passages], show_progress=False)
         vectors_PD = read.astype(np.float64)
@@ -163,7 +168,7 @@ def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
     return found
 
 
-def _reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> tuple[list[Hit], list[Reading]]:
+def _reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> tuple[list[Hit], list[TokensRead]]:
     """As `reranked`, and how much was read instead of a warning."""
     first, rest = hits[: rerank.depth], hits[rerank.depth :]
     if not first:
@@ -200,7 +205,7 @@ def search_reranked(
     if rerank is None:
         return find(k)
     answers, found = find(max(k, rerank.depth)), []
-    readings: list[Reading] = []
+    readings: list[TokensRead] = []
     with progress("reranking", len(queries), show=show_progress) as bar:
         for query, hits in zip(queries, answers, strict=True):
             ordered, read = _reranked(hits, query, rerank)

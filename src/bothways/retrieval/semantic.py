@@ -14,7 +14,7 @@ from bothways.checkpoints.hub import locate
 from bothways.errors import InvalidInput
 from bothways.retrieval.dense import Vectors
 from bothways.retrieval.filters import Fields, Filter
-from bothways.retrieval.gathering import Batch, several
+from bothways.retrieval.gathering import Batch, Documents, apart
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.index import SearchIndex
 from bothways.retrieval.index_header import EncoderIdentity, TextReading
@@ -45,13 +45,13 @@ class SemanticSearch:
         index.check_encoder(identity_of(embedder))
         self.embedder = embedder
         self.index = index
-        self._trainings = embedder.trainings
+        self._encoder = embedder.model.encoder
 
     @classmethod
     def build(
         cls,
         embedder: SentenceEmbedder,
-        texts: Iterable[str],
+        texts: Documents,
         *,
         ids: Iterable[str] | None = None,
         fields: Iterable[Fields] | None = None,
@@ -62,14 +62,16 @@ class SemanticSearch:
 
         Args:
             embedder: Makes the vectors, of the texts now and of the queries later.
-            texts: The texts, at least one.
+            texts: The texts, at least one; or dicts (or rows, or a DataFrame, Arrow table or Dataset) with a ``text``,
+                perhaps an ``id``, and fields: a dict under ``fields``, or all other keys.
             ids: A name for each; their numbers when left out.
             fields: Values to keep with each and to filter by, under the same names for all.
             language: Of the stemmer of lexical search; None for words as they are.
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: There is no text, an id comes twice, or there is no stemmer for the language.
+            InvalidInput: There is no text, an id comes twice, a dict lacks what the first has, or there is no stemmer
+                for the language.
             MissingDependency: The extra ``search`` is not installed.
         """
         batches = _batches(embedder, texts, ids, fields, show_progress)
@@ -78,7 +80,7 @@ class SemanticSearch:
 
     def add(
         self,
-        texts: Iterable[str],
+        texts: Documents,
         *,
         ids: Iterable[str] | None = None,
         fields: Iterable[Fields] | None = None,
@@ -87,7 +89,7 @@ class SemanticSearch:
         """Embed texts and add them to the index; what is on disk changes with the next ``save``.
 
         Args:
-            texts: The texts, at least one.
+            texts: The texts or dicts, as in ``build``.
             ids: A name for each, new to the index; numbers when left out.
             fields: As in ``build``, under the names that the index has.
             show_progress: Force the progress bar on or off.
@@ -233,7 +235,8 @@ class SemanticSearch:
         return self.embedder.encode(queries, show_progress=show_progress)
 
     def _check_vectors(self) -> None:
-        if self.embedder.trainings != self._trainings:
+        # A training makes another encoder.
+        if self.embedder.model.encoder is not self._encoder:
             raise InvalidInput(
                 "the embedder was trained after the index was opened or built, so its vectors are no longer those of "
                 "the index: build the index again with it."
@@ -273,15 +276,14 @@ def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
 
 def _batches(
     embedder: SentenceEmbedder,
-    texts: Iterable[str],
+    documents: Documents,
     ids: Iterable[str] | None,
     fields: Iterable[Fields] | None,
     show_progress: bool | None,
 ) -> Iterator[Batch]:
-    kept, again = itertools.tee(several(texts, "texts"))
+    texts, names, values = apart(documents, ids, fields)
+    kept, again = itertools.tee(texts)
     pairs = zip(kept, embedder.encode_stream(again, show_progress=show_progress), strict=True)
-    names = None if ids is None else iter(several(ids, "ids"))
-    values = None if fields is None else iter(fields)
     while batch := list(itertools.islice(pairs, _BATCH)):
         yield Batch(
             np.stack([vector for _, vector in batch]),

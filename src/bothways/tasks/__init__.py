@@ -1,28 +1,47 @@
-"""Understanding tasks on top of an encoder: fit, predict, evaluate, save."""
+"""Understanding tasks on top of an encoder: fit, predict, evaluate, save.
 
-from bothways.tasks.answering.answerer import QuestionAnswerer
-from bothways.tasks.embedding.embedder import SentenceEmbedder
-from bothways.tasks.embedding.few_shot import FewShotClassifier
-from bothways.tasks.ensembles.ensemble import Ensemble
-from bothways.tasks.labelling.classification import TextClassifier
-from bothways.tasks.labelling.pairs import PairClassifier
-from bothways.tasks.masks.fill_mask import FillMask
-from bothways.tasks.sharing.data import TaggingData, TaskData
-from bothways.tasks.sharing.multitask import MultiTask
-from bothways.tasks.tagging.tagger import TextTagger
-from bothways.tasks.trained import open_trained
+The classes are imported when they are first used (PEP 562), so that what a task declares can be read without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bothways.tasks.classification.classifiers import PairClassifier, TextClassifier
+    from bothways.tasks.embedding.embedder import SentenceEmbedder
+    from bothways.tasks.embedding.few_shot import FewShotClassifier
+    from bothways.tasks.masked_lm.fill_mask import FillMask
+    from bothways.tasks.multiple_choice.chooser import MultipleChoice
+    from bothways.tasks.question_answering.answerer import QuestionAnswerer
+    from bothways.tasks.tagging.tagger import TextTagger
 
 __all__ = [
-    "Ensemble",
     "FewShotClassifier",
     "FillMask",
-    "MultiTask",
+    "MultipleChoice",
     "PairClassifier",
     "QuestionAnswerer",
     "SentenceEmbedder",
-    "TaggingData",
-    "TaskData",
     "TextClassifier",
     "TextTagger",
-    "open_trained",
 ]
+
+_HOMES = {
+    "FewShotClassifier": "bothways.tasks.embedding.few_shot",
+    "FillMask": "bothways.tasks.masked_lm.fill_mask",
+    "MultipleChoice": "bothways.tasks.multiple_choice.chooser",
+    "PairClassifier": "bothways.tasks.classification.classifiers",
+    "QuestionAnswerer": "bothways.tasks.question_answering.answerer",
+    "SentenceEmbedder": "bothways.tasks.embedding.embedder",
+    "TextClassifier": "bothways.tasks.classification.classifiers",
+    "TextTagger": "bothways.tasks.tagging.tagger",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on its first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -2,28 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from bothways.checkpoints import PretrainedEncoder
 from bothways.data.windows import WindowStore
-from bothways.evaluation import Estimate
+from bothways.evaluation import Report
 from bothways.evaluation.report import flat_estimates
 from bothways.tasks.columns import column_settings
 from bothways.training.record import TrainingRecord
 
 # What is said of a set of rows: how many they are, and checksums of what they hold.
 Part = Mapping[str, object]
-
-
-class Measured(Protocol):
-    """A report of any task."""
-
-    @property
-    def n(self) -> int:
-        """Rows."""
-
-    def estimates(self) -> dict[str, Estimate]:
-        """The numbers that carry an interval, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +41,7 @@ class Worth:
         limits: What these numbers do not say, in sentences.
     """
 
-    metrics: Measured | None
+    metrics: Report | None
     limits: tuple[str, ...]
 
 
@@ -92,11 +81,11 @@ def worth_card(worth: Worth, of: str = "the validation rows") -> dict[str, Any]:
         of: The rows that the metrics are of.
     """
     metrics = worth.metrics
-    numbers = None if metrics is None else {"of": of, "n": metrics.n, **flat_estimates(metrics.estimates())}
+    numbers = None if metrics is None else {"of": of, "n": metrics.n, **flat_estimates(metrics.estimates)}
     return {"metrics": numbers, "limits": list(worth.limits)}
 
 
-def flattered(rows: str, chose: str) -> str:
+def optimistic(rows: str, chose: str) -> str:
     """The limit of metrics on rows that were also learnt from.
 
     Args:
@@ -116,3 +105,4 @@ def unmeasured(why: str) -> str:
 
 LIKE_THESE = "Metrics and probabilities hold for texts like the held-out rows."
 NOTICES_NOTHING = "The model does not notice texts that are unlike those of its training."
+OUT_OF_DOMAIN_LIMIT = "The border of the domain was drawn by"

@@ -1,33 +1,66 @@
-"""Where the parts of an example stand in labelled data, as a saved model remembers them.
+"""Columns: where the parts of an input and its label stand in a row, and what Python values stand for an input.
 
-Each task has a frozen dataclass of column names; ``bothways.json`` keeps it in the card, and what the model reads later
-it reads from the same columns unless told otherwise.
+Each task has a frozen dataclass of column names. A saved model keeps it in its card, and reads these columns later
+unless told otherwise.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from bothways.data import Inputs, Joined, Paired
-from bothways.tasks.stored import damaged
+from bothways.errors import InvalidInput, UnreadColumn
+
+if TYPE_CHECKING:
+    from bothways.data import Inputs, Joined, Row
+
+InputT = TypeVar("InputT")
+ColumnsT = TypeVar("ColumnsT", bound="ColumnNames")
 
 
-@dataclass(frozen=True, slots=True)
-class TextColumns:
-    """A text and its label.
+class ColumnNames(Protocol):
+    """A frozen dataclass of column names, and how an input is read from a row or from a Python value.
 
     Attributes:
-        text: Columns of the text, joined by a space.
-        label: Column of the label.
+        one: What a single input is called in messages, such as ``"a text"``.
     """
 
-    text: tuple[str, ...] = ("text",)
-    label: str = "label"
+    one: ClassVar[str]
+
+    def read(self, row: "Row") -> Any:  # noqa: ANN401 (the task's input)
+        """Return the input of a row.
+
+        Raises:
+            InvalidInput: A column is missing or its value is not usable; the message names the row.
+        """
+
+    def check(self, number: int, value: object) -> Any:  # noqa: ANN401 (the task's input)
+        """Return a value of the caller's as an input; ``number`` counts from 0.
+
+        Raises:
+            InvalidInput: It is none.
+        """
+
+    def is_one(self, value: object) -> bool:
+        """Whether a value of the caller's is a single input, and not many."""
+
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """Return rows, as a file would have them, for texts typed on a command line.
+
+        Raises:
+            InvalidInput: There are too few texts or too many.
+        """
 
     @property
-    def inputs(self) -> Inputs:
-        """What a row is read as."""
-        return Joined(self.text)
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns that hold an input."""
+
+    @property
+    def truth(self) -> str:
+        """Column of what is right: the label, the tags, the answers."""
+
+    def labelled_row(self, value: Any, label: object) -> dict[str, object]:  # noqa: ANN401 (the task's input)
+        """Return the row of an input and its label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +73,57 @@ class RawTextColumns:
 
     text: tuple[str, ...] = ("text",)
 
+    one: ClassVar[str] = "a text"
+
     @property
-    def inputs(self) -> Joined:
-        """What a row is read as."""
+    def inputs(self) -> "Joined":
+        """The columns that are read as one text."""
+        from bothways.data import Joined
+
         return Joined(self.text)
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of the text."""
+        return self.text
+
+    def read(self, row: "Row") -> str:
+        """Return the text of a row."""
+        return str(self.inputs.read(row))
+
+    def check(self, number: int, value: object) -> Any:  # noqa: ANN401 (texts are checked where they are tokenised)
+        """Return the text as it is."""
+        del number
+        return value
+
+    def is_one(self, value: object) -> bool:
+        """Whether it is a string."""
+        return isinstance(value, str)
+
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """Return a row for each text."""
+        return typed_texts(self.text, texts)
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumns(RawTextColumns):
+    """A text and its label.
+
+    Attributes:
+        text: Columns of the text, joined by a space.
+        label: Column of the label.
+    """
+
+    label: str = "label"
+
+    @property
+    def truth(self) -> str:
+        """Column of what is right."""
+        return self.label
+
+    def labelled_row(self, value: str, label: object) -> dict[str, object]:
+        """Return the row of a text and its label."""
+        return {**typed_texts(self.text, [value])[0], self.label: label}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +132,7 @@ class PairColumns:
 
     Attributes:
         text_a: Column of the first text.
-        text_b: Column of the second.
+        text_b: Column of the second text.
         label: Column of the label, or of the score.
     """
 
@@ -60,72 +140,205 @@ class PairColumns:
     text_b: str = "text_b"
     label: str = "label"
 
+    one: ClassVar[str] = "a tuple of two texts"
+
     @property
-    def inputs(self) -> Inputs:
-        """What a row is read as."""
+    def inputs(self) -> "Inputs":
+        """The columns that are read as a pair."""
+        from bothways.data import Paired
+
         return Paired(self.text_a, self.text_b)
 
+    def read(self, row: "Row") -> tuple[str, str]:
+        """Return both texts of a row."""
+        from bothways.data import text_at
 
-@dataclass(frozen=True, slots=True)
-class TagColumns:
-    """Words and their tags.
+        return text_at(row, self.text_a), text_at(row, self.text_b)
 
-    Attributes:
-        tokens: Column of the words.
-        tags: Column of their tags.
-        text: Columns of a raw text, joined by a space, where a row to predict has no words.
-    """
+    def check(self, number: int, value: object) -> tuple[str, str]:
+        """Return a tuple or list of two texts as a pair."""
+        return two_texts(number, value, PAIR)
 
-    tokens: str = "tokens"
-    tags: str = "tags"
-    text: tuple[str, ...] = ("text",)
+    def is_one(self, value: object) -> bool:
+        """Whether it is a tuple of two texts."""
+        return is_two_texts(value)
 
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """Return one row of two texts.
 
-@dataclass(frozen=True, slots=True)
-class QuestionColumns:
-    """A question, the context that it is asked of, and the answers there.
-
-    Attributes:
-        question: Column of the question.
-        context: Column of the context.
-        answers: Column of the answers, with their places in the context.
-    """
-
-    question: str = "question"
-    context: str = "context"
-    answers: str = "answers"
+        Raises:
+            InvalidInput: They are not two.
+        """
+        if len(texts) != 2:
+            raise InvalidInput(f"this model reads pairs, so it wants two texts, but got {len(texts)}.")
+        return [{self.text_a: texts[0], self.text_b: texts[1]}]
 
     @property
-    def inputs(self) -> Paired:
-        """What a row is read as."""
-        return Paired(self.question, self.context)
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of both texts."""
+        return self.text_a, self.text_b
+
+    @property
+    def truth(self) -> str:
+        """Column of what is right."""
+        return self.label
+
+    def labelled_row(self, value: tuple[str, str], label: object) -> dict[str, object]:
+        """Return the row of a pair and its label."""
+        return {self.text_a: value[0], self.text_b: value[1], self.label: label}
 
 
-C = TypeVar("C")
+# --- two texts that belong together ---
 
 
-def with_names(columns: C, **given: object) -> C:
-    """Columns with the names that were given, and those that are None as they are."""
-    return replace(columns, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
+@dataclass(frozen=True, slots=True)
+class TwoTexts:
+    """What two texts are called in messages.
+
+    Attributes:
+        whole: Both together.
+        form: The Python value for them.
+        parts: Each of them.
+    """
+
+    whole: str
+    form: str
+    parts: tuple[str, str]
+
+
+PAIR = TwoTexts("pair", "a tuple of two texts", ("first text", "second text"))
+QUESTION = TwoTexts("question", "a tuple of a question and its context", ("question", "context"))
+
+
+def is_two_texts(value: object) -> bool:
+    """Whether a value is a tuple of two texts; alone, a list is many."""
+    return isinstance(value, tuple) and len(value) == 2 and not any(isinstance(part, tuple | list) for part in value)
+
+
+def two_texts(number: int, value: object, kind: TwoTexts) -> tuple[str, str]:
+    """Return a tuple or a list of two texts as a tuple.
+
+    Args:
+        number: Its place among the inputs, from 0; messages count from 1.
+        value: The caller's value; a list is what JSON makes of a tuple.
+        kind: What it is called.
+
+    Raises:
+        InvalidInput: It is not two texts, or one of them is empty.
+    """
+    name = f"{kind.whole} {number + 1}"
+    if not (isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(part, str) for part in value)):
+        raise InvalidInput(f"{name} must be {kind.form}, but it is {_shown(value)}.")
+    for part, text in zip(kind.parts, value, strict=True):
+        if not text.strip():
+            whose = name if part == kind.whole else f"the {part} of {name}"
+            raise InvalidInput(f"{whose} is empty or only white space: drop the {kind.whole} or fill it in.")
+    first, second = value
+    return first, second
+
+
+def batch_of(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
+    """Return the inputs that `predict` was given as a list, and whether it was a single one.
+
+    Many are a list, a tuple, a generator, a NumPy array, a Series or another column, or a table, which gives its rows.
+
+    Raises:
+        InvalidInput: It is neither an input nor many.
+    """
+    from bothways.data import as_batch
+
+    if columns.is_one(value):
+        return [value], True
+    many = "such tuples" if columns.one.startswith("a tuple") else "such"
+    listed, alone = as_batch(value, columns.one, many)
+    if alone:
+        shown = f"{type(value).__name__}: {value!r:.80}"
+        raise InvalidInput(f"expected {columns.one}, or a list of {many}, got {shown}")
+    return listed, False
+
+
+def input_of(columns: ColumnNames, number: int, value: object) -> Any:  # noqa: ANN401 (the task's input)
+    """Return an item of a batch as an input; ``number`` counts from 0. A mapping is a row, such as of a DataFrame.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    if isinstance(value, Mapping):
+        from bothways.data import Row
+
+        return columns.read(Row(number + 1, dict(value), f"row {number + 1} of the inputs"))
+    return columns.check(number, value)
 
 
 def typed_texts(columns: Sequence[str], texts: Sequence[str]) -> list[dict[str, object]]:
-    """A row for each text that was typed in, as it would stand in a file whose text columns these are."""
+    """Return a row for each text, as a file with these text columns would have it."""
     first, *others = columns
     return [{first: text, **dict.fromkeys(others, "")} for text in texts]
 
 
+# --- names ---
+
+
+class JointColumns(ABC):
+    """Columns of several models that are asked together."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Parts of a row that have columns."""
+
+    @abstractmethod
+    def renamed(self, names: Mapping[str, object]) -> Self:
+        """Return the same, with these columns for all that read such a part of a row.
+
+        Raises:
+            UnreadColumn: None reads such a part.
+        """
+
+
+def column_names(columns: object) -> tuple[str, ...]:
+    """Return the parts of a row that have columns."""
+    if isinstance(columns, JointColumns):
+        return columns.names
+    return tuple(each.name for each in fields(columns))  # type: ignore[arg-type]
+
+
+def renamed(columns: InputT, names: Mapping[str, object]) -> InputT:
+    """Return columns with some names changed; those that are None stay.
+
+    Raises:
+        UnreadColumn: There is no such part of a row.
+    """
+    if isinstance(columns, JointColumns):
+        return columns.renamed(names)
+    usual = {each.name: getattr(columns, each.name) for each in fields(columns)}  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for name, value in names.items():
+        if name not in usual:
+            raise UnreadColumn(f"this model reads no {name!r} of a row. It reads: {', '.join(usual)}.")
+        if value is not None:
+            given[name] = _like(usual[name], value)
+    return replace(columns, **given)  # type: ignore[type-var]
+
+
+def with_names(columns: InputT, **given: object) -> InputT:
+    """Return columns with the names that were given, and those that are None as they are."""
+    return replace(columns, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
+
+
 def column_settings(columns: Any) -> dict[str, object]:  # noqa: ANN401 (any dataclass of column names)
-    """Column names as JSON values."""
+    """Return column names as JSON values."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(columns).items()}
 
 
-def stored_columns(card: Mapping[str, object], usual: C) -> C:
-    """The columns that a card names, or else the usual ones.
+def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
+    """Return the columns that a card names, else the usual ones.
 
     Raises:
         CorruptCheckpoint: They are not names.
     """
+    from bothways.checkpoints.schema import damaged
+
     stored = card.get("columns")
     if stored is None:
         return usual
@@ -136,8 +349,23 @@ def stored_columns(card: Mapping[str, object], usual: C) -> C:
     return type(usual)(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
 
 
+def _like(usual: object, value: Any) -> object:  # noqa: ANN401 (a name, or names)
+    """A name, or a tuple of names where the usual value is one."""
+    if not isinstance(usual, tuple):
+        return value
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
 def _is_like(value: object, usual: object) -> bool:
     """Whether a stored value is a name, or names where the usual one is a tuple of them."""
     if isinstance(usual, tuple):
         return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
     return isinstance(value, str)
+
+
+def _shown(value: object) -> str:
+    what = type(value).__name__
+    if isinstance(value, tuple | list):
+        parts = [type(part).__name__ for part in value[:3]] + ["..."] * (len(value) > 3)
+        what = f"{what}[{', '.join(parts)}]"
+    return f"{what}: {value!r:.80}"

@@ -1,19 +1,18 @@
 """What several windows say of one text, made one answer.
 
-All ways agree on a text that is read in one window. ``"attention"`` is learnt (`labelling.window_attention`): the
+All ways agree on a text that is read in one window. ``"attention"`` is learnt (`bothways.tasks.window_attention`): the
 model then gives one number more for each window, and windows count by the softmax of these over their text.
 
 Shapes: N texts, W windows, C outputs, K numbers that the model gives for a window: C, and one more with attention.
 """
 
-from typing import Literal, TypeAlias, TypeGuard, get_args
+from typing import TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.choices import Merge
 from bothways.errors import InvalidInput
-
-Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "first", "attention"]
 
 MERGES: tuple[Merge, ...] = get_args(Merge)
 

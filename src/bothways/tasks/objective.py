@@ -8,7 +8,7 @@ Shapes: N texts, W windows, B windows of a batch, T tokens of a batch, C outputs
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -20,10 +20,9 @@ from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.heads import EachToken, read_rows
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
+from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
-from bothways.tasks.card import data_part
-from bothways.tasks.merging import Merge, merge_windows
-from bothways.tasks.targets import Logits, Target, Truth
+from bothways.tasks.targets import Target, Truth
 from bothways.training.objective import MicroBatch, Update, Validation
 
 
@@ -47,7 +46,13 @@ class HeadModel(nn.Module):
 
 
 class Answers(Protocol):
-    """What the windows of a store are to be answered with, and how wrong an answer is."""
+    """What the windows of a store are to be answered with, and how wrong an answer is.
+
+    Attributes:
+        joint: Whether the loss of an input needs the scores of all of its windows at once.
+    """
+
+    joint: ClassVar[bool]
 
     @property
     def digest(self) -> str:
@@ -60,31 +65,6 @@ class Answers(Protocol):
         """The sum over the windows' units of their losses, given the model's scores."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledWindows:
-    """Tokenised texts and their encoded labels."""
-
-    store: WindowStore
-    truth: Truth
-
-    @property
-    def digest(self) -> str:
-        """Identifies the data: a checksum of tokens and labels."""
-        return f"{self.store.digest} {digest_of(self.truth)}"
-
-    def some(self, most: int, seed: int) -> "LabelledWindows":
-        """At most so many texts, drawn with a seed."""
-        if self.store.texts <= most:
-            return self
-        drawn_N = np.sort(np.random.default_rng(seed).permutation(self.store.texts)[:most])
-        return LabelledWindows(self.store.take(drawn_N), self.truth[drawn_N])
-
-    @property
-    def part(self) -> dict[str, object]:
-        """What a card says of the data: how many texts, and SHA-256 of their tokens and of their encoded labels."""
-        return {**data_part(self.store.texts, self.store), "labels_sha256": digest_of(self.truth)}
-
-
 class TextAnswers:
     """What each text of a store is to be answered with; its windows share the text's weight of 1.
 
@@ -95,6 +75,8 @@ class TextAnswers:
         truth: The encoded labels of the texts.
         store: The texts.
     """
+
+    joint: ClassVar[bool] = False
 
     def __init__(self, target: Target, truth: Truth, store: WindowStore) -> None:
         self.target = target
@@ -191,18 +173,22 @@ class WindowObjective:
         order = np.random.default_rng([self.seed, epoch]).permutation(self.store.texts)
         for number in range(start, self.updates_per_epoch()):
             texts = order[number * self.batch_size : (number + 1) * self.batch_size]
-            yield Update(tuple(self._micro_batches(self.store.windows_of(texts))))
+            yield Update(tuple(self._micro_batches(texts)))
 
     def loss(self, payload: Batch) -> Tensor:
         """Sum of the losses of the micro-batch's units."""
         return self.answers.loss(self.model(payload.packed).float(), payload.windows)
 
-    def _micro_batches(self, windows: list[int]) -> Iterator[MicroBatch[Batch]]:
-        lengths = self.store.lengths[windows].tolist()
+    def _micro_batches(self, texts: NDArray[np.int64]) -> Iterator[MicroBatch[Batch]]:
+        """Batches of windows within the token budget; those of one input stay together where its loss is joint."""
+        apart = [self.store.windows_of([text]) for text in texts]
+        units = apart if self.answers.joint else [[window] for windows in apart for window in windows]
+        lengths = [int(self.store.lengths[windows].sum()) for windows in units]
         for batch in by_token_budget(lengths, self.tokens):
-            chosen = [windows[index] for index in batch]
+            chosen = [window for unit in batch for window in units[unit]]
             payload = Batch(self.store.pack(chosen).to(self.model.device), chosen)
-            yield MicroBatch(payload, float(self.answers.weights(chosen).sum()), sum(lengths[index] for index in batch))
+            tokens = sum(lengths[unit] for unit in batch)
+            yield MicroBatch(payload, float(self.answers.weights(chosen).sum()), tokens)
 
 
 class Scoring(Protocol):
@@ -220,21 +206,8 @@ class Scoring(Protocol):
         """The numbers of each window (B, K), or of each token (T, K)."""
 
 
-@torch.inference_mode()
 def window_scores(model: Scoring, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
     """The model's scores of each stored window: (C) of a head that reads texts, (n, C) of one that reads tokens."""
     per_token = isinstance(model.head.kind.read, EachToken)
-    rows: list[NDArray[np.float64]] = [np.empty(0)] * len(store.lengths)
-    for batch in by_token_budget(store.lengths.tolist(), tokens):
-        packed = store.pack(batch)
-        scores = model(packed.to(model.device)).double().cpu().numpy()
-        parts = np.split(scores, np.cumsum(packed.lengths)[:-1]) if per_token else scores
-        for window, part in zip(batch, parts, strict=True):
-            rows[window] = part
-    return rows
-
-
-def predict_logits(model: Scoring, store: WindowStore, tokens: int, merge: Merge = "weighted_mean") -> Logits:
-    """Logits of stored texts (N, C), those of several windows merged."""
-    rows_WK = np.stack(window_scores(model, store, tokens))
-    return merge_windows(rows_WK, store.lengths, store.text_of_window, merge)
+    rows = Runner(row_answers(model, per_token=per_token), model.device, tokens).run(store.windows())
+    return [each.astype(np.float64) for each in rows]

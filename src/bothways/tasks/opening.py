@@ -1,23 +1,23 @@
 """How every task opens a checkpoint: the options, and what it holds afterwards."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
+from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
-from bothways.inference import InferenceEngine, Reading
-from bothways.inference.engine import CPU_TOKENS, GPU_TOKENS
+from bothways.inference import InferenceEngine, TextOptions, TokenBudget
 from bothways.packing import Packed
 from bothways.tasks.predictions import warn_of_cut
-from bothways.tasks.stored import Extras, stored_flag, stored_length, stored_overflow, stored_whole
 from bothways.text import Overflow, TextTokenizer, check_overflow
 from bothways.text.texts import Text
 
@@ -55,11 +55,21 @@ class OpenOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """A checkpoint, its encoder on a device, and how it is to read texts."""
+    """A checkpoint, its encoder on a device, and how it is to read texts.
+
+    Attributes:
+        checkpoint: The files.
+        model: The encoder and its tokenizer.
+        reading: How texts are read.
+        budget: Tokens of a batch, lowered where memory runs out.
+        options: What the task was opened with besides: the ``open_options`` of its spec.
+    """
 
     checkpoint: Checkpoint
     model: PretrainedEncoder
-    reading: Reading
+    reading: TextOptions
+    budget: TokenBudget
+    options: Any = None
 
     @property
     def extras(self) -> Extras:
@@ -82,18 +92,24 @@ class OpenedModel:
         if self.trained_for not in (None, task):
             return NotFitted(
                 f"{self.model.name!r} was trained for {self.trained_for} and not for {task}: open it as that "
-                "(bothways.tasks.open_trained opens any), or call fit to train it for this."
+                "(bothways.open_trained opens any), or call fit to train it for this."
             )
         return NotFitted(f"{self.model.name!r} has no trained {head} yet: call fit first.")
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of a batch that suit the device."""
-        return CPU_TOKENS if self.model.device.type == "cpu" else GPU_TOKENS
+        """Tokens of a batch that suit the device, or as many as have turned out to fit."""
+        return self.budget.tokens
+
+    def for_training(self, *, resumed: bool) -> "OpenedModel":
+        """Return the same with a copy of the encoder, to be trained while this one stays as it is."""
+        model = self.model
+        trainings = max(model.trainings, 1) if resumed else model.trainings + 1
+        return replace(self, model=replace(model, encoder=deepcopy(model.encoder), trainings=trainings))
 
     def engine(self, forward: Callable[[Packed], Tensor]) -> InferenceEngine:
         """An engine that reads texts in this way and gives what ``forward`` makes of them, see `InferenceEngine`."""
-        return InferenceEngine(self.model.tokenizer, forward, self.model.device, self.reading)
+        return InferenceEngine(self.model.tokenizer, forward, self.model.device, self.reading, self.budget)
 
     def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
         """Texts, tokenised and kept compactly; with ``offsets`` also where each token stands."""
@@ -109,17 +125,9 @@ class OpenedModel:
             "as_words": reading.as_words,
         }
 
-    def as_words(self) -> "OpenedModel":
-        """The same model, which of each text reads its words with single spaces between them."""
-        return replace(self, reading=replace(self.reading, as_words=True))
-
-    def with_whole_questions(self) -> "OpenedModel":
-        """The same model, which cuts only the second text of a pair: contexts, and not the questions on them."""
-        return replace(self, reading=replace(self.reading, cut="second"))
-
 
 def stored_texts(
-    tokenizer: TextTokenizer, texts: Sequence[Text], reading: Reading, *, offsets: bool = False
+    tokenizer: TextTokenizer, texts: Sequence[Text], reading: TextOptions, *, offsets: bool = False
 ) -> WindowStore:
     """Texts, tokenised a block at a time and kept compactly; with ``offsets`` also where each token stands.
 
@@ -168,7 +176,8 @@ def open_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOption
         allow_pickle=options.get("allow_pickle", False),
     )
     model = pretrained(checkpoint, device=options.get("device", "auto"), dtype=options.get("dtype", "float32"))
-    return OpenedModel(checkpoint, model, _reading(checkpoint, model, task, options))
+    reading = _reading(checkpoint, model, task, options)
+    return OpenedModel(checkpoint, model, reading, TokenBudget.of(None, model.device))
 
 
 def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
@@ -183,19 +192,19 @@ def kept_stride(stored: int | None, length: int, before: int, special: int) -> i
     return None if stored is not None and length < before and stored >= length - special else stored
 
 
-def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, task: str, options: OpenOptions) -> Reading:
+def _reading(checkpoint: Checkpoint, model: PretrainedEncoder, task: str, options: OpenOptions) -> TextOptions:
     limit = model.config.max_length or USUAL_LENGTH
     asked, stride = options.get("max_length"), options.get("stride")
     if asked is not None and not 1 <= asked <= limit:
         raise InvalidInput(f"max_length must lie between 1 and the model's {limit}, but it is {asked}.")
-    extras = checkpoint.extras
-    before = stored_length(extras, limit) or limit
+    stored = Stored.of(checkpoint.extras)
+    before = at_most("max_length", stored.max_length, limit) or limit
     length = asked or before
     if stride is not None and not 0 <= stride < length:
         raise InvalidInput(f"stride must lie between 0 and {length - 1}, but it is {stride}.")
-    overflow = check_overflow(options.get("on_overflow") or stored_overflow(extras) or "window")
+    overflow = check_overflow(options.get("on_overflow") or stored.on_overflow or "window")
     if stride is None:
         special = model.tokenizer.special_count(pair=True)  # which has the most
-        stride = kept_stride(stored_whole(extras, "stride", before, least=0), length, before, special)
-    as_words = stored_flag(extras, "as_words") and extras.get("task") == task
-    return Reading(length, overflow, stride, as_words=as_words)
+        stride = kept_stride(at_most("stride", stored.stride, before), length, before, special)
+    as_words = stored.as_words and stored.task == task
+    return TextOptions(length, overflow, stride, as_words=as_words)

@@ -1,29 +1,11 @@
 """What a classifier says of a text."""
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bothways.errors import TextsTruncated
 from bothways.evaluation import TextsRead
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How much of a text was read.
-
-    Attributes:
-        windows: Overlapping windows that the text was read in.
-        dropped_tokens: Tokens of it that were not read; above 0 only with ``on_overflow="truncate"``.
-    """
-
-    windows: int
-    dropped_tokens: int
-
-
-def texts_read(readings: Sequence[Reading]) -> TextsRead:
-    """How the texts of a report were read."""
-    return TextsRead.of([each.windows for each in readings], [each.dropped_tokens for each in readings])
+from bothways.tasks.scores import TokensRead
 
 
 def warn_of_cut(read: TextsRead) -> None:
@@ -55,7 +37,7 @@ class Classification:
     label: str
     probability: float
     probabilities: dict[str, float]
-    reading: Reading
+    reading: TokensRead
     label_set: tuple[str, ...] | None = None
     outside: bool | None = None
     outside_score: float | None = None
@@ -77,7 +59,7 @@ class Labelling:
 
     labels: tuple[str, ...]
     probabilities: dict[str, float]
-    reading: Reading
+    reading: TokensRead
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""
@@ -85,7 +67,7 @@ class Labelling:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class RegressionPrediction:
     """A number.
 
     Attributes:
@@ -97,7 +79,7 @@ class Score:
     """
 
     value: float
-    reading: Reading
+    reading: TokensRead
     low: float | None = None
     high: float | None = None
 
@@ -117,14 +99,14 @@ class Similarity:
     """
 
     similarity: float
-    reading: Reading
+    reading: TokensRead
 
     def to_dict(self) -> dict[str, object]:
         """As JSON values, flat."""
         return _flat(asdict(self))
 
 
-Prediction = Classification | Labelling | Score
+Prediction = Classification | Labelling | RegressionPrediction
 
 
 def _flat(values: dict[str, object]) -> dict[str, object]:

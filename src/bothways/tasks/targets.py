@@ -8,45 +8,49 @@ Shapes: N texts, B windows of a batch, C outputs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.data import Example, Inputs, Source, class_label, label_set, number, read_examples
+from bothways.choices import TargetKind
+from bothways.data import Example, class_label, label_set, number
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
-    ClassificationReport,
-    ClassJudgement,
-    LabelJudgement,
-    MultiLabelReport,
-    NumberJudgement,
-    RegressionReport,
+    Outcomes,
     Temperature,
     apply_sigmoid_temperature,
     apply_temperature,
-    classification_report,
+    class_outcomes,
+    fit_adaptive_temperature,
+    fit_sigmoid_temperature,
+    label_outcomes,
     mean_error,
     mean_squared_error,
     multi_label_nll,
-    multi_label_report,
     negative_log_likelihood,
-    regression_report,
+    number_outcomes,
     share_error,
+    sigmoid,
+    softmax,
     spearman,
 )
-from bothways.tasks.predictions import Classification, Labelling, Prediction, Reading, Score
-from bothways.text.texts import Text
+from bothways.tasks.predictions import Classification, Labelling, Prediction, RegressionPrediction
+from bothways.tasks.scores import TokensRead
 from bothways.training.objective import Validation
 
 Logits = NDArray[np.float64]
+
+# Far below any probability that matters. What a stacking weighs goes no lower, nor what excludes nothing.
+LEAST = 1e-12
+# That of one answer among several goes as low as a float64 can: a text's tags are chosen by sums of such logarithms.
+TINY = float(np.finfo(np.float64).tiny)
+
 # Encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N); which, the target knows.
 Truth = NDArray[Any]
-Report = ClassificationReport | MultiLabelReport | RegressionReport
-TargetKind = Literal["single", "multi", "regression"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +100,16 @@ class SingleLabel:
         nll = negative_log_likelihood(truth_N, probabilities_NC)
         return Validation({"accuracy": right, "nll": nll}, right, share_error(right, len(truth_N)))
 
-    def judgement(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> ClassJudgement:
-        """What two models are compared by."""
-        return ClassJudgement(self.labels, truth_N, self.probabilities(logits_NC, calibration))
+    def outcomes(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
+        """Return what reports and comparisons are computed from."""
+        return class_outcomes(self.labels, truth_N, self.probabilities(logits_NC, calibration))
 
-    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
+    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The most probable label."""
         probabilities_C = self.probabilities(logits_C[None], calibration)[0]
         by_label = _ranked(self.labels, probabilities_C)
         best = next(iter(by_label))
         return Classification(best, by_label[best], by_label, reading)
-
-    def report(
-        self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None, *, resamples: int, seed: int
-    ) -> Report:
-        """Metrics with intervals."""
-        probabilities_NC = self.probabilities(logits_NC, calibration)
-        return classification_report(self.labels, truth_N, probabilities_NC, resamples=resamples, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,25 +173,15 @@ class MultiLabel:
         nll = multi_label_nll(truth, probabilities_NC)
         return Validation({"micro_f1": f1, "nll": nll}, f1, share_error(f1, labels / 2))
 
-    def judgement(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> LabelJudgement:
-        """What two models are compared by."""
+    def outcomes(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> Outcomes:
+        """Return what reports and comparisons are computed from."""
         stated_NC = self.probabilities(logits_NC, calibration)
-        return LabelJudgement(self.labels, truth_NC.astype(np.int64), stated_NC, self.threshold)
+        return label_outcomes(self.labels, truth_NC.astype(np.int64), stated_NC, threshold=self.threshold)
 
-    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
+    def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The labels at or above the threshold."""
         by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
         return Labelling(tuple(name for name, value in by_label.items() if value >= self.threshold), by_label, reading)
-
-    def report(
-        self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None, *, resamples: int, seed: int
-    ) -> Report:
-        """Metrics with intervals."""
-        probabilities_NC = self.probabilities(logits_NC, calibration)
-        truth = truth_NC.astype(np.int64)
-        return multi_label_report(
-            self.labels, truth, probabilities_NC, threshold=self.threshold, resamples=resamples, seed=seed
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,41 +219,61 @@ class Regression:
         metrics = {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}
         return Validation(metrics, -error, mean_error((logits_N1[:, 0] - truth_N) ** 2))
 
-    def judgement(self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None) -> NumberJudgement:
-        """What two models are compared by."""
+    def outcomes(self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
+        """Return what reports and comparisons are computed from."""
         del calibration
-        return NumberJudgement(truth_N, logits_N1[:, 0])
+        return number_outcomes(truth_N, logits_N1[:, 0])
 
-    def predict(self, logits_1: Logits, calibration: Calibration | None, reading: Reading) -> Prediction:
+    def predict(self, logits_1: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The number."""
         del calibration
-        return Score(float(logits_1[0]), reading)
-
-    def report(
-        self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None, *, resamples: int, seed: int
-    ) -> Report:
-        """Metrics with intervals."""
-        del calibration
-        return regression_report(truth_N, logits_N1[:, 0], resamples=resamples, seed=seed)
+        return RegressionPrediction(float(logits_1[0]), reading)
 
 
 Target = SingleLabel | MultiLabel | Regression
 
 
-def labelled_texts(data: Source, inputs: Inputs, label: str, target: Target) -> tuple[list[Text], Truth]:
-    """The texts, or pairs, of labelled data, and their encoded labels.
+def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
+    """A member's logits with its calibration in them: their softmax, or sigmoid, is calibrated."""
+    if isinstance(target, Regression):
+        return logits_NC
+    return logits_of(target, target.probabilities(logits_NC, calibration))
 
-    Args:
-        data: A file, or a list of mappings.
-        inputs: The columns of a text, or of a pair.
-        label: The column of the label.
-        target: What the label is.
 
-    Raises:
-        InvalidInput: The data are not usable, or hold a label that is none of the target's; the message names the row.
-    """
-    examples = read_examples(data, text=inputs, label=label, convert=target.convert)
-    return [example.text for example in examples], target.encode(examples)
+def probabilities_of(target: Target, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities (..., C) of logits; of numbers, the numbers."""
+    match target:
+        case SingleLabel():
+            return softmax(logits)
+        case MultiLabel():
+            return sigmoid(logits)
+        case Regression():
+            return logits
+
+
+def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
+    """Logits (..., C) whose probabilities these are."""
+    match target:
+        case SingleLabel():
+            logits: Logits = np.log(np.maximum(probabilities, TINY))
+            return logits
+        case MultiLabel():
+            inside = np.clip(probabilities, LEAST, 1 - LEAST)
+            odds: Logits = np.log(inside) - np.log1p(-inside)
+            return odds
+        case Regression():
+            return probabilities
+
+
+def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Temperature | None:
+    """The temperature that calibrates held-out logits; None for numbers, which have no probabilities."""
+    match target:
+        case SingleLabel():
+            return fit_adaptive_temperature(logits_NC, truth)
+        case MultiLabel():
+            return Temperature(fit_sigmoid_temperature(logits_NC, truth.astype(np.int64)))
+        case Regression():
+            return None
 
 
 def target_of(kind: TargetKind, examples: Sequence[Example[Any]]) -> Target:

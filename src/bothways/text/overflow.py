@@ -16,13 +16,11 @@ Of a pair that is too long, windows hold parts of
     the second text, beside the whole of the first, as a question stands beside its context.
 """
 
-from typing import Literal, TypeAlias, TypeGuard, get_args
+from typing import TypeGuard, get_args
 
+from bothways.choices import Cut as Cut
+from bothways.choices import Overflow as Overflow
 from bothways.errors import InvalidInput
-
-Overflow: TypeAlias = Literal["window", "error", "truncate"]
-
-Cut: TypeAlias = Literal["longer", "second"]
 
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 

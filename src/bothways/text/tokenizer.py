@@ -10,12 +10,13 @@ to the library in blocks of at most about two million characters, which bounds i
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import tokenizers
 
-from bothways.errors import IncompatibleWeights, InvalidInput, UnknownModel
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnknownModel
 from bothways.text.building import build_tokenizer
 from bothways.text.overflow import Cut, Overflow, check_overflow
 from bothways.text.recipes import Recipe
@@ -52,6 +53,7 @@ class TextTokenizer:
     ) -> None:
         self._tokenizer = tokenizer
         self._files = dict(files)
+        self._source: tuple[Path, Recipe] | None = None
         self._special_count = {pair: tokenizer.num_special_tokens_to_add(pair) for pair in (False, True)}
         # Without a template the fast call of the library loses the token types of pairs.
         self._has_template = tokenizer.post_processor is not None
@@ -84,13 +86,26 @@ class TextTokenizer:
         settings = read_settings(folder)
         own = apply_settings(recipe, settings)
         built = build_tokenizer(folder, own, settings)
-        return cls(
+        made = cls(
             built.tokenizer,
             own,
             files=read_files(folder),
             stored_length=built.stored_length,
             model_max_length=settings.model_max_length,
         )
+        made._source = (folder.absolute(), recipe)
+        return made
+
+    def __reduce__(self) -> tuple[Callable[..., "TextTokenizer"], tuple[object, ...]]:
+        """Pickle as the folder with the checksum of its files while it holds these, else whole."""
+        if self._source is not None and read_files(self._source[0]) == self._files:
+            return _from_same_folder, (*self._source, _checksum(self._files))
+        return self.reduce_whole()
+
+    def reduce_whole(self) -> tuple[Callable[..., "TextTokenizer"], tuple[object, ...]]:
+        """Reduce to all that it is made of, for a pickle that needs no folder."""
+        make = partial(TextTokenizer, files=self._files, stored_length=self.stored_length)
+        return partial(make, model_max_length=self.model_max_length), (self._tokenizer, self.recipe)
 
     @property
     def vocab_size(self) -> int:
@@ -280,3 +295,25 @@ class TextTokenizer:
                 f"expected stride from 0 to {limits.max_length - special - 1}, as a window of {limits.max_length} "
                 f"tokens holds {limits.max_length - special} of the text, got {limits.stride}."
             )
+
+
+def _from_same_folder(folder: Path, recipe: Recipe, checksum: str) -> TextTokenizer:
+    """`TextTokenizer.from_folder`, of a folder that must hold the files that were pickled.
+
+    Raises:
+        UnknownModel: The folder is not there.
+        CorruptCheckpoint: Its files have changed.
+    """
+    tokenizer = TextTokenizer.from_folder(folder, recipe)
+    if _checksum(tokenizer._files) != checksum:
+        raise CorruptCheckpoint(
+            f"this pickle refers to the tokenizer in {str(folder)!r}, whose files have changed since it was pickled. "
+            "Put them back as they were, or open the model anew and pickle it again."
+        )
+    return tokenizer
+
+
+def _checksum(files: Mapping[str, bytes]) -> str:
+    """SHA-256 of the names and contents of files."""
+    digests = sorted((name, hashlib.sha256(content).hexdigest()) for name, content in files.items())
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()

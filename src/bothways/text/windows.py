@@ -46,6 +46,11 @@ class Window:
     words: list[int | None] | None = None
     sequences: list[int | None] | None = None
 
+    @property
+    def body(self) -> range:
+        """Places of the tokens of a single text, without the special ones around it; none where no offsets are."""
+        return _body(self.sequences or [], 0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedText:
@@ -157,14 +162,14 @@ def _cut_all(raw: tokenizers.Encoding, ids: list[int], cuts: Sequence[_Cut], *, 
 def _bodies(raw: tokenizers.Encoding, *, pair: bool) -> tuple[range, range]:
     """Where the tokens of both texts lie; a single text is the second of two."""
     sequences = raw.sequence_ids
-
-    def body(number: int, nowhere: int) -> range:
-        if number not in sequences:
-            return range(nowhere, nowhere)
-        return range(sequences.index(number), len(sequences) - sequences[::-1].index(number))
-
     end = len(sequences)
-    return (body(0, 0), body(1, end)) if pair else (range(0), body(0, end))
+    return (_body(sequences, 0, 0), _body(sequences, 1, end)) if pair else (range(0), _body(sequences, 0, end))
+
+
+def _body(sequences: Sequence[int | None], number: int, nowhere: int) -> range:
+    if number not in sequences:
+        return range(nowhere, nowhere)
+    return range(sequences.index(number), len(sequences) - sequences[::-1].index(number))
 
 
 def _rooms(lengths: tuple[int, int], limits: Limits, special: int, index: int) -> tuple[int, int]:

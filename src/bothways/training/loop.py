@@ -22,10 +22,10 @@ from bothways.training.log import TrainingLog
 from bothways.training.meter import Meter
 from bothways.training.objective import Objective, Payload, Update, Validation
 from bothways.training.optimizers import NamedAdamW
+from bothways.training.options import TrainingOptions
 from bothways.training.record import EpochValidation, TrainingRecord
 from bothways.training.rows import sparse_tables
 from bothways.training.seeding import RandomState, seeded
-from bothways.training.settings import TrainingSettings
 from bothways.training.state import Checkpoint, CheckpointFolder, RunState, check_conditions
 from bothways.training.step import Stepper
 from bothways.training.weights import Weights, copy_weights, live_weights, restore_weights
@@ -33,15 +33,10 @@ from bothways.training.weights import Weights, copy_weights, live_weights, resto
 
 def train(
     objective: Objective[Payload],
-    settings: TrainingSettings,
+    options: TrainingOptions,
     *,
-    log: Path | None = None,
-    checkpoints: Path | None = None,
-    resume: bool = False,
-    show_progress: bool | None = None,
     origin: Mapping[str, str] | None = None,
     undo_unfinished: bool = False,
-    keep_diverged: bool = False,
     on_keep: Callable[[], None] | None = None,
 ) -> TrainingRecord:
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the weights to keep.
@@ -55,18 +50,13 @@ def train(
 
     Args:
         objective: Model, data and loss.
-        settings: How to train.
-        log: JSON Lines file for the course of the run; an older one is replaced, except by a resumed run.
-        checkpoints: Folder for the newest checkpoint: after each epoch and every ``checkpoint_every_updates``.
-        resume: Continue from the checkpoint; without one yet, begin afresh.
-        show_progress: Force the progress bar on or off; by default it shows on a terminal only.
+        options: The options of the run, with learning rate and precision chosen: see `TrainingOptions.resolved`.
         origin: What the module was before the training. A checkpoint is continued only from the same.
         undo_unfinished: Also after a Ctrl-C in the first epoch leave the weights that it began with.
-        keep_diverged: A divergence after a finished epoch is no error: it ends the run, and the record says why.
         on_keep: Called whenever other weights than those that the run began with are to be left.
 
     Raises:
-        InvalidInput: The objective or settings are unusable, or the checkpoint is of another run.
+        InvalidInput: The objective or options are unusable, or the checkpoint is of another run.
         TrainingDiverged: A loss, gradient or score is not finite, unless ``keep_diverged`` makes it an end of the run;
             the model has the weights kept so far either way.
         OutputExists: ``checkpoints`` holds an earlier run and ``resume`` is false.
@@ -74,19 +64,18 @@ def train(
         CorruptCheckpoint: The checkpoint to resume from is damaged.
         IncompatibleWeights: It is of another model.
     """
-    if resume and checkpoints is None:
-        raise InvalidInput("resuming needs the folder of the checkpoints: pass checkpoints=<folder>.")
-    folder = None if checkpoints is None else CheckpointFolder(checkpoints, resume=resume)
+    folder = None if options.checkpoints is None else CheckpointFolder(Path(options.checkpoints), resume=options.resume)
+    log = None if options.log is None else Path(options.log)
     with ExitStack() as stack:
-        stack.enter_context(seeded(settings.seed))
+        stack.enter_context(seeded(options.seed))
         stack.enter_context(sparse_tables(objective.module))
-        run = _Run(objective, settings, folder, stack.enter_context(Interrupts()), origin or {}, on_keep)
+        run = _Run(objective, options, folder, stack.enter_context(Interrupts()), origin or {}, on_keep)
         stack.push(run.fall_back)
-        resumed_from = run.resume() if resume else None
+        resumed_from = run.resume() if options.resume else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))
-        run.bar = stack.enter_context(progress("training", run.total, show=show_progress))
+        run.bar = stack.enter_context(progress("training", run.total, show=options.show_progress))
         run.announce(resumed_from)
-        interrupted = run.to_the_end(undo_unfinished=undo_unfinished, keep_diverged=keep_diverged)
+        interrupted = run.to_the_end(undo_unfinished=undo_unfinished)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
 
 
@@ -96,26 +85,26 @@ class _Run(Generic[Payload]):
     def __init__(
         self,
         objective: Objective[Payload],
-        settings: TrainingSettings,
+        options: TrainingOptions,
         folder: CheckpointFolder | None,
         interrupts: Interrupts,
         origin: Mapping[str, str],
         on_keep: Callable[[], None] | None,
     ) -> None:
         self.objective = objective
-        self.settings = settings
+        self.options = options
         self.module = objective.module
         self.folder = folder
         self.interrupts = interrupts
         self.origin = origin
         self.on_keep = on_keep
-        self.optimizer = NamedAdamW(self.module, settings)
+        self.optimizer = NamedAdamW(self.module, options)
         self.device = self.optimizer.parameters[0].device
         self.per_epoch = objective.updates_per_epoch()
         if self.per_epoch < 1:
             raise InvalidInput(f"there is nothing to train on: an epoch has {self.per_epoch} updates.")
-        self.total = settings.epochs * self.per_epoch
-        self.stepper = Stepper(self.optimizer, settings, self.total)
+        self.total = options.epochs * self.per_epoch
+        self.stepper = Stepper(self.optimizer, options, self.total)
         self.state = RunState()
         self.meter = Meter()
         self.log = TrainingLog(None)
@@ -129,7 +118,7 @@ class _Run(Generic[Payload]):
     def conditions(self) -> dict[str, Any]:
         """What a continuation must share with this run."""
         identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
-        return {"settings": self.settings.to_dict(), "identity": identity, "device": self.device.type}
+        return {"settings": self.options.to_dict(), "identity": identity, "device": self.device.type}
 
     def resume(self) -> int | None:
         """Take over the newest checkpoint; the updates done by then, or None if there is none."""
@@ -149,19 +138,19 @@ class _Run(Generic[Payload]):
     def announce(self, resumed_from: int | None) -> None:
         """Open the log and the bar."""
         if resumed_from is None:
-            self.log.write("start", updates=self.total, settings=self.settings.to_dict())
+            self.log.write("start", updates=self.total, settings=self.options.to_dict())
         else:
             self.log.write("resumed", update=resumed_from, epoch=self.state.epoch + 1)
             self._advance_bar(resumed_from)
         self.meter.go_on()
 
-    def to_the_end(self, *, undo_unfinished: bool, keep_diverged: bool) -> bool:
+    def to_the_end(self, *, undo_unfinished: bool) -> bool:
         """Train until the epochs or the patience are used up, or Ctrl-C; whether there was a Ctrl-C."""
         interrupted = False
         try:
             interrupted = self._epochs()
         except TrainingDiverged as error:
-            if not (keep_diverged and self.state.epoch):
+            if not (self.options.keep_diverged and self.state.epoch):
                 raise
             self.diverged = str(error)
         unfinished = undo_unfinished and self.state.epoch == 0
@@ -181,7 +170,7 @@ class _Run(Generic[Payload]):
     def _epochs(self) -> bool:
         """Train all epochs that are left; whether Ctrl-C came before the last was finished."""
         try:
-            while self.state.epoch < self.settings.epochs and not self.state.out_of_patience(self.settings):
+            while self.state.epoch < self.options.epochs and not self.state.out_of_patience(self.options.patience):
                 self._epoch()
         except KeyboardInterrupt:
             self._settle_interruption()
@@ -194,7 +183,7 @@ class _Run(Generic[Payload]):
             return "diverged"
         if interrupted:
             return "interrupted"
-        return "stopped_early" if self.state.out_of_patience(self.settings) else "finished"
+        return "stopped_early" if self.state.out_of_patience(self.options.patience) else "finished"
 
     def fall_back(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -222,17 +211,17 @@ class _Run(Generic[Payload]):
             updates=self.state.updates,
             tokens=self.state.tokens,
             seconds=self._seconds(),
-            stopped_early=not interrupted and self.state.out_of_patience(self.settings),
+            stopped_early=not interrupted and self.state.out_of_patience(self.options.patience),
             interrupted=interrupted,
             resumed_from=resumed_from,
-            settings=self.settings,
+            settings=self.options,
             epochs=self.state.epoch,
             diverged=self.diverged,
         )
 
     def _epoch(self) -> None:
         self.module.train()
-        every = self.settings.checkpoint_every_updates
+        every = self.options.checkpoint_every_updates
         for update in self.objective.updates(self.state.epoch, self.state.update_in_epoch):
             self._update(update)
             if every is not None and self.state.updates % every == 0:
@@ -257,7 +246,7 @@ class _Run(Generic[Payload]):
         state.tokens += update.tokens
         self.between_updates = True
         self._advance_bar(1)
-        if state.updates % self.settings.log_every_updates == 0:
+        if state.updates % self.options.log_every_updates == 0:
             self._report()
         elif self.device.type == "cpu":  # where reading costs nothing
             self._read()

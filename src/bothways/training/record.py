@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bothways.training.settings import TrainingSettings
+from bothways.training.options import TrainingOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TrainingRecord:
         stopped_early: Patience ended the run.
         interrupted: Ctrl-C ended the run, or was pressed at its end.
         resumed_from: Updates done at the checkpoint that this run continued; None if it began afresh.
-        settings: What was asked for.
+        settings: The options of the run.
         epochs: Epochs that were finished, their validation included.
         diverged: What was not finite and ended the run after them; None of all other runs.
     """
@@ -62,13 +62,13 @@ class TrainingRecord:
     stopped_early: bool
     interrupted: bool
     resumed_from: int | None
-    settings: TrainingSettings
+    settings: TrainingOptions
     epochs: int
     diverged: str | None = None
 
     @property
-    def came_to_nothing(self) -> bool:
-        """Whether Ctrl-C ended the run before an epoch was finished."""
+    def finished_no_epoch(self) -> bool:
+        """True where Ctrl-C ended the run before an epoch was finished."""
         return self.interrupted and self.epochs == 0
 
     def to_dict(self) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists
 from bothways.storage import new_folder
 from bothways.training.record import EpochValidation, highest_of, kept_of
 from bothways.training.seeding import RandomState
-from bothways.training.settings import TrainingSettings
 from bothways.training.weights import Weights
 
 _FORMAT = 3
@@ -65,12 +64,12 @@ class RunState:
         kept = kept_of(self.validations)
         return None if kept is None else kept.epoch
 
-    def out_of_patience(self, settings: TrainingSettings) -> bool:
-        """Whether the last ``patience`` epochs brought no better score."""
+    def out_of_patience(self, patience: int | None) -> bool:
+        """Return True after ``patience`` epochs in a row without a better score."""
         highest = highest_of(self.validations)
-        if settings.patience is None or highest is None:
+        if patience is None or highest is None:
             return False
-        return self.validations[-1].epoch - highest.epoch >= settings.patience
+        return self.validations[-1].epoch - highest.epoch >= patience
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RunState":

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InvalidInput, OutOfMemory
-from bothways.inference.engine import is_out_of_memory
+from bothways.inference.runner import is_out_of_memory
 from bothways.training.objective import JointLoss, Objective, Payload, Update
 from bothways.training.optimizers import NamedAdamW
+from bothways.training.options import TrainingOptions
 from bothways.training.schedules import rate_fraction, warmup_updates
-from bothways.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,22 @@ class Stepper:
     """Takes the steps of a run of ``total`` updates.
 
     Raises:
-        InvalidInput: Nothing is to be trained, or the device has no such precision.
+        InvalidInput: Learning rate or precision are not chosen, or the device has no such precision.
     """
 
-    def __init__(self, optimizer: NamedAdamW, settings: TrainingSettings, total: int) -> None:
+    def __init__(self, optimizer: NamedAdamW, options: TrainingOptions, total: int) -> None:
+        if options.learning_rate is None or options.precision is None:
+            raise InvalidInput(
+                f"expected a learning rate and a precision, got {options.learning_rate} and {options.precision}: pass "
+                "options.resolved(hidden, device)."
+            )
         self._optimizer = optimizer
-        self._settings = settings
+        self._options = options
+        self._peak_rate = options.learning_rate
         self._total = total
-        self._warmup = warmup_updates(total, settings.warmup_fraction)
+        self._warmup = warmup_updates(total, options.warmup_fraction)
         self._device = optimizer.parameters[0].device
-        if settings.precision == "bfloat16" and self._device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        if options.precision == "bfloat16" and self._device.type == "cuda" and not torch.cuda.is_bf16_supported():
             raise InvalidInput("this GPU has no bfloat16: train with precision='float32'.")
 
     def step(self, objective: Objective[Payload], update: Update[Payload], done: int) -> Step:
@@ -61,14 +67,12 @@ class Stepper:
         Raises:
             InvalidInput: The update has no units.
         """
-        settings, weight = self._settings, update.weight
+        options, weight = self._options, update.weight
         if not weight > 0.0:
             raise InvalidInput(f"update {done + 1} has weight {weight}: there is nothing in it to learn from.")
-        learning_rate = settings.learning_rate * rate_fraction(
-            settings.schedule, done, warmup=self._warmup, total=self._total
-        )
+        learning_rate = self._peak_rate * rate_fraction(options.schedule, done, warmup=self._warmup, total=self._total)
         loss = self._backward(objective, update, weight)
-        gradient_norm = self._optimizer.clip(settings.max_gradient_norm)
+        gradient_norm = self._optimizer.clip(options.max_gradient_norm)
         self._optimizer.step(learning_rate)
         return Step(done + 1, loss, gradient_norm, learning_rate, weight, update.tokens)
 
@@ -88,7 +92,7 @@ class Stepper:
         return total
 
     def _precision(self) -> torch.autocast:
-        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._settings.precision == "bfloat16")
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._options.precision == "bfloat16")
 
     @contextmanager
     def _fitting(self, tokens: int) -> Iterator[None]:
@@ -100,5 +104,5 @@ class Stepper:
                 raise
             raise OutOfMemory(
                 f"a training batch of {tokens:,} tokens does not fit into the memory of {self._device}. Set its token "
-                f"budget lower, for instance to {max(1, tokens // 2):,} (FitSettings(tokens=...)), or max_length."
+                f"budget lower, for instance to {max(1, tokens // 2):,} (tokens=...), or max_length."
             ) from error

@@ -5,18 +5,18 @@ Shapes: R rows, K texts of a row, N texts.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding.data import StoredRows
+from bothways.tasks.embedding.rows import StoredRows
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of an epoch.
+class BatchRows:
+    """The rows of an epoch, or of a batch.
 
     Attributes:
         texts_RK: Numbers of their texts.
@@ -26,9 +26,9 @@ class Rows:
     texts_RK: NDArray[np.int64]
     truth_R: NDArray[Any] | None
 
-    def batch(self, chosen: NDArray[np.int64]) -> "Rows":
-        """Some of them."""
-        return Rows(self.texts_RK[chosen], None if self.truth_R is None else self.truth_R[chosen])
+    def batch(self, chosen: NDArray[np.int64]) -> "BatchRows":
+        """Return some of them."""
+        return BatchRows(self.texts_RK[chosen], None if self.truth_R is None else self.truth_R[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class GivenRows:
         """R."""
         return len(self.data.texts_RK)
 
-    def epoch(self, epoch: int) -> Rows:
-        """The rows."""
+    def epoch(self, epoch: int) -> BatchRows:
+        """Return the rows."""
         del epoch
-        return Rows(self.data.texts_RK, self.data.truth_R)
+        return BatchRows(self.data.texts_RK, self.data.truth_R)
 
 
 class DrawnRows:
@@ -66,43 +66,37 @@ class DrawnRows:
     def __init__(self, data: StoredRows, *, pairs: int, negatives: bool, seed: int) -> None:
         if pairs < 1:
             raise InvalidInput(f"pairs_per_text must be at least 1, but it is {pairs}.")
-        if data.truth_R is None:
-            raise InvalidInput("rows are drawn from labelled texts, but these have no labels.")
         self.data = data
-        self._label_N: NDArray[np.int64] = data.truth_R
+        self._label_N: NDArray[np.int64] = data.truth
         self._texts_of_label = [np.flatnonzero(self._label_N == label) for label in np.unique(self._label_N)]
         if len(self._texts_of_label) < 2:
             raise InvalidInput("texts of at least two labels are needed, but all have the same. Check the column.")
         if all(len(texts) < 2 for texts in self._texts_of_label):
             raise InvalidInput("a label with at least two texts is needed, but each text has one of its own.")
-        self._pairs = pairs
-        self._negatives = negatives
-        self._seed = seed
+        self._pairs, self._negatives, self._seed = pairs, negatives, seed
         self.count = sum(len(texts) * min(pairs, len(texts) - 1) for texts in self._texts_of_label)
 
-    def epoch(self, epoch: int) -> Rows:
-        """The rows of an epoch, by label."""
+    def epoch(self, epoch: int) -> BatchRows:
+        """Return the rows of an epoch, by label."""
         generator = np.random.default_rng([self._seed, epoch, 1])
-        columns = list(zip(*self._drawn(generator), strict=True))
-        texts_RK = np.array(columns, dtype=np.int64).T
+        texts_RK = np.array(list(self._drawn(generator)), dtype=np.int64)
         if self._negatives:
             others = [self._other(generator, self._label_N[text]) for text in texts_RK[:, 0]]
             texts_RK = np.column_stack([texts_RK, others])
-        return Rows(texts_RK, self._label_N[texts_RK[:, 0]])
+        return BatchRows(texts_RK, self._label_N[texts_RK[:, 0]])
 
     def _drawn(self, generator: np.random.Generator) -> Iterator[tuple[int, int]]:
         for texts in self._texts_of_label:
             for place, text in enumerate(texts):
-                others = np.delete(texts, place)
-                for other in generator.permutation(others)[: self._pairs]:
+                for other in generator.permutation(np.delete(texts, place))[: self._pairs]:
                     yield int(text), int(other)
 
     def _other(self, generator: np.random.Generator, label: int) -> int:
-        """A text of another label: each such text is as likely."""
+        """Return a text of another label; each is as likely."""
         while True:
             drawn = int(generator.integers(len(self._label_N)))
             if self._label_N[drawn] != label:
                 return drawn
 
 
-RowSource = GivenRows | DrawnRows
+RowSource: TypeAlias = GivenRows | DrawnRows

@@ -4,25 +4,26 @@ An encoder is first trained as a sentence embedder, with texts of one label as p
 its vectors (Tunstall et al. 2022, arXiv:2209.11055). There the pairs are compared one by one; here all texts of other
 labels in a batch are a pair's negatives, which is the ranking loss of `bothways.tasks.embedding.losses`.
 
-Shapes: N texts, K dimensions, C classes.
+Shapes: N texts, K dimensions, C classes, F numbers of a text: C, and K where the detector reads the vector.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Unpack, cast, overload
+from typing import Any
 
 import numpy as np
 
-from bothways.data import Example, Row, Source, text_at
-from bothways.errors import InvalidInput, NotFitted
-from bothways.evaluation import Calibration, ClassJudgement, Evidence, TextsRead
+from bothways.checkpoints.schema import StoredFewShot, damaged
+from bothways.confidence.files import open_confidence, write_confidence
+from bothways.data import Example
+from bothways.errors import InvalidInput
+from bothways.evaluation import Evidence
 from bothways.tasks.card import NOTICES_NOTHING, Worth, unmeasured, worth_card
-from bothways.tasks.columns import stored_columns, typed_texts
-from bothways.tasks.embedding.data import EmbeddingRow, LabelledTexts, read_embedding_rows
-from bothways.tasks.embedding.embedder import SentenceEmbedder
-from bothways.tasks.embedding.losses import EmbeddingLoss
+from bothways.tasks.columns import TextColumns, stored_columns
+from bothways.tasks.embedding.embedder import SentenceEmbedder, SentenceTask
+from bothways.tasks.embedding.objective import EmbeddingObjective
+from bothways.tasks.embedding.rows import EmbeddingRow, read_embedding_rows
 from bothways.tasks.embedding.softmax_regression import (
     LinearHead,
     check_strength,
@@ -30,360 +31,202 @@ from bothways.tasks.embedding.softmax_regression import (
     read_head,
     write_head,
 )
-from bothways.tasks.embedding.training import EmbeddingExamples
-from bothways.tasks.embedding.vectors import Vectors
-from bothways.tasks.fitting import FitOptions, FitPlan, fit_plan
-from bothways.tasks.given import given_many
-from bothways.tasks.labelling.judging import MOST_TRAINING, check_calibration, layers_read, layers_wanted, learn_trust
-from bothways.tasks.labelling.trust import Trust, stored_trust, write_trust
-from bothways.tasks.labelling.trusted import Trusted
-from bothways.tasks.labelling.trusting import TrustingTask
-from bothways.tasks.opening import OpenOptions
-from bothways.tasks.predictions import Prediction, Reading, texts_read
-from bothways.tasks.settings import ALL_LAYERS, FitSettings
-from bothways.tasks.stored import damaged, stored_card
-from bothways.tasks.targets import Logits, Report, SingleLabel, Truth, labelled_texts, target_of
-from bothways.text.texts import Text
+from bothways.tasks.embedding.spec import FEW_SHOT, EmbeddingOpening, FewShotLearning, FewShotOpening, LabelledTexts
+from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
+from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
+from bothways.tasks.head import TrainingData
+from bothways.tasks.labels import (
+    MOST_TRAINING,
+    LabelOutputs,
+    LabelScores,
+    check_calibration,
+    confidence_limits,
+    learn_confidence,
+)
+from bothways.tasks.learning import Preparation
+from bothways.tasks.opening import OpenedModel
+from bothways.tasks.predictions import Classification
+from bothways.tasks.scores import TokensRead
+from bothways.tasks.targets import Logits, SingleLabel, Truth, target_of
+from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 
 HEAD_FILE = "head.safetensors"
-
-# As if the vectors had the length 20 and the strength were 1: the ranking loss, too, multiplies cosines by 20. With 1,
-# the probabilities of 25 labels were as low as 0.43 on average where 0.95 were right.
-STRENGTH = 400.0
-
 
 # What a reader of the card has to know without validation data.
 UNMEASURED = (unmeasured("no validation data were given"), "Probabilities are not calibrated.", NOTICES_NOTHING)
 
 
-class FewShotClassifier(TrustingTask):
-    """Learns to label texts from a few examples of each label.
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedFewShot:
+    """A linear head on the vectors of an embedder: an immutable value.
 
-    What it saves is a sentence embedder, here and for the ecosystem, with the head in a file of its own: the families'
-    classification heads read the first token through a pooler, and so cannot express a linear map of an embedding.
+    Attributes:
+        embedder: Makes the vectors.
+        head: Makes logits of them.
+        outputs: What the logits mean, and what validation data taught about them.
+        columns: Where texts and labels stand.
+        card: What the model says of its making.
+    """
+
+    embedder: TrainedEmbedder
+    head: LinearHead
+    outputs: LabelOutputs
+    columns: TextColumns
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+    def scores(
+        self,
+        inputs: Iterable[str],
+        options: object = None,
+        *,
+        description: str = "predicting",
+        total: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[LabelScores]:
+        """Yield the scores of texts, in order and in flat memory."""
+        del options
+        stream = self.embedder.vectors(inputs, total=total, description=description, show_progress=show_progress)
+        for vector_K, read in stream:
+            yield self.outputs.scored(self.numbers(vector_K[None])[0], read)
+
+    def numbers(self, vectors_NK: Vectors) -> Logits:
+        """Return the logits of vectors, with the vectors beside them where the detector reads these (N, F)."""
+        logits_NC = self.head.logits(vectors_NK)
+        return np.concatenate([logits_NC, vectors_NK], axis=1) if self.outputs.layers else logits_NC
+
+    def learnt(
+        self,
+        held_out: tuple[Vectors, list[TokensRead], Truth],
+        training: tuple[Vectors, Truth],
+        options: FewShotLearning,
+        seed: int,
+    ) -> "TrainedFewShot":
+        """Return the same with the confidence that held-out texts teach, and their metrics in its card."""
+        (held_NK, reads, truth_N), (vectors_NK, classes_N) = held_out, training
+        target, layers = self.outputs.target, options.layers(1)
+        reading = replace(self, outputs=replace(self.outputs, layers=layers))
+
+        def scores_of(vectors_NK: Vectors, reads: Sequence[TokensRead]) -> list[LabelScores]:
+            rows = zip(reading.numbers(vectors_NK), reads, strict=True)
+            return [reading.outputs.scored(row_F, read) for row_F, read in rows]
+
+        def some() -> tuple[Evidence, Truth]:
+            drawn = np.random.default_rng(seed).permutation(len(classes_N))[:MOST_TRAINING]
+            part = scores_of(vectors_NK[drawn], [TokensRead(1, 0)] * len(drawn))
+            return reading.outputs.evidence(part), classes_N[drawn]
+
+        held = scores_of(held_NK, reads)
+        confidence = learn_confidence(target, reading.outputs.evidence(held), truth_N, options, seed, some)
+        outputs = replace(reading.outputs, confidence=confidence)
+        metrics = worth_card(Worth(outputs.outcomes(held, truth_N).report(seed=seed), confidence_limits(confidence)))
+        return replace(self, outputs=outputs, card={**self.card, **metrics, **outputs.card()})
+
+    def facts(self) -> dict[str, object]:
+        """Return labels and calibration."""
+        return self.outputs.facts()
+
+    def write(self, folder: Path, task: str) -> None:
+        """Write the embedder as the ecosystem has it, with the head beside it, into an existing folder.
+
+        The families' classification heads read the first token through a pooler, so they cannot express a linear map
+        of an embedding.
+
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+        write_head(folder / HEAD_FILE, self.head)
+        confidence = write_confidence(folder, self.outputs.confidence)
+        labels = list(self.outputs.labels)
+        self.embedder.write_with(folder, {"task": task, "labels": labels, **confidence, "card": dict(self.card)})
+
+
+class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
+    """A classifier that learns from a few examples of each label.
+
+    It saves a sentence embedder, here and for the ecosystem, with the head in a file of its own. Few examples are too
+    dear to hold some out: without validation data, `fit` keeps the last epoch, probabilities are not calibrated, no
+    coverage is guaranteed, and texts out of domain are not noticed.
 
     >>> classifier = FewShotClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> classifier.fit("eight_of_each.jsonl")  # doctest: +SKIP
     >>> classifier.predict("Where is my card?").label  # doctest: +SKIP
     'card_arrival'
-
-    Attributes:
-        embedder: Makes the vectors.
-        target: The labels; None before there is a head.
-        trust: What it learnt on validation data: calibration, coverage, and the border of its domain.
-        columns: Where texts and labels stood in training.
-        card: What the model says of its making.
     """
 
-    task: ClassVar[str] = "few_shot"
+    spec = FEW_SHOT
 
-    def __init__(self, embedder: SentenceEmbedder) -> None:
-        self.embedder = embedder
-        self.target: SingleLabel | None = None
-        self.trust = Trust()
-        self.columns = LabelledTexts()
-        self.card: dict[str, Any] = {}
-        self._head: LinearHead | None = None
+    @property
+    def embedder(self) -> SentenceEmbedder:
+        """Makes the vectors."""
+        opened, fitted = self._state
+        return SentenceEmbedder(opened, _embedder_of(opened, fitted))
 
     @classmethod
-    def from_pretrained(
-        cls, name_or_path: str | Path, *, labels: Sequence[str] | None = None, **options: Unpack[OpenOptions]
-    ) -> "FewShotClassifier":
-        """Open an encoder to train, or a trained model to use.
-
-        Args:
-            name_or_path: A folder or a name, see `bothways.load`. Sentence embedders learn most from few examples.
-            labels: Other names for the labels of a trained model, in their order.
-            options: How the checkpoint is found, where it runs, and how texts are read; see
-                `bothways.tasks.opening.OpenOptions`.
-
-        Raises:
-            InvalidInput: A setting is out of range, or labels were given without a trained head.
-            CorruptCheckpoint: A file is damaged.
-        """
-        made = cls(SentenceEmbedder.from_pretrained(name_or_path, **options))
-        extras = made.embedder.extras
-        if extras.get("task") != cls.task:
+    def _open(cls, opened: OpenedModel, options: FewShotOpening) -> TrainedFewShot | None:
+        labels = options.labels
+        if opened.trained_for != FEW_SHOT.name:
+            _embedder_of(opened, None)
             if labels is not None:
                 raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
-            return made
-        stored = extras.get("labels")
-        names = tuple(stored) if isinstance(stored, list) and all(isinstance(name, str) for name in stored) else ()
-        if len(names) < 2 or len(set(names)) != len(names):
-            raise damaged("labels", "a list of different names", stored)
+            return None
+        stored = StoredFewShot.of(opened.extras)
+        names = tuple(stored.labels)
+        if len(set(names)) != len(names):
+            raise damaged("labels", "a list of different names", stored.labels)
         if labels is not None and not len(labels) == len(set(labels)) == len(names):
             raise InvalidInput(
                 f"the trained head has {len(names)} outputs, so it needs as many different labels: {list(labels)}."
             )
-        made.target = SingleLabel(names if labels is None else tuple(labels))
-        made.trust = stored_trust(extras, made.embedder.model.folder, len(names))
-        made._head = read_head(made.embedder.model.folder / HEAD_FILE, len(names), made.embedder.dimensions)
-        made.card = stored_card(extras)
-        made.columns = stored_columns(made.card, LabelledTexts())
-        return made
+        embedder, folder = _embedder_of(opened, None), opened.model.folder
+        confidence = open_confidence(stored, folder, len(names))
+        target = SingleLabel(names if labels is None else tuple(labels))
+        outputs = LabelOutputs(target, confidence=confidence, layers=confidence.layers)
+        head, card = read_head(folder / HEAD_FILE, len(names), embedder.dimensions), stored.card
+        return TrainedFewShot(embedder, head, outputs, stored_columns(card, TextColumns()), card)
 
-    def fit(
+    def _prepare(
         self,
-        train_data: Source,
-        *,
-        validation: Source | None = None,
-        text: str | tuple[str, ...] = "text",
-        label: str = "label",
-        loss: EmbeddingLoss | None = None,
-        pairs_per_text: int = 8,
-        strength: float = STRENGTH,
-        **options: Unpack[FitOptions],
-    ) -> TrainingRecord:
-        """Train the embedder on pairs of texts of one label, then fit the head to its vectors.
-
-        Args:
-            train_data: A file, or a list of mappings; at least one label must have two texts.
-            validation: Held-out data. Few examples are too dear to hold some out: without, the last epoch stays,
-                probabilities are not calibrated, no coverage is promised, and texts from elsewhere are not noticed.
-            text: Column of the texts; several are joined by a space.
-            label: Column of the labels.
-            loss: What trains the embedder; ranking when left out.
-            pairs_per_text: With how many others of its label each text is put together in an epoch.
-            strength: How little the weights of the head are held back, see
-                `bothways.tasks.embedding.softmax_regression`.
-            options: ``epochs``, ``learning_rate``, ``batch_size``, ``seed`` and more, see
-                `bothways.tasks.fitting.FitPlan`.
-
-        Raises:
-            InvalidInput: The data or a setting is not usable; the message names the row.
-        """
-        columns, plan = LabelledTexts((text,) if isinstance(text, str) else text, label), fit_plan(self, options)
-        layers = _layers(plan.settings)
-        check_strength(strength)
-        if validation is None and plan.settings.calibration not in ("auto", None):
+        opened: OpenedModel,
+        before: TrainedFewShot | None,
+        data: TrainingData,
+        columns: TextColumns,
+        options: FewShotLearning,
+        training: TrainingOptions,
+    ) -> Preparation[EmbeddingObjective, TrainedFewShot]:
+        check_strength(options.strength)
+        if data.validation is None and options.calibration not in ("auto", None):
             raise InvalidInput(
-                f"calibration by {plan.settings.calibration!r} wants held-out texts: give validation data, or leave "
+                f"calibration by {options.calibration!r} wants held-out texts: give validation data, or leave "
                 "calibration at 'auto'."
             )
-        rows = read_embedding_rows(train_data, columns)
-        held_out = [] if validation is None else read_embedding_rows(validation, columns)
-        target = target_of("single", _examples(rows))
-        if not isinstance(target, SingleLabel):
-            raise InvalidInput("a few-shot classifier tells single labels apart.")
-        classes_N, held_truth_N = target.encode(_examples(rows)), target.encode(_examples(held_out))
-        check_calibration(target, plan.settings.calibration, held_truth_N)
-        examples = EmbeddingExamples(columns, rows, held_out, split=False)
-        with self._dropped_with_its_vectors():
-            record = self.embedder.fit_examples(examples, plan, loss=loss, pairs_per_text=pairs_per_text)
-            if record.came_to_nothing:
-                return record
-            vectors_NK = self.embedder.encode([row.texts[0] for row in rows], show_progress=plan.show_progress)
-            head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=strength)
-        self._head, self.target, self.columns, self.trust, self.card = head, target, columns, Trust(), {}
-        if not held_out:
-            self.card = self.embedder.card | worth_card(Worth(None, UNMEASURED))
-            return record
-        held_NK = self.embedder.encode([row.texts[0] for row in held_out], show_progress=plan.show_progress)
-        self._learn((held_NK, held_truth_N), (vectors_NK, classes_N), layers, plan)
-        return record
+        kind = LabelledTexts(columns.text, columns.label)
+        rows = read_embedding_rows(data.train, kind)
+        held_out = [] if data.validation is None else read_embedding_rows(data.validation, kind)
+        examples, held = ([Example(row.text, row.label, 0, row.where) for row in part] for part in (rows, held_out))
+        target = target_of("single", examples)
+        classes_N, truth_N = target.encode(examples), target.encode(held)
+        check_calibration(target, options, truth_N)
+        begun = replace(_embedder_of(opened, before), opened=opened)
+        ready = prepare_embedder(begun, EmbeddingExamples(kind, rows, held_out, split=False), options, training)
 
-    @property
-    def trusted(self) -> Trusted:
-        """What is predicted, and how far to trust it."""
-        target, _ = self._fitted()
-        return Trusted(self.embedder.model.name, target, self.trust)
+        def encode(embedder: TrainedEmbedder, rows: Sequence[EmbeddingRow]) -> tuple[Vectors, list[TokensRead]]:
+            return embedder.encode([row.text[0] for row in rows], show_progress=training.show_progress)
 
-    @property
-    def calibration(self) -> Calibration | None:
-        """What makes probabilities of logits; None where they are taken as they are."""
-        return self.trust.calibration
+        def finish(record: TrainingRecord) -> TrainedFewShot:
+            embedder = ready.finish(record)
+            vectors_NK, _ = encode(embedder, rows)
+            head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=options.strength)
+            outputs = LabelOutputs(target, options=options)
+            if not held_out:
+                card = {**embedder.card, **worth_card(Worth(None, UNMEASURED))}
+                return TrainedFewShot(embedder, head, outputs, columns, card)
+            fitted = TrainedFewShot(embedder, head, outputs, columns, embedder.card)
+            measured = (*encode(embedder, held_out), truth_N)
+            return fitted.learnt(measured, (vectors_NK, classes_N), options, training.seed)
 
-    @overload  # a string is also a sequence of strings, which the first signature takes before the second
-    def predict(  # type: ignore[overload-overlap]
-        self, texts: str, *, coverage: float | None = ..., show_progress: bool | None = ...
-    ) -> Prediction: ...
-
-    @overload
-    def predict(
-        self, texts: Sequence[str], *, coverage: float | None = ..., show_progress: bool | None = ...
-    ) -> list[Prediction]: ...
-
-    def predict(
-        self, texts: str | Sequence[str], *, coverage: float | None = None, show_progress: bool | None = None
-    ) -> Prediction | list[Prediction]:
-        """Predictions for texts, in order; one prediction for a single string. Calibrated where the model is.
-
-        Args:
-            texts: One text or many.
-            coverage: Also give a set of labels that holds the truth for this share of texts.
-            show_progress: Force the progress bar on or off.
-
-        Raises:
-            NotFitted: There is no trained head yet.
-            NotCalibrated: A coverage is asked for, and the model was fitted without validation data.
-            InvalidInput: A text is empty or not a string, or the coverage is none that the model can promise.
-            TextTooLong: A text is too long and the policy is ``"error"``.
-        """
-        listed, alone = self.given(texts)
-        stream = self.predict_stream(listed, coverage=coverage, total=len(listed), show_progress=show_progress)
-        answers = list(stream)
-        return answers[0] if alone else answers
-
-    def given(self, texts: str | Sequence[str]) -> tuple[list[str], bool]:
-        """The texts that `predict` was given, and whether it was one alone.
-
-        Raises:
-            InvalidInput: It is neither a string nor many.
-        """
-        return given_many(texts)
-
-    def predict_stream(
-        self,
-        texts: Iterable[str],
-        *,
-        coverage: float | None = None,
-        total: int | None = None,
-        show_progress: bool | None = None,
-    ) -> Iterator[Prediction]:
-        """Predictions for an iterable of any length, in order and in flat memory."""
-        judge = self.trusted.judge(coverage=coverage)
-        for row_K, reading in self.said(texts, "predicting", total, show_progress):
-            yield judge(row_K, reading)
-
-    def predict_rows(
-        self, rows: Iterable[Row], *, coverage: float | None = None, show_progress: bool | None = None
-    ) -> Iterator[Prediction]:
-        """A prediction for each row, in order and in flat memory; columns as in `columns`, coverage as in `predict`."""
-        texts = (text_at(row, self.columns.text) for row in rows)
-        return self.predict_stream(texts, coverage=coverage, show_progress=show_progress)
-
-    def evaluate(
-        self, data: Source, *, resamples: int = 1000, seed: int = 0, show_progress: bool | None = None
-    ) -> Report:
-        """Metrics on labelled texts, with 95 % bootstrap intervals; columns as in `columns`.
-
-        Raises:
-            NotFitted: There is no trained head yet.
-            InvalidInput: The data are not usable, or hold a label that was not there in training.
-        """
-        evidence, truth_N, read = self.evidence(data, show_progress=show_progress)
-        return replace(self.report(evidence.logits_NC, truth_N, resamples=resamples, seed=seed), reading=read)
-
-    def judgement(self, data: Source, *, show_progress: bool | None = None) -> ClassJudgement:
-        """Calibrated probabilities of labelled texts and what is right, to compare with another model's."""
-        target, _ = self._fitted()
-        evidence, truth_N, read = self.evidence(data, show_progress=show_progress)
-        return replace(target.judgement(evidence.logits_NC, truth_N, self.calibration), reading=read)
-
-    def logits(self, data: Source, *, show_progress: bool | None = None) -> tuple[Logits, Truth]:
-        """Uncalibrated logits (N, C) of labelled texts, and their class numbers (N)."""
-        evidence, truth_N, _ = self.evidence(data, show_progress=show_progress)
-        return evidence.logits_NC, truth_N
-
-    def evidence(self, data: Source, *, show_progress: bool | None = None) -> tuple[Evidence, Truth, TextsRead]:
-        """Of labelled texts: uncalibrated logits and what the detector reads, class numbers, how texts were read.
-
-        Raises:
-            NotFitted: There is no trained head yet.
-            InvalidInput: The data are not usable, or hold a label that was not there in training.
-        """
-        target, _ = self._fitted()
-        texts, truth_N = labelled_texts(data, self.columns.inputs, self.columns.label, target)
-        evidence, read = self._read(texts, "evaluating", show_progress)
-        return evidence, truth_N, read
-
-    def said(
-        self, texts: Iterable[Text], description: str, total: int | None, show: bool | None
-    ) -> Iterator[tuple[Logits, Reading]]:
-        """Of each text its logits, and the vector that they are of where the detector reads that; how it was read."""
-        _, head = self._fitted()
-        layers = layers_read(self.trust)
-        alone = cast("Iterable[str]", texts)  # `inputs` and `given` give no pairs here
-        stream = self.embedder.read_stream(alone, total=total, description=description, show_progress=show)
-        for vector_K, reading in stream:
-            yield _numbers(head, vector_K[None], layers)[0], reading
-
-    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
-        """A row for each text, as it would stand in a file."""
-        return typed_texts(self.columns.text, texts)
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the embedder as the ecosystem has it, with the head beside it, whole or not at all.
-
-        Raises:
-            NotFitted: There is no trained head yet.
-            OutputExists: The folder exists and ``overwrite`` is false.
-            OutOfDisk: The disk is full; nothing was left behind.
-        """
-        target, head = self._fitted()
-
-        def beside(new: Path) -> dict[str, object]:
-            write_head(new / HEAD_FILE, head)
-            stored = write_trust(new, self.trust)
-            return {"task": self.task, "labels": list(target.labels), **stored, "card": self.card}
-
-        self.embedder.save_with(folder, beside, overwrite=overwrite)
-
-    @contextmanager
-    def _dropped_with_its_vectors(self) -> Iterator[None]:
-        """Drop the head where fitting fails after the vectors that it was fitted to have changed."""
-        trainings = self.embedder.trainings
-        try:
-            yield
-        except BaseException:
-            if self.embedder.trainings > trainings:
-                self._head, self.target, self.trust, self.card = None, None, Trust(), {}
-            raise
-
-    def _learn(
-        self, held_out: tuple[Vectors, Truth], training: tuple[Vectors, Truth], layers: int, plan: FitPlan
-    ) -> None:
-        """Learn from vectors of held-out texts, and of those of the training, how far to trust the head."""
-        target, head = self._fitted()
-        (held_NK, truth_N), (vectors_NK, classes_N) = held_out, training
-
-        def some() -> tuple[Logits, Truth]:
-            drawn = np.random.default_rng(plan.seed).permutation(len(classes_N))[:MOST_TRAINING]
-            return _numbers(head, vectors_NK[drawn], layers), classes_N[drawn]
-
-        numbers_NK = _numbers(head, held_NK, layers)
-        self.trust = learn_trust(target, numbers_NK, truth_N, plan.settings, plan.seed, some, layers)
-        metrics = self.trusted.report(numbers_NK[:, : target.outputs], truth_N, seed=plan.seed)
-        worth = worth_card(Worth(metrics, self.trust.limits))
-        self.card = {**self.embedder.card, **worth, "trust": self.trust.to_card()}
-
-    def _read(self, texts: Sequence[Text], description: str, show: bool | None) -> tuple[Evidence, TextsRead]:
-        said = list(self.said(texts, description, len(texts), show))
-        read = texts_read([reading for _, reading in said])
-        return self.trusted.evidence(np.stack([row_K for row_K, _ in said])), read
-
-    def _evidence_of(self, texts: list[Text], show_progress: bool | None) -> tuple[Evidence, TextsRead]:
-        return self._read(texts, "reading others", show_progress)
-
-    def _set_trust(self, trust: Trust) -> None:
-        self.trust = trust
-
-    def _fitted(self) -> tuple[SingleLabel, LinearHead]:
-        if self.target is None or self._head is None:
-            raise NotFitted(f"{self.embedder.model.name!r} has no trained head yet: call fit first.")
-        return self.target, self._head
+        return Preparation(ready.objective, finish)
 
 
-def _layers(settings: FitSettings) -> int:
-    """How many layers the detector of these settings reads: the one that vectors are made of, or none.
-
-    Raises:
-        InvalidInput: It reads others too.
-    """
-    if settings.detector == ALL_LAYERS:
-        raise InvalidInput(
-            f"a few-shot classifier has one vector of a text, and {ALL_LAYERS!r} reads every layer: choose another "
-            "detector, such as 'mahalanobis'."
-        )
-    return layers_wanted(settings.detector, 1)
-
-
-def _numbers(head: LinearHead, vectors_NK: Vectors, layers: int) -> Logits:
-    """Logits, and the vectors behind them where a detector reads those."""
-    logits_NC = head.logits(vectors_NK)
-    return np.concatenate([logits_NC, vectors_NK], axis=1) if layers else logits_NC
-
-
-def _examples(rows: Sequence[EmbeddingRow]) -> list[Example[str]]:
-    return [Example(row.texts[0], row.label, 0, row.where) for row in rows]
+def _embedder_of(opened: OpenedModel, fitted: TrainedFewShot | None) -> TrainedEmbedder:
+    return TrainedEmbedder.of(opened, EmbeddingOpening()) if fitted is None else fitted.embedder

@@ -9,7 +9,7 @@ U different texts.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Protocol, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -17,10 +17,9 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.choices import Distance
 from bothways.errors import InvalidInput
-from bothways.tasks.embedding.data import EmbeddingColumns, LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
-
-Distance = Literal["euclidean", "cosine"]
+from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class VectorBatch:
     unit_length: bool
 
     def cut(self, dimensions: int) -> "VectorBatch":
-        """The same batch, of each vector its leading dimensions only."""
+        """Return the batch with the leading dimensions of each vector."""
         shorter = tuple(vectors_NH[:, :dimensions] for vectors_NH in self.vectors)
         return replace(self, vectors=tuple(map(unit, shorter)) if self.unit_length else shorter)
 
@@ -49,7 +48,7 @@ class Teacher(Protocol):
     """An embedder to learn from."""
 
     def encode(self, texts: Sequence[str], *, show_progress: bool | None = None) -> NDArray[np.float32]:
-        """Vectors of texts (N, D)."""
+        """Return vectors of texts (N, D)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +72,8 @@ class MultipleNegativesRanking:
     name: ClassVar[str] = "ranking"
     kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (Pairs, Triplets, LabelledTexts)
 
-    def check(self) -> None:
-        """Raise `InvalidInput` for a setting out of range."""
-        _check_positive("scale", self.scale)
-
     def value(self, batch: VectorBatch) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         anchors_NH, *candidates = map(unit, batch.vectors)
         hidden_NC = self._hidden(batch)
         truth_N = torch.arange(len(anchors_NH), device=anchors_NH.device)
@@ -92,7 +87,7 @@ class MultipleNegativesRanking:
 
     @staticmethod
     def _hidden(batch: VectorBatch) -> Tensor:
-        """For each row, the candidates that are no negatives of it, its own positive left out (N, C)."""
+        """Return which candidates are no negatives of each row, its own positive left out (N, C)."""
         texts_U, text_NK = torch.unique(batch.identity_NK, return_inverse=True)
         anchors_A, anchor_N = torch.unique(batch.identity_NK[:, 0], return_inverse=True)
         # A row for each different anchor and not for each text: that is no larger than the scores are.
@@ -122,12 +117,8 @@ class CoSENT:
     name: ClassVar[str] = "cosent"
     kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (ScoredPairs,)
 
-    def check(self) -> None:
-        """Raise `InvalidInput` for a setting out of range."""
-        _check_positive("scale", self.scale)
-
     def value(self, batch: VectorBatch) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         first_NH, second_NH = map(unit, batch.vectors)
         cosines_N = self.scale * (first_NH * second_NH).sum(1)
         scores_N = _truth(batch)
@@ -156,14 +147,8 @@ class Triplet:
     name: ClassVar[str] = "triplet"
     kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (Triplets, LabelledTexts)
 
-    def check(self) -> None:
-        """Raise `InvalidInput` for a setting out of range."""
-        _check_positive("margin", self.margin)
-        if self.distance not in get_args(Distance):
-            raise InvalidInput(f"distance must be one of {', '.join(get_args(Distance))}, but it is {self.distance!r}.")
-
     def value(self, batch: VectorBatch) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         anchors_NH, positives_NH, *negatives = batch.vectors
         near_N = self._distance(anchors_NH, positives_NH)
         far = [self._distance(anchors_NH, negatives_NH) for negatives_NH in negatives]
@@ -196,12 +181,8 @@ class Distillation:
     name: ClassVar[str] = "distillation"
     kinds: ClassVar[tuple[type[EmbeddingColumns], ...]] = (PlainTexts,)
 
-    def check(self) -> None:
-        """Raise `InvalidInput` for a setting out of range."""
-        _check_positive("scale", self.scale)
-
     def value(self, batch: VectorBatch) -> Tensor:
-        """The loss of a batch; 0 of a single text, which has no neighbours."""
+        """Return the loss of a batch; 0 of a single text, which has no neighbours."""
         (vectors_NH,) = batch.vectors
         if len(vectors_NH) < 2:
             return vectors_NH.sum() * 0.0
@@ -209,14 +190,14 @@ class Distillation:
         return F.kl_div(ours_NM, theirs_NM, reduction="batchmean", log_target=True)
 
     def _neighbours(self, vectors_NH: Tensor) -> Tensor:
-        """Log probabilities of the other texts, for each text (N, N - 1)."""
+        """Return the log probabilities of the other texts, for each text (N, N - 1)."""
         unit_NH = unit(vectors_NH)
         cosines_NN = unit_NH @ unit_NH.T
         others_NN = ~torch.eye(len(cosines_NN), dtype=torch.bool, device=cosines_NN.device)
         return (self.scale * cosines_NN[others_NN].view(len(cosines_NN), -1)).log_softmax(1)
 
 
-PlainLoss = MultipleNegativesRanking | CoSENT | Triplet | Distillation
+PlainLoss: TypeAlias = MultipleNegativesRanking | CoSENT | Triplet | Distillation
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +218,6 @@ class Matryoshka:
 
     def check(self, width: int) -> None:
         """Raise `InvalidInput` for a setting out of range, given the length of a vector."""
-        self.loss.check()
         if not self.dimensions or len(set(self.dimensions)) < len(self.dimensions):
             raise InvalidInput(f"the Matryoshka dimensions must be different numbers, but got {self.dimensions}.")
         for dimensions in self.dimensions:
@@ -251,17 +231,17 @@ class Matryoshka:
             _check_positive("a Matryoshka weight", weight)
 
     def value(self, batch: VectorBatch) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         weights = self.weights or (1.0,) * len(self.dimensions)
         losses = [self.loss.value(batch.cut(dimensions)) for dimensions in self.dimensions]
         return torch.stack([weight * loss for weight, loss in zip(weights, losses, strict=True)]).sum()
 
 
-EmbeddingLoss = PlainLoss | Matryoshka
+EmbeddingLoss: TypeAlias = PlainLoss | Matryoshka
 
 
 def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
-    """The loss that suits a kind of data.
+    """Return the loss that suits a kind of rows.
 
     Raises:
         InvalidInput: Texts alone, which need a teacher.
@@ -269,19 +249,19 @@ def usual_loss(columns: EmbeddingColumns) -> PlainLoss:
     match columns:
         case ScoredPairs():
             return CoSENT()
-        case Pairs() | Triplets() | LabelledTexts():
-            return MultipleNegativesRanking()
         case PlainTexts():
             raise InvalidInput("texts alone teach nothing: give a teacher, loss=Distillation(teacher), or labels.")
+        case _:
+            return MultipleNegativesRanking()
 
 
 def plain(loss: EmbeddingLoss) -> PlainLoss:
-    """The loss itself, without what is put around it."""
+    """Return the loss itself, without what is put around it."""
     return loss.loss if isinstance(loss, Matryoshka) else loss
 
 
 def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> None:
-    """Refuse a loss that cannot learn from such data, or into vectors of this width.
+    """Refuse a loss that cannot learn from such rows, or into vectors of this width.
 
     Raises:
         InvalidInput: It cannot, or one of its settings is out of range.
@@ -290,14 +270,17 @@ def check_loss(loss: EmbeddingLoss, columns: EmbeddingColumns, width: int) -> No
     if not isinstance(columns, inner.kinds):
         wanted = " or ".join(kind.kind for kind in inner.kinds)
         raise InvalidInput(f"the {inner.name} loss learns from {wanted}, but the columns are of {columns.kind}.")
+    for name in ("scale", "margin"):
+        if hasattr(inner, name):
+            _check_positive(name, getattr(inner, name))
+    if isinstance(inner, Triplet) and inner.distance not in get_args(Distance):
+        raise InvalidInput(f"distance must be one of {', '.join(get_args(Distance))}, but it is {inner.distance!r}.")
     if isinstance(loss, Matryoshka):
         loss.check(width)
-    else:
-        loss.check()
 
 
 def loss_settings(loss: EmbeddingLoss) -> dict[str, Any]:
-    """A loss as flat JSON values; of a teacher its name, where it has one."""
+    """Return a loss as flat JSON values; of a teacher its name, where it has one."""
     inner = plain(loss)
     settings: dict[str, Any] = {"loss": inner.name}
     for each in fields(inner):
@@ -310,13 +293,13 @@ def loss_settings(loss: EmbeddingLoss) -> dict[str, Any]:
 
 
 def _name_of(teacher: object) -> str:
-    """Where a teacher says what it is called: itself, or the model that it is made of, as embedders are."""
+    """Return the name that a teacher says it has, or the model that it is made of."""
     own = getattr(teacher, "name", None) or getattr(getattr(teacher, "model", None), "name", None)
     return "another model" if own is None else str(own)
 
 
 def unit(vectors_NH: Tensor) -> Tensor:
-    """The vectors at length 1."""
+    """Return the vectors at length 1."""
     return F.normalize(vectors_NH, dim=-1)
 
 

@@ -23,16 +23,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.checkpoints import PretrainedEncoder
+from bothways.choices import Pooling
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
 from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
+from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
-from bothways.tasks.embedding.batches import Rows as TextRows
-from bothways.tasks.embedding.batches import RowSource
+from bothways.tasks.embedding.batches import BatchRows, RowSource
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
-from bothways.tasks.embedding.pooling import Pooling, merge_windows, pool
+from bothways.tasks.embedding.pooling import merge_windows, pool
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
 from bothways.training.objective import MicroBatch, Update, Validation
 from bothways.training.seeding import RandomState
@@ -55,11 +56,11 @@ class VectorModel(nn.Module):
 
     @classmethod
     def of(cls, model: PretrainedEncoder, pooling: Pooling) -> "VectorModel":
-        """That of an opened encoder."""
+        """Put a pooling above an opened encoder."""
         return cls(model.encoder, pooling, LAST_TOKENS if model.tokenizer.cls_is_last else FIRST_TOKENS)
 
     def forward(self, packed: Packed) -> Tensor:
-        """Vectors of the windows (B, H); of the last layer no more is computed than is read."""
+        """Return vectors of the windows (B, H); of the last layer no more is computed than is read."""
         one_only = self.pooling == "cls"
         hidden_TH: Tensor = self.encoder(packed, rows=self.cls_rows if one_only else ALL_ROWS)
         return hidden_TH if one_only else pool(hidden_TH, packed, self.pooling)
@@ -71,7 +72,7 @@ class VectorModel(nn.Module):
 
 
 def finished(vectors_PH: Tensor, settings: EmbeddingSettings) -> Tensor:
-    """Vectors of texts as an embedder gives them: cut to its dimensions, and at length 1 if it wants that."""
+    """Return vectors of texts as an embedder gives them: cut to its dimensions, and at length 1 if it wants that."""
     cut_PH = vectors_PH[:, : settings.dimensions]
     return unit(cut_PH) if settings.unit_length else cut_PH
 
@@ -87,7 +88,7 @@ class Plan:
         lengths_W: Tokens of each window.
     """
 
-    rows: TextRows
+    rows: BatchRows
     windows: list[int]
     text_W: NDArray[np.int64]
     lengths_W: NDArray[np.int64]
@@ -189,11 +190,11 @@ class EmbeddingObjective:
         }
 
     def updates_per_epoch(self) -> int:
-        """Number of batches of at most ``batch_size`` rows."""
+        """Return the number of batches of at most ``batch_size`` rows."""
         return -(-self.source.count // self.batch_size)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Payload]]:
-        """The epoch's rows in an order of its own, in batches that differ by one row at most."""
+        """Yield the epoch's rows in an order of its own, in batches that differ by one row at most."""
         rows = self.source.epoch(epoch)
         order = np.random.default_rng([self.seed, epoch]).permutation(self.source.count)
         for chosen in np.array_split(order, self.updates_per_epoch())[start:]:
@@ -201,7 +202,7 @@ class EmbeddingObjective:
             yield Update(tuple(self._micro_batches(plan)))
 
     def joined(self, update: Update[Payload]) -> Update[Payload]:
-        """The same micro-batches, each with its cached gradient; a batch that is one micro-batch stays as it is."""
+        """Return the micro-batches, each with its cached gradient; a batch that is one micro-batch stays as it is."""
         parts = [each.payload for each in update.micro_batches if isinstance(each.payload, Alone)]
         if len(parts) < 2:
             return update
@@ -225,7 +226,7 @@ class EmbeddingObjective:
         )
 
     def loss(self, payload: Payload) -> Tensor:
-        """The loss of a batch times its rows; of a cached micro-batch, its part."""
+        """Return the loss of a batch times its rows; of a cached micro-batch, its part."""
         match payload:
             case Alone(packed, places, plan):
                 vectors_WH = _in_order(self.model(packed).float(), places)
@@ -237,23 +238,23 @@ class EmbeddingObjective:
                 return carrier - carrier.detach() + value
 
     def batch_loss(self, vectors_WH: Tensor, plan: Plan) -> Tensor:
-        """The loss of a batch, given the vectors of all its windows in the order of the plan; in float32."""
+        """Return the loss of a batch, given the vectors of all its windows in the order of the plan; in float32."""
         device, rows = vectors_WH.device, plan.rows
         with torch.autocast(device.type, enabled=False):
             merged_PH = merge_windows(vectors_WH, plan.text_W, plan.lengths_W, self.settings.pooling)
             vectors_NKH = finished(merged_PH, self.settings).view(*rows.texts_RK.shape, -1)
-            identity_NK = torch.from_numpy(self.source.data.identity_N[rows.texts_RK]).to(device)
+            identity_NK = torch.from_numpy(self.source.data.identity_P[rows.texts_RK]).to(device)
             truth = None if rows.truth_R is None else torch.from_numpy(rows.truth_R).to(device)
             batch = VectorBatch(vectors_NKH.unbind(1), identity_NK, truth, self.settings.unit_length)
             return self.loss_of_batch.value(batch)
 
-    def _plan(self, rows: TextRows) -> Plan:
+    def _plan(self, rows: BatchRows) -> Plan:
         store, texts = self.source.data.store, rows.texts_RK.reshape(-1)
         windows, counts = store.windows_of(texts), np.bincount(store.text_of_window)[texts]
         return Plan(rows, windows, np.repeat(np.arange(len(texts)), counts), store.lengths[windows])
 
     def _micro_batches(self, plan: Plan) -> Iterator[MicroBatch[Payload]]:
-        """Windows of all texts of all columns, sorted by length; each batch weighs as much as its tokens."""
+        """Yield windows of all texts of all columns, sorted by length; each batch weighs as much as its tokens."""
         total, rows = int(plan.lengths_W.sum()), len(plan.rows.texts_RK)
         for places in by_token_budget(plan.lengths_W.tolist(), self.tokens):
             tokens = int(plan.lengths_W[places].sum())
@@ -261,21 +262,17 @@ class EmbeddingObjective:
             yield MicroBatch(Alone(packed, places, plan), rows * tokens / total, tokens)
 
 
-@torch.inference_mode()
 def stored_vectors(
     model: VectorModel, store: WindowStore, tokens: int, settings: EmbeddingSettings
 ) -> NDArray[np.float32]:
-    """Vectors of stored texts (P, H), as an embedder with these settings gives them."""
-    parts, order = [], []
-    for batch in by_token_budget(store.lengths.tolist(), tokens):
-        parts.append(model(store.pack(batch).to(model.device)).float())
-        order += batch
-    vectors_WH = _in_order(torch.cat(parts), order)
+    """Return vectors of stored texts (P, H), as an embedder with these settings gives them."""
+    rows = Runner(row_answers(model, per_token=False), model.device, tokens).run(store.windows())
+    vectors_WH = torch.from_numpy(np.stack(rows))
     merged_PH = merge_windows(vectors_WH, store.text_of_window, store.lengths, settings.pooling)
-    vectors_PH: NDArray[np.float32] = finished(merged_PH, settings).cpu().numpy()
+    vectors_PH: NDArray[np.float32] = finished(merged_PH, settings).numpy()
     return vectors_PH
 
 
 def _in_order(vectors_WH: Tensor, places: Sequence[int]) -> Tensor:
-    """Vectors that stand in the order of ``places``, back in that of the windows."""
+    """Return vectors that stand in the order of ``places`` in that of the windows."""
     return vectors_WH[torch.from_numpy(np.argsort(places)).to(vectors_WH.device)]

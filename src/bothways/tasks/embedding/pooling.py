@@ -5,22 +5,21 @@ Shapes: B sequences, T packed tokens, H hidden, W windows, P texts.
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.choices import Pooling
 from bothways.encoder.backends import runs_of_equal_length
 from bothways.errors import InvalidInput
 from bothways.packing import Packed
 
-Pooling = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
-
 
 def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
-    """One vector for each sequence (B, H), over all of its tokens, the special ones too.
+    """Return one vector for each sequence (B, H), over all of its tokens, the special ones too.
 
     - ``mean``: their average;
     - ``cls``: the first one, where `SentenceEmbedder` looks only if the tokenizer has its [CLS] there;
@@ -43,7 +42,7 @@ def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
 def merge_windows(
     vectors_WH: Tensor, text_W: NDArray[np.int64], lengths_W: NDArray[np.int64], pooling: Pooling
 ) -> Tensor:
-    """One vector for each text (P, H) out of those of its windows.
+    """Return one vector for each text (P, H) out of those of its windows.
 
     Their mean, weighted with their lengths; of ``max`` pooling their maximum.
 
@@ -68,15 +67,16 @@ def merge_windows(
 
 
 def check_pooling(pooling: object) -> Pooling:
-    """The pooling of this name.
+    """Return the pooling of this name.
 
     Raises:
         InvalidInput: There is none.
     """
-    for name in ("cls", *_REDUCTIONS):
+    known: tuple[Pooling, ...] = get_args(Pooling)
+    for name in known:
         if pooling == name:
             return name
-    raise InvalidInput(f"pooling must be one of cls, {', '.join(_REDUCTIONS)}, but it is {pooling!r}.")
+    raise InvalidInput(f"pooling must be one of {', '.join(known)}, but it is {pooling!r}.")
 
 
 def _weighted_mean(hidden_BnH: Tensor) -> Tensor:

@@ -1,22 +1,22 @@
 """How a checkpoint folder says that it is a sentence embedder: in the ecosystem's files, and in ``bothways.json``.
 
 The ecosystem's files are those of sentence-transformers: ``modules.json``, ``sentence_bert_config.json``,
-``1_Pooling/config.json`` and ``config_sentence_transformers.json``.
+``1_Pooling/config.json`` and ``config_sentence_transformers.json``. ``bothways.json`` goes before them.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Unpack
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.save import write_json
+from bothways.checkpoints.schema import StoredVectors, at_most
+from bothways.choices import Overflow, Pooling
 from bothways.errors import CorruptCheckpoint, InvalidInput, UnsupportedConfig
-from bothways.tasks.embedding.pooling import Pooling, check_pooling
-from bothways.tasks.stored import damaged, stored_length, stored_overflow, stored_whole
-from bothways.text import Overflow
-
-TASK = "embedding"
+from bothways.tasks.embedding.pooling import check_pooling
+from bothways.tasks.embedding.spec import EmbeddingOpening
+from bothways.tasks.opening import USUAL_LENGTH, OpenedModel, OpenOptions, kept_stride, open_model
 
 # Three files of one layout: its old and new names of the poolings, and the modules that are computed here.
 OLD_KEYS: dict[Pooling, str] = {
@@ -57,60 +57,64 @@ class EmbeddingSettings:
     on_overflow: Overflow
     stride: int | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class StoredSettings:
-    """The part of `EmbeddingSettings` that a folder names; None where it does not."""
-
-    pooling: Pooling | None
-    unit_length: bool | None
-    dimensions: int | None
-    max_length: int | None
-    on_overflow: Overflow | None
-    stride: int | None
+    def to_dict(self) -> dict[str, object]:
+        """Return them as ``bothways.json`` has them."""
+        return asdict(self)
 
 
-def read_settings(
-    folder: Path, extras: Mapping[str, object], *, hidden: int, limit: int, cls_is_last: bool
-) -> StoredSettings:
-    """What a folder says; ``bothways.json`` before the ecosystem's files.
-
-    Args:
-        folder: The checkpoint.
-        extras: Its ``bothways.json``.
-        hidden: Width of the encoder.
-        limit: Most tokens that it reads.
-        cls_is_last: Whether the tokenizer puts [CLS] at the end (XLNet).
+def open_sentence_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOptions]) -> OpenedModel:
+    """Open a checkpoint that reads as many tokens as its folder says, here or for the ecosystem; see `open_model`.
 
     Raises:
-        UnsupportedConfig: The embedder has modules or a pooling that are not built.
+        InvalidInput: An option is out of range.
+        CorruptCheckpoint: A file is damaged. And everything that `bothways.load` raises.
+    """
+    length, stride = options.pop("max_length", None), options.pop("stride", None)
+    opened = open_model(name_or_path, task, **options)
+    model, own = opened.model, StoredVectors.of(opened.extras)
+    limit = model.config.max_length or USUAL_LENGTH
+    stored = at_most("max_length", own.max_length, limit) or _whole(model.folder / LENGTH_FILE, "max_seq_length", limit)
+    before = stored or min(model.tokenizer.model_max_length or limit, limit)
+    length = before if length is None else check_whole("max_length", length, limit)
+    if stride is not None:
+        check_whole("stride", stride, length - 1, least=0)
+    else:
+        special, stored = model.tokenizer.special_count(pair=False), at_most("stride", own.stride, limit - 1)
+        stride = kept_stride(stored, length, before, special)
+    return replace(opened, reading=replace(opened.reading, max_length=length, stride=stride))
+
+
+def settings_of(opened: OpenedModel, asked: EmbeddingOpening) -> EmbeddingSettings:
+    """Return what is asked for, else what the checkpoint says, else what is usual.
+
+    Raises:
+        InvalidInput: A setting is out of range.
+        UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
         CorruptCheckpoint: A file is damaged.
     """
+    folder, own, hidden = opened.model.folder, StoredVectors.of(opened.extras), opened.model.config.hidden
     _check_modules(folder)
-    unit_length = extras.get("unit_length")
-    if unit_length is not None and not isinstance(unit_length, bool):
-        raise damaged("unit_length", "true or false", unit_length)
-    return StoredSettings(
-        pooling=_own_pooling(extras) or _pooling(folder, cls_is_last=cls_is_last),
-        unit_length=unit_length,
-        dimensions=stored_whole(extras, "dimensions", hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden),
-        max_length=stored_length(extras, limit) or _whole(folder / LENGTH_FILE, "max_seq_length", limit),
-        on_overflow=stored_overflow(extras),
-        stride=stored_whole(extras, "stride", limit - 1, least=0),
+    pooling = own.pooling or _pooling(folder, cls_is_last=opened.model.tokenizer.cls_is_last) or "mean"
+    dimensions = at_most("dimensions", own.dimensions, hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden)
+    reading = opened.reading
+    stored = EmbeddingSettings(
+        pooling, own.unit_length is not False, dimensions, reading.max_length, reading.on_overflow, reading.stride
     )
+    return changed(stored, asked, hidden)
 
 
-def settings_to_store(settings: EmbeddingSettings) -> dict[str, object]:
-    """What ``bothways.json`` says of an embedder."""
-    return {
-        "task": TASK,
-        "pooling": settings.pooling,
-        "unit_length": settings.unit_length,
-        "dimensions": settings.dimensions,
-        "max_length": settings.max_length,
-        "on_overflow": settings.on_overflow,
-        "stride": settings.stride,
-    }
+def changed(settings: EmbeddingSettings, asked: EmbeddingOpening, hidden: int) -> EmbeddingSettings:
+    """Return settings with what is asked for; ``hidden`` is the encoder's width.
+
+    Raises:
+        InvalidInput: It is out of range.
+    """
+    given = {name: value for name, value in asdict(asked).items() if value is not None}
+    if "pooling" in given:
+        check_pooling(asked.pooling)
+    if asked.dimensions is not None:
+        check_whole("dimensions", asked.dimensions, hidden)
+    return replace(settings, **given)
 
 
 def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings, *, cls_is_last: bool) -> None:
@@ -158,14 +162,6 @@ def _check_modules(folder: Path) -> None:
         )
 
 
-def _own_pooling(extras: Mapping[str, object]) -> Pooling | None:
-    value = extras.get("pooling")
-    try:
-        return None if value is None else check_pooling(value)
-    except InvalidInput as error:
-        raise damaged("pooling", "the name of a pooling", value) from error
-
-
 def _pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
     if not (folder / _POOLING).is_file():
         return None
@@ -186,6 +182,17 @@ def _pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
 
 
 def _whole(path: Path, name: str, highest: int) -> int | None:
-    """A whole number in a file of the ecosystem; no more than ``highest``, as there too."""
+    """Return a whole number in a file of the ecosystem; no more than ``highest``, as there too."""
     value = read_json(path).get(name) if path.is_file() else None
     return min(value, highest) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def check_whole(name: str, value: int, highest: int, *, least: int = 1) -> int:
+    """Return a whole number.
+
+    Raises:
+        InvalidInput: It is out of its range.
+    """
+    if not least <= value <= highest:
+        raise InvalidInput(f"{name} must lie between {least} and {highest}, but it is {value}.")
+    return value

@@ -1,16 +1,11 @@
-"""What a tagger says of a text.
-
-Shapes: W words of a text, C tags.
-"""
+"""What a tagger says of a text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bothways.evaluation.tag_schemes import Scheme, TagSpan, tags_of
-from bothways.tasks.predictions import Reading
+from bothways.choices import Scheme
+from bothways.evaluation.tag_schemes import TagSpan, tags_of
+from bothways.tasks.scores import Scores, TokensRead
 from bothways.tasks.tagging.tag_set import TagSet
 from bothways.text import Words
 
@@ -69,7 +64,7 @@ class Tagging:
     text: str
     words: tuple[TaggedWord, ...]
     spans: tuple[TaggedSpan, ...]
-    reading: Reading
+    reading: TokensRead
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -112,35 +107,20 @@ class Tagging:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredWords:
-    """What the model says of the words of a text, before it is decided.
-
-    Attributes:
-        words: The words.
-        scores_WC: Logits, or logarithms of probabilities, of their tags.
-        reading: How much of the text was read.
-    """
-
-    words: Words
-    scores_WC: NDArray[np.float64]
-    reading: Reading
-
-
 def taggings(
-    texts: Sequence[ScoredWords], tags: Sequence[str], probabilities: Sequence[float], tag_set: TagSet
+    texts: Sequence[Scores[Words]], tags: Sequence[str], probabilities: Sequence[float], tag_set: TagSet
 ) -> Iterator[Tagging]:
     """Answers for texts whose words' tags, with their probabilities, stand end to end."""
     end = 0
     for each in texts:
-        start, end, text = end, end + len(each.words), each.words.text
+        start, end, text = end, end + len(each.places), each.places.text
         tags_W, probabilities_W = tags[start:end], probabilities[start:end]
         words = tuple(
             TaggedWord(text[first:last], first, last, tag, probability)
-            for (first, last), tag, probability in zip(each.words.spans, tags_W, probabilities_W, strict=True)
+            for (first, last), tag, probability in zip(each.places.spans, tags_W, probabilities_W, strict=True)
         )
-        spans = tuple(_span(span, each.words, probabilities_W) for span in tag_set.spans(tags_W))
-        yield Tagging(text, words, spans, each.reading)
+        spans = tuple(_span(span, each.places, probabilities_W) for span in tag_set.spans(tags_W))
+        yield Tagging(text, words, spans, each.read)
 
 
 def _span(span: TagSpan, words: Words, probabilities_W: Sequence[float]) -> TaggedSpan:

@@ -4,18 +4,18 @@ Shapes: W words of one text, M words of several texts, C tags.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data import TaggedRow
+from bothways.choices import Scheme
+from bothways.data import Example
 from bothways.errors import InvalidInput
 from bothways.evaluation import Temperature, apply_temperature
 from bothways.evaluation.tag_schemes import (
     OUTSIDE,
-    Scheme,
     TagSpan,
     check_tags,
     complete,
@@ -60,7 +60,7 @@ class TagSet:
             )
 
     @classmethod
-    def of_rows(cls, rows: Sequence[TaggedRow], scheme: Scheme) -> "TagSet":
+    def of_rows(cls, rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme) -> "TagSet":
         """The tags that training rows call for: of spans, all that the scheme has for their labels.
 
         Raises:
@@ -99,7 +99,7 @@ class TagSet:
         ranks = [2 if label == OUTSIDE else int(parted(label)[0] == "I") for label in self.labels]
         return np.array(ranks) * _BREAKS_TIES
 
-    def encode(self, rows: Sequence[TaggedRow]) -> list[NDArray[np.int64]]:
+    def encode(self, rows: Sequence[Example[tuple[str, ...]]]) -> list[NDArray[np.int64]]:
         """Numbers of the tags of each row.
 
         Raises:
@@ -196,7 +196,9 @@ class TagSet:
         return path_W
 
 
-def tagged_in(rows: Sequence[TaggedRow], scheme: Scheme, wanted: Scheme) -> list[TaggedRow]:
+def tagged_in(
+    rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme, wanted: Scheme
+) -> list[Example[tuple[str, ...]]]:
     """Rows whose tags are of one scheme, with tags of another.
 
     Raises:
@@ -206,10 +208,10 @@ def tagged_in(rows: Sequence[TaggedRow], scheme: Scheme, wanted: Scheme) -> list
         check_tags(row.label, scheme, row.where)
     if scheme == wanted:
         return list(rows)
-    return [TaggedRow(row.words, tuple(converted(row.label, scheme, wanted)), row.where) for row in rows]
+    return [replace(row, label=tuple(converted(row.label, scheme, wanted))) for row in rows]
 
 
-def data_scheme(rows: Sequence[TaggedRow], scheme: Scheme | None, known: Scheme | None = None) -> Scheme:
+def data_scheme(rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme | None, known: Scheme | None = None) -> Scheme:
     """The scheme that the tags of rows are of: the one that was named, or the one that fits them.
 
     Args:

@@ -8,6 +8,7 @@ Shapes: N texts, W words of one text, M words of several texts, T tokens of a ba
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -77,16 +78,6 @@ class WordWindows:
         """Texts of which no word has a token: there is nothing in them to learn from."""
         return [number for number, tokens in enumerate(self.tokens) if not len(tokens.words_M)]
 
-    def scores(self, rows: Sequence[NDArray[np.floating]], unseen_C: Scores) -> Scores:
-        """Scores (M, C) of the words of all texts, end to end, from those of the tokens of all windows."""
-        texts = zip(self.tokens, self.lengths, _windows_of_texts(self.store), strict=True)
-        return np.concatenate(
-            [
-                word_scores([rows[window] for window in windows], tokens, words, unseen_C)
-                for tokens, words, windows in texts
-            ]
-        )
-
 
 class TagAnswers:
     """The tags of the words in each window; a word in several windows shares its weight of 1 among them.
@@ -95,6 +86,8 @@ class TagAnswers:
         windows: The texts.
         truth: For each text, the numbers of its words' tags.
     """
+
+    joint: ClassVar[bool] = False
 
     def __init__(self, windows: WordWindows, truth: Sequence[Numbers]) -> None:
         rows: list[Numbers] = []

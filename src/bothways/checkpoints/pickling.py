@@ -1,0 +1,245 @@
+"""Pickles of opened models, as spawned workers, joblib, Spark and Ray send them.
+
+A module that was built from a model folder and still has its weights travels as the folder's path and the checksum of
+the weights: a few kilobytes. Where the pickle is read, the folder is opened and compared with the checksum. A module
+that was trained or changed in memory, or whose folder has changed or gone, travels whole, its weights as one block of
+safetensors that shares no memory with the process that pickled it. Either keeps its dtype, and its device if the
+reading process has that device; else it goes to the CPU. Copying with ``copy.deepcopy`` stays in memory.
+"""
+
+import copy
+import copyreg
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from bothways.checkpoints.devices import pick_device
+from bothways.checkpoints.files import fingerprint, read_tensors, sha256_of
+from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
+from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel
+from bothways.families import Family
+from bothways.text import TextTokenizer
+
+M = TypeVar("M", bound=nn.Module)
+V = TypeVar("V")
+Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
+
+_ADVICE = "Put the folder back as it was, or open the model anew and pickle it again."
+
+
+class ModelFolder:
+    """A folder that weights are read from. It pickles as its path and the checksum of its weights.
+
+    Args:
+        path: Where the weights lie.
+        family: Whose names they have.
+        allow_pickle: Whether a ``.bin`` file may be read.
+        expected: The `fingerprint` that the weights must have; None takes them as they are.
+    """
+
+    def __init__(self, path: Path, family: Family, allow_pickle: bool, expected: str | None = None) -> None:
+        self.path = path.absolute()
+        self._family = family
+        self._allow_pickle = allow_pickle
+        self._expected = expected
+        self._verified = expected is None
+
+    def read(self) -> dict[str, Tensor]:
+        """Read all tensors under the family's names, mapped from disk.
+
+        Raises:
+            UnknownModel: The folder, or its weights, are not there.
+            UnsafeCheckpoint: There is only a pickle, and it was not allowed or holds code.
+            CorruptCheckpoint: A file is damaged, or the weights are not those that were pickled.
+        """
+        if not self._verified:
+            self._verify()
+        return self._family.canonical(read_tensors(self.path, allow_pickle=self._allow_pickle))
+
+    def __reduce__(self) -> Reduced:
+        """Pickle with the checksum of what the folder holds now, or is expected to hold."""
+        return ModelFolder, (self.path, self._family, self._allow_pickle, self._expected or fingerprint(self.path))
+
+    def _verify(self) -> None:
+        what = f"this pickle holds no weights, but refers to the model folder {str(self.path)!r}"
+        if not self.path.is_dir():
+            raise UnknownModel(f"{what}, which is not there. {_ADVICE}")
+        if fingerprint(self.path) != self._expected:
+            raise CorruptCheckpoint(f"{what}, whose weights have changed since it was pickled. {_ADVICE}")
+        self._verified = True
+
+
+class FolderTensors(Mapping[str, Tensor]):
+    """All tensors of a model folder; those of an unpickled model are read when they are first asked for."""
+
+    def __init__(self, folder: ModelFolder, tensors: Mapping[str, Tensor] | None = None) -> None:
+        self.folder = folder
+        self._read = tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors())
+
+    def __len__(self) -> int:
+        return len(self._tensors())
+
+    def __reduce__(self) -> Reduced:
+        """Pickle as the folder, or, where that holds others by now, as the tensors themselves."""
+        if self._read is None or _same(self._read, self.folder.read):
+            return FolderTensors, (self.folder,)
+        return safetensors.torch.load, (_block(self._read),)
+
+    def _tensors(self) -> Mapping[str, Tensor]:
+        if self._read is None:
+            self._read = self.folder.read()
+        return self._read
+
+
+_SOURCES: WeakKeyDictionary[nn.Module, Callable[[], nn.Module]] = WeakKeyDictionary()
+_FILES: WeakKeyDictionary[object, tuple[Path, str, Callable[..., object], tuple[object, ...]]] = WeakKeyDictionary()
+
+
+def remember_source(module: M, build: Callable[[], nn.Module]) -> M:
+    """Note how a module was built from a folder, and return it.
+
+    Args:
+        module: An encoder, a pooler or a head.
+        build: Builds it again; can be pickled, and holds no weights.
+    """
+    _SOURCES[module] = build
+    return module
+
+
+def reduce_module(module: nn.Module) -> Reduced:
+    """Reduce a module for pickle: to what builds it, while its weights are those that this gives, else to its weights.
+
+    Encoders, poolers and heads are pickled by it. Modules of another class are once it is registered for them with
+    ``copyreg.pickle``.
+    """
+    if not is_as_stored(module):
+        return _reduce_whole(module)
+    parameters = dict(module.named_parameters())
+    first = next(iter(parameters.values()))
+    frozen = tuple(name for name, value in parameters.items() if not value.requires_grad)
+    return _build_again, (_SOURCES[module], first.device, first.dtype, module.training, frozen)
+
+
+def is_as_stored(module: nn.Module) -> bool:
+    """Return whether a module can be built from its folder as it is now."""
+    build = _SOURCES.get(module)
+    uniform = len({value.dtype for value in module.parameters()}) == 1
+    steady = all(part.training == module.training for part in module.modules())
+    return build is not None and uniform and steady and _same(module.state_dict(), lambda: build().state_dict())
+
+
+class Whole:
+    """Pickles a module or a tokenizer with all its weights or files, wherever it is from; unpickles as that itself."""
+
+    def __init__(self, value: nn.Module | TextTokenizer) -> None:
+        self._value = value
+
+    def __reduce__(self) -> Reduced:
+        return _reduce_whole(self._value) if isinstance(self._value, nn.Module) else self._value.reduce_whole()
+
+
+def _reduce_whole(module: nn.Module) -> Reduced:
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    # The state with empty tensors in the places of these: a deep copy takes what its memo has.
+    state = copy.deepcopy(module.__dict__, {id(value): _empty(value) for value in tensors.values()})
+    device = next(iter(tensors.values())).device
+    return _fill_again, (type(module), state, _block(tensors), device)
+
+
+def _deepcopy_module(module: M, memo: dict[int, Any]) -> M:
+    """Copy a module in memory, which without this would go through `reduce_module`."""
+    made = memo[id(module)] = type(module).__new__(type(module))
+    nn.Module.__setstate__(made, copy.deepcopy(module.__dict__, memo))  # type: ignore[no-untyped-call]
+    if module in _SOURCES:
+        remember_source(made, _SOURCES[module])
+    return made
+
+
+for kind in (Encoder, Pooler, ScoreHead, MaskedLMHead):
+    copyreg.pickle(kind, reduce_module)
+    kind.__deepcopy__ = _deepcopy_module  # type: ignore[union-attr]
+
+
+def remember_file(value: V, file: Path, build: Callable[..., V], *args: object) -> V:
+    """Note that ``build(*args)`` reads an immutable value from a file beside the weights, and return the value.
+
+    It then pickles as the file's path and checksum if `reduce_value` is registered for its class with
+    ``copyreg.pickle``, and weak references can be made to it.
+    """
+    _FILES[value] = (file.absolute(), sha256_of(file), build, args)
+    return value
+
+
+def reduce_value(value: object) -> Any:  # noqa: ANN401 (what object.__reduce_ex__ returns)
+    """Reduce a value for pickle: to the file that it was read from, while that is as it was, else to its fields."""
+    found = _FILES.get(value)
+    if found is not None and found[0].is_file() and sha256_of(found[0]) == found[1]:
+        return _read_again, found
+    return object.__reduce_ex__(value, 4)
+
+
+def _read_again(file: Path, checksum: str, build: Callable[..., V], args: tuple[object, ...]) -> V:
+    if not file.is_file() or sha256_of(file) != checksum:
+        raise CorruptCheckpoint(
+            f"this pickle refers to {str(file)!r}, which has changed or gone since it was pickled. {_ADVICE}"
+        )
+    return build(*args)
+
+
+def _build_again(
+    build: Callable[[], nn.Module], device: torch.device, dtype: torch.dtype, training: bool, frozen: tuple[str, ...]
+) -> nn.Module:
+    module = remember_source(build(), build).to(_available(device), dtype).train(training)
+    for name in frozen:
+        module.get_parameter(name).requires_grad_(False)
+    return module
+
+
+def _fill_again(kind: type[nn.Module], state: dict[str, Any], block: bytes, device: torch.device) -> nn.Module:
+    module = kind.__new__(kind)
+    nn.Module.__setstate__(module, state)  # type: ignore[no-untyped-call]
+    module.to_empty(device=_available(device))
+    tensors = safetensors.torch.load(block)
+    with torch.no_grad():
+        for name, value in (*module.named_parameters(), *module.named_buffers()):
+            value.copy_(tensors[name])
+    return module
+
+
+def _same(tensors: Mapping[str, Tensor], read: Callable[[], Mapping[str, Tensor]]) -> bool:
+    """True where these are, in their own dtype, what a folder holds now."""
+    try:
+        stored = read()
+    except BothwaysError:
+        # It has gone, or is no model of this shape any more: the tensors in memory are the only ones.
+        return False
+    return stored.keys() == tensors.keys() and all(
+        torch.equal(stored[name].to(value.dtype), value.cpu()) for name, value in tensors.items()
+    )
+
+
+def _block(tensors: Mapping[str, Tensor]) -> bytes:
+    return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+
+
+def _empty(value: Tensor) -> Tensor:
+    empty = value.detach().to("meta")
+    return nn.Parameter(empty, value.requires_grad) if isinstance(value, nn.Parameter) else empty
+
+
+def _available(device: torch.device) -> torch.device:
+    try:
+        return pick_device(device)
+    except DeviceMismatch:
+        return torch.device("cpu")

@@ -1,0 +1,215 @@
+"""What ``bothways.json`` says of a stored model, checked when it is read.
+
+Each reader asks for the kind that it knows: ``StoredTags.of(content)``. All kinds stand on `Stored`, which holds for
+any model. Keys that a kind does not know belong to another kind or to a newer release and stay unread. A null stands
+for what was not learnt or not asked for.
+
+What depends on the model (a length that it can read, one number for each label) is checked where the model is known,
+with the same error: `damaged`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from bothways.choices import (
+    CalibrationMethod,
+    DetectorKind,
+    GuaranteeKind,
+    Merge,
+    Method,
+    Overflow,
+    Pooling,
+    Scheme,
+    TargetKind,
+)
+from bothways.errors import CorruptCheckpoint, UnsupportedConfig
+
+OURS = "bothways.json"
+FORMAT_VERSION = 1
+
+Extras = Mapping[str, object]
+
+# A name is that of a file, and an option's value on the command line.
+HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+
+
+class _Part(BaseModel):
+    """Values of exactly the types that JSON has for them: true is no number, nor is "1", nor NaN."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False)
+
+
+class _Numbers(_Part):
+    """A kind, and the numbers that belong to it."""
+
+    __pydantic_extra__: dict[str, int | float]
+
+    @property
+    def numbers(self) -> dict[str, int | float]:
+        """Those besides the fields."""
+        return dict(self.__pydantic_extra__)
+
+
+class StoredTemperature(_Part):
+    """A temperature, see `bothways.evaluation.Temperature`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    value: float = Field(gt=0)
+    slope: float = Field(ge=0)
+
+
+class StoredCalibration(_Part):
+    """A method and its numbers, which `bothways.evaluation.calibration_from` reads."""
+
+    method: CalibrationMethod
+
+
+class StoredGuarantee(_Numbers):
+    """A coverage guarantee; its held-out scores lie in ``trust.safetensors``."""
+
+    kind: GuaranteeKind
+
+
+class StoredDetection(_Numbers):
+    """Detection of texts out of domain; the detector's arrays lie in ``trust.safetensors``."""
+
+    kind: DetectorKind
+    threshold: float
+
+
+class StoredReading(_Part):
+    """How texts are read."""
+
+    max_length: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+    on_overflow: Overflow | None = Field(default=None, description="'window', 'error' or 'truncate'")
+    stride: int | None = Field(default=None, ge=0, description="a whole number from 0 on")
+
+
+class Stored(StoredReading):
+    """What is said of any model."""
+
+    task: str | None = Field(default=None, description="the name of a task")
+    as_words: bool = Field(default=False, description="true or false")
+    temperature: StoredTemperature | None = Field(default=None, description="a value above 0 and a slope from 0 on")
+    card: dict[str, object] = Field(default={}, description="an object")
+    checksums: dict[str, str] = Field(default={}, description="an object, which must map file names to SHA-256")
+
+    @classmethod
+    def of(cls, content: Extras) -> Self:
+        """Return what ``bothways.json`` says, or what it says of one of several heads, as this kind.
+
+        Raises:
+            CorruptCheckpoint: A value cannot be what was saved.
+            UnsupportedConfig: The file is of a later format.
+        """
+        version = content.get("format_version", FORMAT_VERSION)
+        if version != FORMAT_VERSION:
+            raise UnsupportedConfig(
+                f"{OURS} has the format version {version!r}, but this version of bothways reads {FORMAT_VERSION}. "
+                "Open the model with the version that saved it."
+            )
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            name = str(error.errors(include_url=False)[0]["loc"][0])
+            raise damaged(name, str(cls.model_fields[name].description), content.get(name)) from error
+
+
+class StoredLabels(Stored):
+    """A model for labels of texts or pairs, or numbers. Before there were other methods, a temperature stood alone."""
+
+    merge: Merge | None = Field(default=None, description="a way to merge windows")
+    target: TargetKind | None = Field(default=None, description="'single', 'multi' or 'regression'")
+    calibration: StoredCalibration | None = Field(default=None, description="a method and its numbers")
+    conformal: StoredGuarantee | None = Field(default=None, description="a kind and its numbers")
+    out_of_domain: StoredDetection | None = Field(default=None, description="a kind, a threshold and numbers")
+
+
+class StoredTags(Stored):
+    """A model for tags of words."""
+
+    scheme: Scheme | None = Field(default=None, description="a scheme of tags")
+
+
+class StoredAnswers(Stored):
+    """A model for answers to questions."""
+
+    no_answer_threshold: float | None = Field(default=None, description="a finite number, or null")
+    max_answer_tokens: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+
+
+class StoredVectors(Stored):
+    """A model for vectors of texts."""
+
+    pooling: Pooling | None = Field(default=None, description="the name of a pooling")
+    unit_length: bool | None = Field(default=None, description="true or false")
+    dimensions: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+
+
+class StoredFewShot(StoredVectors, StoredLabels):
+    """A model for labels, on vectors of texts."""
+
+    labels: list[str] = Field(min_length=2, description="a list of different names")
+
+
+class StoredHead(Stored):
+    """One of several heads above an encoder; beside these stand the values of its task's kind."""
+
+    name: Annotated[str, StringConstraints(pattern=HEAD_NAME)]
+    config: dict[str, object]
+
+
+class StoredTasks(Stored):
+    """A model with several heads."""
+
+    merge: Merge | None = Field(default=None, description="a way to merge windows")
+    heads: list[StoredHead] = Field(
+        min_length=2, description="a list of two or more objects, each with a name of its own and a config"
+    )
+
+
+class StoredMember(_Part):
+    """Where a member of an ensemble lies, and a checksum over its files."""
+
+    path: str
+    fingerprint: str
+
+
+class StoredEnsemble(Stored):
+    """Several models that answer together.
+
+    Before each of them had columns of its own, and a way of reading could be asked for, neither was said.
+    """
+
+    method: Method = Field(description="'mean', 'vote' or 'stacked'")
+    members: list[StoredMember] = Field(
+        min_length=2, description="a list of two or more objects, each with a path and a fingerprint"
+    )
+    no_answer_threshold: float | None = Field(default=None, description="a finite number, or null")
+    weights: list[float] = Field(default=[], description="a list of finite numbers")
+    biases: list[float] = Field(default=[], description="a list of finite numbers")
+    conformal: list[float] | None = Field(default=None, min_length=1, description="a list of finite numbers")
+    columns: list[dict[str, object]] | None = Field(default=None, description="a list of objects with names of columns")
+    reading: StoredReading = Field(default=StoredReading(), description="an object with ways of reading")
+
+
+def at_most(name: str, value: int | None, most: int) -> int | None:
+    """Return a whole number that the model allows, or None.
+
+    Raises:
+        CorruptCheckpoint: It is greater than ``most``.
+    """
+    if value is not None and value > most:
+        raise damaged(name, f"a whole number of at most {most}", value)
+    return value
+
+
+def damaged(name: str, expected: str, value: object) -> CorruptCheckpoint:
+    """Return the error for a value that cannot be what was saved."""
+    return CorruptCheckpoint(
+        f"{OURS} must give {name} as {expected}, but it is {value!r}: the file was altered or damaged. "
+        "Get the model again from where it came."
+    )

@@ -1,0 +1,55 @@
+"""Names that options can have, in one place; loads nothing, so that the command line can list them at once."""
+
+from typing import Literal, TypeAlias
+
+CalibrationMethod: TypeAlias = Literal["temperature", "vector", "platt", "isotonic"]
+CalibrationChoice: TypeAlias = Literal["auto", "temperature", "vector", "platt", "isotonic"]
+TemperatureChoice: TypeAlias = Literal["auto", "temperature"]
+Constraint: TypeAlias = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]
+Cut: TypeAlias = Literal["longer", "second"]
+DetectorKind: TypeAlias = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine"]
+DetectorChoice: TypeAlias = Literal[
+    "max_softmax", "energy", "mahalanobis", "neighbours", "cosine", "mahalanobis_layers"
+]
+Distance: TypeAlias = Literal["euclidean", "cosine"]
+Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "float64"]
+ExportFormat: TypeAlias = Literal["onnx", "safetensors"]
+FamilyName: TypeAlias = Literal[
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "distilbert",
+    "electra",
+    "albert",
+    "deberta",
+    "deberta-v2",
+    "xlnet",
+    "modernbert",
+]
+Format: TypeAlias = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
+GuaranteeKind: TypeAlias = Literal["least_ambiguous", "adaptive", "interval"]
+HeadName: TypeAlias = Literal[
+    "masked_lm",
+    "permutation_lm",
+    "next_sentence",
+    "sentence_order",
+    "replaced_token",
+    "sequence",
+    "token",
+    "span",
+    "multiple_choice",
+]
+Language: TypeAlias = Literal["english", "french", "multilingual"]
+LossName: TypeAlias = Literal["ranking", "cosent", "triplet"]
+Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "first", "attention"]
+FixedMerge: TypeAlias = Literal["weighted_mean", "mean", "max", "first"]
+Method: TypeAlias = Literal["mean", "vote", "stacked"]
+Overflow: TypeAlias = Literal["window", "error", "truncate"]
+Pooling: TypeAlias = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
+Sampling: TypeAlias = Literal["proportional", "temperature", "uniform"]
+Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
+SpanScheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU"]
+TargetKind: TypeAlias = Literal["single", "multi", "regression"]
+
+ALL_LAYERS = "mahalanobis_layers"

@@ -1,0 +1,198 @@
+"""``bothways recommend`` and ``bothways compare-models``: which model to take."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bothways.choices import Constraint, Language
+from bothways.cli.options import Flag, PositiveFloat, PositiveInt, bad_usage
+from bothways.cli.terminal import note, plain_table, print_json, print_table
+
+if TYPE_CHECKING:
+    from bothways.advice import Recommendation
+    from bothways.advice.comparing import ModelComparison
+
+RECOMMEND_EXAMPLE = """\
+Example:
+  bothways recommend --task sentiment --constraint latency --max-memory-mb 800
+  bothways recommend --task ner --constraint latency \\
+    --measure --max-latency-ms 50"""
+
+
+def recommend(
+    *,
+    task: str,
+    constraint: Constraint = "accuracy",
+    max_latency_ms: PositiveFloat | None = None,
+    max_memory_mb: PositiveFloat | None = None,
+    context: PositiveInt | None = None,
+    language: Language = "english",
+    most: PositiveInt = 5,
+    measure: Flag = False,
+    json: Flag = False,
+) -> None:
+    """Which kind of model a task wants, and which models, in order, with reasons.
+
+    Args:
+        task: What to do with texts, such as classification, ner, search or chat; an unknown one lists the known ones.
+        constraint: What the order goes by: published accuracy, speed, memory, arithmetic, pre-training from scratch, or
+            research.
+        max_latency_ms: Longest time for one text on this machine; needs --measure.
+        max_memory_mb: Most memory of a process that reads one text.
+        context: Tokens that must be read at once.
+        language: Of the texts.
+        most: How many models to name.
+        measure: Build the candidates at random weights and go by their speed and memory on this machine. Nothing is
+            downloaded; a few seconds for each.
+        json: Print one JSON object.
+    """
+    from bothways.advice import recommend as advise
+
+    with bad_usage():
+        advised = advise(
+            task,
+            constraint,
+            max_latency_ms=max_latency_ms,
+            max_memory_mb=max_memory_mb,
+            context=context,
+            language=language,
+            most=most,
+            measured=measure,
+        )
+    if json:
+        print_json(asdict(advised))
+    else:
+        _show(advised)
+
+
+def _show(advised: "Recommendation") -> None:
+    task = advised.task
+    print(f"{task.name}: {'an' if task.architecture[0] == 'e' else 'a'} {task.architecture}")
+    print(task.why)
+    for example in task.examples:
+        print(f"  {example}")
+    if advised.ranked:
+        print(
+            f"\nModels by {advised.constraint}, at {advised.length} tokens a text; accuracy is {advised.yardstick}.\n"
+        )
+        _show_table(advised)
+        for place, model in enumerate(advised.ranked, start=1):
+            print(f"\n{place}. {model.name}")
+            for reason in model.reasons:
+                print(f"   {reason}")
+    if advised.left_out:
+        print("\nLeft out:")
+        named: dict[str, list[str]] = {}
+        for each in advised.left_out:
+            named.setdefault(each.reason, []).append(each.name)
+        for reason, names in named.items():
+            print(f"  {', '.join(names)}: {reason}")
+    for remark in advised.notes:
+        print(f"\n{remark[0].upper()}{remark[1:]}")
+
+
+def _show_table(advised: "Recommendation") -> None:
+    measured = advised.ranked[0].latency_ms is not None
+    table = plain_table()
+    table.add_column("", justify="right")
+    table.add_column("name", overflow="fold")
+    for heading in ("accuracy", "MFLOPs/token", "MB", *(("ms", "tokens/s") if measured else ())):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for place, model in enumerate(advised.ranked, start=1):
+        accuracy = "?" if model.accuracy is None else f"{model.accuracy:.1f}"
+        cells = [str(place), model.name, accuracy, f"{model.flops_per_token / 1e6:,.0f}", f"{model.memory_mb:,.0f}"]
+        if model.latency_ms is not None and model.tokens_per_second is not None:
+            cells += [f"{model.latency_ms:,.1f}", f"{model.tokens_per_second:,.0f}"]
+        table.add_row(*cells)
+    print_table(table)
+
+
+COMPARE_EXAMPLE = """\
+Example:
+  bothways compare-models --report models.html
+  bothways compare-models bert-base-uncased distilbert-base-uncased \\
+    --lengths 64 --lengths 256"""
+
+
+def compare_models(
+    *names: str,
+    lengths: tuple[PositiveInt, ...] = (32, 128, 512),
+    batch: PositiveInt = 8,
+    seconds: PositiveFloat = 0.5,
+    report: Path | None = None,
+    json: Flag = False,
+) -> None:
+    """Speed by length and memory of models, each built at random weights in a process of its own.
+
+    Nothing is downloaded: speed and memory do not depend on what the weights are.
+
+    Args:
+        names: Models of the catalogue; BERT, DistilBERT, ALBERT, RoBERTa and ModernBERT of base size and the small
+            ELECTRA and DeBERTa-v3 when none is given.
+        lengths: Tokens of a text; give it once for each.
+        batch: Texts in a batch.
+        seconds: Time to spend on each figure.
+        report: Also write the comparison as an HTML page to this file.
+        json: Print one JSON object.
+    """
+    from bothways.advice.comparing import compare_models as compare
+
+    if report is not None:
+        from bothways.report.drawing import require_extra
+
+        require_extra("the page of a comparison")  # before minutes of measuring, not after
+    with bad_usage():
+        comparison = compare(names, lengths=lengths, batch=batch, seconds=seconds)
+    if report is not None:
+        from bothways.report import write
+        from bothways.report.models import model_comparison_page
+
+        write(model_comparison_page(comparison), report)
+        note(f"wrote {report}")
+    if json:
+        print_json(_as_json(comparison))
+    else:
+        _show_measured(comparison)
+
+
+def _as_json(comparison: "ModelComparison") -> dict[str, object]:
+    return {
+        "lengths": comparison.lengths,
+        "batch": comparison.batch,
+        "yardstick": comparison.yardstick,
+        "machine": asdict(comparison.machine),
+        "models": [
+            {
+                "name": model.card.name,
+                "parameters": model.card.counted and model.card.counted.parameters,
+                "flops_per_token": model.flops_per_token,
+                "speeds": [asdict(speed) for speed in model.measured.speeds],
+                "runtime_bytes": model.measured.runtime_bytes,
+                "peak_bytes": model.measured.peak_bytes,
+                "accuracy": model.accuracy,
+            }
+            for model in comparison.models
+        ],
+    }
+
+
+def _show_measured(comparison: "ModelComparison") -> None:
+    table = plain_table()
+    table.add_column("tokens a second", overflow="fold")
+    for heading in ("params", *(f"at {length}" for length in comparison.lengths), "MB", "MNLI"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for model in comparison.models:
+        counted, peak = model.card.counted, model.measured.peak_bytes
+        table.add_row(
+            model.card.name,
+            "?" if counted is None else f"{counted.parameters / 1e6:.1f} M",
+            *(f"{speed.tokens_per_second:,.0f}" for speed in model.measured.speeds),
+            "?" if peak is None else f"{peak / 1e6:,.0f}",
+            "?" if model.accuracy is None else f"{model.accuracy:.1f}",
+        )
+    print_table(table)
+    threads = comparison.models[0].measured.threads
+    print(
+        f"\nBatches of {comparison.batch} texts, float32, threads: {threads}. MB: the most that the process took. "
+        f"MNLI: {comparison.yardstick}, as published."
+    )

@@ -1,0 +1,1 @@
+"""Models made of several: ensembles, and several tasks above one encoder."""

@@ -1,0 +1,314 @@
+"""Several trained models as one: their inputs, their scores together, and what these mean.
+
+Shapes: M members, R rows of an input, C outputs.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.compose.ensembles.combining import (
+    Combination,
+    Disagreement,
+    Spread,
+    disagreement,
+)
+from bothways.compose.ensembles.files import combination_settings
+from bothways.confidence.confidence import Confidence
+from bothways.data import Example, Row, Source, read_rows
+from bothways.errors import InvalidInput, UnreadColumn
+from bothways.evaluation import Outcomes, Temperature
+from bothways.tasks.columns import JointColumns, column_names, renamed
+from bothways.tasks.predictor import Fitted
+from bothways.tasks.scores import Scores
+from bothways.tasks.together import CombinableOutputs
+
+MemberInputs: TypeAlias = tuple[Any, ...]
+"""What each member reads of one input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an ensemble.
+
+    Attributes:
+        name: Its folder, as its user would write it.
+        fitted: The trained model.
+        places_C: Where it has the labels of the first member; None where outputs have no names.
+    """
+
+    name: str
+    fitted: Fitted
+    places_C: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TogetherScores(Scores[Any]):
+    """Scores that members have together, and those of each member, with its calibration in them."""
+
+    members: tuple[Scores[Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnsemblePrediction:
+    """What the members say together, and how far they are apart.
+
+    Attributes:
+        together: The prediction. Its reading is that of the member that needed most windows, or dropped most tokens.
+        disagreement: How far the members are apart.
+    """
+
+    together: Any  # a prediction of the members' task
+    disagreement: Any  # Disagreement, or Spread of numbers
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values, flat."""
+        return {**self.together.to_dict(), **self.disagreement.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleColumns(JointColumns):
+    """The columns of each member; an input is what each member reads.
+
+    Attributes:
+        members: Names of the members.
+        columns: Columns of each member.
+    """
+
+    members: tuple[str, ...]
+    columns: tuple[Any, ...]
+
+    @property
+    def one(self) -> str:
+        """What a single input is called."""
+        return str(self.columns[0].one)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all members read the same of a row."""
+        return all(columns == self.columns[0] for columns in self.columns)
+
+    def read(self, row: Row) -> MemberInputs:
+        """Return what each member reads of a row.
+
+        Raises:
+            InvalidInput: A column is missing or empty; the message names the member that reads another column.
+        """
+        first = self.columns[0].read(row)
+        return (
+            first,
+            *(first if columns == self.columns[0] else self.read_own(number, row) for number, columns in self.others),
+        )
+
+    @property
+    def others(self) -> list[tuple[int, Any]]:
+        """Numbers and columns of all members but the first."""
+        return list(enumerate(self.columns))[1:]
+
+    def read_own(self, number: int, row: Row) -> Any:  # noqa: ANN401 (the task's input)
+        """Return what one member reads of a row."""
+        try:
+            return self.columns[number].read(row)
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{error} The member {self.members[number]!r} learnt from that column: name one that all "
+                "members are to read, with with_columns or an option such as --text."
+            ) from error
+
+    def check(self, number: int, value: object) -> MemberInputs:
+        """Return the same input for each member."""
+        return (self.columns[0].check(number, value),) * len(self.columns)
+
+    def is_one(self, value: object) -> bool:
+        """Whether it is a single input."""
+        return bool(self.columns[0].is_one(value))
+
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """Return rows in which each member finds the texts in its own columns.
+
+        Raises:
+            InvalidInput: There can be no such row, or it is not what the members read.
+        """
+        own: list[list[dict[str, object]]] = [columns.rows_of(texts) for columns in self.columns]
+        if self.alike:
+            return own[0]
+        rows = [_joined(same) for same in zip(*own, strict=True)]
+        for columns, expected in zip(self.columns, own, strict=True):
+            if list(map(columns.read, read_rows(rows))) != list(map(columns.read, read_rows(expected))):
+                raise InvalidInput(
+                    "no row can be read alike by these members, as they learnt from columns that overlap: name one "
+                    "that all are to read, with with_columns or an option such as --text."
+                )
+        return rows
+
+    def labelled_row(self, value: MemberInputs, label: object) -> dict[str, object]:
+        """Return the row of the first member."""
+        row: dict[str, object] = self.columns[0].labelled_row(value[0], label)
+        return row
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Parts of a row that the members read."""
+        return column_names(self.columns[0])
+
+    def renamed(self, names: Mapping[str, object]) -> "EnsembleColumns":
+        """Return columns in which all members read the same parts of a row alike.
+
+        Raises:
+            UnreadColumn: The members read no such part.
+        """
+        for name in names:
+            if name not in self.names:
+                raise UnreadColumn(f"the members read no {name!r} of a row. They read: {', '.join(self.names)}.")
+        return replace(self, columns=tuple(renamed(columns, names) for columns in self.columns))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnsembleOutputs:
+    """What the scores of members together mean.
+
+    Attributes:
+        own: Outputs of the first member, with the confidence of the ensemble.
+        combination: How the members' scores become one.
+        members: The members.
+    """
+
+    own: CombinableOutputs[Any, Any]
+    combination: Combination
+    members: tuple[Member, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the outputs, in the order of the first member."""
+        return self.own.labels
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """What answers can be called."""
+        return self.own.comparable
+
+    @property
+    def confidence(self) -> Confidence:
+        """What held-out rows taught about what the members say together."""
+        return self.own.confidence
+
+    @property
+    def temperature(self) -> Temperature | None:
+        """What calibrates the result; None without."""
+        found = self.confidence.calibration
+        return found if isinstance(found, Temperature) else None
+
+    def joined(self, members: Sequence[Scores[Any]], options: object = None) -> TogetherScores:
+        """Return what the members say together of one input, given what each of them does."""
+        combined_RC = self.combination.combine(self.own.row_target, self.own.rows(members))
+        found = self.own.joined(members, combined_RC, options)
+        return TogetherScores(found.logits_RC, found.places, found.read, None, found.votes, tuple(members))
+
+    def decide(self, scores: Iterable[TogetherScores], options: Any = None) -> Iterator[EnsemblePrediction]:  # noqa: ANN401 (the task's own)
+        """Yield what the members decide together, and how far they are apart."""
+        first, again = itertools.tee(scores)
+        for each, prediction in zip(first, self.own.decide(again, options), strict=True):
+            yield EnsemblePrediction(prediction, self.disagreement(each, prediction))
+
+    def disagreement(self, scores: TogetherScores, together: object) -> Disagreement | Spread:
+        """Return how far the members are apart on an input, in the mean over its rows."""
+        own = [self.own.differs(each, together) for each in scores.members]
+        differing = [each for each in own if each is not None]
+        return disagreement(self.own.row_target, self.own.rows(scores.members), scores.logits_RC, differing)
+
+    def outcomes(
+        self,
+        scores: Sequence[TogetherScores],
+        truth: Any,  # noqa: ANN401 (the task's own)
+        *,
+        calibrated: bool | None = None,
+    ) -> Outcomes:
+        """Return the outcomes of the ensemble, with the metrics of each member and how far they are apart."""
+        found = self.own.outcomes(scores, truth, calibrated=calibrated)
+        apart = [each.disagreement.to_dict() for each in self.decide(scores)]
+        means = {name: float(np.mean([each[name] for each in apart])) for name in apart[0]}
+        frame = replace(found.frame, disagreement=means, members=tuple(self.alone(scores, truth)))
+        return replace(found, frame=frame)
+
+    def alone(self, scores: Sequence[TogetherScores], truth: Any) -> list[tuple[str, Mapping[str, float]]]:  # noqa: ANN401 (as above)
+        """Return metrics of each member by its name."""
+        by_member = zip(*(each.members for each in scores), strict=True)
+        return [
+            (member.name, self.own.metrics(own, truth)) for member, own in zip(self.members, by_member, strict=True)
+        ]
+
+    def read(self, data: Source, columns: EnsembleColumns, options: object = None) -> list[Example[Any]]:
+        """Return labelled inputs: what each member reads, and the label in the first member's column."""
+        rows = list(read_rows(data))
+        examples = self.own.read(rows, columns.columns[0], options)
+        inputs = [[example.text for example in examples]]
+        for number, own in columns.others:
+            inputs.append(inputs[0] if own == columns.columns[0] else [columns.read_own(number, row) for row in rows])
+        return [replace(example, text=each) for example, each in zip(examples, zip(*inputs, strict=True), strict=True)]
+
+    def encode(self, examples: Sequence[Example[Any]]) -> Any:  # noqa: ANN401 (as above)
+        """Return the truth of labelled inputs."""
+        return self.own.encode(examples)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedEnsemble:
+    """Several trained models that answer together: an immutable value.
+
+    Attributes:
+        outputs: What their scores mean together.
+        columns: Where each member finds its inputs.
+        card: What the ensemble says of its making.
+    """
+
+    outputs: EnsembleOutputs
+    columns: EnsembleColumns
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+    kind: ClassVar[str] = "ensemble"
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The members."""
+        return self.outputs.members
+
+    def scores(
+        self,
+        inputs: Iterable[MemberInputs],
+        options: Any = None,  # noqa: ANN401 (the task's own)
+        *,
+        description: str = "predicting",
+        total: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[TogetherScores]:
+        """Yield what the members say of inputs, in order and in flat memory."""
+        copies = itertools.tee(inputs, len(self.members))
+
+        def stated(number: int, member: Member) -> Iterator[Scores[Any]]:
+            own = (each[number] for each in copies[number])
+            title = f"{description} {number + 1}/{len(self.members)}"
+            scores = member.fitted.scores(own, options, description=title, total=total, show_progress=show_progress)
+            for each in map(member.fitted.outputs.stated, scores):
+                places_C = member.places_C
+                yield each if places_C is None else replace(each, logits_RC=each.logits_RC[:, places_C])
+
+        for members in zip(*(stated(*each) for each in enumerate(self.members)), strict=True):
+            yield self.outputs.joined(members, options)
+
+    def facts(self) -> dict[str, object]:
+        """Return members, method, calibration, and names of what can be answered, as JSON values."""
+        outputs = self.outputs
+        settings = combination_settings(outputs.combination, outputs.temperature)
+        return {"members": [member.name for member in self.members], **settings, **outputs.own.names()}
+
+
+def _joined(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """One row with what each of several has in its columns; something rather than nothing."""
+    joined: dict[str, object] = {}
+    for row in rows:
+        joined |= {name: value for name, value in row.items() if value or name not in joined}
+    return joined

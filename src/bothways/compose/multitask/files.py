@@ -1,0 +1,155 @@
+"""One encoder with the heads of several tasks, in one folder.
+
+The ecosystem's layout holds one head. The first task's stands there, so ``config.json`` and ``model.safetensors`` are a
+model of that task for any program. Each further head is ``heads/<name>.safetensors``, with the tensor names of the same
+family: laid over those of ``model.safetensors`` they are the model of that task, and ``bothways.json`` says under
+``config`` what ``config.json`` would have to say instead (architecture, problem type, label names). The encoder is
+written once. What a task learnt on held-out rows (`bothways.confidence`) lies in ``heads/<name>/``.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bothways.checkpoints.files import read_safetensors
+from bothways.checkpoints.save import encoder_tensors, write_model, write_tensors
+from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, damaged
+from bothways.choices import Merge
+from bothways.compose.multitask.data import USUAL_TASK
+from bothways.errors import InvalidInput
+from bothways.storage import new_folder
+from bothways.tasks.head import TrainedHead, opened_head
+from bothways.tasks.head_task import HeadTask
+from bothways.tasks.opening import OpenedModel
+from bothways.tasks.registry import SPECS, task_class
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Check the names of tasks.
+
+    Raises:
+        InvalidInput: There are fewer than two, or one cannot be the name of a file.
+    """
+    listed = list(names)
+    if len(listed) < 2:
+        raise InvalidInput(
+            f"several tasks are wanted, but got {len(listed)}: train a single one by itself, for instance with "
+            f"bothways train {USUAL_TASK}."
+        )
+    for name in listed:
+        if not re.fullmatch(HEAD_NAME, name) or name == "reading":
+            raise InvalidInput(
+                f"a task is named with letters, digits, '-' and '_' (and not 'reading'), but this one is {name!r}."
+            )
+
+
+def write_parts(
+    folder: str | Path,
+    opened: OpenedModel,
+    parts: Mapping[str, TrainedHead],
+    extras: Mapping[str, object],
+    *,
+    overwrite: bool,
+) -> None:
+    """Write the encoder and all heads, whole or not at all.
+
+    Raises:
+        OutputExists: The folder exists and ``overwrite`` is false.
+        OutOfDisk: The disk is full; nothing was left behind.
+    """
+    model, (first, *others) = opened.model, parts.items()
+    settings = {**model.settings, **_config(opened, first[1])}
+    tensors = encoder_tensors(model.family, model.config, ("", model.encoder), prefix=model.family.prefix)
+    with new_folder(folder, overwrite=overwrite) as new:
+        heads = [_stored(new, opened, name, part, extras) for name, part in parts.items()]
+        for name, part in others:
+            write_tensors(new / _file(name), part.tensors())
+        write_model(new, settings, tensors | first[1].tensors(), {**extras, "heads": heads})
+        model.tokenizer.save(new, types=model.config.reads_types)
+
+
+def _config(opened: OpenedModel, part: TrainedHead) -> dict[str, object]:
+    """What ``config.json`` says of a task."""
+    return {"architectures": [opened.model.family.architecture([part.outputs.head])], **part.outputs.settings()}
+
+
+def _stored(
+    folder: Path, opened: OpenedModel, name: str, part: TrainedHead, extras: Mapping[str, object]
+) -> dict[str, object]:
+    """What ``bothways.json`` says of a task; arrays that belong to it are written."""
+    own = _folder(folder, name)
+    own.mkdir(parents=True)
+    config, learnt = _config(opened, part), part.outputs.write(own)
+    # What all tasks have in common stands there once.
+    learnt = {key: value for key, value in learnt.items() if key not in extras}
+    if not any(own.iterdir()):
+        own.rmdir()
+    return {"name": name, "task": part.spec.name, "config": config, **learnt, "card": dict(part.card)}
+
+
+def opened_beside(
+    opened: OpenedModel, kind: type[HeadTask[Any, Any]], kinds: Iterable[type[HeadTask[Any, Any]]], merge: Merge
+) -> OpenedModel:
+    """Return the model as a task of a kind reads it beside others: by its words where some of them read these."""
+    words = any(each.outputs_type.reads_words for each in kinds) and not kind.outputs_type.reads_words
+    options = kind.spec.open_options(merge=merge) if kind.outputs_type.merges else kind.spec.open_options()
+    return replace(opened, options=options, reading=replace(opened.reading, as_words=words, cut=kind.spec.cut))
+
+
+def read_parts(opened: OpenedModel, stored: StoredTasks, merge: Merge) -> dict[str, TrainedHead]:
+    """Return the tasks that were saved in a folder, above one encoder.
+
+    Raises:
+        CorruptCheckpoint: What ``bothways.json`` says of the heads, or one of their files, is not what was saved.
+        IncompatibleWeights: A head's file lacks tensors.
+    """
+    kinds = [_kind(head) for head in stored.heads]
+    parts: dict[str, TrainedHead] = {}
+    for number, (head, kind) in enumerate(zip(stored.heads, kinds, strict=True)):
+        if head.name in parts:
+            raise damaged("heads", "objects, each with a name of its own", [each.name for each in stored.heads])
+        parts[head.name] = _part(opened_beside(opened, kind, kinds, merge), kind, stored, head, further=number > 0)
+    return parts
+
+
+def _kind(head: StoredHead) -> type[HeadTask[Any, Any]]:
+    """The class of a head's task; the first models of several tasks had none but the usual one."""
+    name = head.task or USUAL_TASK
+    kind: type[HeadTask[Any, Any]] | None = task_class(SPECS[name]) if name in SPECS else None
+    if kind is None or not issubclass(kind, HeadTask):
+        raise damaged("heads", "objects, each for a task that a head above the encoder answers", name)
+    return kind
+
+
+def _part(
+    opened: OpenedModel, kind: type[HeadTask[Any, Any]], stored: StoredTasks, entry: StoredHead, *, further: bool
+) -> TrainedHead:
+    """One task, with what ``bothways.json`` and its own folder have of it."""
+    checkpoint, outputs_type, name = opened.checkpoint, kind.outputs_type, entry.name
+    own = replace(
+        checkpoint,
+        folder=_folder(checkpoint.folder, name),
+        settings={**checkpoint.settings, **entry.config},
+        extras={"merge": stored.merge, **entry.model_dump(exclude_unset=True)},
+    )
+    if further:
+        tensors = read_safetensors(checkpoint.folder / _file(name))
+        own = replace(own, name=f"{checkpoint.name}/{_file(name)}", tensors=tensors)
+    head = own.build_score_head(outputs_type.head)
+    read = replace(opened, checkpoint=own)
+    try:
+        outputs = outputs_type.open(read, opened.options, head.output.out_features, ours=True)
+    except InvalidInput as error:
+        labels = f"{head.output.out_features} labels"
+        raise damaged("heads", f"objects, this one with {labels}", entry.config) from error
+    return opened_head(kind.spec, opened, outputs, entry.card, head)
+
+
+def _folder(folder: Path, name: str) -> Path:
+    return folder / "heads" / name
+
+
+def _file(name: str) -> str:
+    return f"heads/{name}.safetensors"

@@ -1,0 +1,261 @@
+"""Several tasks above one encoder: sentiment and topic of a text, from one pass."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+from bothways.checkpoints import PretrainedEncoder
+from bothways.checkpoints.schema import StoredTasks
+from bothways.choices import Merge
+from bothways.compose.multitask.columns import SharedColumns
+from bothways.compose.multitask.data import TaskData
+from bothways.compose.multitask.files import check_names, opened_beside, read_parts, write_parts
+from bothways.compose.multitask.sampling import Proportional, Sampling
+from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
+from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
+from bothways.errors import InvalidInput, NotFitted
+from bothways.tasks.columns import TextColumns
+from bothways.tasks.head import TrainedHead, TrainingData
+from bothways.tasks.head_task import HeadTask
+from bothways.tasks.learning import Preparation, run_training
+from bothways.tasks.merging import check_merge
+from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
+from bothways.tasks.predictor import Predictor, ScoredRows
+from bothways.tasks.registry import task_class
+from bothways.tasks.spec import TaskSpec
+from bothways.tasks.task import TRAINING
+from bothways.training.options import TrainingArguments, TrainingOptions
+from bothways.training.record import TrainingRecord
+
+MULTITASK = TaskSpec(
+    name="multitask",
+    home="bothways.compose.multitask.multitask:MultiTask",
+    columns=TextColumns(),
+    summary="Fine-tune one encoder with a head for each of several tasks.",
+    example={"text": "Lakers win in overtime", "sentiment": "glad", "topic": "sports"},
+    does="answer for several tasks at once",
+)
+
+
+class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks]):
+    """Fine-tunes one encoder with a head for each of several tasks, and asks all of them at once.
+
+    Tasks are any with a head above the encoder that read the same kind of input. Where one of them reads words, all of
+    them read a text's words with single spaces between them, in training and in use, so that one pass serves all.
+
+    >>> both = MultiTask.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> both.fit({"sentiment": TaskData("s.jsonl"), "topic": TaskData("t.jsonl")})  # doctest: +SKIP
+    >>> both.predict("Lakers win in overtime")["topic"].label  # doctest: +SKIP
+    'sports'
+    """
+
+    spec = MULTITASK
+
+    def __init__(self, opened: OpenedModel, merge: Merge, fitted: TrainedTasks | None = None) -> None:
+        self._untrained = opened
+        self.merge: Merge = merge
+        """How the logits of a long text's windows become one."""
+        self._fitted = fitted
+
+    @classmethod
+    def from_pretrained(
+        cls, name_or_path: str | Path, *, merge: Merge | None = None, **options: Unpack[OpenOptions]
+    ) -> Self:
+        """Open an encoder to fine-tune, or a trained model to use.
+
+        Args:
+            name_or_path: A folder or a name, see `bothways.load`.
+            merge: How the logits of a long text's windows become one, see `bothways.tasks.merging`; not by attention,
+                which each task would have to learn for itself.
+            options: How the checkpoint is found, where it runs, and how texts are read; see
+                `bothways.tasks.opening.OpenOptions`.
+
+        Raises:
+            InvalidInput: An option is out of its range.
+            CorruptCheckpoint: A file is damaged.
+        """
+        opened = open_model(name_or_path, MULTITASK.name, **options)
+        stored = StoredTasks.of(opened.extras) if opened.trained_for == MULTITASK.name else None
+        chosen = check_merge(merge or (stored and stored.merge) or "weighted_mean")
+        if chosen == "attention":
+            raise InvalidInput("several tasks above one encoder merge windows by a fixed rule, not by attention.")
+        if stored is None:
+            return cls(opened, chosen)
+        parts = read_parts(opened, stored, chosen)
+        return cls(opened, chosen, TrainedTasks(opened, parts, SharedColumns.of(parts)))
+
+    @property
+    def _opened(self) -> OpenedModel:
+        return self._untrained if self._fitted is None else self._fitted.opened
+
+    @property
+    def model(self) -> PretrainedEncoder:
+        """The encoder and its tokenizer."""
+        return self._opened.model
+
+    @property
+    def name(self) -> str:
+        """The encoder's."""
+        return self.model.name
+
+    @property
+    def parts(self) -> dict[str, HeadTask[Any, Any]]:
+        """The tasks by name, each a model of its own above the shared encoder; empty before a fit."""
+        fitted = self._fitted
+        return {} if fitted is None else {name: _part(each) for name, each in fitted.parts.items()}
+
+    @property
+    def columns(self) -> Any:  # noqa: ANN401 (the task's own)
+        """Where the first task that reads inputs as they are finds them; as usual before a fit."""
+        return self.spec.columns if self._fitted is None else self._fitted.columns.first
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the tasks have columns of their own for what is right, so that rows can be right for all at once."""
+        return self.fitted.columns.told_apart
+
+    def part(self, name: str) -> Any:  # noqa: ANN401 (a model of its task)
+        """One of the tasks by itself, which can be asked, evaluated and saved like any model of its task.
+
+        Raises:
+            NotFitted: Nothing was trained yet.
+            InvalidInput: There is no such task.
+        """
+        parts = self.fitted.parts
+        if name not in parts:
+            raise InvalidInput(f"this model has no task {name!r}; its tasks are {', '.join(parts)}.")
+        return _part(parts[name])
+
+    def fit(
+        self,
+        tasks: Mapping[str, TaskData],
+        *,
+        sampling: Sampling = Proportional(),  # noqa: B008 (a value that does not change)
+        **options: Unpack[TrainingArguments],
+    ) -> TrainingRecord:
+        """Fine-tune on all tasks, keep a good epoch, and calibrate each.
+
+        Kept is the latest epoch whose mean of the tasks' scores is within a standard error of the best. A score is
+        accuracy, F1 of labels or of spans, or for numbers the squared error as a share of the variance of those learnt
+        from. A task that was there before under the same name and with the same labels goes on with its head.
+
+        Args:
+            tasks: What each task learns from, by its name.
+            sampling: How the updates of an epoch are shared among the tasks; ``batch_size`` is that of each update.
+            options: Of the training, see `bothways.training.options.TrainingOptions`.
+
+        Raises:
+            InvalidInput: The data or an option is not usable; the message names task and row.
+        """
+        for name in options:
+            if name not in TRAINING:
+                raise TypeError(
+                    f"MultiTask.fit() got an unexpected keyword argument {name!r}. Known are: sampling, "
+                    f"{', '.join(TRAINING)}."
+                )
+        training = TrainingOptions(**options)
+        kinds = _kinds(tasks)
+        opened = self._opened.for_training(resumed=training.resume)
+        ready = {name: self._prepared(name, tasks[name], opened, kinds, training) for name in tasks}
+        objective = SharedObjective(
+            SharedHeads(opened.model.encoder, [each.objective.model.head for each in ready.values()]),
+            {name: each.objective for name, each in ready.items()},
+            sampling,
+            seed=training.seed,
+            units={name: each.unit for name, each in ready.items()},
+        )
+        record = run_training(objective, opened.model, training)
+        if not record.finished_no_epoch:
+            parts = {name: each.finish(record) for name, each in ready.items()}
+            self._fitted = TrainedTasks(opened, parts, SharedColumns.of(parts))
+        return record
+
+    def report(  # type: ignore[override]
+        self, rows: ScoredRows, *, calibrated: bool | None = None, resamples: int = 1000, seed: int = 0
+    ) -> MultiReport:
+        """Return the metrics of all tasks on rows that were scored.
+
+        They have a label for each of the tasks, in columns of their own. For data with the labels of one task ask that
+        one: ``part(name).evaluate(data)``.
+        """
+        return self.fitted.outputs.report(rows.scores, rows.truth, calibrated, resamples, seed)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the encoder and all heads into one folder, whole or not at all.
+
+        The first head stands where the ecosystem looks for one; see `bothways.compose.multitask.files`.
+
+        Raises:
+            NotFitted: Nothing was trained yet.
+            OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
+        """
+        extras = {"task": MULTITASK.name, **self._opened.stored_reading(), "merge": self.merge}
+        write_parts(folder, self._opened, self.fitted.parts, extras, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        if self._fitted is None:
+            return super().__repr__()
+        parts = ", ".join(f"{name}={part.spec.name}" for name, part in self._fitted.parts.items())
+        return f"MultiTask({self.name!r}, {parts})"
+
+    def _columns(self) -> Any:  # noqa: ANN401 (columns of the task, or of the tasks)
+        return self.spec.columns if self._fitted is None else self._fitted.columns
+
+    def _not_fitted(self) -> NotFitted:
+        return NotFitted(f"{self.model.name!r} has no trained tasks yet: call fit first.")
+
+    def _prepared(
+        self,
+        name: str,
+        data: TaskData,
+        opened: OpenedModel,
+        kinds: Mapping[str, type[HeadTask[Any, Any]]],
+        training: TrainingOptions,
+    ) -> Preparation[Any, TrainedHead]:
+        """A task that is ready to be trained.
+
+        Raises:
+            InvalidInput: The data or an option is not usable; the message names the task and the row.
+        """
+        before = None if self._fitted is None else self._fitted.parts.get(name)
+        if before is not None and before.spec != data.spec:
+            before = None
+        own = opened_beside(opened, kinds[name], kinds.values(), self.merge)
+        try:
+            source = TrainingData(data.train, data.validation)
+            return kinds[name](own, before).prepare(own, source, data.options, training)
+        except InvalidInput as error:
+            raise type(error)(f"task {name!r}: {error}") from error
+
+
+def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]:
+    """The class of each task.
+
+    Raises:
+        InvalidInput: A name or a task cannot be, there are fewer than two, or they read different kinds of input.
+    """
+    check_names(tasks)
+    kinds: dict[str, type[HeadTask[Any, Any]]] = {}
+    for name, data in tasks.items():
+        if not isinstance(data, TaskData):
+            raise InvalidInput(
+                f"task {name!r}: its data must be a TaskData or a TaggingData, but they are of type "
+                f"{type(data).__name__}: a file is given as TaskData(file)."
+            )
+        kinds[name] = task_class(data.spec)
+        if not issubclass(kinds[name], HeadTask):
+            raise InvalidInput(
+                f"task {name!r}: expected a task with a head above the encoder, got {data.spec.name}, which has none."
+            )
+    read = {(kind.spec.columns.one, kind.spec.cut) for kind in kinds.values()}
+    if len(read) > 1:
+        each = ", ".join(f"{name} {kind.spec.columns.one}" for name, kind in kinds.items())
+        raise InvalidInput(f"tasks above one encoder read the same kind of input, but these read: {each}.")
+    return kinds
+
+
+def _part(part: TrainedHead) -> HeadTask[Any, Any]:
+    """A task as a model of its own."""
+    kind: type[HeadTask[Any, Any]] = task_class(part.spec)
+    return kind(part.opened, part)

@@ -1,0 +1,185 @@
+"""Training several heads and the one encoder below them, as the training loop sees it.
+
+Each task has an objective of its own, with its data, head, loss and validation; an update belongs to one of them.
+
+Shapes: B windows of a batch, T tokens of a batch, H hidden, K numbers of all heads together.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bothways.compose.multitask.sampling import Sampling, order, shares
+from bothways.encoder import Encoder, ScoreHead
+from bothways.encoder.heads import EachToken, layer_states, read_from, read_rows
+from bothways.packing import Packed
+from bothways.tasks.objective import Batch, WindowObjective
+from bothways.training.objective import MicroBatch, Update, Validation
+
+
+class SharedHeads(nn.Module):
+    """An encoder and several heads, all of which read the same run of it.
+
+    Args:
+        encoder: The encoder.
+        heads: Heads that give scores for whole texts, or for each token.
+        layers: For each head of how many layers to give the hidden states that it reads, the last first, behind its
+            scores: none by default, 1, or all.
+    """
+
+    def __init__(self, encoder: Encoder, heads: Sequence[ScoreHead], layers: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.heads = nn.ModuleList(heads)
+        self.layers = tuple(layers) or (0,) * len(heads)
+
+    @property
+    def widths(self) -> list[int]:
+        """How many numbers each head gives for a text, its features with them."""
+        hidden = self.encoder.config.hidden
+        return [
+            head.output.out_features + hidden * layers for head, layers in zip(self._heads(), self.layers, strict=True)
+        ]
+
+    @property
+    def per_token(self) -> bool:
+        """Whether some head reads each token."""
+        return any(isinstance(head.kind.read, EachToken) for head in self._heads())
+
+    def forward(self, packed: Packed) -> Tensor:
+        """The scores (and features) of all heads side by side, from one pass of the encoder.
+
+        Returns:
+            (B, K); or (T, K) where some head reads each token: the others have their numbers at each sequence's first
+            token, and zeros at the rest.
+        """
+        heads = self._heads()
+        parts = [
+            part if isinstance(head.kind.read, EachToken) or not self.per_token else _at_first_tokens(part, packed)
+            for head, states, layers in zip(heads, self._read(heads, packed), self.layers, strict=True)
+            for part in (head(states[0]), *states[:layers])
+        ]
+        return torch.cat(parts, dim=1)
+
+    def _read(self, heads: Sequence[ScoreHead], packed: Packed) -> list[tuple[Tensor, ...]]:
+        """For each head what it reads of the last layer, and of those before where one wants them."""
+        reads = {head.kind.read for head in heads}
+        if max(self.layers) > 1:
+            states = layer_states(self.encoder, packed)
+            return [
+                tuple(read_from(head.kind.read, hidden_TH, packed) for hidden_TH in states[: max(1, layers)])
+                for head, layers in zip(heads, self.layers, strict=True)
+            ]
+        if len(reads) == 1:
+            # Of the last layer, no more than what they all read.
+            return [(read_rows(reads.pop(), self.encoder, packed),)] * len(heads)
+        hidden_TH = self.encoder(packed)
+        return [(read_from(head.kind.read, hidden_TH, packed),) for head in heads]
+
+    def _heads(self) -> list[ScoreHead]:
+        return [head for head in self.heads if isinstance(head, ScoreHead)]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPayload:
+    """A micro-batch of one of the tasks."""
+
+    task: str
+    batch: Batch
+
+
+class SharedObjective:
+    """Trains an encoder on several tasks.
+
+    Args:
+        module: The encoder and all heads.
+        objectives: The training of each task by itself.
+        sampling: How the updates are shared among them.
+        seed: Orders the tasks, together with the epoch.
+        units: What a task's score is divided by, so that the mean of the scores is one of like things.
+    """
+
+    def __init__(
+        self,
+        module: SharedHeads,
+        objectives: Mapping[str, WindowObjective],
+        sampling: Sampling,
+        *,
+        seed: int,
+        units: Mapping[str, float],
+    ) -> None:
+        self._module = module
+        self.objectives = dict(objectives)
+        self.sampling = sampling
+        self.seed = seed
+        self.units = units
+        self.names = list(objectives)
+        self.shares = shares([each.updates_per_epoch() for each in objectives.values()], sampling)
+
+    @property
+    def module(self) -> nn.Module:
+        """Encoder and heads."""
+        return self._module
+
+    @property
+    def identity(self) -> Mapping[str, str | int | float | bool | None]:
+        """What decides the course of the run besides the settings."""
+        own = {
+            f"{name}: {key}": value for name, each in self.objectives.items() for key, value in each.identity.items()
+        }
+        return {"tasks": ", ".join(self.names), "sampling": repr(self.sampling), **own}
+
+    def updates_per_epoch(self) -> int:
+        """As many as the tasks have together."""
+        return sum(self.shares)
+
+    def updates(self, epoch: int, start: int) -> Iterator[Update[SharedPayload]]:
+        """The tasks in an order of the epoch's own; each goes on in its data where the last epoch left it."""
+        tasks_U = order(self.shares, self.seed, epoch)
+        streams = [
+            self._endless(name, epoch * self.shares[task] + int((tasks_U[:start] == task).sum()))
+            for task, name in enumerate(self.names)
+        ]
+        for task in tasks_U[start:]:
+            yield next(streams[task])
+
+    def loss(self, payload: SharedPayload) -> Tensor:
+        """Sum of the losses of the micro-batch's units."""
+        return self.objectives[payload.task].loss(payload.batch)
+
+    def validate(self) -> Validation | None:
+        """The metrics of all tasks, and the mean of their scores."""
+        metrics: dict[str, float] = {}
+        scores, errors = [], []
+        for name, each in self.objectives.items():
+            found = each.validate()
+            if found is not None:
+                metrics |= {f"{name}.{key}": value for key, value in found.metrics.items()}
+                scores.append(found.score / self.units[name])
+                errors.append(found.standard_error / self.units[name])
+        if not scores:
+            return None
+        return Validation(metrics, sum(scores) / len(scores), math.hypot(*errors) / len(scores))
+
+    def _endless(self, name: str, done: int) -> Iterator[Update[SharedPayload]]:
+        """A task's updates from number ``done`` on, its data again and again."""
+        objective = self.objectives[name]
+        round_, start = divmod(done, objective.updates_per_epoch())
+        while True:
+            for update in objective.updates(round_, start):
+                yield Update(tuple(_named(name, part) for part in update.micro_batches))
+            round_, start = round_ + 1, 0
+
+
+def _at_first_tokens(rows_BK: Tensor, packed: Packed) -> Tensor:
+    """A row of each sequence at its first token (T, K), and zeros at the others."""
+    rows_TK = rows_BK.new_zeros(len(packed.ids_T), rows_BK.shape[1])
+    rows_TK[packed.first_tokens_B] = rows_BK
+    return rows_TK
+
+
+def _named(task: str, part: MicroBatch[Batch]) -> MicroBatch[SharedPayload]:
+    return MicroBatch(SharedPayload(task, part.payload), part.weight, part.tokens)

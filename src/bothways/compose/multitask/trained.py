@@ -1,0 +1,220 @@
+"""Several heads above one encoder: their scores from one pass, and what these mean.
+
+Shapes: K numbers that all heads give for a window, or for each of its tokens.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bothways.compose.multitask.columns import SharedColumns, as_given
+from bothways.compose.multitask.shared_objective import SharedHeads
+from bothways.confidence.confidence import Confidence
+from bothways.data import Example, Source, read_rows
+from bothways.errors import InvalidInput
+from bothways.evaluation import TextsRead
+from bothways.inference import TextRows, TokenRows
+from bothways.tasks.head import TrainedHead, rows_of_inputs
+from bothways.tasks.opening import OpenedModel
+from bothways.tasks.outputs import Rows
+from bothways.tasks.scores import Scores, TokensRead, texts_read
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskScores(Scores[None]):
+    """The scores of each task for one input, from one pass of the encoder."""
+
+    tasks: Mapping[str, Scores[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiPrediction:
+    """A prediction of each task, by name.
+
+    Attributes:
+        predictions: By task; each says how much of the input was read.
+    """
+
+    predictions: Mapping[str, Any]
+
+    def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
+        """That of one task."""
+        return self.predictions[task]
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values: an object for each task."""
+        return {name: each.to_dict() for name, each in self.predictions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class MultiReport:
+    """A report of each task, by name.
+
+    Attributes:
+        reports: By task.
+        reading: How much of the inputs was read.
+    """
+
+    reports: Mapping[str, Any]
+    reading: TextsRead
+
+    def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
+        """That of one task."""
+        return self.reports[task]
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values: an object for each task, and how texts were read."""
+        return {**{name: each.to_dict() for name, each in self.reports.items()}, "reading": self.reading.to_dict()}
+
+    def summary(self) -> str:
+        """A short table for each task."""
+        tables = [f"{name}: {each.summary()}" for name, each in self.reports.items()]
+        return "\n\n".join([*tables, *([self.reading.summary()] if self.reading.summary() else [])])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MultiOutputs:
+    """What the scores of several tasks mean.
+
+    Attributes:
+        parts: The tasks by name.
+    """
+
+    parts: Mapping[str, TrainedHead]
+
+    labels: ClassVar[tuple[str, ...]] = ()
+    confidence: ClassVar[Confidence] = Confidence()
+
+    def decide(self, scores: Iterable[TaskScores], options: object = None) -> Iterator[MultiPrediction]:
+        """Yield the predictions of all tasks."""
+        del options
+        for each in scores:
+            decided = {name: next(part.outputs.decide([each.tasks[name]])) for name, part in self.parts.items()}
+            yield MultiPrediction(decided)
+
+    def read(self, data: Source, columns: SharedColumns, options: object = None) -> list[Example[Any]]:
+        """Return inputs, each with the labelled example that it is to every task.
+
+        Raises:
+            InvalidInput: Two tasks have their labels in the same column, or a row has several texts.
+        """
+        del options
+        if not columns.told_apart:
+            truths = ", ".join(own.truth for own in columns.each.values())
+            raise InvalidInput(
+                f"the labels of the tasks {', '.join(self.parts)} stand in the columns {truths}, and a row has one "
+                "label in a column. Say which task to evaluate: part(name), or on the command line --task "
+                f"{next(iter(self.parts))}."
+            )
+        rows = list(read_rows(data))
+        values = [columns.read(row) for row in rows]
+        own = {
+            name: part.outputs.read(columns.own_rows(name, rows, values), columns.each[name])
+            for name, part in self.parts.items()
+        }
+        return [
+            Example(value, {name: listed[place] for name, listed in own.items()}, row.number, row.where)
+            for place, (row, value) in enumerate(zip(rows, values, strict=True))
+        ]
+
+    def encode(self, examples: Sequence[Example[Any]]) -> dict[str, Any]:
+        """Return the truth of each task."""
+        return {
+            name: part.outputs.encode([example.label[name] for example in examples])
+            for name, part in self.parts.items()
+        }
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """Nothing: a model of several tasks is compared in one of them."""
+        raise InvalidInput(f"a model of several tasks is compared in one of them: choose {', '.join(self.parts)}.")
+
+    def report(
+        self,
+        scores: Sequence[Scores[Any]],
+        truth: Mapping[str, Any],
+        calibrated: bool | None,
+        resamples: int,
+        seed: int,
+    ) -> MultiReport:
+        """Return the metrics of each task."""
+        reports = {}
+        for name, part in self.parts.items():
+            own = [each.tasks[name] for each in scores if isinstance(each, TaskScores)]
+            outcomes = replace(part.outputs.outcomes(own, truth[name], calibrated=calibrated), tokens_read=None)
+            reports[name] = outcomes.report(resamples=resamples, seed=seed)
+        return MultiReport(reports, texts_read(each.read for each in scores))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedTasks:
+    """Several heads above one encoder: an immutable value.
+
+    Attributes:
+        opened: The encoder.
+        parts: The tasks by name.
+        columns: Where their inputs stand.
+    """
+
+    opened: OpenedModel
+    parts: Mapping[str, TrainedHead]
+    columns: SharedColumns
+
+    @property
+    def outputs(self) -> MultiOutputs:
+        """What their scores mean."""
+        return MultiOutputs(self.parts)
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """The card of each task."""
+        return {name: dict(part.card) for name, part in self.parts.items()}
+
+    def facts(self) -> dict[str, object]:
+        """Return labels and calibration of each task, as JSON values."""
+        return {"tasks": [{"task": name, **part.facts()} for name, part in self.parts.items()]}
+
+    def scores(
+        self,
+        inputs: Iterable[Any],
+        options: object = None,
+        *,
+        description: str = "predicting",
+        total: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[TaskScores]:
+        """Yield the scores of all tasks, from one pass of the encoder."""
+        del options
+        parts = list(self.parts.values())
+        reader = next((part for part in parts if part.outputs.reads_words), parts[0])
+        layers = [part.outputs.layers for part in parts]
+        shared = SharedHeads(self.opened.model.encoder, [part.model.head for part in parts], layers).eval()
+        ends = np.cumsum(shared.widths).tolist()
+        slices = [slice(*each) for each in zip([0, *ends[:-1]], ends, strict=True)]
+        engine = reader.opened.engine(shared)
+        run = partial(engine.run_tokens if shared.per_token else engine.run, total=total, description=description)
+        for value, rows in rows_of_inputs(reader.outputs, inputs, partial(run, show_progress=show_progress)):
+            scores = {
+                name: part.outputs.scores(
+                    value if part.outputs.reads_words else as_given(value),
+                    [_of_head(each, columns, per_token=part.outputs.per_token) for each in rows],
+                )
+                for (name, part), columns in zip(self.parts.items(), slices, strict=True)
+            }
+            windows = sum(len(each.rows if isinstance(each, TokenRows) else each.lengths) for each in rows)
+            read = TokensRead(windows, sum(each.dropped_tokens for each in rows))
+            yield TaskScores(np.zeros((0, 0)), None, read, tasks=scores)
+
+
+def _of_head(rows: Rows, columns: slice, *, per_token: bool) -> Rows:
+    """The rows of one head, which has these columns of those of all heads."""
+    if isinstance(rows, TextRows):
+        return replace(rows, rows_WK=rows.rows_WK[:, columns])
+    if per_token:
+        return replace(rows, rows=tuple(each[:, columns] for each in rows.rows))
+    # A head that reads whole windows has its numbers at their first token.
+    lengths = tuple(map(len, rows.rows))
+    return TextRows(np.stack([each[0, columns] for each in rows.rows]), lengths, rows.dropped_tokens)

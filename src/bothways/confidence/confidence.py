@@ -1,0 +1,249 @@
+"""Confidence in a model's answers: calibrated probabilities, coverage guarantees, out-of-domain detection.
+
+Everything here is learnt on held-out rows and is a frozen value. It knows arrays of logits and features, and no model.
+
+Shapes: N rows, C classes, L layers that a detector reads, H hidden, M held-out rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.choices import CalibrationMethod, DetectorChoice
+from bothways.confidence.options import ConfidenceOptions
+from bothways.errors import NotCalibrated
+from bothways.evaluation import (
+    Calibration,
+    ChosenCalibration,
+    ConformalInterval,
+    ConformalSets,
+    Cosine,
+    Detector,
+    Energy,
+    Evidence,
+    LabelSets,
+    Mahalanobis,
+    MaxSoftmax,
+    MethodScore,
+    Neighbours,
+    Temperature,
+    choose_calibration,
+    fit_calibration,
+    held_out_probabilities,
+    stored_form,
+    threshold_between,
+    threshold_keeping,
+)
+from bothways.evaluation.conformal import MOST_KEPT
+from bothways.evaluation.detectors import DETECTORS, storable
+
+Array: TypeAlias = NDArray[np.float64]
+Labels: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutOfDomain:
+    """Detects rows unlike those that a model was trained on.
+
+    Attributes:
+        detector: Scores rows, higher for those unlike the domain.
+        threshold: Rows that score above this are out of domain.
+        inside_M: Scores of held-out rows of the domain, ascending.
+    """
+
+    detector: Detector
+    threshold: float
+    inside_M: Array
+
+    @classmethod
+    def fit_threshold(cls, detector: Detector, held_out: Evidence, kept: float) -> "OutOfDomain":
+        """Choose the threshold that a share ``kept`` of the domain's rows stays below.
+
+        Raises:
+            InvalidInput: The share is not between 0 and 1.
+        """
+        inside_N = detector.score(held_out)
+        if len(inside_N) > MOST_KEPT:
+            inside_N = np.random.default_rng(0).choice(inside_N, MOST_KEPT, replace=False)
+        return cls(detector, threshold_keeping(inside_N, kept), np.sort(inside_N))
+
+    def separating(self, others: Evidence) -> "OutOfDomain":
+        """Return the same with the threshold of the highest balanced accuracy against ``others``."""
+        return replace(self, threshold=threshold_between(self.inside_M, self.detector.score(others)))
+
+    def detect(self, evidence: Evidence) -> tuple[float, bool]:
+        """Return the score of a single row, and whether it is out of domain."""
+        score = float(self.detector.score(evidence)[0])
+        return score, score > self.threshold
+
+    @property
+    def kind(self) -> str:
+        """Name of the detector."""
+        return next(name for name, each in DETECTORS.items() if isinstance(self.detector, each))
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Confidence:
+    """What a model learnt about its answers on held-out rows.
+
+    Attributes:
+        calibration: Turns logits into probabilities; None leaves them as they are.
+        chosen_by: Scores of each method of calibration, where there was a choice.
+        conformal: Guarantees coverage.
+        out_of_domain: Detects rows unlike the training rows.
+    """
+
+    calibration: Calibration | None = None
+    chosen_by: tuple[MethodScore, ...] = ()
+    conformal: ConformalSets | ConformalInterval | None = None
+    out_of_domain: OutOfDomain | None = None
+
+    @property
+    def layers(self) -> int:
+        """Layers whose features the out-of-domain detector reads."""
+        return 0 if self.out_of_domain is None else layers_of(self.out_of_domain.detector)
+
+    def chosen_calibration(self, calibrated: bool | None, name: str) -> Calibration | None:
+        """Return the calibration to apply.
+
+        Args:
+            calibrated: True insists on one, False wants none, None takes what there is.
+            name: Of the model, for the message.
+
+        Raises:
+            NotCalibrated: One was insisted on and there is none.
+        """
+        if calibrated and self.calibration is None:
+            raise NotCalibrated(
+                f"calibrated probabilities were asked for, but {name!r} was not calibrated. Fit it with validation "
+                "data, or leave calibrated out."
+            )
+        return None if calibrated is False else self.calibration
+
+    def detector(self, name: str) -> OutOfDomain:
+        """Return the out-of-domain detector of the model ``name``.
+
+        Raises:
+            NotCalibrated: There is none.
+        """
+        if self.out_of_domain is None:
+            raise NotCalibrated(
+                f"{name!r} cannot tell texts of its domain from others: that takes a model with one label for "
+                "each text that was fitted here, with a detector and held-out rows."
+            )
+        return self.out_of_domain
+
+    def to_card(self) -> dict[str, object]:
+        """JSON values for the model card."""
+        held_out = None if self.conformal is None else len(self.conformal.held_out_M)
+        return {
+            "calibration": None if self.calibration is None else stored_form(self.calibration)["method"],
+            "calibrations_tried": [asdict(each) for each in self.chosen_by],
+            "coverage_from_rows": held_out,
+            "out_of_domain": None if self.out_of_domain is None else self.out_of_domain.kind,
+            "out_of_domain_threshold": None if self.out_of_domain is None else self.out_of_domain.threshold,
+        }
+
+
+def learn_classification(
+    held_out: Evidence,
+    labels_M: Labels,
+    options: ConfidenceOptions,
+    *,
+    seed: int,
+    training: Callable[[], tuple[Evidence, Labels]],
+) -> Confidence:
+    """Learn the confidence of a classifier with one label for each row.
+
+    Args:
+        held_out: Uncalibrated logits of held-out rows, with features if the detector reads them.
+        labels_M: True class numbers of these rows.
+        options: What to learn.
+        seed: Draws the folds of cross-validation.
+        training: Evidence and class numbers of the training rows; called if the detector reads features.
+    """
+    logits_MC, method = held_out.logits_NC, options.calibration
+    if method is None:
+        confidence = Confidence(conformal=learn_conformal_sets(logits_MC, labels_M, None, seed=seed))
+    else:
+        chosen = (
+            choose_calibration(logits_MC, labels_M, seed=seed)
+            if method == "auto"
+            else ChosenCalibration(fit_calibration(method, logits_MC, labels_M), method, ())
+        )
+        conformal = learn_conformal_sets(logits_MC, labels_M, chosen.method, seed=seed)
+        confidence = Confidence(chosen.calibration, chosen.scores, conformal)
+    if options.detector is None:
+        return confidence
+    detector = storable(_fitted_detector(options.detector, logits_MC.shape[1], training))
+    return replace(confidence, out_of_domain=OutOfDomain.fit_threshold(detector, held_out, options.kept))
+
+
+def learn_conformal_sets(
+    logits_MC: Array, labels_M: Labels, method: CalibrationMethod | None, *, seed: int
+) -> ConformalSets:
+    """Learn prediction sets with guaranteed coverage from held-out rows.
+
+    Each row's probabilities come from a calibration that was fitted on the other rows, since the model's own has seen
+    this one.
+    """
+    stated_MC = (
+        Temperature(1.0).apply(logits_MC)
+        if method is None
+        else held_out_probabilities(method, logits_MC, labels_M, seed=seed)
+    )
+    return ConformalSets.fit(stated_MC, labels_M)
+
+
+def coverage_guarantee(
+    conformal: ConformalSets | ConformalInterval | None, coverage: float | None
+) -> LabelSets | float | None:
+    """Return the prediction sets, or half the width of the interval, that hold the truth with this probability.
+
+    Raises:
+        NotCalibrated: A coverage is asked for, and nothing was learnt that guarantees one.
+        InvalidInput: The coverage is not between 0 and 1, or needs more held-out rows.
+    """
+    match conformal:
+        case _ if coverage is None:
+            return None
+        case ConformalSets():
+            return conformal.at(coverage)
+        case ConformalInterval():
+            return conformal.half_width(coverage)
+        case None:
+            raise NotCalibrated(
+                "a coverage was asked for, but this model can promise none: that takes one label or a number for each "
+                "text, and a model that was fitted here and learnt it from held-out rows."
+            )
+
+
+def layers_of(detector: Detector) -> int:
+    """Return the number of layers whose features a detector reads; 0 for one that reads logits."""
+    match detector:
+        case MaxSoftmax() | Energy():
+            return 0
+        case Mahalanobis():
+            return len(detector.roots_LDD)
+        case Cosine() | Neighbours():
+            return 1
+
+
+def _fitted_detector(kind: DetectorChoice, classes: int, training: Callable[[], tuple[Evidence, Labels]]) -> Detector:
+    match kind:
+        case "max_softmax":
+            return MaxSoftmax()
+        case "energy":
+            return Energy()
+        case "mahalanobis" | "mahalanobis_layers":
+            evidence, labels_N = training()
+            return Mahalanobis.fit(evidence.features_NLD, labels_N, classes)
+        case "cosine":
+            evidence, labels_N = training()
+            return Cosine.fit(evidence.features_NLD, labels_N, classes)
+        case "neighbours":
+            evidence, _ = training()
+            return Neighbours.fit(evidence.features_NLD, min(10, len(evidence.features_NLD)))

@@ -1,0 +1,137 @@
+"""Confidence on disk: settings in ``bothways.json``, arrays in ``trust.safetensors`` beside the weights."""
+
+import copyreg
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bothways.checkpoints.files import read_safetensors
+from bothways.checkpoints.pickling import reduce_value, remember_file
+from bothways.checkpoints.save import write_tensors
+from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
+from bothways.confidence.confidence import Confidence, OutOfDomain
+from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.evaluation import (
+    Adaptive,
+    Calibration,
+    ConformalInterval,
+    ConformalSets,
+    LeastAmbiguous,
+    SetScore,
+    Temperature,
+    calibration_from,
+    stored_form,
+)
+from bothways.evaluation.detectors import DETECTORS
+
+FILE = "trust.safetensors"
+
+Arrays = dict[str, NDArray[Any]]
+
+_SCORES: dict[str, type[SetScore]] = {"least_ambiguous": LeastAmbiguous, "adaptive": Adaptive}
+
+
+def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
+    """Write the arrays into a folder, and return the settings for ``bothways.json``.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written to.
+    """
+    arrays: Arrays = {}
+    conformal: dict[str, object] | None = None
+    match confidence.conformal:
+        case ConformalSets(held_out, score):
+            kind = next(name for name, each in _SCORES.items() if isinstance(score, each))
+            conformal, arrays["conformal"] = {"kind": kind, **asdict(score)}, held_out
+        case ConformalInterval(held_out):
+            conformal, arrays["conformal"] = {"kind": "interval"}, held_out
+        case None:
+            pass
+    detection: dict[str, object] | None = None
+    if confidence.out_of_domain is not None:
+        found = confidence.out_of_domain
+        values = {each.name: getattr(found.detector, each.name) for each in fields(found.detector)}
+        arrays |= {
+            f"detector.{name}": each.astype(np.float32) for name, each in values.items() if isinstance(each, np.ndarray)
+        }
+        arrays["inside"] = found.inside_M
+        numbers = {name: each for name, each in values.items() if not isinstance(each, np.ndarray)}
+        detection = {"kind": found.kind, "threshold": found.threshold, **numbers}
+    if arrays:
+        write_tensors(folder / FILE, {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()})
+    calibration = None if confidence.calibration is None else stored_form(confidence.calibration)
+    return {"calibration": calibration, "conformal": conformal, "out_of_domain": detection}
+
+
+def open_confidence(stored: StoredLabels, folder: Path, classes: int) -> Confidence:
+    """Read what a saved model learnt about its answers; the files were compared with their checksums before.
+
+    Raises:
+        CorruptCheckpoint: A value or array is not one that was written.
+    """
+    calibration = _calibration(stored, classes)
+    conformal, detection = stored.conformal, stored.out_of_domain
+    if conformal is None and detection is None:
+        return Confidence(calibration)
+    arrays = _arrays(folder)
+    try:
+        confidence = Confidence(
+            calibration,
+            (),
+            None if conformal is None else _conformal(conformal, arrays),
+            None if detection is None else _out_of_domain(detection, arrays),
+        )
+    except (InvalidInput, TypeError, KeyError, ValueError, OverflowError) as error:
+        raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, detection)) from error
+    return remember_file(confidence, folder / FILE, open_confidence, stored, folder.absolute(), classes)
+
+
+copyreg.pickle(Confidence, reduce_value)
+
+
+def stored_temperature(stored: Stored) -> Temperature | None:
+    """Return the temperature in ``bothways.json``, or None."""
+    found = stored.temperature
+    return None if found is None else Temperature(found.value, found.slope)
+
+
+def _calibration(stored: StoredLabels, classes: int) -> Calibration | None:
+    if stored.calibration is None:
+        # Before there were other methods, the temperature stood alone.
+        return stored_temperature(stored)
+    content = stored.calibration.model_dump()
+    try:
+        calibration = calibration_from(content)
+        width = next((len(value) for value in asdict(calibration).values() if isinstance(value, tuple)), classes)
+        if width != classes:
+            raise InvalidInput(f"calibration: expected numbers for {classes} classes, got {width}")
+    except InvalidInput as error:
+        raise damaged("calibration", "a method and its numbers", content) from error
+    return calibration
+
+
+def _conformal(stored: StoredGuarantee, arrays: Arrays) -> ConformalSets | ConformalInterval:
+    held_out = arrays["conformal"]
+    if held_out.ndim != 1 or not len(held_out):
+        raise ValueError("the held-out scores are no vector")
+    if stored.kind == "interval":
+        return ConformalInterval(held_out)
+    score: Any = _SCORES[stored.kind]
+    return ConformalSets(held_out, score(**stored.numbers))
+
+
+def _out_of_domain(stored: StoredDetection, arrays: Arrays) -> OutOfDomain:
+    parts = {name.partition(".")[2]: each for name, each in arrays.items() if name.startswith("detector.")}
+    detector: Any = DETECTORS[stored.kind]
+    return OutOfDomain(detector(**stored.numbers, **parts), stored.threshold, arrays["inside"])
+
+
+def _arrays(folder: Path) -> Arrays:
+    path = folder / FILE
+    if not path.is_file():
+        raise CorruptCheckpoint(f"{path.name} is missing from {folder.name!r}: get the model again from where it came.")
+    return {name: tensor.double().numpy() for name, tensor in read_safetensors(path).items()}

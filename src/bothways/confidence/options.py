@@ -1,0 +1,65 @@
+"""What to learn about a model's answers from held-out rows."""
+
+from dataclasses import dataclass
+from typing import get_args
+
+from bothways.choices import ALL_LAYERS, CalibrationChoice, DetectorChoice, TemperatureChoice
+from bothways.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfidenceOptions:
+    """What to learn about a model's answers from held-out rows.
+
+    Attributes:
+        calibration: How probabilities are calibrated: ``"auto"`` keeps the temperature unless another method is clearly
+            better, None leaves them as they are.
+        detector: What detects out-of-domain rows, where one label is predicted; None leaves that out. ``"mahalanobis"``
+            and the other distances read the last layer, ``"mahalanobis_layers"`` reads all of them.
+        kept: Share of in-domain rows below the out-of-domain threshold.
+
+    Raises:
+        InvalidInput: A value is out of its range.
+    """
+
+    calibration: CalibrationChoice | None = "auto"
+    detector: DetectorChoice | None = "mahalanobis"
+    kept: float = 0.95
+
+    def __post_init__(self) -> None:
+        methods, detectors = (*get_args(CalibrationChoice), None), (*get_args(DetectorChoice), None)
+        if self.calibration not in methods:
+            raise InvalidInput(f"calibration must be one of {methods}, but it is {self.calibration!r}.")
+        if self.detector not in detectors:
+            raise InvalidInput(f"detector must be one of {detectors}, but it is {self.detector!r}.")
+        if not 0 < self.kept < 1:
+            raise InvalidInput(f"kept must be a share between 0 and 1, such as 0.95, but it is {self.kept}.")
+
+    @property
+    def detects(self) -> bool:
+        """Whether there is a detector."""
+        return self.detector is not None
+
+    def layers(self, encoder_layers: int) -> int:
+        """Return how many of an encoder's layers the detector reads, the last first."""
+        if self.detector in (None, "max_softmax", "energy"):
+            return 0
+        return encoder_layers if self.detector == ALL_LAYERS else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemperatureOptions:
+    """Whether to learn a temperature from held-out rows, the only calibration of words' tags and of answers.
+
+    Attributes:
+        calibration: ``"auto"`` and ``"temperature"`` fit one, None leaves probabilities as they are.
+
+    Raises:
+        InvalidInput: Another calibration is asked for.
+    """
+
+    calibration: TemperatureChoice | None = "auto"
+
+    def __post_init__(self) -> None:
+        if self.calibration not in (*get_args(TemperatureChoice), None):
+            raise InvalidInput(f"this task is calibrated by a temperature or not at all, not by {self.calibration!r}.")

@@ -1,0 +1,183 @@
+"""Tables and columns of pandas, polars, pyarrow, datasets and NumPy as Python values.
+
+The libraries are recognised by the names of their types and never imported. Missing values (None, NaN, NaT, pandas.NA)
+become None. Integers of a ``ClassLabel`` feature become their names, and -1, which marks a row without label, None.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from bothways.data.row import check_columns
+
+_ROWS_AT_ONCE = 1024
+
+_T = TypeVar("_T")
+
+
+class Table(Protocol):
+    """A DataFrame of pandas or polars, or a Table of pyarrow. A Dataset is an iterable of mappings already."""
+
+    @property
+    def columns(self) -> Any:  # noqa: ANN401 (names in one library, arrays in another)
+        """The columns or their names."""
+
+
+def table_rows(source: object, name: str) -> Iterator[Mapping[str, object]] | None:
+    """Return the rows of a table as a stream, or None if ``source`` is no table.
+
+    Cells are as the library gives them: see `plain`.
+
+    Raises:
+        InvalidInput: Two columns of the table share a name; ``name`` is the table's in the message.
+    """
+    read = _known(source, _TABLES)
+    return None if read is None else read(source, name)
+
+
+def is_column(source: object) -> bool:
+    """Return True for one column: a Series, an Arrow array, a column of a Dataset or a NumPy array."""
+    return _known(source, _COLUMNS) is not None
+
+
+def items_of(source: object) -> Iterator[object] | None:
+    """Return the items of anything with items as a stream of Python values.
+
+    A table gives its rows as dicts, a column its cells, another iterable what it holds.
+
+    Returns:
+        None for a string, bytes, a mapping, an array without axes and whatever is not iterable.
+
+    Raises:
+        InvalidInput: As `table_rows`.
+    """
+    if getattr(source, "ndim", None) == 0 or isinstance(source, str | bytes | bytearray | Mapping):
+        return None
+    items: Iterable[object] | None = table_rows(source, f"the given {type(source).__name__}")
+    if items is None and (read := _known(source, _COLUMNS)):
+        items = read(source)
+    if items is None and isinstance(source, Iterable):
+        items = source
+    return None if items is None else map(plain, items)
+
+
+def remedy(source: object) -> str | None:
+    """Return what to do with a container that has first to be opened, or None if ``source`` is no such thing."""
+    return _known(source, _REMEDIES)
+
+
+def plain(value: object) -> object:
+    """Return a cell as a Python value, with None for a missing one; lists and dicts with all that they hold.
+
+    >>> plain(np.array(["B-PER", "O"]))
+    ['B-PER', 'O']
+    >>> plain(float("nan")) is None
+    True
+    """
+    if type(value) is str or type(value) is int or value is None:
+        return value
+    if isinstance(value, np.ndarray | np.generic) or _known(value, _TENSORS):
+        value = value.tolist()  # type: ignore[attr-defined]
+    # Only these very types: a named tuple, or a mapping of another kind, is something of the user's.
+    if type(value) is list:
+        return [plain(each) for each in value]
+    if type(value) is tuple:
+        return tuple(plain(each) for each in value)
+    if type(value) is dict:
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    return None if _known(value, _MISSING) else value
+
+
+def _known(value: object, known: Mapping[str, _T]) -> _T | None:
+    """Return the entry for the type of a value, which may be a subclass of the one named."""
+    for kind in type(value).__mro__:
+        if found := known.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}"):
+            return found
+    return None
+
+
+def _pandas_rows(frame: Any, name: str) -> Iterator[Mapping[str, object]]:  # noqa: ANN401 (not imported)
+    columns = list(frame.columns)
+    check_columns(columns, name)
+    for cells in frame.itertuples(index=False, name=None):
+        yield dict(zip(columns, cells, strict=True))
+
+
+def _polars_rows(frame: Any, _: str) -> Iterator[Mapping[str, object]]:  # noqa: ANN401
+    return iter(frame.iter_rows(named=True))
+
+
+def _arrow_rows(table: Any, name: str) -> Iterator[Mapping[str, object]]:  # noqa: ANN401
+    check_columns(table.schema.names, name)
+    for start in range(0, table.num_rows, _ROWS_AT_ONCE):
+        yield from table.slice(start, _ROWS_AT_ONCE).to_pylist()
+
+
+def _dataset_rows(dataset: Any, _: str) -> Iterator[Mapping[str, object]]:  # noqa: ANN401
+    features = dataset.features or {}  # a stream may not know them
+    for batch in _unformatted(dataset).iter(_ROWS_AT_ONCE):  # row by row it would take several times as long
+        columns = [[_with_names(plain(value), features.get(column)) for value in batch[column]] for column in batch]
+        for cells in zip(*columns, strict=True):
+            yield dict(zip(batch, cells, strict=True))
+
+
+def _unformatted(dataset: Any) -> Any:  # noqa: ANN401
+    """Let a Dataset give Python values instead of tensors or frames; the user's own transform stays."""
+    chosen = getattr(dataset, "format", None)
+    if chosen is None:  # a stream
+        return dataset.with_format(None)
+    return dataset if chosen["type"] == "custom" else dataset.with_format(None, columns=chosen["columns"])
+
+
+def _with_names(value: object, feature: Any) -> object:  # noqa: ANN401
+    """Return the names of a feature's class labels for their integers."""
+    kind = type(feature).__name__
+    if kind == "ClassLabel" and isinstance(value, int):
+        return feature.names[value] if 0 <= value < len(feature.names) else None
+    if kind in ("List", "LargeList", "Sequence") and isinstance(value, list):
+        return [_with_names(each, feature.feature) for each in value]
+    if kind == "dict" and isinstance(value, dict):
+        return {key: _with_names(each, feature.get(key)) for key, each in value.items()}
+    return value
+
+
+def _arrow_cells(array: Any) -> Iterator[object]:  # noqa: ANN401
+    return (cell.as_py() for cell in array)
+
+
+def _dataset_cells(column: Any) -> Iterator[object]:  # noqa: ANN401
+    for start in range(0, len(column), _ROWS_AT_ONCE):
+        for value in column[start : start + _ROWS_AT_ONCE]:
+            yield _with_names(plain(value), column.features)
+
+
+_TABLES: Mapping[str, Callable[[Any, str], Iterator[Mapping[str, object]]]] = {
+    "pandas.DataFrame": _pandas_rows,
+    "polars.DataFrame": _polars_rows,
+    "pyarrow.Table": _arrow_rows,
+    "pyarrow.RecordBatch": _arrow_rows,
+    "datasets.Dataset": _dataset_rows,
+    "datasets.IterableDataset": _dataset_rows,
+}
+_COLUMNS: Mapping[str, Callable[[Any], Iterable[object]]] = {
+    "numpy.ndarray": iter,
+    "pandas.Series": iter,
+    "pandas.Index": iter,
+    "polars.Series": iter,
+    "pyarrow.ChunkedArray": _arrow_cells,
+    "pyarrow.Array": _arrow_cells,
+    "datasets.Column": _dataset_cells,
+    "datasets.IterableColumn": iter,
+    "torch.Tensor": lambda tensor: tensor.tolist(),
+}
+_REMEDIES = {
+    "datasets.DatasetDict": "Choose one of its splits, such as data['train'].",
+    "datasets.IterableDatasetDict": "Choose one of its splits, such as data['train'].",
+    "polars.LazyFrame": "Collect it first: frame.collect().",
+}
+_TENSORS = {"torch.Tensor": True}
+_MISSING = {"pandas.NAType": True, "pandas.NaTType": True}

@@ -1,0 +1,137 @@
+"""Backends that serve everything: the plain formula, and torch's fused attention with every score's bias written out.
+
+Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, n tokens of one sequence, W = 2 S - 1
+distances between tokens.
+"""
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from torch import Tensor
+
+from bothways.encoder.attention_call import AttentionCall, AttentionRequest, RelativeScores
+from bothways.encoder.batch import Batch
+from bothways.encoder.dropout import dropout as drop
+from bothways.packing import Packed
+
+
+class Reference:
+    """Plain matrix product and softmax, one sequence at a time: any device, any dtype. The oracle of the others."""
+
+    name = "reference"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """It serves everything but padding."""
+        return request.unmet(weights=True, local=True, relative=True)
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Context of every token, (T, N, D)."""
+        contexts, start = [], 0
+        for sequence_n3ND in call.qkv_T3ND.split_with_sizes(list(call.packed.lengths)):
+            length = len(sequence_n3ND)
+            q_NnD, k_NnD, v_NnD = sequence_n3ND.permute(1, 2, 0, 3)
+            scores_Nnn = q_NnD @ k_NnD.transpose(1, 2)
+            if call.relative is not None:
+                scores_Nnn = scores_Nnn + _relative_scores(q_NnD, k_NnD, call, start)
+            scores_Nnn = scores_Nnn * call.scale
+            if call.binding_reach is not None:
+                scores_Nnn = scores_Nnn.masked_fill(call.batch.once(_far, length, call.binding_reach), -torch.inf)
+            weights_Nnn = scores_Nnn.softmax(-1)
+            if call.weights is not None:
+                call.weights.append(weights_Nnn)
+            dropped_Nnn = drop(weights_Nnn, call.dropout) if call.dropout else weights_Nnn
+            contexts.append((dropped_Nnn @ v_NnD).transpose(0, 1))
+            start += length
+        return torch.cat(contexts)
+
+
+class Padded:
+    """torch's fused attention over a padded batch with a mask, for devices where many small calls cost more."""
+
+    name = "padded"
+
+    def refusal(self, request: AttentionRequest) -> str | None:
+        """It cannot hand out attention weights."""
+        return request.unmet(padding=True, local=True, relative=True)
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Context of every token, (T, N, D)."""
+        q_BNSD, k_BNSD, v_BNSD = call.batch.padded(call.qkv_T3ND).permute(2, 0, 3, 1, 4)
+        mask = call.batch.once(_seen, call.binding_reach)
+        if call.relative is not None:
+            mask = self._biases(q_BNSD, k_BNSD, call).masked_fill(~mask, -torch.inf)
+        context_BNSD = F.scaled_dot_product_attention(
+            q_BNSD, k_BNSD, v_BNSD, attn_mask=mask, dropout_p=call.dropout, scale=call.scale
+        )
+        return call.batch.rows(context_BNSD.transpose(1, 2))
+
+    @staticmethod
+    def _biases(q_BNSD: Tensor, k_BNSD: Tensor, call: AttentionCall) -> Tensor:
+        """What distances and segments add to scaled scores: (B, N, S, S)."""
+        assert call.relative is not None  # the caller looked
+        relative, batch = call.relative, call.batch
+        bias = _distance_scores(q_BNSD, k_BNSD, relative, batch.once(_padded_distances))
+        if relative.gain_TN is not None:
+            gain_BNS1 = batch.padded(relative.gain_TN).transpose(1, 2)[..., None]
+            bias = bias + gain_BNS1 * batch.once(_segments_differ)
+        return bias * call.scale
+
+
+def _far(packed: Packed, length: int, reach: int) -> Tensor:
+    """Mask of the pairs of tokens that are out of each other's reach, (n, n)."""
+    place_n = torch.arange(length, device=packed.cu_seqlens.device)
+    return (place_n[:, None] - place_n).abs() > reach
+
+
+def _seen(batch: Batch, reach: int | None) -> Tensor:
+    """Mask of the keys that each query of the padded form sees: (B, 1, 1, S), or (B, 1, S, S) for local windows."""
+    real_BS = batch.real_BS
+    if reach is None:
+        return real_BS[:, None, None, :]
+    place_S = torch.arange(batch.max_length, device=real_BS.device)
+    near_SS = (place_S[:, None] - place_S).abs() <= reach
+    # Padding sees itself, so that its softmax is defined.
+    return (real_BS[:, None, None, :] | ~real_BS[:, None, :, None]) & near_SS
+
+
+def _segments_differ(batch: Batch) -> Tensor:
+    """Mask of the pairs of the padded form that are of different segments, (B, 1, S, S)."""
+    types_BS = batch.padded(batch.types_T)
+    return types_BS[:, None, :, None] != types_BS[:, None, None, :]
+
+
+def _distances(batch: Batch, length: int) -> Tensor:
+    """Row of the batch's tables for the distance from query i to key j, (n, n)."""
+    place_n = torch.arange(length, device=batch.cu_seqlens.device)
+    return place_n[:, None] - place_n + (batch.max_length - 1)
+
+
+def _padded_distances(batch: Batch) -> Tensor:
+    """`_distances` of sequences with their padding, (S, S); of a recorded graph, S is no number yet."""
+    return _distances(batch, batch.max_length)
+
+
+def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: int) -> Tensor:
+    """What distances and segments add to one sequence's unscaled scores, (N, n, n); it begins at row ``start``."""
+    assert call.relative is not None  # the caller looked
+    length, gain_TN = q_NnD.shape[1], call.relative.gain_TN
+    scores_Nnn = _distance_scores(q_NnD, k_NnD, call.relative, call.batch.once(_distances, length))
+    if gain_TN is not None:
+        rows = slice(start, start + length)
+        gain_Nn, types_n = gain_TN[rows].t(), call.batch.types_T[rows]
+        scores_Nnn = scores_Nnn + gain_Nn[..., None] * (types_n[:, None] != types_n)
+    return scores_Nnn
+
+
+def _distance_scores(q_NnD: Tensor, k_NnD: Tensor, relative: RelativeScores, place_nn: Tensor) -> Tensor:
+    """What distances add to unscaled scores, (..., N, n, n), gathered with an index of n x n."""
+    scores_Nnn = q_NnD.new_zeros(*q_NnD.shape[:-1], q_NnD.shape[-2])
+    if relative.keys_WND is not None:
+        asking_NnD = q_NnD if relative.shift_ND is None else q_NnD + relative.shift_ND[:, None]
+        met_NnW = asking_NnD @ relative.keys_WND.permute(1, 2, 0)
+        scores_Nnn = scores_Nnn + met_NnW.gather(-1, place_nn.expand(scores_Nnn.shape))
+    if relative.queries_WND is not None:
+        met_NnW = k_NnD @ relative.queries_WND.permute(1, 2, 0)
+        # Rows are keys here, so the distance is j - i by row and column.
+        found_Nnn = met_NnW.gather(-1, place_nn.t().expand(scores_Nnn.shape))
+        scores_Nnn = scores_Nnn + found_Nnn.transpose(-1, -2)
+    return scores_Nnn

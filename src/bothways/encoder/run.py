@@ -1,0 +1,51 @@
+"""One run of a batch through the layers, and a recorder of what happens on the way.
+
+Shapes: T packed tokens, H hidden, N heads, L layers, n tokens of one sequence.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bothways.encoder.batch import Batch
+from bothways.encoder.positions import Shared
+
+
+class Recorder:
+    """A record of one run through an encoder, for inspection.
+
+    Args:
+        attentions: Keep the attention weights too. They come from the reference backend.
+
+    Attributes:
+        hidden_states: The embedding and then each layer's output: L + 1 tensors (T, H). The last one is what the
+            encoder returns, with no more rows than it was asked for.
+        attentions: For each layer, for each sequence of n tokens, its attention weights (N, n, n) before dropout.
+    """
+
+    def __init__(self, *, attentions: bool = False) -> None:
+        self.wants_attentions = attentions
+        self.hidden_states: list[Tensor] = []
+        self.attentions: list[list[Tensor]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What every layer needs beside the hidden states.
+
+    Attributes:
+        batch: The batch.
+        shared: What all layers share of the positions.
+        backend: Name of the attention backend to hold to; the best that serves the call when None.
+        record: Where to keep what happens; None where nobody asked.
+    """
+
+    batch: Batch
+    shared: Shared
+    backend: str | None
+    record: Recorder | None
+
+    @property
+    def wants_attentions(self) -> bool:
+        """Whether the attention weights are kept."""
+        return self.record is not None and self.record.wants_attentions

@@ -1,0 +1,173 @@
+"""The outcomes of classification: one label for a row, or any number of them.
+
+Shape letters: N rows, C classes or labels, R resamples, B reliability bins, D decisions for a row.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import metrics
+from bothways.evaluation.inputs import (
+    FloatArray,
+    IntArray,
+    class_indices,
+    class_probabilities,
+    label_matrix,
+    probability_array,
+)
+from bothways.evaluation.metrics import ClassCounts
+from bothways.evaluation.outcomes import Outcomes
+from bothways.evaluation.reliability import (
+    BINS,
+    calibration_noise,
+    equal_mass_bins,
+    reliability_bins,
+    sweep_calibration_error,
+)
+from bothways.evaluation.report import Report
+
+
+def class_outcomes(
+    labels: Sequence[str], truth_N: ArrayLike, probabilities_NC: ArrayLike, *, bins: int = BINS
+) -> Outcomes:
+    """Return the outcomes of single-label classification; the most probable class is predicted, the first of equals.
+
+    Args:
+        labels: class names, one for each column.
+        truth_N: true class numbers.
+        probabilities_NC: class probabilities, rows summing to 1.
+        bins: reliability bins to aim at.
+
+    Raises:
+        InvalidInput: no rows, shapes that do not fit, repeated labels, or values that are not probabilities.
+    """
+    probabilities = class_probabilities(probabilities_NC)
+    classes = _checked_labels(labels, probabilities)
+    truth = class_indices(truth_N, "truth", classes=classes, rows=len(probabilities))
+    predicted_N = probabilities.argmax(axis=1)
+    confidence_N = probabilities.max(axis=1)
+    right_N = truth == predicted_N
+    nll_N = metrics.nll_per_row(truth, probabilities)
+    losses_NK = np.column_stack([metrics.brier_per_row(truth, probabilities), nll_N])
+    confusion_CC = metrics.confusion_matrix(truth, predicted_N, classes)
+    label_counts = confusion_CC.sum(axis=1), confusion_CC.sum(axis=0)
+
+    def statistic(counts_RN: FloatArray) -> FloatArray:
+        counts = ClassCounts.resampled(truth, predicted_N, classes, counts_RN)
+        headline = [metrics.accuracy(counts), metrics.macro_f1(counts), metrics.mcc(counts)]
+        return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), metrics.class_scores(counts)])
+
+    names = ("accuracy", "macro_f1", "mcc", "brier", "nll")
+    return Outcomes(
+        frame=Report(
+            kind="classification",
+            title=f"{len(truth)} rows, {classes} classes",
+            counts={"n": len(truth)},
+            values={
+                "ece_noise": calibration_noise(confidence_N, bins),
+                "ece_sweep": sweep_calibration_error(confidence_N, right_N),
+            },
+            labels=tuple(labels),
+            confusion=tuple(tuple(row) for row in confusion_CC.tolist()),
+            reliability=reliability_bins(confidence_N, right_N, bins),
+        ),
+        truth=np.array(list(labels))[truth],
+        metrics=names,
+        statistic=statistic,
+        of_rows=[
+            *metrics.single_label_rows(truth, predicted_N, classes),
+            *(0, 0),
+            *metrics.score_rows(*label_counts),
+        ],
+        compared=names,
+        tested=("nll", nll_N),
+        right_N=right_N,
+        labels=tuple(labels),
+        label_counts=label_counts,
+        bins=_gaps_and_shares((right_N - confidence_N)[:, None], equal_mass_bins(confidence_N, bins)[:, None]),
+    )
+
+
+def label_outcomes(
+    labels: Sequence[str],
+    truth_NC: ArrayLike,
+    probabilities_NC: ArrayLike,
+    *,
+    threshold: float = 0.5,
+    bins: int = BINS,
+) -> Outcomes:
+    """Return the outcomes of multi-label classification; a label at or above ``threshold`` is predicted.
+
+    A decision is one label of one row. Rows are resampled, not decisions: the labels of one row belong together.
+
+    Args:
+        labels: label names, one for each column.
+        truth_NC: 0 or 1, whether the row has the label.
+        probabilities_NC: probability of each label.
+        threshold: probability from which a label counts as predicted.
+        bins: reliability bins to aim at.
+
+    Raises:
+        InvalidInput: no rows, shapes that do not fit, repeated labels, or values that are not probabilities.
+    """
+    probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
+    _checked_labels(labels, probabilities)
+    truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
+    predicted_NC = probabilities >= threshold
+    wrong_NC = truth != predicted_NC
+    right_N, nll_N = ~wrong_NC.any(axis=1), metrics.label_nll(truth, probabilities).mean(axis=1)
+    losses_NK = np.column_stack([right_N, wrong_NC.mean(axis=1), ((probabilities - truth) ** 2).mean(axis=1), nll_N])
+    label_counts = truth.sum(axis=0), predicted_NC.sum(axis=0)
+
+    def statistic(counts_RN: FloatArray) -> FloatArray:
+        counts = ClassCounts.resampled_labels(truth, predicted_NC, counts_RN)
+        headline = [metrics.micro_f1(counts), metrics.multi_label_macro_f1(counts)]
+        return np.column_stack([*headline, counts_RN @ losses_NK / len(truth), metrics.class_scores(counts)])
+
+    return Outcomes(
+        frame=Report(
+            kind="multi-label classification",
+            title=f"{len(truth)} rows, {len(labels)} labels",
+            counts={"n": len(truth)},
+            values={"threshold": threshold},
+            labels=tuple(labels),
+            reliability=reliability_bins(probabilities.ravel(), truth.ravel(), bins),
+        ),
+        truth=truth[:, np.argsort(list(labels))],
+        metrics=("micro_f1", "macro_f1", "subset_accuracy", "hamming_loss", "brier", "nll"),
+        statistic=statistic,
+        of_rows=[
+            *metrics.label_set_rows(truth, predicted_NC),
+            *(len(truth), len(truth), 0, 0),
+            *metrics.score_rows(*label_counts),
+        ],
+        compared=("micro_f1", "macro_f1", "subset_accuracy", "nll"),
+        tested=("nll", nll_N),
+        right_N=right_N,
+        labels=tuple(labels),
+        label_counts=label_counts,
+        bins=_gaps_and_shares(truth - probabilities, equal_mass_bins(probabilities.ravel(), bins).reshape(truth.shape)),
+    )
+
+
+def _gaps_and_shares(gaps_ND: FloatArray, bin_ND: IntArray) -> tuple[FloatArray, FloatArray]:
+    """What each row adds to the gap of each bin, and to its share (N, B) of all decisions."""
+    rows, bins = len(gaps_ND), int(bin_ND.max()) + 1
+    cells = (np.arange(rows)[:, None] * bins + bin_ND).ravel()
+    sums = (np.bincount(cells, weights=each, minlength=rows * bins) for each in (gaps_ND.ravel(), None))
+    gaps, shares = (each.reshape(rows, bins) / gaps_ND.size for each in sums)
+    return gaps, shares
+
+
+def _checked_labels(labels: Sequence[str], probabilities_NC: FloatArray) -> int:
+    """Return the number of classes, which labels and columns must agree on."""
+    columns = int(probabilities_NC.shape[1])
+    if len(labels) != columns or len(set(labels)) != columns:
+        raise InvalidInput(
+            f"labels: expected {columns} different names, one for each column, "
+            f"got {len(labels)} ({len(set(labels))} different)"
+        )
+    return columns

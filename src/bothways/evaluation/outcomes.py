@@ -1,0 +1,123 @@
+"""One model's results on labelled rows: the value that reports and comparisons are computed from.
+
+All numbers of a report come from the same resamples of rows, 95 % percentile intervals but for ECE and MCE, whose
+intervals are those of `calibration_error_interval` and `maximum_error_interval`.
+
+Shape letters: N rows, C classes or labels, R resamples, B reliability bins, K columns of a statistic.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bothways.evaluation.bootstrap import Estimate, Statistic, bootstrap_values, percentile_estimates
+from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, real_array
+from bothways.evaluation.reliability import calibration_error_interval, maximum_error_interval
+from bothways.evaluation.report import ClassRow, Report, TextsRead
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outcomes:
+    """One model's results on labelled rows.
+
+    Attributes:
+        frame: the report without its estimates: kind, title, counts, tables.
+        truth: what is right for each row, (N, ...), so that two models are not compared on different labels.
+        metrics: names of the first columns of the statistic.
+        statistic: from counts of resampled rows (R, N) to the metrics, then precision, recall and F1 of every label.
+        of_rows: how many rows each of its columns (K,) is a share of, see `percentile_estimates`.
+        compared: the metrics that two models are compared by; those that are undefined are then left out.
+        tested: a number for each row (N,) that the permutation test exchanges, and its name.
+        right_N: whether each row is right, for McNemar's test.
+        labels: names of the classes or labels (C).
+        label_counts: rows of each label (C,), and rows predicted as it.
+        bins: what each row adds to the gap of each reliability bin (N, B), and then to its share of all decisions.
+        scheme: the tags behind spans; accuracies of words in different schemes are not compared.
+        tokens_read: how much of the texts was read; None for results on numbers alone.
+    """
+
+    frame: Report
+    truth: NDArray[Any]
+    metrics: tuple[str, ...]
+    statistic: Statistic
+    of_rows: Sequence[float]
+    compared: tuple[str, ...] = ()
+    tested: tuple[str, FloatArray] | None = None
+    right_N: BoolArray | None = None
+    labels: tuple[str, ...] = ()
+    label_counts: tuple[IntArray, IntArray] | None = None
+    bins: tuple[FloatArray, ...] = ()
+    scheme: str = ""
+    tokens_read: TextsRead | None = None
+
+    def report(self, *, resamples: int = 1000, seed: int = 0) -> Report:
+        """Compute the metrics with 95 % bootstrap intervals over rows.
+
+        Raises:
+            InvalidInput: no resamples, or a seed below 0.
+        """
+        bins_NB = np.hstack(self.bins) if self.bins else None
+
+        def statistic(counts_RN: FloatArray) -> FloatArray:
+            values_RK = self.statistic(counts_RN)
+            return values_RK if bins_NB is None else np.column_stack([values_RK, counts_RN @ bins_NB])
+
+        rows, end = len(self.truth), len(self.of_rows)
+        value_K = statistic(np.ones((1, rows)))[0]
+        values_RK = bootstrap_values(statistic, rows, resamples=resamples, seed=seed)
+        found = percentile_estimates(value_K[:end], values_RK[:, :end], of_rows=self.of_rows)
+        estimates = dict(zip(self.metrics, found, strict=False))
+        if self.bins:
+            count = len(self.bins)
+            estimates |= _errors(np.split(value_K[end:], count), np.split(values_RK[:, end:], count, axis=1))
+        per_class = self._class_rows(found[len(self.metrics) :])
+        return replace(self.frame, estimates=estimates, per_class=per_class, tokens_read=self.tokens_read)
+
+    def _class_rows(self, scores: Sequence[Estimate]) -> tuple[ClassRow, ...]:
+        if self.label_counts is None:
+            return ()
+        count, (support_C, predicted_C) = len(self.labels), self.label_counts
+        columns = [scores[start : start + count] for start in (0, count, 2 * count)]
+        rows = zip(self.labels, *columns, support_C.tolist(), predicted_C.tolist(), strict=True)
+        return tuple(ClassRow(*row) for row in rows)
+
+
+def mean_outcomes(
+    frame: Report, scores: Mapping[str, ArrayLike], *, compared: Sequence[str] = (), truth: ArrayLike | None = None
+) -> Outcomes:
+    """Return the outcomes of metrics that are means of a score of each row.
+
+    Args:
+        frame: the report without its estimates.
+        scores: from 0 to 1 for each row (N), by the name of the metric.
+        compared: the metrics that two models are compared by, the tested one first; all when left out.
+        truth: what is right for each row.
+
+    Raises:
+        InvalidInput: scores that are empty or not finite.
+    """
+    values = {name: real_array(each, name, dimensions=1) for name, each in scores.items()}
+    values_NK = np.column_stack(list(values.values()))
+    rows, names = len(values_NK), tuple(compared or values)
+    return Outcomes(
+        frame=frame,
+        truth=np.zeros(rows) if truth is None else np.asarray(truth),
+        metrics=tuple(values),
+        statistic=lambda counts_RN: counts_RN @ values_NK / rows,
+        of_rows=[rows] * len(values),
+        compared=names,
+        tested=(names[0], values[names[0]]),
+    )
+
+
+def _errors(value: Sequence[FloatArray], resampled: Sequence[FloatArray]) -> dict[str, Estimate]:
+    """ECE from the gaps of the bins; MCE where their shares are there too."""
+    gap_B, expected = value[0], calibration_error_interval(value[0], resampled[0])
+    errors = {"ece": Estimate(float(np.abs(gap_B).sum()), expected.low, expected.high)}
+    if len(value) > 1:
+        maximum = maximum_error_interval(gap_B, value[1], resampled[0], resampled[1])
+        errors["mce"] = Estimate(float(np.abs(gap_B / value[1]).max()), maximum.low, maximum.high)
+    return errors

@@ -1,0 +1,235 @@
+"""Windows in, answers out: every forward pass without gradients runs here, in packed batches by token budget.
+
+A `Runner` is pulled from: `Runner.run` takes windows and returns their answers in order. A `RequestQueue` is pushed
+into: requests arrive from any thread, each gets a future, and one worker thread computes them in common batches.
+
+Shapes: B windows of a batch, T tokens of a batch, n tokens of one window, K numbers that the model gives for each
+window, or for each token.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import islice
+from threading import Condition, Thread
+from time import monotonic
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.errors import InvalidInput, OutOfMemory
+from bothways.inference.batching import TokenBudget, by_token_budget, pack_in_blocks
+from bothways.packing import Packed, pack
+
+
+class TokenIds(Protocol):
+    """The token ids and segment ids of one window: lists of int, or arrays."""
+
+    @property
+    def ids(self) -> Sequence[int] | NDArray[np.integer]:
+        """Token ids (n)."""
+
+    @property
+    def types(self) -> Sequence[int] | NDArray[np.integer]:
+        """Segment ids (n)."""
+
+
+WindowT = TypeVar("WindowT", bound=TokenIds)
+AnswerT = TypeVar("AnswerT")
+Rows = NDArray[np.float32]
+
+
+class Runner(Generic[WindowT, AnswerT]):
+    """Computes one answer for each window, in packed batches within a token budget.
+
+    It has no state but the budget, so any number of threads may use it at once.
+
+    Args:
+        compute: From a packed batch and its B windows to B answers. On a CPU the batch may hold sequences of one token
+            behind those of the windows, which bring it to whole blocks of rows; they need no answer.
+        device: Where batches go.
+        tokens: Token budget of a batch, or one to share with other runners; what suits the device when None.
+
+    Attributes:
+        budget: The token budget; halved when a batch does not fit into memory, and kept for later calls.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Packed, Sequence[WindowT]], Sequence[AnswerT]],
+        device: torch.device,
+        tokens: int | TokenBudget | None = None,
+    ) -> None:
+        self._compute = compute
+        self._device = device
+        self.budget = TokenBudget.of(tokens, device)
+
+    def run(self, windows: Sequence[WindowT]) -> list[AnswerT]:
+        """Return one answer for each window, in order; windows of like length are computed together.
+
+        Raises:
+            OutOfMemory: A single window does not fit into memory.
+        """
+        found: dict[int, AnswerT] = {}
+        for batch in self._batches([len(window.ids) for window in windows]):
+            found.update(zip(batch, self._answers([windows[index] for index in batch]), strict=True))
+        return [found[index] for index in range(len(windows))]
+
+    def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
+        """Batches within the budget of the moment, which other batches and threads may lower."""
+        for planned in by_token_budget(lengths, self.budget.tokens):
+            for part in by_token_budget([lengths[index] for index in planned], self.budget.tokens):
+                yield [planned[index] for index in part]
+
+    def _answers(self, windows: Sequence[WindowT]) -> Sequence[AnswerT]:
+        """Compute a batch; if it does not fit into memory, its halves, and smaller batches from then on."""
+        try:
+            packed = self._packed(windows).to(self._device)
+            with torch.inference_mode():
+                return self._compute(packed, windows)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(windows) == 1:
+                raise OutOfMemory(
+                    f"a single window of {len(windows[0].ids)} tokens does not fit into the memory of {self._device}. "
+                    "Choose a smaller max_length, a smaller dtype or another device."
+                ) from error
+        self.budget.lower(sum(len(window.ids) for window in windows) // 2)
+        middle = len(windows) // 2
+        return [*self._answers(windows[:middle]), *self._answers(windows[middle:])]
+
+    def _packed(self, windows: Sequence[WindowT]) -> Packed:
+        # A batch has lists only or arrays only, which is more than the types of its windows say.
+        ids: list[Any] = [window.ids for window in windows]
+        types: list[Any] = [window.types for window in windows]
+        return pack_in_blocks(ids, types) if self._device.type == "cpu" else pack(ids, types)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request(Generic[WindowT, AnswerT]):
+    windows: Sequence[WindowT]
+    tokens: int
+    answers: Future[list[AnswerT]] = field(default_factory=Future)
+    arrived: float = field(default_factory=monotonic)
+
+
+class RequestQueue(Generic[WindowT, AnswerT]):
+    """Computes requests of any number of threads in common batches, in the order in which they arrive.
+
+    A worker thread takes what has arrived, up to the runner's token budget, at the latest when the oldest request has
+    waited for ``wait_s``; a request of more tokens than the budget is run by itself. A request that fails does not
+    touch the others, and one whose future was cancelled in time is not computed. Close the queue after use, or open it
+    in a ``with`` block.
+
+    Args:
+        runner: Computes the windows.
+        wait_s: The longest that a request waits for others to fill its batch, in seconds, while the worker is idle.
+    """
+
+    def __init__(self, runner: Runner[WindowT, AnswerT], *, wait_s: float = 0.005) -> None:
+        self._runner = runner
+        self._wait_s = wait_s
+        self._waiting: deque[_Request[WindowT, AnswerT]] = deque()
+        self._waiting_tokens = 0
+        self._closed = False
+        self._changed = Condition()
+        self._worker = Thread(target=self._work, name="runner", daemon=True)
+        self._worker.start()
+
+    def submit(self, windows: Sequence[WindowT]) -> Future[list[AnswerT]]:
+        """Return a future with one answer for each window, in order; its errors are those of `Runner.run`.
+
+        Raises:
+            InvalidInput: The queue is closed.
+        """
+        request: _Request[WindowT, AnswerT] = _Request(windows, sum(len(window.ids) for window in windows))
+        with self._changed:
+            if self._closed:
+                raise InvalidInput("expected an open queue, but this one is closed: open a new one.")
+            self._waiting.append(request)
+            self._waiting_tokens += request.tokens
+            self._changed.notify()
+        return request.answers
+
+    def close(self, *, cancel: bool = False) -> None:
+        """Take no more requests, and return when the worker has finished.
+
+        Args:
+            cancel: Cancel the requests that are still waiting; otherwise they are computed.
+        """
+        with self._changed:
+            self._closed = True
+            for request in self._waiting if cancel else ():
+                request.answers.cancel()
+            self._changed.notify()
+        self._worker.join()
+
+    def __enter__(self) -> "RequestQueue[WindowT, AnswerT]":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(cancel=kind is not None)
+
+    def _work(self) -> None:
+        while batch := self._next_batch():
+            self._answer([request for request in batch if request.answers.set_running_or_notify_cancel()])
+
+    def _next_batch(self) -> list[_Request[WindowT, AnswerT]]:
+        """Requests of one batch as soon as it is full or its first one has waited; none once all is done."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            budget = self._runner.budget.tokens
+            if self._waiting:
+                patience = self._waiting[0].arrived + self._wait_s - monotonic()
+                self._changed.wait_for(lambda: self._waiting_tokens >= budget or self._closed, patience)
+            batch: list[_Request[WindowT, AnswerT]] = []
+            tokens = 0
+            while self._waiting and (not batch or tokens + self._waiting[0].tokens <= budget):
+                batch.append(self._waiting.popleft())
+                tokens += batch[-1].tokens
+            self._waiting_tokens -= tokens
+            return batch
+
+    def _answer(self, requests: Sequence[_Request[WindowT, AnswerT]]) -> None:
+        """Compute requests together; if that fails, one by one, so that each has its own error or answers."""
+        try:
+            answers = iter(self._runner.run([window for request in requests for window in request.windows]))
+        except BaseException as error:
+            if len(requests) == 1:
+                requests[0].answers.set_exception(error)
+                return
+            for request in requests:
+                self._answer([request])
+            return
+        for request in requests:
+            request.answers.set_result(list(islice(answers, len(request.windows))))
+
+
+def row_answers(
+    forward: Callable[[Packed], Tensor], *, per_token: bool
+) -> Callable[[Packed, Sequence[TokenIds]], list[Rows]]:
+    """Return what a `Runner` computes with a model that gives rows of numbers.
+
+    Args:
+        forward: From a packed batch to a row for each window (B, K), or for each token (T, K).
+        per_token: Which of the two; an answer is then (K) for a window, or (n, K).
+    """
+
+    def compute(packed: Packed, windows: Sequence[TokenIds]) -> list[Rows]:
+        rows: Rows = forward(packed).float().cpu().numpy()
+        if not per_token:
+            return [*rows[: len(windows)]]
+        ends = np.cumsum([len(window.ids) for window in windows]).tolist()
+        return [rows[end - len(window.ids) : end] for window, end in zip(windows, ends, strict=True)]
+
+    return compute
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch ran out of memory, which on a CPU has no error of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,106 @@
+"""Text classification and classification of pairs of texts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
+
+from typing_extensions import TypeVar
+
+from bothways.errors import InvalidInput
+from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
+from bothways.tasks.head_task import HeadTask
+from bothways.tasks.labels import LabelOutputs
+from bothways.tasks.predictions import Classification, Labelling, RegressionPrediction
+from bothways.tasks.task import LabelArguments
+from bothways.training.options import TrainingOptions
+
+LabelT = TypeVar("LabelT", covariant=True, default=Classification)
+
+
+class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
+    """A text classifier with calibrated probabilities: one label, several labels or a number for each text.
+
+    >>> classifier = TextClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> classifier.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP
+    >>> classifier.predict("Lakers win in overtime").label  # doctest: +SKIP
+    'sports'
+    """
+
+    spec = CLASSIFICATION
+    outputs_type = LabelOutputs
+
+    if TYPE_CHECKING:  # what predictions are is known from what was opened
+
+        @overload  # type: ignore[override]  # narrower than `Task.from_pretrained`: options of other tasks are refused
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["single"] | None = ..., **options: Unpack[LabelArguments]
+        ) -> "TextClassifier[Classification]": ...
+
+        @overload
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["multi"], **options: Unpack[LabelArguments]
+        ) -> "TextClassifier[Labelling]": ...
+
+        @overload
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["regression"], **options: Unpack[LabelArguments]
+        ) -> "TextClassifier[RegressionPrediction]": ...
+
+        @classmethod
+        def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
+            """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
+
+
+class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
+    """A cross-encoder for text pairs: entailment, paraphrase, similarity, relevance.
+
+    It reads both texts at once. With numbers as labels it scores how similar two texts are, or how well a passage
+    answers a query. Of a pair that is too long, the longer text is cut into windows and the other is repeated in each.
+
+    >>> pairs = PairClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> pairs.fit("train.jsonl", validation="validation.jsonl")  # doctest: +SKIP
+    >>> pairs.predict(("A man sleeps.", "Nobody is awake.")).label  # doctest: +SKIP
+    'neutral'
+    """
+
+    spec = PAIRS
+    outputs_type = LabelOutputs
+
+    if TYPE_CHECKING:  # what predictions are is known from what was opened
+
+        @overload  # type: ignore[override]  # narrower than `Task.from_pretrained`: options of other tasks are refused
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["single"] | None = ..., **options: Unpack[LabelArguments]
+        ) -> "PairClassifier[Classification]": ...
+
+        @overload
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["multi"], **options: Unpack[LabelArguments]
+        ) -> "PairClassifier[Labelling]": ...
+
+        @overload
+        @classmethod
+        def from_pretrained(
+            cls, name_or_path: str | Path, *, target: Literal["regression"], **options: Unpack[LabelArguments]
+        ) -> "PairClassifier[RegressionPrediction]": ...
+
+        @classmethod
+        def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
+            """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
+
+    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+        """Take ``score``, the column of numbers, as the label of a regression."""
+        given = dict(options)
+        score = given.pop("score", None)
+        if score is not None:
+            if given.get("label") is not None or given.get("target") == "multi":
+                raise InvalidInput(
+                    "score predicts a number, so it goes neither with label nor with the target 'multi'."
+                )
+            given |= {"label": score, "target": "regression"}
+        return super().fit_options(given)

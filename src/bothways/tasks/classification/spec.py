@@ -1,0 +1,34 @@
+"""What text and pair classification declare. Loads no torch."""
+
+from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction, PairLearning
+from bothways.tasks.spec import TaskSpec
+
+CLASSIFICATION = TaskSpec(
+    name="classification",
+    home="bothways.tasks.classification.classifiers:TextClassifier",
+    columns=TextColumns(),
+    summary="Classify texts: one label, several labels or a number for each.",
+    example={"text": "Lakers win in overtime", "label": "sports"},
+    open_options=LabelOpening,
+    fit_options=LabelLearning,
+    predict_options=LabelPrediction,
+    head="sequence",
+    does="classify texts",
+)
+
+PAIRS = TaskSpec(
+    name="pairs",
+    home="bothways.tasks.classification.classifiers:PairClassifier",
+    columns=PairColumns(),
+    summary="Classify pairs of texts: entailment, paraphrase, similarity, relevance.",
+    example={"text_a": "A man sleeps.", "text_b": "It is night.", "label": "neutral"},
+    notes="""\
+or, with --score score, a number to predict:
+  {"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6}""",
+    open_options=LabelOpening,
+    fit_options=PairLearning,
+    predict_options=LabelPrediction,
+    does="classify pairs of texts",
+    held_out="about a tenth of the rows to learn from, drawn with the seed, those with the same first text together",
+)

@@ -1,0 +1,225 @@
+"""What vectors of texts mean: how alike two texts are, and how good an embedder is, by the kind of rows.
+
+Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N texts that look for others,
+C texts among which they look.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.confidence.confidence import Confidence
+from bothways.data import Source
+from bothways.errors import InvalidInput
+from bothways.evaluation import (
+    Outcomes,
+    agreement_outcomes,
+    correlation_error,
+    rank_outcomes,
+    share_error,
+    similarity_outcomes,
+    spearman,
+    undefined_correlation,
+)
+from bothways.tasks.card import Worth, optimistic, unmeasured
+from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, read_embedding_rows
+from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, PlainTexts, ScoredPairs
+from bothways.tasks.predictions import Similarity
+from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.training.objective import Validation
+
+Floats: TypeAlias = NDArray[np.float64]
+
+VectorScores: TypeAlias = Scores[tuple[TokensRead, ...]]
+"""The vectors of the texts of a row (K, H), and how each text was read."""
+
+# Texts that are compared with all others at once, and texts whose neighbours a teacher is asked for.
+BLOCK, COMPARED = 512, 512
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOutputs:
+    """What the vectors of a row's texts mean.
+
+    Attributes:
+        labels: None.
+        comparable: Nothing: cosines have no names.
+        confidence: None: a cosine is no probability.
+    """
+
+    labels: ClassVar[tuple[str, ...]] = ()
+    comparable: ClassVar[tuple[str, ...]] = ()
+    confidence: ClassVar[Confidence] = Confidence()
+
+    def read(self, data: Source, columns: EmbeddingColumns, options: object = None) -> list[EmbeddingRow]:
+        """Return the rows of a source.
+
+        Raises:
+            InvalidInput: They are not usable, or texts alone; the message names the row.
+        """
+        del options
+        if isinstance(columns, PlainTexts):
+            raise InvalidInput(
+                "texts alone cannot be evaluated: name columns of pairs or labels, or the task similarity."
+            )
+        return read_embedding_rows(data, columns)
+
+    def encode(self, rows: Sequence[EmbeddingRow]) -> RowTexts:
+        """Return which texts stand in rows, and what is right."""
+        return RowTexts.of(rows)
+
+    def decide(self, scores: Iterable[VectorScores], options: object = None) -> Iterator[Similarity]:
+        """Yield the cosine of the first two texts of each row."""
+        del options
+        for each in scores:
+            first_1H, second_1H = unit_rows(each.logits_RC[:1]), unit_rows(each.logits_RC[1:2])
+            yield Similarity(float((first_1H * second_1H).sum()), each.read)
+
+    def outcomes(self, scores: Sequence[VectorScores], truth: RowTexts, *, calibrated: bool | None = None) -> Outcomes:
+        """Return the outcomes of rows.
+
+        Of scored pairs, their cosines beside the scores. Of other rows, how early each text finds what belongs to it:
+        its positive among all positives and negatives, or a text of its label among all others.
+        """
+        del calibrated
+        found = outcomes_of(np.concatenate([each.logits_RC for each in scores]), truth)
+        return replace(found, tokens_read=texts_read(read for each in scores for read in each.places))
+
+
+def outcomes_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Outcomes:
+    """Return what reports and comparisons of vectors are computed from."""
+    if isinstance(rows.columns, ScoredPairs):
+        return similarity_outcomes(rows.truth, cosines_of(vectors_PH, rows))
+    return rank_outcomes(found_at(vectors_PH, rows))
+
+
+def validation_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Validation:
+    """Return metrics of the vectors of held-out rows.
+
+    The score is Spearman's correlation of cosines with scores (or with the teacher's cosines), or the mean reciprocal
+    rank.
+    """
+    match rows.columns:
+        case ScoredPairs():
+            value = spearman(rows.truth, cosines_of(vectors_PH, rows))
+            return Validation({"spearman": value}, value, correlation_error(value, len(rows.texts_RK)))
+        case PlainTexts():
+            cosines = (_above(_square_cosines(each)) for each in (rows.truth, vectors_PH))
+            value = spearman(*(each if len(each) else np.zeros(1) for each in cosines))
+            # All pairs are not independent: there is no more news in them than in the texts.
+            return Validation({"spearman_with_teacher": value}, value, correlation_error(value, len(vectors_PH)))
+        case _:
+            ranks_N = found_at(vectors_PH, rows)
+            mrr = float(ranks_N.mean())
+            metrics = {"accuracy": float((ranks_N == 1).mean()), "mrr": mrr}
+            return Validation(metrics, mrr, share_error(mrr, len(ranks_N)))
+
+
+def metrics_of(vectors_PH: NDArray[Any], rows: RowTexts, *, seed: int) -> Worth:
+    """Return what a card says of vectors of held-out rows."""
+    chose, alike = optimistic("rows", "the epoch to keep"), "Metrics hold for texts like the held-out rows."
+    match rows.columns:
+        case ScoredPairs():
+            why = undefined_correlation(rows.truth, cosines_of(vectors_PH, rows))
+            if why is not None:
+                return Worth(None, (unmeasured(f"of the held-out rows, {why}"),))
+            limits: tuple[str, ...] = (chose, alike)
+        case PlainTexts():
+            cosines = [_square_cosines(each) for each in (rows.truth, vectors_PH)]
+            why = undefined_correlation(*(_above(each) for each in cosines))
+            if why is not None:
+                return Worth(None, (unmeasured(f"of the held-out texts, {why}"),))
+            like_it = "The metrics say how far the model agrees with its teacher, not how good either is."
+            return Worth(agreement_outcomes(*cosines).report(resamples=200, seed=seed), (chose, alike, like_it))
+        case _:
+            among = "Texts were looked for among those of the validation rows alone; among more, fewer are found."
+            limits = (chose, alike, among)
+    return Worth(outcomes_of(vectors_PH, rows).report(seed=seed), limits)
+
+
+def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str | None:
+    """Return why texts of these labels cannot be ranked rightly and wrongly; None where they can."""
+    if not isinstance(columns, LabelledTexts):
+        return None
+    counts = Counter(labels)
+    if all(count < 2 for count in counts.values()):
+        return "no text has another of its label, so nothing can be found"
+    return "all texts have the same label, so whatever is found is right" if len(counts) < 2 else None
+
+
+def cosines_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
+    """Return the cosine of the first two texts of each row (R)."""
+    unit_PH = unit_rows(vectors_PH)
+    cosines_R: Floats = (unit_PH[rows.texts_RK[:, 0]] * unit_PH[rows.texts_RK[:, 1]]).sum(1)
+    return cosines_R
+
+
+def found_at(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
+    """Return 1 / rank of the first text that belongs to each text that looks (N).
+
+    Anchors look among all positives and negatives of the rows, each different text once, for one of their positives;
+    labelled texts look among all others for one of their label. Of equal cosines, the wrong text comes first. A copy of
+    the text that looks is found before all others whatever the vectors are, so it is never a wrong one: not where it is
+    the positive of another anchor, and not where it has another label. With its own label it counts as found.
+
+    Raises:
+        InvalidInput: No text has another of its label.
+    """
+    by_label = isinstance(rows.columns, LabelledTexts)
+    looking, candidates_C, belongs_to = _by_label(rows.truth) if by_label else _by_row(rows)
+    if not looking:
+        raise InvalidInput("no text of these data has another of its label, so nothing can be found. Give more rows.")
+    unit_PH = unit_rows(vectors_PH)
+    candidates_HC, identity_C = unit_PH[candidates_C].T, rows.identity_P[candidates_C]
+    ranks: list[float] = []
+    for start in range(0, len(looking), BLOCK):
+        block = looking[start : start + BLOCK]
+        for text, cosines_C in zip(block, unit_PH[block] @ candidates_HC, strict=True):
+            belongs_C = belongs_to(text)
+            best = cosines_C[belongs_C].max()
+            others_C = ~belongs_C & (identity_C != rows.identity_P[text])
+            ranks.append(1.0 / (1 + int((cosines_C[others_C] >= best).sum())))
+    return np.array(ranks)
+
+
+# Texts that look, those among which they look, and which of these belong to one of them (C).
+_Search: TypeAlias = tuple[list[int], NDArray[np.int64], Callable[[int], NDArray[np.bool_]]]
+
+
+def _by_label(label_P: NDArray[Any]) -> _Search:
+    candidates_C = np.arange(len(label_P))
+    looking = [text for text in candidates_C.tolist() if (label_P == label_P[text]).sum() > 1]
+    return looking, candidates_C, lambda text: (label_P == label_P[text]) & (candidates_C != text)
+
+
+def _by_row(rows: RowTexts) -> _Search:
+    texts_RK, identity_P = rows.texts_RK, rows.identity_P
+    others = texts_RK[:, 1:].reshape(-1)
+    there_C, first_C = np.unique(identity_P[others], return_index=True)
+    positives: dict[int, list[int]] = {}
+    for anchor, positive in identity_P[texts_RK[:, :2]].tolist():
+        positives.setdefault(anchor, []).append(positive)
+    return texts_RK[:, 0].tolist(), others[first_C], lambda text: np.isin(there_C, positives[int(identity_P[text])])
+
+
+def unit_rows(vectors_PH: NDArray[Any]) -> Floats:
+    """Return vectors at length 1, in float64."""
+    vectors = vectors_PH.astype(np.float64)
+    unit_PH: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit_PH
+
+
+def _square_cosines(vectors_PH: NDArray[Any]) -> Floats:
+    """Return the cosines of the texts that are compared with each other, and with themselves."""
+    unit_PH = unit_rows(vectors_PH[:COMPARED])
+    return unit_PH @ unit_PH.T
+
+
+def _above(square: Floats) -> Floats:
+    """Return what stands above the diagonal."""
+    above: Floats = square[np.triu_indices(len(square), 1)]
+    return above

@@ -1,0 +1,119 @@
+"""Rows of texts that embedders learn from and are measured on.
+
+Shapes: R rows, K texts of a row, P texts (R times K).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data import Source, read_rows, text_at, value_at
+from bothways.data.windows import WindowStore, digest_of
+from bothways.errors import InvalidInput
+from bothways.tasks.card import data_part
+from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, ScoredPairs
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRow:
+    """One row.
+
+    Attributes:
+        text: Its texts.
+        label: Its score or its label; None where rows have neither.
+        where: Its place, for messages.
+        columns: Where its parts stood, which says what kind of row it is.
+    """
+
+    text: tuple[str, ...]
+    label: Any
+    where: str
+    columns: EmbeddingColumns
+
+
+def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[EmbeddingRow]:
+    """Return all rows of a source.
+
+    Raises:
+        InvalidInput: A text is missing or empty, or a score or label is unusable; the message says where.
+    """
+    if len(set(columns.texts)) < len(columns.texts):
+        raise InvalidInput(f"the texts of a row must stand in different columns, but got {columns.texts}.")
+    rows, name = [], columns.truth
+    for row in read_rows(source):
+        texts = tuple(text_at(row, column) for column in columns.texts)
+        label = value_at(row, name) if name else None
+        try:
+            label = columns.convert(label)
+        except InvalidInput as error:
+            raise InvalidInput(f"{row.where}: {name!r}: {error}") from error
+        rows.append(EmbeddingRow(texts, label, row.where, columns))
+    return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowTexts:
+    """Which texts stand in rows, and what is right.
+
+    Attributes:
+        columns: What kind of rows they are.
+        texts_RK: Numbers of the texts of each row.
+        identity_P: For each text, a number that equal texts share.
+        truth_R: Scores, numbers of labels, or a teacher's vectors; None without.
+    """
+
+    columns: EmbeddingColumns
+    texts_RK: NDArray[np.int64]
+    identity_P: NDArray[np.int64]
+    truth_R: NDArray[Any] | None
+
+    @classmethod
+    def of(cls, rows: Sequence[EmbeddingRow]) -> "RowTexts":
+        """Number the texts of rows, those of a row one after the other."""
+        numbers: dict[str, int] = {}
+        identity = [numbers.setdefault(text, len(numbers)) for row in rows for text in row.text]
+        identity_P, truth_R = np.array(identity, dtype=np.int64), None
+        labels = [row.label for row in rows]
+        if isinstance(rows[0].columns, ScoredPairs):
+            truth_R = np.array(labels, dtype=np.float64)
+        elif isinstance(rows[0].columns, LabelledTexts):
+            classes = {label: number for number, label in enumerate(sorted(set(labels)))}
+            truth_R = np.array([classes[label] for label in labels], dtype=np.int64)
+        return RowTexts(rows[0].columns, np.arange(len(identity)).reshape(len(rows), -1), identity_P, truth_R)
+
+    @property
+    def truth(self) -> NDArray[Any]:
+        """Scores, numbers of labels, or a teacher's vectors.
+
+        Raises:
+            InvalidInput: There are none.
+        """
+        if self.truth_R is None:
+            raise InvalidInput("these rows have neither scores nor labels to measure by.")
+        return self.truth_R
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredRows(RowTexts):
+    """Rows, tokenised.
+
+    Attributes:
+        store: Their texts.
+    """
+
+    store: WindowStore
+
+    @property
+    def part(self) -> dict[str, object]:
+        """What a card says of the rows: how many, and SHA-256 of their tokens and of what they are learnt by."""
+        truth = {} if self.truth_R is None else {"labels_sha256": digest_of(self.truth_R)}
+        return {**data_part(len(self.texts_RK), self.store), **truth}
+
+    @property
+    def digest(self) -> str:
+        """A checksum of tokens and truth."""
+        parts = (self.texts_RK,) if self.truth_R is None else (self.texts_RK, self.truth_R)
+        return f"{self.store.digest} {digest_of(*parts)}"

@@ -1,0 +1,369 @@
+"""What sentence embedding and classification from a few examples declare. Loads no torch.
+
+Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names, and the columns that a call
+names tell which kind it is (`kind_of`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
+
+from bothways.choices import ALL_LAYERS, Pooling
+from bothways.confidence.options import ConfidenceOptions
+from bothways.errors import InvalidInput
+from bothways.tasks.columns import PAIR, TextColumns, is_two_texts, renamed, stored_columns, two_texts, typed_texts
+from bothways.tasks.label_options import LabelPrediction
+from bothways.tasks.spec import TaskSpec
+
+if TYPE_CHECKING:
+    from bothways.data import Row
+    from bothways.tasks.embedding.losses import EmbeddingLoss
+
+STRENGTH = 400.0
+"""Strength of the regression on vectors: as if these had the length 20, by which the ranking loss multiplies cosines,
+and the strength were 1. With 1, the probabilities of 25 labels are as low as 0.43 on average where 0.95 are right."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """Columns of a row of texts; `predict` compares the first two.
+
+    Attributes:
+        kind: What such rows are called in messages.
+        part: Which part of a row is right or wrong: ``"score"``, ``"label"``, or none.
+    """
+
+    kind: ClassVar[str]
+    part: ClassVar[str] = ""
+    one: ClassVar[str] = PAIR.form
+
+    @property
+    def texts(self) -> tuple[str | tuple[str, ...], ...]:
+        """Columns of each text of a row; several of one text are joined by a space."""
+        values = [getattr(self, each.name) for each in fields(self) if each.name != self.part]
+        return tuple(name for value in values for name in ([value] if isinstance(value, str) else value))
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of the two texts that are compared."""
+        return self.compared()
+
+    @property
+    def truth(self) -> str:
+        """Column of the score or the label; empty where rows have neither."""
+        return str(getattr(self, self.part)) if self.part else ""
+
+    def convert(self, value: object) -> float | str | None:
+        """Return a score or a label as it is learnt.
+
+        Raises:
+            InvalidInput: It is no finite number, or no class name.
+        """
+        from bothways.data import class_label, number
+
+        return number(value) if self.part == "score" else class_label(value) if self.part else None
+
+    def compared(self) -> tuple[str, str]:
+        """Return the columns of the two texts that are compared.
+
+        Raises:
+            InvalidInput: A row has one text only.
+        """
+        if len(self.texts) < 2:
+            raise InvalidInput(
+                f"this embedder was trained on {self.kind}, so a row has no two texts to compare. For vectors: "
+                "encode, or bothways embed."
+            )
+        first, second = self.texts[:2]
+        return str(first), str(second)
+
+    def read(self, row: "Row") -> tuple[str, str]:
+        """Return the two texts of a row that are compared."""
+        from bothways.data import text_at
+
+        first, second = self.compared()
+        return text_at(row, first), text_at(row, second)
+
+    def check(self, number: int, value: object) -> tuple[str, str]:
+        """Return a tuple or list of two texts as a pair."""
+        return two_texts(number, value, PAIR)
+
+    def is_one(self, value: object) -> bool:
+        """Whether it is a tuple of two texts."""
+        return is_two_texts(value)
+
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """Return one row of two texts.
+
+        Raises:
+            InvalidInput: They are not two.
+        """
+        first, second = self.compared()
+        if len(texts) != 2:
+            raise InvalidInput(f"an embedder says how alike two texts are, but got {len(texts)}.")
+        return [{first: texts[0], second: texts[1]}]
+
+    def labelled_row(self, value: Any, label: object) -> dict[str, object]:  # noqa: ANN401 (two texts)
+        """Return the row of two texts and their score."""
+        if not self.truth:
+            raise InvalidInput(f"{self.kind} have neither scores nor labels: give rows.")
+        first, second = self.check(0, value)
+        return {**self.rows_of((first, second))[0], self.truth: label}
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPairs(RowColumns):
+    """Two texts and a number that says how alike they are; only the order of the numbers counts.
+
+    Attributes:
+        text_a: Column of the first text.
+        text_b: Column of the second text.
+        score: Column of the number that says how alike they are; only the order counts.
+    """
+
+    text_a: str = "text_a"
+    text_b: str = "text_b"
+    score: str = "score"
+
+    kind: ClassVar[str] = "scored pairs"
+    part: ClassVar[str] = "score"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs(RowColumns):
+    """Two texts that belong together: a question and its answer, a text and its paraphrase.
+
+    Attributes:
+        anchor: Column of the first text, the one that looks for the other.
+        positive: Column of the text that belongs to it.
+    """
+
+    anchor: str = "anchor"
+    positive: str = "positive"
+
+    kind: ClassVar[str] = "pairs"
+
+
+@dataclass(frozen=True, slots=True)
+class Triplets(RowColumns):
+    """A text, one that belongs to it, and one or more that look so and do not.
+
+    Attributes:
+        anchor: Column of the first text.
+        positive: Column of the one that belongs to it.
+        negative: Columns of texts that look so and do not.
+    """
+
+    anchor: str = "anchor"
+    positive: str = "positive"
+    negative: tuple[str, ...] = ("negative",)
+
+    kind: ClassVar[str] = "triplets"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTexts(RowColumns):
+    """Texts with labels; those of one label belong together.
+
+    Attributes:
+        text: Columns of the text, joined by a space.
+        label: Column of its label.
+    """
+
+    text: tuple[str, ...] = ("text",)
+    label: str = "label"
+
+    kind: ClassVar[str] = "labelled texts"
+    part: ClassVar[str] = "label"
+
+    @property
+    def texts(self) -> tuple[tuple[str, ...]]:
+        """Columns of the only text."""
+        return (self.text,)
+
+    def labelled_row(self, value: str, label: object) -> dict[str, object]:
+        """Return the row of a text and its label."""
+        return {**typed_texts(self.text, [value])[0], self.label: label}
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTexts(RowColumns):
+    """Texts alone, for a teacher to say how alike they are.
+
+    Attributes:
+        text: Columns of the texts, each of them a text of its own.
+    """
+
+    text: tuple[str, ...] = ("text",)
+
+    kind: ClassVar[str] = "texts"
+
+
+EmbeddingColumns: TypeAlias = ScoredPairs | Pairs | Triplets | LabelledTexts | PlainTexts
+KINDS: tuple[type[EmbeddingColumns], ...] = (ScoredPairs, Pairs, Triplets, LabelledTexts, PlainTexts)
+# The column that tells a kind, the most telling first.
+SIGNS = {"negative": Triplets, "anchor": Pairs, "positive": Pairs, "label": LabelledTexts, "text": LabelledTexts}
+
+
+def names_of(kind: type[EmbeddingColumns]) -> tuple[str, ...]:
+    """Return the columns that rows of a kind have."""
+    return tuple(each.name for each in fields(kind))
+
+
+NAMES = tuple(dict.fromkeys(name for kind in KINDS for name in names_of(kind)))
+
+
+def kind_of(*, teacher: bool = False, **names: str | tuple[str, ...] | None) -> EmbeddingColumns:
+    """Return the kind of rows that these columns make; a column of it that is not named has its usual name.
+
+    >>> kind_of(score="likeness")
+    ScoredPairs(text_a='text_a', text_b='text_b', score='likeness')
+    >>> kind_of(positive="answer", anchor="question")
+    Pairs(anchor='question', positive='answer')
+
+    Args:
+        teacher: Whether texts are to be learnt from a teacher.
+        names: Columns by their names.
+
+    Raises:
+        InvalidInput: They are columns of several kinds.
+    """
+    given = {name: value for name, value in names.items() if value}
+    kind = PlainTexts if teacher else next((SIGNS[name] for name in SIGNS if name in given), ScoredPairs)
+    if not given.keys() <= set(names_of(kind)):
+        raise InvalidInput(
+            "columns of one kind of data are wanted: "
+            + ", or ".join(f"{each.kind} ({', '.join(names_of(each))})" for each in KINDS)
+            + f". Got {', '.join(given)}"
+            + (" with a teacher, which wants texts." if teacher else ".")
+        )
+    columns: EmbeddingColumns = renamed(kind(), given)
+    return columns
+
+
+def stored_kind(card: Mapping[str, Any]) -> EmbeddingColumns:
+    """Return the columns that a card names; the usual ones of scored pairs where it names none.
+
+    Raises:
+        CorruptCheckpoint: They are not names of any kind.
+    """
+    stored = card.get("columns")
+    known = stored.keys() if isinstance(stored, dict) else set()
+    return stored_columns(card, next((kind() for kind in KINDS if known == set(names_of(kind))), ScoredPairs()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingOpening:
+    """How texts become vectors; what is left out is as the checkpoint says.
+
+    Attributes:
+        pooling: From token states to one vector; the mean where the checkpoint does not say. ``"cls"`` is the token
+            [CLS] of the checkpoint's tokenizer: the first of a text, or the last (XLNet).
+        unit_length: Scale vectors to length 1, as is done unless an embedder was saved here without.
+        dimensions: Keep this many leading dimensions, for models trained to allow it.
+    """
+
+    pooling: Pooling | None = None
+    unit_length: bool | None = None
+    dimensions: int | None = None
+
+
+class VectorArguments(TypedDict, total=False):
+    """How texts become vectors, as keyword arguments; see `EmbeddingOpening`."""
+
+    pooling: Pooling | None
+    unit_length: bool | None
+    dimensions: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingLearning:
+    """How an embedder is trained.
+
+    Attributes:
+        loss: One of `bothways.tasks.embedding.losses`; `CoSENT` for scores and `MultipleNegativesRanking` for
+            everything else when None. A `Distillation` names the teacher that plain texts need.
+        pairs_per_text: With how many others of its label each labelled text is put together in an epoch.
+    """
+
+    loss: "EmbeddingLoss | None" = None
+    pairs_per_text: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewShotOpening:
+    """How a trained classifier is opened.
+
+    Attributes:
+        labels: Other names for its labels, in their order.
+    """
+
+    labels: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewShotLearning(ConfidenceOptions):
+    """How a classifier learns from a few examples.
+
+    Attributes:
+        loss: Trains the embedder; `MultipleNegativesRanking` when None.
+        pairs_per_text: With how many others of its label each text is put together in an epoch.
+        strength: How little the weights of the head are held back, see
+            `bothways.tasks.embedding.softmax_regression`.
+
+    Raises:
+        InvalidInput: The detector reads every layer.
+    """
+
+    loss: "EmbeddingLoss | None" = None
+    pairs_per_text: int = 8
+    strength: float = STRENGTH
+
+    def __post_init__(self) -> None:
+        ConfidenceOptions.__post_init__(self)
+        if self.detector == ALL_LAYERS:
+            raise InvalidInput(
+                f"a few-shot classifier has one vector of a text, and {ALL_LAYERS!r} reads every layer: choose "
+                "another detector, such as 'mahalanobis'."
+            )
+
+
+EMBEDDING = TaskSpec(
+    name="embedding",
+    home="bothways.tasks.embedding.embedder:SentenceEmbedder",
+    columns=ScoredPairs(),
+    summary="Embed texts as vectors whose cosine says how alike they are.",
+    example={"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6},
+    open_options=EmbeddingOpening,
+    fit_options=EmbeddingLearning,
+    does="compare vectors of texts",
+    kinds=(Pairs(), Triplets(), LabelledTexts()),
+    notes="""\
+or pairs that belong together, by --anchor and --positive:
+  {"anchor": "How do I pay?", "positive": "Cards are accepted."}
+or triplets, by --negative:
+  {"anchor": "How do I pay?", "positive": "By card.", "negative": "Pay rises."}
+or texts that belong to those of their label, by --label:
+  {"text": "Where is my card?", "label": "card_arrival"}
+or, with --teacher, texts for a larger embedder to teach:
+  {"text": "Where is my card?"}""",
+    held_out="about a tenth of the rows to learn from (at most some 2,000), drawn with the seed, those with the same "
+    "first text together",
+)
+
+FEW_SHOT = TaskSpec(
+    name="few_shot",
+    home="bothways.tasks.embedding.few_shot:FewShotClassifier",
+    columns=TextColumns(),
+    summary="Classify texts from a few examples of each label.",
+    example={"text": "Where is my card?", "label": "card_arrival"},
+    open_options=FewShotOpening,
+    fit_options=FewShotLearning,
+    predict_options=LabelPrediction,
+    like="classification",
+    does="classify texts",
+    notes="""\
+The trained model answers 'bothways predict' and 'bothways evaluate', and is a
+sentence embedder too.""",
+    held_out=None,
+)

@@ -1,0 +1,187 @@
+"""A sentence embedder as a value: it makes vectors of texts, and writes itself into a folder.
+
+Shapes: N texts, H hidden, K kept dimensions, W windows of one text.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.checkpoints.schema import Stored
+from bothways.inference import TextRows, TokenBudget
+from bothways.tasks.embedding.objective import VectorModel
+from bothways.tasks.embedding.outputs import EmbeddingOutputs, VectorScores
+from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, changed, settings_of, write_sentence_layout
+from bothways.tasks.embedding.spec import (
+    EMBEDDING,
+    EmbeddingColumns,
+    EmbeddingOpening,
+    ScoredPairs,
+    VectorArguments,
+    stored_kind,
+)
+from bothways.tasks.opening import OpenedModel
+from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.spec import chosen
+
+Vectors: TypeAlias = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedEmbedder:
+    """An encoder that makes vectors of texts: an immutable value.
+
+    Attributes:
+        opened: The encoder, and how it reads texts.
+        settings: How texts become vectors.
+        columns: Where the parts of a row stood in training; scored pairs under their usual names before any.
+        card: What the model says of its making; empty before a training.
+        outputs: What vectors mean.
+    """
+
+    opened: OpenedModel
+    settings: EmbeddingSettings
+    columns: EmbeddingColumns = ScoredPairs()  # noqa: RUF009 (frozen)
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+    outputs: ClassVar[EmbeddingOutputs] = EmbeddingOutputs()
+
+    @classmethod
+    def of(cls, opened: OpenedModel, asked: EmbeddingOpening) -> "TrainedEmbedder":
+        """Return the embedder of a checkpoint: any encoder is one.
+
+        Raises:
+            InvalidInput: A setting is out of range.
+            UnsupportedConfig: The checkpoint's embedder has modules or a pooling that are not built.
+            CorruptCheckpoint: A file is damaged.
+        """
+        settings = settings_of(opened, asked)
+        card = Stored.of(opened.extras).card if opened.trained_for == EMBEDDING.name else {}
+        return cls(opened, settings, stored_kind(card), card)
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector, K."""
+        return self.settings.dimensions or self.opened.model.config.hidden
+
+    def with_settings(self, **asked: Unpack[VectorArguments]) -> "TrainedEmbedder":
+        """Return the same encoder, of whose texts other vectors are made; what is left out stays.
+
+        Raises:
+            InvalidInput: A setting is out of range.
+        """
+        known = chosen(EmbeddingOpening, asked, "SentenceEmbedder.encode()", known=("max_tokens", "show_progress"))
+        return replace(self, settings=changed(self.settings, known, self.opened.model.config.hidden))
+
+    def vectors(
+        self,
+        texts: Iterable[str],
+        *,
+        max_tokens: int | None = None,
+        total: int | None = None,
+        description: str = "embedding",
+        show_progress: bool | None = None,
+    ) -> Iterator[tuple[Vectors, TokensRead]]:
+        """Yield a vector (K) for each text, in order and in flat memory, and how much of the text was read.
+
+        Raises:
+            InvalidInput: A text is empty or not a string.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        opened = self.opened
+        if max_tokens is not None:
+            opened = replace(opened, budget=TokenBudget.of(max_tokens, opened.model.device))
+        engine = opened.engine(VectorModel.of(opened.model, self.settings.pooling))
+        for rows in engine.run(texts, total=total, description=description, show_progress=show_progress):
+            yield self._finished(self._merged(rows)), TokensRead(len(rows.lengths), rows.dropped_tokens)
+
+    def encode(
+        self,
+        texts: Sequence[Any],
+        *,
+        max_tokens: int | None = None,
+        description: str = "embedding",
+        show_progress: bool | None = None,
+    ) -> tuple[Vectors, list[TokensRead]]:
+        """Return the vectors of texts (N, K), and how much of each was read."""
+        stream = self.vectors(
+            texts, max_tokens=max_tokens, total=len(texts), description=description, show_progress=show_progress
+        )
+        vectors_NK, reads = np.empty((len(texts), self.dimensions), dtype=np.float32), []
+        for vector_NK, (vector_K, read) in zip(vectors_NK, stream, strict=True):
+            vector_NK[:] = vector_K
+            reads.append(read)
+        return vectors_NK, reads
+
+    def scores(
+        self,
+        inputs: Iterable[Sequence[str]],
+        options: object = None,
+        *,
+        description: str = "embedding",
+        total: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[VectorScores]:
+        """Yield the vectors of the texts of rows, in order and in flat memory."""
+        del options
+        waiting: deque[int] = deque()
+        if total is not None:  # all rows are there already
+            inputs = list(inputs)
+            total = sum(map(len, inputs))
+
+        def texts() -> Iterator[str]:
+            for row in inputs:
+                waiting.append(len(row))
+                yield from row
+
+        found: list[tuple[Vectors, TokensRead]] = []
+        for each in self.vectors(texts(), total=total, description=description, show_progress=show_progress):
+            found.append(each)
+            if len(found) == waiting[0]:
+                vectors, reads = zip(*found, strict=True)
+                read = TokensRead(max(one.windows for one in reads), sum(one.dropped_tokens for one in reads))
+                yield Scores(np.stack(vectors).astype(np.float64), reads, read)
+                waiting.popleft()
+                found = []
+
+    def facts(self) -> dict[str, object]:
+        """Return how texts become vectors, and what trained them, as JSON values."""
+        shown = {name: self.card[name] for name in ("loss", "matryoshka") if name in self.card}
+        return {"pooling": self.settings.pooling, "dimensions": self.dimensions, **shown}
+
+    def write(self, folder: Path, task: str) -> None:
+        """Write the embedder as the ecosystem has it into an existing folder.
+
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+        self.write_with(folder, {"task": task, "card": dict(self.card)})
+
+    def write_with(self, folder: Path, extras: Mapping[str, object]) -> None:
+        """Write the encoder of something that is built on an embedder, and what ``bothways.json`` is to say of it."""
+        model, settings = self.opened.model, self.settings
+        model.write(folder, {"task": None, **settings.to_dict(), **extras})
+        write_sentence_layout(folder, model.config.hidden, settings, cls_is_last=model.tokenizer.cls_is_last)
+
+    def _merged(self, rows: TextRows) -> Vectors:
+        if len(rows.rows_WK) == 1:
+            only: Vectors = rows.rows_WK[0]
+            return only
+        if self.settings.pooling == "max":
+            highest: Vectors = rows.rows_WK.max(0)
+            return highest
+        merged: NDArray[np.float64] = np.average(rows.rows_WK, axis=0, weights=rows.lengths)
+        return merged.astype(np.float32)
+
+    def _finished(self, vector_H: Vectors) -> Vectors:
+        vector_K = vector_H[: self.settings.dimensions]
+        if not self.settings.unit_length:
+            return vector_K
+        length = np.float32(max(float(np.linalg.norm(vector_K)), 1e-12))
+        unit_K: Vectors = np.divide(vector_K, length)
+        return unit_K

@@ -1,0 +1,52 @@
+"""Tasks that a head above the encoder answers: a class is outputs, a spec and a docstring."""
+
+from typing import Any, ClassVar, TypeVar
+
+from bothways.checkpoints.schema import Stored
+from bothways.errors import InvalidInput, NotFitted
+from bothways.tasks.head import TrainedHead, TrainingData, opened_head, prepare_head
+from bothways.tasks.learning import Preparation
+from bothways.tasks.opening import OpenedModel
+from bothways.tasks.outputs import HeadOutputs
+from bothways.tasks.task import Task
+from bothways.training.options import TrainingOptions
+
+InputT = TypeVar("InputT")
+PredictionT = TypeVar("PredictionT", covariant=True)
+
+
+class HeadTask(Task[InputT, PredictionT, TrainedHead]):
+    """A task that a head above the encoder answers.
+
+    Attributes:
+        outputs_type: What the head's outputs mean.
+    """
+
+    outputs_type: ClassVar[type[HeadOutputs[Any, Any]]]
+
+    @classmethod
+    def _open(cls, opened: OpenedModel, options: Any) -> TrainedHead | None:  # noqa: ANN401 (the task's own)
+        kind, checkpoint, ours = cls.outputs_type, opened.checkpoint, opened.trained_for == cls.spec.name
+        # The head of another task may have the same shape and mean something else.
+        size = checkpoint.score_count(kind.head) if ours or opened.trained_for is None else None
+        if size is None:
+            if getattr(options, "labels", None) is not None:
+                raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
+            return None
+        outputs = kind.open(opened, options, size, ours=ours)
+        card = Stored.of(opened.extras).card if ours else {}
+        return opened_head(cls.spec, opened, outputs, card, checkpoint.build_score_head(kind.head))
+
+    def _prepare(
+        self,
+        opened: OpenedModel,
+        before: TrainedHead | None,
+        data: TrainingData,
+        columns: Any,  # noqa: ANN401 (the task's own)
+        options: Any,  # noqa: ANN401 (the task's own)
+        training: TrainingOptions,
+    ) -> Preparation[Any, TrainedHead]:
+        return prepare_head(self.spec, self.outputs_type, opened, before, data, columns, options, training)
+
+    def _not_fitted(self) -> NotFitted:
+        return self._state[0].not_fitted(self.spec.name, self.outputs_type.head_title)

@@ -1,0 +1,92 @@
+"""Options of tasks that give labels, or a number, for a whole text or pair. Loads no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bothways.choices import Merge, TargetKind
+from bothways.confidence.options import ConfidenceOptions
+from bothways.errors import InvalidInput
+from bothways.tasks.spec import PredictOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelOpening:
+    """How a trained head is opened.
+
+    Attributes:
+        labels: Names of its outputs, for checkpoints that do not carry them.
+        merge: How the logits of a long text's windows become one: their mean weighted with the windows' lengths
+            (``"weighted_mean"``, the default), their plain ``"mean"``, the ``"max"`` of each output, those of the
+            ``"first"`` window, or their mean weighted as ``fit`` learns to (``"attention"``, see
+            `bothways.tasks.window_attention`).
+        target: What the model predicts, or is to be trained for: ``"single"``, ``"multi"`` or ``"regression"``; a
+            trained model with another target is refused.
+    """
+
+    labels: Sequence[str] | None = None
+    merge: Merge | None = None
+    target: TargetKind | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelLearning(ConfidenceOptions):
+    """What is learnt of labelled texts or pairs.
+
+    Attributes:
+        target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers); by default what the
+            model was opened for, else a single label.
+    """
+
+    target: TargetKind | None = None
+
+    @property
+    def detects(self) -> bool:
+        """Whether there is a detector, which takes one label for each text."""
+        return self.detector is not None and self.target in (None, "single")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairLearning(LabelLearning):
+    """What is learnt of labelled pairs.
+
+    Attributes:
+        score: Column of numbers to predict, instead of labels.
+
+    Raises:
+        InvalidInput: There are a score and several labels.
+    """
+
+    score: str | None = None
+
+    def __post_init__(self) -> None:
+        LabelLearning.__post_init__(self)
+        if self.score is not None and self.target == "multi":
+            raise InvalidInput("score predicts a number, so it goes neither with label nor with the target 'multi'.")
+
+    @property
+    def detects(self) -> bool:
+        """Whether there is a detector."""
+        return self.detector is not None and self.target in (None, "single") and self.score is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelPrediction(PredictOptions):
+    """Options of a prediction.
+
+    Attributes:
+        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
+            they are calibrated where the model is.
+        coverage: Also give a set of labels (or an interval around a number) that holds the truth with this probability.
+
+    Raises:
+        InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated.
+    """
+
+    calibrated: bool | None = None
+    coverage: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.coverage is not None and not 0 < self.coverage < 1:
+            raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {self.coverage}")
+        if self.coverage is not None and self.calibrated is False:
+            raise InvalidInput("coverage needs calibrated probabilities: leave calibrated out.")

@@ -1,0 +1,476 @@
+"""Labels of whole texts and pairs: what a head's outputs mean that gives one label, several labels or a number.
+
+Shapes: N inputs, W windows of one text, B sequences, C outputs, L layers that a detector reads, H hidden, K = C + L H.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bothways.checkpoints.schema import StoredEnsemble, StoredLabels
+from bothways.choices import Merge, TargetKind
+from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_classification, learn_conformal_sets
+from bothways.confidence.files import open_confidence, stored_temperature, write_confidence
+from bothways.confidence.options import ConfidenceOptions
+from bothways.data import Example, Source, read_examples
+from bothways.data.windows import digest_of, digest_of_texts
+from bothways.encoder import Encoder, ScoreHead
+from bothways.encoder.heads import layer_rows, read_rows
+from bothways.errors import InvalidInput, NotFitted
+from bothways.evaluation import (
+    ConformalInterval,
+    ConformalSets,
+    Evidence,
+    LabelSets,
+    Outcomes,
+    Temperature,
+    fit_sigmoid_temperature,
+    method_of,
+)
+from bothways.inference import TextRows
+from bothways.packing import Packed
+from bothways.tasks.card import NOTICES_NOTHING, optimistic
+from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.head import StoredInputs, TrainingData
+from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
+from bothways.tasks.merging import check_merge, merge_windows
+from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers
+from bothways.tasks.opening import OpenedModel
+from bothways.tasks.outputs import Identity, Rows
+from bothways.tasks.predictions import Classification, Prediction, RegressionPrediction
+from bothways.tasks.scores import Scores, TokensRead, texts_read
+from bothways.tasks.splits import hold_out
+from bothways.tasks.target_settings import stored_target, target_settings
+from bothways.tasks.targets import (
+    Logits,
+    MultiLabel,
+    Regression,
+    SingleLabel,
+    Target,
+    Truth,
+    calibrated_logits,
+    continued,
+    converter,
+    fitted_temperature,
+    target_of,
+)
+from bothways.tasks.together import CombinableOutputs
+from bothways.tasks.window_attention import (
+    AttentiveModel,
+    WindowAttention,
+    check_long,
+    fit_attention,
+    read_attention,
+    write_attention,
+)
+from bothways.text.texts import Text
+from bothways.training.objective import Validation
+
+LabelScores: TypeAlias = Scores[None]
+
+MOST_TRAINING = 20_000
+"""Training rows that a detector is fitted on, drawn from more."""
+
+
+class FeatureModel(HeadModel):
+    """Gives beside the scores the hidden states that the head reads.
+
+    Args:
+        encoder: The encoder.
+        head: The head.
+        layers: 1 for the last layer's states, or as many as the encoder has, for those of all of them.
+    """
+
+    def __init__(self, encoder: Encoder, head: ScoreHead, layers: int) -> None:
+        super().__init__(encoder, head)
+        self.layers = layers
+
+    def forward(self, packed: Packed) -> Tensor:
+        """Scores and features (B, C + L H), of the last layer first."""
+        read = self.head.kind.read
+        states = layer_rows(read, self.encoder, packed) if self.layers > 1 else (read_rows(read, self.encoder, packed),)
+        return torch.cat([self.head(states[0]), *states], dim=1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelOutputs(CombinableOutputs[Text, None]):
+    """Labels, or a number, for each text or pair.
+
+    Attributes:
+        target: What is predicted: one label, several labels, or a number.
+        merge: How the scores of a long text's windows become one.
+        confidence: What held-out rows taught.
+        layers: Layers whose hidden states stand behind the logits, for the out-of-domain detector.
+        attention: Weighs windows, where that was learnt.
+        options: What is to be learnt from held-out rows.
+    """
+
+    target: Target
+    merge: Merge = "weighted_mean"
+    confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
+    layers: int = 0
+    attention: WindowAttention | None = None
+    options: ConfidenceOptions = ConfidenceOptions()  # noqa: RUF009 (frozen)
+
+    head: ClassVar = "sequence"
+    head_title: ClassVar = "classification head"
+    merges: ClassVar = True
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the outputs."""
+        return self.target.labels
+
+    @property
+    def size(self) -> int:
+        """C."""
+        return self.target.outputs
+
+    # --- from inputs to answers ---
+
+    def forward(self, model: HeadModel) -> Scoring:
+        """Return the module that gives scores, with what the detector and the attention read."""
+        module = FeatureModel(model.encoder, model.head, self.layers).eval() if self.layers else model
+        if self.merge != "attention":
+            return module
+        if self.attention is None:
+            raise NotFitted("this model has learnt no attention over windows: call fit, or choose another merge.")
+        return AttentiveModel(module, self.attention)
+
+    def scores(self, value: Text, rows: Sequence[Rows], options: Any = None) -> LabelScores:  # noqa: ANN401 (unused)
+        """Merge the windows' rows into the logits and features of the text."""
+        del value, options
+        (only,) = rows
+        if not isinstance(only, TextRows):
+            raise TypeError("labels of whole texts are read from a row for each window")
+        lengths_W = np.asarray(only.lengths)
+        # Attention begins as the mean, and is learnt when encoder and head are.
+        merge: Merge = "mean" if self.merge == "attention" and self.attention is None else self.merge
+        merged_K = merge_windows(only.rows_WK, lengths_W, np.zeros(len(lengths_W), dtype=np.int64), merge)[0]
+        return self.scored(merged_K, TokensRead(len(only.lengths), only.dropped_tokens))
+
+    def scored(self, row_K: Logits, read: TokensRead) -> LabelScores:
+        """Return the scores of a row of logits, with features behind them or without."""
+        logits_C, features = row_K[: self.size], row_K[self.size :]
+        return Scores(logits_C[None], None, read, features.reshape(self.layers, -1) if self.layers else None)
+
+    def decide(self, scores: Iterable[LabelScores], options: LabelPrediction | None = None) -> Iterator[Prediction]:
+        """Yield a prediction for each text."""
+        chosen = options or LabelPrediction()
+        calibration = None if chosen.calibrated is False else self.confidence.calibration
+        guarantee = coverage_guarantee(self.confidence.conformal, chosen.coverage)
+        for each in scores:
+            prediction = self.target.predict(each.logits_RC[0], calibration, each.read)
+            yield self._with_domain(_with_coverage(prediction, guarantee), each)
+
+    def _with_domain(self, prediction: Prediction, scores: LabelScores) -> Prediction:
+        if not isinstance(prediction, Classification):
+            return prediction
+        if scores.votes is not None:
+            return replace(prediction, outside=scores.votes > 0.5, outside_score=scores.votes)
+        if self.confidence.out_of_domain is None:
+            return prediction
+        score, outside = self.confidence.out_of_domain.detect(self.evidence([scores]))
+        return replace(prediction, outside_score=score, outside=outside)
+
+    def outcomes(self, scores: Sequence[LabelScores], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
+        """Return the outcomes of labelled texts, calibrated where the model is."""
+        calibration = None if calibrated is False else self.confidence.calibration
+        found = self.target.outcomes(logits_of_all(scores), truth, calibration)
+        return replace(found, tokens_read=texts_read(each.read for each in scores))
+
+    def evidence(self, scores: Sequence[LabelScores]) -> Evidence:
+        """Return the logits, and the features that the detector reads."""
+        features = [each.features_LH for each in scores if each.features_LH is not None]
+        return Evidence(logits_of_all(scores), np.stack(features) if features else np.zeros((len(scores), 0, 0)))
+
+    def facts(self) -> dict[str, object]:
+        """Return labels and calibration."""
+        calibration = self.confidence.calibration
+        numbers = asdict(calibration) if isinstance(calibration, Temperature) else {}
+        return {
+            "labels": list(self.labels),
+            "calibration": None if calibration is None else {"method": method_of(calibration), **numbers},
+        }
+
+    # --- learning ---
+
+    @classmethod
+    def begin(
+        cls,
+        opened: OpenedModel,
+        data: TrainingData,
+        columns: TextColumns | PairColumns,
+        options: LabelLearning,
+        seed: int,
+        before: Self | None,
+    ) -> tuple[Self, list[Example[Any]], list[Example[Any]]]:
+        """Read labelled rows; rows with the same text, or the same first text, are held out together."""
+        opened_for: TargetKind | None = getattr(opened.options, "target", None)
+        if None not in (options.target, opened_for) and options.target != opened_for:
+            raise InvalidInput(
+                f"the model was opened for the target {opened_for!r}, so it is not fitted for {options.target!r}."
+            )
+        kind: TargetKind = options.target or opened_for or "single"
+        variant = converter(kind)
+
+        def read(source: Source) -> list[Example[Any]]:
+            return read_examples(source, text=columns.inputs, label=columns.label, convert=variant.convert)
+
+        examples = read(data.train)
+        if data.validation is None:
+            # The same text on both sides would give away what is asked of it.
+            first = isinstance(columns, PairColumns)
+            examples, held_out = hold_out(
+                examples, 0.1, seed, variant.names, group=lambda each: each.text[0] if first else each.text
+            )
+        else:
+            held_out = read(data.validation)
+        target = continued(target_of(kind, examples), None if before is None else before.target)
+        asked: Merge | None = getattr(opened.options, "merge", None)
+        merge = check_merge(asked or "weighted_mean") if before is None else before.merge
+        return cls(target, merge, options=options), examples, held_out
+
+    def read(self, data: Source, columns: TextColumns | PairColumns, options: object = None) -> list[Example[Any]]:
+        """Return labelled texts, or pairs."""
+        del options
+        return read_examples(data, text=columns.inputs, label=columns.label, convert=self.target.convert)
+
+    def encode(self, examples: Sequence[Example[Any]]) -> Truth:
+        """Return the encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N)."""
+        return self.target.encode(examples)
+
+    def check_data(self, training: StoredInputs, held: StoredInputs) -> tuple[int, ...]:
+        """Refuse a calibration that held-out rows cannot teach, and attention that has nothing to learn from."""
+        check_calibration(self.target, self.options, held.truth)
+        if self.merge == "attention":
+            check_long(training.store, "training texts")
+            check_long(held.store, "validation texts")
+        return ()
+
+    def continues(self, before: Self) -> bool:
+        """Whether the target is the same."""
+        return self.target == before.target
+
+    def answers(self, stored: StoredInputs) -> Answers:
+        """Return the labels of windows; those of one text share its weight of 1."""
+        return TextAnswers(self.target, stored.truth, stored.store)
+
+    def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
+        """Return accuracy, F1 or squared error."""
+        return self.target.validate(logits_of_all(scores), truth)
+
+    def learn(
+        self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
+    ) -> tuple[Self, list[LabelScores]]:
+        """Learn how windows count, then calibration, coverage and the out-of-domain detector."""
+        single = isinstance(self.target, SingleLabel)
+        layers = self.options.layers(model.encoder.config.layers) if single else 0
+        reading = replace(self, layers=layers)
+        if self.merge == "attention":
+            attention = fit_attention(model, self.target, training, held, tokens=tokens, seed=seed)
+            reading = replace(reading, attention=attention)
+        module = reading.forward(model)
+
+        def drawn() -> tuple[Evidence, Truth]:
+            part = training
+            if training.store.texts > MOST_TRAINING:
+                part = training.take(
+                    np.sort(np.random.default_rng(seed).permutation(training.store.texts)[:MOST_TRAINING])
+                )
+            return reading.evidence(part.scores(reading, module, tokens)), part.truth
+
+        scores = held.scores(reading, module, tokens)
+        confidence = learn_confidence(self.target, reading.evidence(scores), held.truth, self.options, seed, drawn)
+        return replace(reading, confidence=confidence), scores
+
+    @property
+    def identity(self) -> Identity:
+        """Target, labels and merge."""
+        return {"target": self.target.kind, "labels": ", ".join(map(repr, self.labels)), "merge": self.merge}
+
+    def part(self, stored: StoredInputs) -> dict[str, object]:
+        """Return SHA-256 of the encoded labels."""
+        return {"labels_sha256": digest_of(stored.truth)}
+
+    def unit(self, truth: Truth) -> float:
+        """Return the variance of numbers that are learnt from; 1 for labels."""
+        # Of what is learnt from, which is more: a single number that is held out has no variance.
+        return float(np.var(truth)) or 1.0 if isinstance(self.target, Regression) else 1.0
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What a reader of the card's metrics has to know."""
+        return confidence_limits(self.confidence)
+
+    def card(self) -> dict[str, Any]:
+        """Return what held-out rows taught."""
+        return {"trust": self.confidence.to_card()}
+
+    # --- several models together ---
+
+    @property
+    def row_target(self) -> Target:
+        """The target."""
+        return self.target
+
+    @property
+    def common(self) -> Mapping[str, str]:
+        """The kind of target."""
+        return {"target": self.target.kind}
+
+    def stated(self, scores: LabelScores) -> LabelScores:
+        """Return scores with the calibration in them, and whether the input is out of domain."""
+        detector = self.confidence.out_of_domain
+        votes = None if detector is None else float(detector.detect(self.evidence([scores]))[1])
+        logits_1C = calibrated_logits(self.target, scores.logits_RC, self.confidence.calibration)
+        return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
+
+    def together(self, members: Sequence[Self]) -> Self:
+        """Return the same without what the first member learnt."""
+        del members
+        return replace(self, confidence=Confidence(), layers=0)
+
+    def calibrated_on(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
+        """Return the same with a temperature, and coverage of one label or a number."""
+        logits_NC = logits_of_all(scores)
+        temperature = fitted_temperature(self.target, logits_NC, truth)
+        return replace(self, confidence=Confidence(temperature, conformal=self._conformal(logits_NC, truth)))
+
+    def _conformal(self, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
+        match self.target:
+            case SingleLabel():
+                return learn_conformal_sets(logits_NC, truth, "temperature", seed=0)
+            case MultiLabel():
+                return None
+            case Regression():
+                return ConformalInterval.fit(logits_NC[:, 0], truth)
+
+    def stored_together(self) -> dict[str, object]:
+        """Return the scores of held-out rows that guarantee coverage."""
+        conformal = self.confidence.conformal
+        return {"conformal": None if conformal is None else conformal.held_out_M.tolist()}
+
+    def restored_together(self, stored: StoredEnsemble) -> Self:
+        """Return the same with temperature and coverage."""
+        kind = ConformalInterval if isinstance(self.target, Regression) else ConformalSets
+        conformal = None if stored.conformal is None else kind(np.sort(np.array(stored.conformal)))
+        return replace(self, confidence=Confidence(stored_temperature(stored), conformal=conformal))
+
+    def part_together(self, inputs: Sequence[Text], truth: Truth) -> dict[str, object]:
+        """Return how many texts, and SHA-256 of them and of their encoded labels."""
+        return {"rows": len(inputs), "texts_sha256": digest_of_texts(inputs), "labels_sha256": digest_of(truth)}
+
+    def card_together(self) -> dict[str, object]:
+        """Return how many rows taught the coverage."""
+        conformal = self.confidence.conformal
+        return {"coverage_from_rows": None if conformal is None else len(conformal.held_out_M)}
+
+    # --- on disk ---
+
+    @classmethod
+    def open(cls, opened: OpenedModel, options: LabelOpening, size: int, *, ours: bool) -> Self:
+        """Return the labels of a trained head, by name or as the caller calls them."""
+        target = stored_target(opened.checkpoint.settings, options.labels, size, named=ours)
+        if options.target is not None and options.target != target.kind:
+            raise InvalidInput(
+                f"expected a model with the target {options.target!r}, but this one has {target.kind!r}."
+            )
+        stored = StoredLabels.of(opened.extras if ours else {})
+        merge = check_merge(options.merge or stored.merge or "weighted_mean")
+        attention = read_attention(opened) if ours else None
+        confidence = open_confidence(stored, opened.checkpoint.folder, target.outputs)
+        return cls(target, merge, confidence, confidence.layers, attention)
+
+    def settings(self) -> dict[str, object]:
+        """Return the problem type and names of labels."""
+        return target_settings(self.target)
+
+    def write(self, folder: Path) -> dict[str, object]:
+        """Write arrays and attention; return target, merge and confidence."""
+        if self.attention is not None:
+            write_attention(folder, self.attention)
+        return {"merge": self.merge, "target": self.target.kind, **write_confidence(folder, self.confidence)}
+
+
+def logits_of_all(scores: Sequence[LabelScores]) -> Logits:
+    """Return the logits of all inputs (N, C)."""
+    return np.concatenate([each.logits_RC for each in scores])
+
+
+def learn_confidence(
+    target: Target,
+    held_out: Evidence,
+    truth: Truth,
+    options: ConfidenceOptions,
+    seed: int,
+    training: Callable[[], tuple[Evidence, Truth]],
+) -> Confidence:
+    """Learn from held-out rows how far answers can be trusted; see `bothways.confidence`."""
+    match target:
+        case SingleLabel():
+            return learn_classification(held_out, truth, options, seed=seed, training=training)
+        case MultiLabel():
+            if options.calibration is None:
+                return Confidence()
+            return Confidence(Temperature(fit_sigmoid_temperature(held_out.logits_NC, truth.astype(np.int64))))
+        case Regression():
+            return Confidence(conformal=ConformalInterval.fit(held_out.logits_NC[:, 0], truth))
+
+
+def confidence_limits(confidence: Confidence) -> tuple[str, ...]:
+    """Return what a reader of a card has to know of metrics on rows that also taught the confidence."""
+    return (
+        optimistic("rows", "the epoch to keep and the calibration"),
+        "Metrics, probabilities and coverage hold for texts like the validation rows.",
+        *([NOTICES_NOTHING] if confidence.out_of_domain is None else []),
+    )
+
+
+def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) -> None:
+    """Refuse before the training what could not be learnt after it.
+
+    Args:
+        target: What is predicted.
+        options: What is to be learnt.
+        truth: The encoded labels of the held-out rows.
+
+    Raises:
+        InvalidInput: The method of calibration is none for the target, or learns something of each label and there is
+            one without a row.
+    """
+    method = options.calibration
+    if isinstance(target, SingleLabel) and method in ("vector", "platt", "isotonic"):
+        rows_C = np.bincount(truth, minlength=target.outputs)
+        if not rows_C.all():
+            label = target.labels[int(rows_C.argmin())]
+            raise InvalidInput(
+                f"calibration by {method!r} needs held-out rows of every label, and of {label!r} there is none: give "
+                "validation data that have some, or choose 'temperature' or 'auto'."
+            )
+    if isinstance(target, MultiLabel) and method not in ("auto", "temperature", None):
+        raise InvalidInput(
+            f"several labels for a text are calibrated by a temperature, not by {method!r}: "
+            "choose 'temperature' or 'auto'."
+        )
+    if isinstance(target, Regression) and method not in ("auto", None):
+        raise InvalidInput(f"numbers have no probabilities to calibrate by {method!r}: choose 'auto', or None.")
+
+
+def _with_coverage(prediction: Prediction, guarantee: LabelSets | float | None) -> Prediction:
+    """Add the labels, or the ends of an interval, that keep a coverage guarantee."""
+    match prediction, guarantee:
+        case RegressionPrediction(), float():
+            return replace(prediction, low=prediction.value - guarantee, high=prediction.value + guarantee)
+        case Classification(), LabelSets():
+            # Probabilities come most probable first, and so do the labels of the set.
+            included_C = guarantee.includes(np.array([list(prediction.probabilities.values())]))[0]
+            names = zip(prediction.probabilities, included_C, strict=True)
+            return replace(prediction, label_set=tuple(name for name, included in names if included))
+        case _:
+            return prediction

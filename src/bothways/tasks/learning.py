@@ -1,0 +1,50 @@
+"""A fit from the first check to the trained value: nothing of the task changes before it has succeeded."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from bothways.checkpoints import PretrainedEncoder, fingerprint
+from bothways.training.loop import train
+from bothways.training.objective import Objective, Payload
+from bothways.training.options import TrainingOptions
+from bothways.training.record import TrainingRecord
+
+ObjectiveT = TypeVar("ObjectiveT")
+FittedT = TypeVar("FittedT")
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation(Generic[ObjectiveT, FittedT]):
+    """A task that is ready to be trained, by itself or with others above one encoder.
+
+    Attributes:
+        objective: What to train.
+        finish: Makes the trained value when the training has ended: calibrates it and writes its card.
+        unit: What its validation score is divided by, to be compared with those of other tasks.
+    """
+
+    objective: ObjectiveT
+    finish: Callable[[TrainingRecord], FittedT]
+    unit: float = 1.0
+
+
+def run_training(objective: Objective[Payload], model: PretrainedEncoder, options: TrainingOptions) -> TrainingRecord:
+    """Train an objective above an encoder.
+
+    Raises:
+        InvalidInput: An option is out of range. And everything that `bothways.training.loop.train` raises.
+    """
+    resolved = options.resolved(model.config.hidden, model.device)
+    return train(objective, resolved, origin=None if options.checkpoints is None else _origin(model))
+
+
+def _origin(model: PretrainedEncoder) -> dict[str, str]:
+    """Which model a run begins with; the same weights may lie in another folder.
+
+    The weights in memory do not tell it: a run may be resumed by the object that was interrupted.
+    """
+    folder = model.folder
+    weights = hashlib.sha256(fingerprint(folder).encode()).hexdigest()[:16] if folder.is_dir() else model.name
+    return {"starting model (its weights)": weights}

@@ -1,0 +1,146 @@
+"""Masked language modelling: which words may stand in the place of masks, and how likely a text is."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, overload
+
+from bothways.checkpoints.schema import Stored
+from bothways.data import Source
+from bothways.errors import InvalidInput, NotFitted
+from bothways.objectives import MaskedLMObjective, Masker, Masking
+from bothways.tasks.columns import TextColumns, batch_of, stored_columns
+from bothways.tasks.head import TrainingData
+from bothways.tasks.learning import Preparation
+from bothways.tasks.masked_lm.predictions import FilledText, PseudoLikelihood
+from bothways.tasks.masked_lm.pseudo_likelihood import pseudo_likelihood
+from bothways.tasks.masked_lm.spec import MASKED_LM, MaskedTextColumns, MaskingOptions
+from bothways.tasks.masked_lm.trained import HEAD, TrainedMaskedLM, prepare_masked_lm
+from bothways.tasks.opening import OpenedModel
+from bothways.tasks.predictor import ScoredRows
+from bothways.tasks.task import Task
+from bothways.training.options import TrainingOptions
+
+
+class FillMask(Task[str, FilledText, TrainedMaskedLM]):
+    """A masked language model: fills masks with words, scores texts, and learns the language of other texts.
+
+    Masks are written as the tokenizer writes them, or as ``[MASK]`` for every model; a text has one to eight, which are
+    filled together (`bothways.tasks.masked_lm.search` has the search and what its log-probabilities mean). Of a text
+    that is too long, ``on_overflow="window"`` reads what stands around its masks.
+
+    `fit` continues masked language modelling on raw texts, so that a model learns the language of a domain before it is
+    fine-tuned on few labels (Gururangan et al. 2020, arXiv:2004.10964). A model without the head gets a new one on its
+    own token table. A text that is too long is learnt in windows, which share no tokens unless a stride was asked for.
+    How well tokens of the validation texts were predicted before and after, at the same places, is kept in the card.
+
+    >>> model = FillMask.from_pretrained("google-bert/bert-base-uncased")  # doctest: +SKIP
+    >>> model.predict("Paris is the [MASK] of France.").fillings[0].words  # doctest: +SKIP
+    ('capital',)
+    """
+
+    spec = MASKED_LM
+
+    @classmethod
+    def _open(cls, opened: OpenedModel, options: object) -> TrainedMaskedLM | None:
+        del options
+        checkpoint, family = opened.checkpoint, opened.model.family
+        if HEAD not in family.heads:
+            raise InvalidInput(
+                f"{family.title} models do not predict masked tokens: they have one of the heads "
+                f"{', '.join(family.heads)}. Take a model of another family, such as BERT or RoBERTa."
+            )
+        if HEAD not in family.architecture_heads(checkpoint.settings) and HEAD not in checkpoint.heads():
+            return None
+        card = Stored.of(opened.extras).card if opened.trained_for == MASKED_LM.name else {}
+        columns = stored_columns(card, MaskedTextColumns())
+        return TrainedMaskedLM.of(opened, checkpoint.build_masked_lm_head(), columns, card)
+
+    def _prepare(
+        self,
+        opened: OpenedModel,
+        before: TrainedMaskedLM | None,
+        data: TrainingData,
+        columns: MaskedTextColumns,
+        options: MaskingOptions,
+        training: TrainingOptions,
+    ) -> Preparation[MaskedLMObjective, TrainedMaskedLM]:
+        return prepare_masked_lm(opened, before, data, columns, options.masking, training)
+
+    def _not_fitted(self) -> NotFitted:
+        return NotFitted(
+            f"{self.name!r} holds no masked language modelling head, so it cannot say what a mask stands "
+            "for. Take a checkpoint that was published with one (BERT, RoBERTa, DeBERTa, ...), or train one on "
+            "your texts: FillMask.fit, or bothways adapt --model ... --data texts.txt --output ..."
+        )
+
+    @property
+    def has_head(self) -> bool:
+        """Whether there is a head to fill masks with; without one, `fit` draws a new one."""
+        return self._fitted is not None
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """What answers can be called.
+
+        Raises:
+            InvalidInput: Always: a filling is neither right nor wrong.
+        """
+        raise InvalidInput(f"expected models whose answers can be right or wrong, got a {type(self).__name__}.")
+
+    def _scored(
+        self,
+        data: Source | Iterable[str],
+        columns: MaskedTextColumns,
+        reading: MaskingOptions,
+        seed: int,
+        show_progress: bool | None,
+    ) -> ScoredRows:
+        """The losses of raw texts at places that are chosen as in training; there is no bar."""
+        del show_progress
+        masker = Masker(self.model.tokenizer, reading.masking or Masking(), seed)
+        return self.fitted.losses(data, columns, masker)
+
+    @overload
+    def pseudo_log_likelihood(
+        self, texts: str, *, whole_words: bool = ..., show_progress: bool | None = ...
+    ) -> PseudoLikelihood: ...
+
+    @overload
+    def pseudo_log_likelihood(
+        self, texts: Iterable[Any], *, whole_words: bool = ..., show_progress: bool | None = ...
+    ) -> list[PseudoLikelihood]: ...
+
+    def pseudo_log_likelihood(
+        self, texts: str | Iterable[Any], *, whole_words: bool = False, show_progress: bool | None = None
+    ) -> PseudoLikelihood | list[PseudoLikelihood]:
+        """Return how likely the model finds texts: each token is masked in turn and asked for (Salazar et al. 2020).
+
+        Args:
+            texts: One text or many.
+            whole_words: With each piece also mask those behind it in the same word (Kauf & Ivanova 2023).
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            NotFitted: The model has no masked language modelling head.
+            InvalidInput: A text is empty or not a string.
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        listed, alone = batch_of(TextColumns(), texts)
+        stream = self.likelihood_stream(listed, whole_words=whole_words, total=len(listed), show_progress=show_progress)
+        answers = list(stream)
+        return answers[0] if alone else answers
+
+    def likelihood_stream(
+        self,
+        texts: Iterable[str],
+        *,
+        whole_words: bool = False,
+        total: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Iterator[PseudoLikelihood]:
+        """Yield `pseudo_log_likelihood` for an iterable of any length, in order and in flat memory."""
+        fitted, tokenizer = self.fitted, self.model.tokenizer
+        searches = (
+            pseudo_likelihood(text, tokenizer, fitted.opened.reading, index=index, whole_words=whole_words)
+            for index, text in enumerate(texts)
+        )
+        return fitted.run(searches, "scoring", total=total, show_progress=show_progress)

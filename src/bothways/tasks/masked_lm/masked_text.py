@@ -1,0 +1,204 @@
+"""A text with masks, as the model reads it: where the masks stand, what is read around them, how words are spelt there.
+
+Each mask is a slot for one word, of one piece or of several; a word of k pieces takes the place of k masks.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bothways.errors import InvalidInput, TextTooLong
+from bothways.text import Overflow, TextTokenizer, Window
+from bothways.text.texts import check_text
+
+# What every family's masks may be written as.
+MASK = "[MASK]"
+# Masks that are filled together; the search tries their fillings in three orders.
+MOST_MASKS = 8
+
+# Enough of the text before a mask to spell a word as it is spelt there.
+_CONTEXT = 40
+_NO_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One mask.
+
+    Attributes:
+        place: Index of its token in the sequence that is read.
+        left: The text before it, back to the mask before that, if there is one.
+        follows_mask: Whether there is one.
+    """
+
+    place: int
+    left: str
+    follows_mask: bool
+
+    @property
+    def after_space(self) -> bool:
+        """Whether white space stands before it, so that a word begins there."""
+        return self.left[-1:].isspace()
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedText:
+    """A text with masks, ready for the model.
+
+    Attributes:
+        parts: The text between the masks, one more than there are masks.
+        ids: Token ids that are read, special ones and one for each mask included.
+        types: Their segment ids.
+        slots: The masks, from left to right.
+        dropped_tokens: Tokens of the text that are too far from the masks to be read with them.
+    """
+
+    parts: tuple[str, ...]
+    ids: tuple[int, ...]
+    types: tuple[int, ...]
+    slots: tuple[Slot, ...]
+    dropped_tokens: int
+
+    def filled(self, words: Sequence[str], joined: Sequence[bool]) -> str:
+        """Return the text with a word in the place of each mask; a joined one loses the white space before it."""
+        text = self.parts[0]
+        for word, join, part in zip(words, joined, self.parts[1:], strict=True):
+            text = (text.rstrip() if join else text) + word + part
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class MaskReader:
+    """Reads texts with masks for one model.
+
+    Attributes:
+        tokenizer: The model's.
+        max_length: Most tokens that are read, special ones included.
+        on_overflow: What becomes of a longer text: the window around the masks is read, or it is refused, or cut.
+    """
+
+    tokenizer: TextTokenizer
+    max_length: int
+    on_overflow: Overflow
+
+    def read(self, text: str, *, index: int = 0, pieces: int = 1) -> MaskedText:
+        """Return a text, tokenised and cut to what the model reads.
+
+        Args:
+            text: With masks in the tokenizer's own spelling or as ``[MASK]``.
+            index: Its number, for messages.
+            pieces: Most pieces of a word; room is left for them.
+
+        Raises:
+            InvalidInput: It is no string, has no mask, or more masks than are filled together.
+            TextTooLong: It is too long and the policy is ``"error"``, or a mask is not in what is read.
+        """
+        if not isinstance(text, str):
+            raise InvalidInput(f"expected text {index + 1} to be a string with a mask, got {type(text).__name__}.")
+        check_text(index, text)
+        own = self.tokenizer.token(self.tokenizer.mask_id)
+        parts = re.split("|".join(map(re.escape, {own, MASK})), text)
+        window = self._tokenised(own.join(parts), index)
+        places = [place for place, number in enumerate(window.ids) if number == self.tokenizer.mask_id]
+        self._check_masks(len(parts) - 1, len(places), own, index)
+        begin, stop = self._cut(window, places, index, len(places) * (pieces - 1))
+        body = window.body
+        kept = [*range(body.start), *range(begin, stop), *range(body.stop, len(window.ids))]
+        slots = tuple(
+            Slot(place - (begin - body.start), part, number > 0)
+            for number, (place, part) in enumerate(zip(places, parts, strict=False))
+        )
+        return MaskedText(
+            parts=tuple(parts),
+            ids=tuple(window.ids[place] for place in kept),
+            types=tuple(window.types[place] for place in kept),
+            slots=slots,
+            dropped_tokens=len(body) - (stop - begin),
+        )
+
+    def spelt(self, word: str, slot: Slot) -> tuple[int, ...]:
+        """Return the pieces of a word in the place of a mask.
+
+        Raises:
+            InvalidInput: It is empty, the vocabulary cannot spell it, or it runs together with what stands before it.
+        """
+        if not isinstance(word, str) or not word.strip():
+            raise InvalidInput(f"expected words that are not empty to fill a mask with, got {word!r}.")
+        context = ("a" if slot.follows_mask and not slot.left.strip() else "") + slot.left
+        context = context if len(context) <= _CONTEXT else _tail(context)
+        border = len(context.rstrip())
+        # Line breaks and the like before the word are no part of it.
+        context = context.rstrip() + (" " if slot.after_space and border else "")
+        window = self._tokenised(context + word.strip(), 0)
+        spans, sequences = window.offsets or [], window.sequences or []
+        inside = [place for place, sequence in enumerate(sequences) if sequence == 0 and spans[place][1] > border]
+        pieces = tuple(window.ids[place] for place in inside)
+        unknown = [number for number in pieces if number in self.tokenizer.special_ids]
+        if not pieces or unknown:
+            raise InvalidInput(
+                f"this model's vocabulary cannot spell the word {word!r}: "
+                f"{'nothing is left of it' if not pieces else f'it holds {self.tokenizer.token(unknown[0])}'}. "
+                "Leave it out, or take a model whose tokenizer knows its characters."
+            )
+        if spans[inside[0]][0] < border:
+            raise InvalidInput(
+                f"the word {word!r} runs together with {context[-20:]!r} before the mask: they share the piece "
+                f"{self.tokenizer.token(pieces[0])!r}. Put the mask in the place of the whole word."
+            )
+        return pieces
+
+    def _tokenised(self, text: str, index: int) -> Window:
+        (encoded,) = self.tokenizer.encode([text], max_length=_NO_LIMIT, offsets=True, first=index)
+        return encoded.windows[0]
+
+    def _check_masks(self, written: int, found: int, own: str, index: int) -> None:
+        if not written:
+            spelling = f"{own} or {MASK}" if own != MASK else MASK
+            raise InvalidInput(f"text {index + 1} has no mask: write {spelling} where a word is to be filled in.")
+        if written > MOST_MASKS:
+            raise InvalidInput(
+                f"text {index + 1} has {written} masks, but at most {MOST_MASKS} are filled together: their fillings "
+                "grow with each other. Fill some of them in, or ask about parts of the text."
+            )
+        if found != written:
+            raise InvalidInput(
+                f"text {index + 1} has {written} masks, but the tokenizer finds {found}: {own} must stand by itself, "
+                "with no letters right beside it."
+            )
+
+    def _cut(self, window: Window, places: list[int], index: int, extra: int) -> tuple[int, int]:
+        """The part of the sequence, beside the special tokens around it, is read."""
+        begin, end = window.body.start, window.body.stop
+        room = self.max_length - (len(window.ids) - (end - begin)) - extra
+        if end - begin <= room:
+            return begin, end
+        if self.on_overflow == "error":
+            added = f", to which words of several pieces may add {extra}" if extra else ""
+            raise TextTooLong(
+                f"text {index + 1} has {len(window.ids)} tokens with the special ones{added}: more than the limit of "
+                f"{self.max_length}. Choose on_overflow='window' to read what stands around the masks, or shorten it."
+            )
+        span = places[-1] + 1 - places[0]
+        if span > room:
+            raise TextTooLong(
+                f"the masks of text {index + 1} lie {span} tokens apart, but the model reads {max(room, 0)} beside the "
+                f"special ones{' and further pieces of words' if extra else ''}. Ask about one mask at a time, each "
+                "with the text around it."
+            )
+        if self.on_overflow == "truncate":
+            if places[-1] >= begin + room:
+                raise TextTooLong(
+                    f"mask {sum(place < begin + room for place in places) + 1} of text {index + 1} lies behind the "
+                    f"first {room} tokens, and on_overflow='truncate' reads no others. Choose on_overflow='window'."
+                )
+            return begin, begin + room
+        start = (places[0] + places[-1] + 1 - room) // 2
+        start = max(begin, min(start, end - room))
+        return start, start + room
+
+
+def _tail(text: str) -> str:
+    """The end of a text, from the beginning of a word where there is one."""
+    tail = text[-_CONTEXT:]
+    _, space, words = tail.partition(" ")
+    return words if space and words.strip() else tail

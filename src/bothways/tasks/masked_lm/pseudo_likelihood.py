@@ -1,0 +1,128 @@
+"""Pseudo-log-likelihood: how likely a masked language model finds a text.
+
+Salazar et al. 2020 (arXiv:1910.14659): the sum over all tokens of the log-probability of each, with it alone masked.
+Kauf & Ivanova 2023 (arXiv:2305.10588) mask the rest of its word as well, because the pieces of a rare word give each
+other away and make it look likely; a word is a run of letters and digits with their marks here, and each other sign,
+with its own, is one by itself.
+
+All tokens of the text are summed over, also that for unknown words: leaving it out would make a text look the likelier
+the less of it the vocabulary can spell.
+"""
+
+import functools
+import itertools
+import math
+import re
+from collections.abc import Iterator
+
+from bothways.errors import InvalidInput
+from bothways.inference import TextOptions
+from bothways.inference.masked_lm import Named, Query, Search
+from bothways.tasks.masked_lm.predictions import PseudoLikelihood
+from bothways.text import EncodedText, TextTokenizer, Window
+from bothways.text.characters import letter_run, marks
+
+# Tokens of the queries that one text asks at once.
+MOST_TOKENS = 16_384
+
+
+def pseudo_likelihood(
+    text: str, tokenizer: TextTokenizer, reading: TextOptions, *, index: int = 0, whole_words: bool = False
+) -> Search[PseudoLikelihood]:
+    """Return the search for the pseudo-log-likelihood of a text.
+
+    Args:
+        text: The text.
+        tokenizer: The model's.
+        reading: How texts are read.
+        index: Its number, for messages.
+        whole_words: Also mask the pieces of the same word behind each.
+
+    Raises:
+        InvalidInput: It is empty or no string.
+        TextTooLong: It is too long and the policy is ``"error"``.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"text {index + 1} is empty or no string: drop it or fill it in.")
+    (encoded,) = tokenizer.encode(
+        [text],
+        max_length=reading.max_length,
+        on_overflow=reading.on_overflow,
+        stride=reading.stride,
+        offsets=True,
+        first=index,
+    )
+    words = _word_of_character(text) if whole_words else None
+    queries = _queries(encoded, tokenizer, words)
+    logs: list[float] = []
+    # A long text has as many queries as tokens, each of its own length: never all of them at once.
+    at_once = max(1, MOST_TOKENS // max(len(window.ids) for window in encoded.windows))
+    while some := list(itertools.islice(queries, at_once)):
+        answers = yield some
+        logs += [answer.log_probabilities[0] for answer in answers]
+    total = math.fsum(logs)
+    perplexity = math.exp(-total / len(logs)) if logs else None
+    return PseudoLikelihood(total, len(logs), perplexity, len(encoded.windows), encoded.dropped_tokens)
+
+
+def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | None) -> Iterator[Query]:
+    chosen, special = _window_of_token(encoded), _special_in_texts(tokenizer)
+    for number, window in enumerate(encoded.windows):
+        body = window.body
+        for place in body:
+            token = window.ids[place]
+            here = chosen[window.start + place - body.start] == number
+            # A special token that somebody wrote into the text is nothing that the model was trained to say.
+            if here and token not in special:
+                hidden = [place] if words is None else _rest_of_word(window, place, words)
+                ids = list(window.ids)
+                for one in hidden:
+                    ids[one] = tokenizer.mask_id
+                yield Query(ids, window.types, place, Named((token,)))
+
+
+def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
+    """The special tokens that are in a text only where somebody wrote them: all but the one for unknown words.
+
+    Where that has another part as well, it counts as special.
+    """
+    special = tokenizer.recipe.special
+    others = {token.content for role, token in special.named().items() if token is not None and role != "unk"}
+    unknown = None if special.unk is None or special.unk.content in others else special.unk.content
+    return frozenset(number for number in tokenizer.special_ids if tokenizer.token(number) != unknown)
+
+
+def _window_of_token(encoded: EncodedText) -> dict[int, int]:
+    """For each token of the text that is read, the first window with most text on its scarcer side."""
+    best: dict[int, tuple[int, int]] = {}
+    for number, window in enumerate(encoded.windows):
+        count = len(window.body)
+        for index in range(count):
+            token, around = window.start + index, min(index, count - 1 - index)
+            best[token] = max(best.get(token, (-1, 0)), (around, -number))
+    return {token: -number for token, (_, number) in best.items()}
+
+
+def _rest_of_word(window: Window, place: int, words: list[int]) -> list[int]:
+    spans = window.offsets or []
+
+    def word(index: int) -> int:
+        begin, end = spans[index]
+        # The space before a word may be part of its first piece.
+        return next((words[character] for character in range(begin, end) if words[character] >= 0), -1)
+
+    own, behind = word(place), range(place + 1, window.body.stop)
+    return [place, *itertools.takewhile(lambda index: own >= 0 and word(index) == own, behind)]
+
+
+def _word_of_character(text: str) -> list[int]:
+    """The number of the word that each character belongs to; -1 for white space."""
+    words = [-1] * len(text)
+    for number, match in enumerate(_word().finditer(text)):
+        words[match.start() : match.end()] = [number] * (match.end() - match.start())
+    return words
+
+
+@functools.cache
+def _word() -> re.Pattern[str]:
+    return re.compile(rf"{letter_run()}|[^\w\s][{marks()}]*")

@@ -1,0 +1,195 @@
+"""The search for what stands in the place of masks.
+
+**Score.** With some masks filled and the others still masked, the model gives a probability for the next piece. The
+product of these, mask by mask, is the probability of a filling in that order; a word of several pieces is filled from
+left to right, each piece with those behind it still masked (which is how Kauf & Ivanova 2023, arXiv:2305.10588, score a
+word by pseudo-log-likelihood). The conditionals of a masked language model do not belong to one joint distribution, so
+another order gives another product: the log-probability of a filling is the mean over the orders tried. These are from
+left to right, from right to left and, of three masks or more, the surest first. With one mask there is one order, and
+with one piece the probability is the softmax of the logits.
+
+**Several pieces.** The model reads a word of k pieces as k masks, so its probabilities are those given k; it does not
+say how many pieces there are. All numbers are taken to be equally likely, so log-probabilities are compared as they
+are, and not divided by k: that would favour long words, whose last pieces follow from the first.
+
+**Search.** For each number of pieces and each order, a beam keeps the best partial fillings and runs the model again on
+each with what it has chosen filled in. All that reach the end are scored in all orders. Of one mask the best word of
+one piece, and of given words every one, is found for certain; beyond that the beam may miss one.
+
+The queries of many texts, orders and beams go through the model in the same batches, see
+`bothways.inference.masked_lm.Search`.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bothways.inference.masked_lm import Best, Named, Query, Search, together
+from bothways.tasks.masked_lm.masked_text import MaskedText
+
+Pieces = tuple[int, ...]
+Fill = tuple[Pieces, ...]  # the pieces for each mask
+_State = tuple[dict[int, Pieces], float]  # the pieces for some slots, and their log-probability
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The words that may fill the masks of a text.
+
+    Attributes:
+        most_pieces: A word has at most these. With 1, any token may fill a mask; with more, what follows white space
+            has to begin a word there.
+        words: For each mask the words that were given, by their pieces there; None for all that the vocabulary spells.
+    """
+
+    most_pieces: int = 1
+    words: tuple[Mapping[Pieces, str], ...] | None = None
+
+    def lengths(self, slot: int) -> tuple[int, ...]:
+        """Return how many pieces a word may have."""
+        if self.words is None:
+            return tuple(range(1, self.most_pieces + 1))
+        return tuple(sorted({len(pieces) for pieces in self.words[slot]}))
+
+    def wanted(self, text: MaskedText, slot: int, prefix: Pieces, length: int, width: int) -> Best | Named:
+        """Return what to ask for behind the first pieces of a word of so many."""
+        begun = len(prefix)
+        if self.words is not None:
+            fitting = (one for one in self.words[slot] if len(one) == length and one[:begun] == prefix)
+            return Named(tuple(dict.fromkeys(one[begun] for one in fitting)))
+        if begun:
+            return Best(width, "continues")
+        return Best(width, "begins" if self.most_pieces > 1 and text.slots[slot].after_space else "any")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredFill:
+    """A filling and its log-probability, see the head of this file."""
+
+    fill: Fill
+    log_probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFills:
+    """The best fillings of a text.
+
+    Attributes:
+        text: The text.
+        choice: Which words were searched.
+        of_mask: For each mask, the best words with all other masks left as they are.
+        together: The best fillings of all masks.
+    """
+
+    text: MaskedText
+    choice: Choice
+    of_mask: tuple[tuple[ScoredFill, ...], ...]
+    together: tuple[ScoredFill, ...]
+
+
+def search(text: MaskedText, choice: Choice, mask: int, *, top: int, beam: int) -> Search[FoundFills]:
+    """Search the best fillings of a text's masks.
+
+    Args:
+        text: The text.
+        choice: Which words.
+        mask: Id of the mask token.
+        top: How many to give.
+        beam: How many partial fillings to keep.
+    """
+    slots = range(len(text.slots))
+    filler = _Filler(text, choice, mask, max(beam, top, *map(len, choice.words or ())))
+    found = yield from together([filler.alone(slot) for slot in slots])
+    of_mask = tuple(tuple(words[:top]) for words in found)
+    if len(slots) == 1:
+        return FoundFills(text, choice, of_mask, of_mask[0])
+    orders = _orders(found)
+    lengths = itertools.product(*map(choice.lengths, slots))
+    ends = yield from together([filler.beam(each, order) for each in lengths for order in orders])
+    fills = {tuple(filled[slot] for slot in slots): None for states in ends for filled, _ in states}
+    scored = yield from together([filler.rescored(fill, orders) for fill in fills])
+    return FoundFills(text, choice, of_mask, tuple(_ranked(scored)[:top]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Filler:
+    """Fills the slots of a text, each with words of a number of pieces, for which there are as many masks.
+
+    Attributes:
+        text: The text.
+        choice: Which words.
+        mask: Id of the mask token.
+        width: How many partial fillings to keep.
+    """
+
+    text: MaskedText
+    choice: Choice
+    mask: int
+    width: int
+
+    def alone(self, slot: int) -> Search[list[ScoredFill]]:
+        """Search the best words for one mask, all others left as they are."""
+        others = [1] * len(self.text.slots)
+        lengths = [(*others[:slot], length, *others[slot + 1 :]) for length in self.choice.lengths(slot)]
+        ends = yield from together([self.beam(each, (slot,)) for each in lengths])
+        return _ranked(ScoredFill((filled[slot],), log) for states in ends for filled, log in states)
+
+    def beam(self, lengths: Sequence[int], order: Sequence[int]) -> Search[list[_State]]:
+        """Search the best fillings of some slots in an order, at most ``width`` of them."""
+        states: list[_State] = [({}, 0.0)]
+        for slot in order:
+            for _ in range(lengths[slot]):
+                queries = []
+                for filled, _ in states:
+                    wanted = self.choice.wanted(self.text, slot, filled.get(slot, ()), lengths[slot], self.width)
+                    queries.append(self._query(lengths, filled, slot, wanted))
+                answers = yield queries
+                grown = [
+                    ({**filled, slot: (*filled.get(slot, ()), piece)}, log + more)
+                    for (filled, log), answer in zip(states, answers, strict=True)
+                    for piece, more in zip(answer.ids, answer.log_probabilities, strict=True)
+                ]
+                states = sorted(grown, key=lambda state: -state[1])[: self.width]
+        return states
+
+    def rescored(self, fill: Fill, orders: Sequence[Sequence[int]]) -> Search[ScoredFill]:
+        """Score a filling with the mean of its log-probabilities over the orders."""
+        lengths, queries = tuple(map(len, fill)), []
+        for order in orders:
+            filled: dict[int, Pieces] = {}
+            for slot in order:
+                for number, piece in enumerate(fill[slot]):
+                    filled[slot] = fill[slot][:number]
+                    queries.append(self._query(lengths, filled, slot, Named((piece,))))
+                filled[slot] = fill[slot]
+        answers = yield queries
+        total = sum(answer.log_probabilities[0] for answer in answers)
+        return ScoredFill(fill, total / len(orders))
+
+    def _query(self, lengths: Sequence[int], filled: Mapping[int, Pieces], slot: int, wanted: Best | Named) -> Query:
+        """The question for the next piece of a slot, behind the pieces that it has already."""
+        ids: list[int] = []
+        types: list[int] = []
+        place = start = 0
+        for number, (one, length) in enumerate(zip(self.text.slots, lengths, strict=True)):
+            pieces = filled.get(number, ())
+            ids += self.text.ids[start : one.place]
+            types += self.text.types[start : one.place]
+            if number == slot:
+                place = len(ids) + len(pieces)
+            ids += [*pieces, *[self.mask] * (length - len(pieces))]
+            types += [self.text.types[one.place]] * length
+            start = one.place + 1
+        return Query([*ids, *self.text.ids[start:]], [*types, *self.text.types[start:]], place, wanted)
+
+
+def _orders(found: Sequence[Sequence[ScoredFill]]) -> list[tuple[int, ...]]:
+    """The orders in which masks are filled; the surest first goes by the best word of each mask alone."""
+    forward = tuple(range(len(found)))
+    sure = [max((scored.log_probability for scored in words), default=float("-inf")) for words in found]
+    surest = tuple(sorted(forward, key=lambda slot: -sure[slot]))
+    return list(dict.fromkeys((forward, forward[::-1], surest)))
+
+
+def _ranked(scored: Iterable[ScoredFill]) -> list[ScoredFill]:
+    return sorted(scored, key=lambda one: -one.log_probability)

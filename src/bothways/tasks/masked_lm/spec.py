@@ -1,0 +1,95 @@
+"""What masked language modelling declares. Loads no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from bothways.errors import InvalidInput
+from bothways.tasks.columns import RawTextColumns
+from bothways.tasks.spec import PredictOptions, TaskSpec, check_positive
+
+if TYPE_CHECKING:
+    from bothways.objectives import Masking
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedTextColumns(RawTextColumns):
+    """A text: with masks to fill, or raw to learn from."""
+
+    one: ClassVar[str] = "a text with masks"
+
+    @property
+    def truth(self) -> str:
+        """Column of what is right.
+
+        Raises:
+            InvalidInput: Always: the words of the texts themselves are what is learnt.
+        """
+        raise InvalidInput("masked language modelling learns from texts alone: leave the labels out.")
+
+    def labelled_row(self, value: str, label: object) -> dict[str, object]:
+        """Return the row of a text, which has no label."""
+        del label
+        return self.rows_of([value])[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskingOptions:
+    """How raw texts are masked, to learn from them and to be measured on them.
+
+    Attributes:
+        masking: How much is masked; 15 % of the tokens when None.
+    """
+
+    masking: "Masking | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillOptions(PredictOptions):
+    """Which words may fill masks, and how they are searched for.
+
+    Attributes:
+        top: How many words and fillings to give, at most.
+        words: Only these may fill a mask; they may have several pieces.
+        max_pieces: Otherwise, most pieces of a word. With 1 every token may fill a mask; with more, only what begins a
+            word may follow white space, and only what goes on with a word, without punctuation or white space, may
+            follow that; and a word that comes in pieces of several kinds is given once.
+        beam: Partial fillings that are kept.
+
+    Raises:
+        InvalidInput: A number is below 1, or there are no words in ``words``.
+    """
+
+    top: int = 5
+    words: Sequence[str] | None = None
+    max_pieces: int = 1
+    beam: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("top", "max_pieces", "beam"):
+            check_positive(name, getattr(self, name))
+        if self.words is None:
+            return
+        if not isinstance(self.words, Sequence) or isinstance(self.words, str) or not self.words:
+            raise InvalidInput(f"expected words as a list of at least one string, got {self.words!r}.")
+        if self.max_pieces != 1:
+            raise InvalidInput("given words have the pieces that spell them: leave max_pieces out.")
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Words."""
+        return ("several words for a mask",)
+
+
+MASKED_LM = TaskSpec(
+    name="masked_lm",
+    home="bothways.tasks.masked_lm.fill_mask:FillMask",
+    columns=MaskedTextColumns(),
+    summary="Fill masks with words, score texts, and continue pre-training on raw texts.",
+    example={"text": "Paris is the capital of France."},
+    fit_options=MaskingOptions,
+    data_options=MaskingOptions,
+    predict_options=FillOptions,
+    head="masked_lm",
+    does="fill masks",
+)

@@ -1,1 +1,0 @@
-"""What stands behind masks, and adapting a model to raw texts."""

@@ -1,0 +1,1 @@
+"""Multiple choice: which of several endings or answers goes with a context."""

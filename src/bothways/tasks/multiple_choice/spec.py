@@ -1,0 +1,117 @@
+"""What multiple choice declares. Loads no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from bothways.confidence.options import TemperatureOptions
+from bothways.errors import InvalidInput
+from bothways.tasks.spec import PredictOptions, TaskSpec
+
+if TYPE_CHECKING:
+    from bothways.data import Row
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceColumns:
+    """A context, the choices that may go with it, and the right one.
+
+    Attributes:
+        context: Column of the context.
+        choices: Column of a list of choices, or a column for each of them.
+        label: Column of the right choice: its number from 0, or its text.
+    """
+
+    context: str = "context"
+    choices: tuple[str, ...] = ("choices",)
+    label: str = "label"
+
+    one: ClassVar[str] = "a tuple of a context and its choices"
+
+    def read(self, row: "Row") -> tuple[str, tuple[str, ...]]:
+        """Return context and choices of a row.
+
+        Raises:
+            InvalidInput: A column is missing, or there are fewer than two choices; the message names the row.
+        """
+        from bothways.data import text_at, value_at
+
+        context = text_at(row, self.context)
+        if len(self.choices) > 1:
+            return context, tuple(text_at(row, column) for column in self.choices)
+        return self._checked(context, value_at(row, self.choices[0]), f"{row.where}: {self.choices[0]!r}")
+
+    def check(self, number: int, value: object) -> tuple[str, tuple[str, ...]]:
+        """Return a tuple or list of a context and its choices as a tuple."""
+        if not (isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str)):
+            raise InvalidInput(
+                f"input {number + 1} must be {self.one}, but it is {type(value).__name__}: {value!r:.80}"
+            )
+        return self._checked(value[0], value[1], f"the choices of input {number + 1}")
+
+    @staticmethod
+    def _checked(context: str, choices: object, where: str) -> tuple[str, tuple[str, ...]]:
+        listed = list(choices) if isinstance(choices, list | tuple) else []
+        if len(listed) < 2 or not all(isinstance(each, str) and each.strip() for each in listed):
+            raise InvalidInput(f"{where} must be a list of two or more texts, none of them empty, got {choices!r:.80}.")
+        return context, tuple(listed)
+
+    def is_one(self, value: object) -> bool:
+        """Whether it is a tuple of a text and a list."""
+        return isinstance(value, tuple) and len(value) == 2 and not isinstance(value[1], str)
+
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """Return one row of a context and the choices behind it.
+
+        Raises:
+            InvalidInput: They are fewer than three.
+        """
+        if len(texts) < 3:
+            raise InvalidInput(f"this model wants a context and two or more choices, but got {len(texts)} texts.")
+        return [self.labelled_row((texts[0], tuple(texts[1:])), None)]
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of context and choices."""
+        return self.context, *self.choices
+
+    @property
+    def truth(self) -> str:
+        """Column of the right choice."""
+        return self.label
+
+    def labelled_row(self, value: tuple[str, Sequence[str]], label: object) -> dict[str, object]:
+        """Return the row of a context, its choices and the right one."""
+        context, choices = value
+        if len(self.choices) == 1:
+            return {self.context: context, self.choices[0]: list(choices), self.label: label}
+        return {self.context: context, **dict(zip(self.choices, choices, strict=True)), self.label: label}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoicePrediction(PredictOptions):
+    """Options of a prediction.
+
+    Attributes:
+        calibrated: True insists on calibrated probabilities, False wants those of the head as it is; by default they
+            are calibrated where the model is.
+    """
+
+    calibrated: bool | None = None
+
+
+MULTIPLE_CHOICE = TaskSpec(
+    name="multiple_choice",
+    home="bothways.tasks.multiple_choice.chooser:MultipleChoice",
+    columns=ChoiceColumns(),
+    summary="Choose which of several endings or answers goes with a context.",
+    example={"context": "She opened the fridge and", "choices": ["took out the milk.", "flew away."], "label": 0},
+    fit_options=TemperatureOptions,
+    predict_options=ChoicePrediction,
+    head="multiple_choice",
+    does="choose among answers",
+    notes="""\
+The label is the number of the right choice, from 0, or its text. With
+--choices, each choice has a column of its own.""",
+    held_out="the rows of a tenth of the contexts, drawn with the seed",
+)

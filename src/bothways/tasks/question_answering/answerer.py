@@ -1,0 +1,31 @@
+"""Extractive question answering: the part of a context that answers a question, or that there is none."""
+
+from typing import Any
+
+from bothways.tasks.head import TrainedHead
+from bothways.tasks.head_task import HeadTask
+from bothways.tasks.opening import OpenedModel
+from bothways.tasks.question_answering.answers import QuestionAnswer
+from bothways.tasks.question_answering.outputs import AnswerOutputs, no_answer_index
+from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
+
+
+class QuestionAnswerer(HeadTask[tuple[str, str], QuestionAnswer]):
+    """Finds the answer to a question in a context, or says that there is none.
+
+    A context that is too long is read in overlapping windows, with the question in each. `fit` chooses the threshold
+    between an answer and none on held-out questions; where each of those has an answer, the model always gives one.
+
+    >>> answerer = QuestionAnswerer.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> answerer.fit("train-v2.0.json", validation="dev-v2.0.json")  # doctest: +SKIP
+    >>> answerer.predict(("Who won?", "In 2016 the Denver Broncos won.")).answer  # doctest: +SKIP
+    'Denver Broncos'
+    """
+
+    spec = QUESTION_ANSWERING
+    outputs_type = AnswerOutputs
+
+    @classmethod
+    def _open(cls, opened: OpenedModel, options: Any) -> TrainedHead | None:  # noqa: ANN401 (the task's own)
+        no_answer_index(opened.model.tokenizer)  # refuses a tokenizer that has no place for no answer
+        return super()._open(opened, options)

@@ -1,0 +1,130 @@
+"""What a question answerer says of a question.
+
+Shapes: N questions, K candidates.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.evaluation import answer_probabilities
+from bothways.tasks.question_answering.spans import Span, SpanScores
+from bothways.tasks.scores import TokensRead
+
+CANDIDATES = 20
+"""Probabilities are shared among this many spans and no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A part of the context: ``context[start:end] == text``.
+
+    Attributes:
+        text: The answer.
+        start: Its first character in the context.
+        end: The character behind its last.
+        probability: Calibrated where the model was: that just this, and not a longer or shorter part, is what an
+            annotator would have marked, articles and punctuation aside.
+        score: Log odds against no answer, as the model gives them.
+    """
+
+    text: str
+    start: int
+    end: int
+    probability: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswer:
+    """What the model says of a question on a context.
+
+    Attributes:
+        answer: The answer as it stands in the context; None where the model says that there is none.
+        start: Its first character in the context.
+        end: The character behind its last.
+        probability: That this, be it an answer or none, is right; calibrated where the model was.
+        no_answer_probability: That there is no answer; 0 of a model that was never shown such a question.
+        answers: The best that do not overlap, best first, also where ``answer`` is None.
+        reading: How much of question and context was read.
+    """
+
+    answer: str | None
+    start: int | None
+    end: int | None
+    probability: float
+    no_answer_probability: float
+    answers: tuple[Answer, ...]
+    reading: TokensRead
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values, flat but for the list of answers."""
+        values = asdict(self)
+        reading = values.pop("reading")
+        return {**values, "answers": list(values["answers"]), **reading}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSpans:
+    """What is said of a question before it is decided.
+
+    Attributes:
+        context: The text.
+        candidates: The best spans, best first; they may overlap.
+        apart: The best of which no two overlap, best first: as many as answers are asked for, if there are.
+    """
+
+    context: str
+    candidates: tuple[Span, ...]
+    apart: tuple[Span, ...]
+
+    @classmethod
+    def of(cls, context: str, scores: SpanScores, top: int) -> "FoundSpans":
+        """Return the best of all spans, and the ``top`` that do not overlap."""
+        best = tuple(scores.best(CANDIDATES))
+        return cls(context, best, best[:1] if top == 1 else tuple(scores.apart(top)))
+
+    @property
+    def best(self) -> str:
+        """The text of the best span; empty where there is none."""
+        return self.context[self.candidates[0].start : self.candidates[0].end] if self.candidates else ""
+
+
+def answered(found: FoundSpans, read: TokensRead, threshold: float | None, temperature: float) -> QuestionAnswer:
+    """The answer to a question, given the best spans of its context.
+
+    Args:
+        found: The spans.
+        read: How much of question and context was read.
+        threshold: Score from which an answer is given; None always gives one.
+        temperature: Divides the scores.
+    """
+    context, best = found.context, found.candidates
+    probabilities = answer_probabilities(candidate_scores([best]), threshold, temperature)[0]
+    nothing = float(probabilities[-1])
+    # One of the candidates, or one that is less likely than they are and so hardly adds to what they share.
+    each = float(probabilities[0]) if best else 0.0
+    answers = tuple(
+        Answer(
+            context[span.start : span.end],
+            span.start,
+            span.end,
+            each * float(np.exp((span.score - best[0].score) / temperature)),
+            span.score,
+        )
+        for span in found.apart
+    )
+    if not answers or nothing >= each:
+        return QuestionAnswer(None, None, None, nothing, nothing, answers, read)
+    first = answers[0]
+    return QuestionAnswer(first.text, first.start, first.end, first.probability, nothing, answers, read)
+
+
+def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64]:
+    """The scores of each question's candidates (N, K), minus infinity where there are fewer; `CANDIDATES` or more."""
+    scores_NK = np.full((len(candidates), max([CANDIDATES, *map(len, candidates)])), -np.inf)
+    for row, spans in enumerate(candidates):
+        scores_NK[row, : len(spans)] = [span.score for span in spans]
+    return scores_NK

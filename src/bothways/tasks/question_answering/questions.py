@@ -1,0 +1,128 @@
+"""Questions on contexts, and the annotated answers, out of rows of data.
+
+The answers of a row are a list of objects with ``text`` and ``start`` (or ``answer_start``, as SQuAD has it), or one
+object with a list of each, as data sets on the hub have it. An empty list says that the context holds no answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from bothways.data import Example, Row, Source, read_rows, value_at
+from bothways.errors import InvalidInput
+from bothways.tasks.question_answering.spec import QuestionColumns
+
+_FORM = 'a list of {"text": ..., "start": ...}, empty where there is no answer'
+# Of a context or an answer in a message.
+_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class GoldAnswer:
+    """An annotated answer: ``context[start : start + len(text)]``.
+
+    Attributes:
+        text: As it stands in the context.
+        start: Where it begins there, in characters.
+    """
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The character behind its last."""
+        return self.start + len(self.text)
+
+
+Answered: TypeAlias = Example[tuple[GoldAnswer, ...]]
+"""A question with its context, and the annotated answers; none where the context holds none."""
+
+
+def read_questions(source: Source, columns: QuestionColumns) -> list[Answered]:
+    """Questions, contexts and answers of a source.
+
+    Raises:
+        InvalidInput: A row lacks a column, a question or context is empty, the answers are of another form, or one does
+            not stand at its place in the context; the message names the row and its id.
+    """
+    questions = []
+    for row in read_rows(source):
+        where = f"{row.where} (id {row.values['id']!r})" if "id" in row.values else row.where
+        named = Row(row.number, row.values, where)
+        text = columns.read(named)
+        answers = _answers(value_at(named, columns.answers), f"{where}: {columns.answers!r}")
+        for answer in answers:
+            _check(answer, text[1], where)
+        questions.append(Example(text, answers, row.number, where))
+    return questions
+
+
+def hold_out_contexts(
+    questions: Sequence[Answered], fraction: float, seed: int
+) -> tuple[list[Answered], list[Answered]]:
+    """Split at random into what stays and what is held out; the questions of one context stay together.
+
+    Args:
+        questions: Of two contexts or more.
+        fraction: How many of the questions to hold out, about.
+        seed: Draws the contexts.
+
+    Raises:
+        InvalidInput: There is only one context.
+    """
+    contexts = list(dict.fromkeys(question.text[1] for question in questions))
+    if len(contexts) < 2:
+        raise InvalidInput(
+            "no validation data were given, and none can be held out, as all questions are on one context: give a "
+            "validation file."
+        )
+    counts = dict.fromkeys(contexts, 0)
+    for question in questions:
+        counts[question.text[1]] += 1
+    wanted, held = max(1, round(fraction * len(questions))), set[str]()
+    for index in np.random.default_rng(seed).permutation(len(contexts)).tolist():
+        if sum(counts[context] for context in held) >= wanted or len(held) == len(contexts) - 1:
+            break
+        held.add(contexts[index])
+    stay = [question for question in questions if question.text[1] not in held]
+    return stay, [question for question in questions if question.text[1] in held]
+
+
+def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
+    if isinstance(value, Mapping):
+        texts, starts = value.get("text"), value.get("answer_start", value.get("start"))
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise InvalidInput(f"{where} must be {_FORM}, or lists 'text' and 'answer_start' of one length.")
+        return tuple(_answer(text, start, where) for text, start in zip(texts, starts, strict=True))
+    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
+        found = "null" if value is None else f"of type {type(value).__name__}"
+        if isinstance(value, list):
+            number, other = next((n, each) for n, each in enumerate(value, 1) if not isinstance(each, Mapping))
+            found = f"a list whose element {number} is of type {type(other).__name__} ({other!r:.{_SHOWN}})"
+        raise InvalidInput(f"{where} is {found}, but it must be {_FORM}.")
+    return tuple(_answer(each.get("text"), each.get("start", each.get("answer_start")), where) for each in value)
+
+
+def _answer(text: object, start: object, where: str) -> GoldAnswer:
+    if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int):
+        raise InvalidInput(
+            f"{where} must be {_FORM}, but one answer has the text {text!r:.80} and the start {start!r}."
+        )
+    if not text.strip():
+        raise InvalidInput(f"{where} holds an answer without text. Leave the list empty where there is no answer.")
+    return GoldAnswer(text, start)
+
+
+def _check(answer: GoldAnswer, context: str, where: str) -> None:
+    found = context[answer.start : answer.end] if answer.start >= 0 else ""
+    if found == answer.text:
+        return
+    elsewhere = context.find(answer.text)
+    hint = f"It stands at {elsewhere}." if elsewhere >= 0 else "The context does not hold it anywhere."
+    raise InvalidInput(
+        f"{where}: the answer {answer.text!r:.{_SHOWN}} must stand at character {answer.start} of the context, but "
+        f"there it reads {found!r:.{_SHOWN}}. {hint}"
+    )

@@ -1,0 +1,118 @@
+"""The start and end that each window of a question is to be answered with.
+
+A window that holds an annotated answer whole points to it; one that holds none points to its token for no answer. Where
+several answers were annotated, start and end are spread over all that the window holds, in equal parts: the model
+learns that either is right, and how sure it may be. Tokens of the question can be neither.
+
+Shapes: N questions, W windows, B windows of a batch, S tokens of the longest, T tokens, E targets.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.data.windows import WindowStore, digest_of
+from bothways.packing import to_padded
+from bothways.tasks.question_answering.questions import GoldAnswer
+from bothways.tasks.question_answering.spans import CONTEXT
+from bothways.text import Places, behind_marks
+
+Tokens = tuple[int, int]
+
+
+class SpanAnswers:
+    """What the windows of a store are to be answered with; those of one question share its weight of 1.
+
+    Args:
+        contexts: The contexts of the questions.
+        answers: The annotated answers of each question.
+        store: Questions and contexts, with the places of their tokens.
+        no_answer: Index of the token for no answer in each window, 0 or -1.
+    """
+
+    joint: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        contexts: Sequence[str],
+        answers: Sequence[Sequence[GoldAnswer]],
+        store: WindowStore,
+        no_answer: int,
+    ) -> None:
+        self._store = store
+        text_W = store.text_of_window
+        windows = len(text_W)
+        self._share_W = 1.0 / np.bincount(text_W)[text_W]
+        self._possible_T = np.zeros(len(store.ids_T), dtype=bool)
+        targets: list[list[Tokens]] = []
+        for window in range(windows):
+            places, question = store.places(window), int(text_W[window])
+            last = window + 1 == windows or text_W[window + 1] != question
+            complete = last and not store.dropped_tokens[question]
+            nowhere = no_answer % len(places.sequences_n)
+            self._possible_T[store.starts[window] : store.starts[window + 1]] = places.sequences_n == CONTEXT
+            self._possible_T[store.starts[window] + nowhere] = True
+            context = contexts[question]
+            spans = [tokens_of(answer, places, context, last=complete) for answer in answers[question]]
+            targets.append([span for span in spans if span is not None] or [(nowhere, nowhere)])
+        counts_W = np.array(list(map(len, targets)))
+        self._first_W = np.cumsum(counts_W) - counts_W
+        self._count_W = counts_W
+        self._targets_E2 = np.array([span for spans in targets for span in spans], dtype=np.int64)
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the answers."""
+        return digest_of(self._targets_E2, self._count_W)
+
+    def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
+        """Each window's share of its question (B)."""
+        shares_B: NDArray[np.float64] = self._share_W[list(windows)]
+        return shares_B
+
+    def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
+        """Mean of the cross-entropies of start and end, weighted with each window's share of its question; summed.
+
+        Args:
+            scores: Of the tokens of all windows (T, 2).
+            windows: Their numbers in the store.
+        """
+        starts, count_B = self._store.starts, self._count_W[list(windows)]
+        possible_T = np.concatenate([self._possible_T[starts[each] : starts[each + 1]] for each in windows])
+        entries = np.concatenate([self._first_W[each] + np.arange(self._count_W[each]) for each in windows])
+        row_E = np.repeat(np.arange(len(windows)), count_B)
+        weight_E = (self.weights(windows) / (2 * count_B))[row_E].astype(np.float32)
+        impossible_T = torch.from_numpy(~possible_T).to(scores.device)
+        allowed_T2 = scores.masked_fill(impossible_T[:, None], float("-inf"))
+        padded_BS2 = to_padded(allowed_T2, self._store.lengths[list(windows)].tolist(), float("-inf"))
+        logs_BS2 = padded_BS2.log_softmax(dim=1)
+        rows, targets_E2 = (torch.from_numpy(each).to(scores.device) for each in (row_E, self._targets_E2[entries]))
+        logs_E = logs_BS2[rows, targets_E2[:, 0], 0] + logs_BS2[rows, targets_E2[:, 1], 1]
+        return -(logs_E * torch.from_numpy(weight_E).to(scores.device)).sum()
+
+
+def tokens_of(answer: GoldAnswer, places: Places, context: str, *, last: bool) -> Tokens | None:
+    """First and last token of an answer in a window, or None where the window does not hold the whole of it.
+
+    Args:
+        answer: The answer.
+        places: Where the tokens of the window stand.
+        context: The text; a mark behind the window's last token belongs to that.
+        last: Whether the context ends in this window. What stands behind its last token is then no token at all (a
+            character that the tokenizer drops), and not in a later window.
+    """
+    begin = answer.start + len(answer.text) - len(answer.text.lstrip())
+    end = answer.end - len(answer.text) + len(answer.text.rstrip())
+    inside = np.flatnonzero(places.sequences_n == CONTEXT)
+    if not len(inside):
+        return None
+    begins, ends = places.begins_n[inside], places.ends_n[inside]
+    if (places.start > 0 and begin < begins[0]) or (not last and end > behind_marks(context, int(ends[-1]))):
+        return None
+    first = int(np.searchsorted(ends, begin, side="right"))
+    final = int(np.searchsorted(begins, end, side="left")) - 1
+    return (int(inside[first]), int(inside[final])) if first <= final else None

@@ -1,0 +1,104 @@
+"""Every task by its name, and which task a folder is a model of. A task's class is imported when it is asked for.
+
+A new task is one line of `SPECS`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InvalidInput
+from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
+from bothways.tasks.embedding.spec import EMBEDDING, FEW_SHOT
+from bothways.tasks.masked_lm.spec import MASKED_LM
+from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE
+from bothways.tasks.question_answering.spec import QUESTION_ANSWERING
+from bothways.tasks.spec import NoOptions, TaskSpec
+from bothways.tasks.tagging.spec import TAGGING
+
+SPECS: Mapping[str, TaskSpec] = {
+    spec.name: spec
+    for spec in (
+        CLASSIFICATION,
+        PAIRS,
+        QUESTION_ANSWERING,
+        TAGGING,
+        EMBEDDING,
+        FEW_SHOT,
+        MASKED_LM,
+        MULTIPLE_CHOICE,
+    )
+}
+
+
+def check_open_options(model: str, task: str, options: Mapping[str, object]) -> None:
+    """Check that a task has the options that its model is to be opened with.
+
+    Raises:
+        InvalidInput: One is an option of other tasks.
+        TypeError: One is of no task.
+    """
+    from bothways.tasks.opening import OpenOptions
+
+    kind = SPECS[task].open_options if task in SPECS else NoOptions
+    known = {each.name for each in fields(kind)}.union(OpenOptions.__annotations__)
+    foreign = [name for name, value in options.items() if value is not None and name not in known]
+    if foreign:
+        named = " and ".join(foreign)
+        for name in foreign:
+            if not any(name in {each.name for each in fields(spec.open_options)} for spec in SPECS.values()):
+                raise TypeError(f"opening a model got an unexpected keyword argument {name!r}.")
+        raise InvalidInput(
+            f"{named} can be given for {models_with('open_options', foreign[0])}, but {model!r} is a model for {task}, "
+            f"which has no {named}: leave them out."
+        )
+
+
+def models_with(declaration: str, option: str) -> str:
+    """Return what models of tasks are called that declare an option: ``models that tag words or answer questions``.
+
+    Args:
+        declaration: Such as ``"predict_options"``.
+        option: Its name.
+    """
+    return models(
+        spec for spec in SPECS.values() if option in {each.name for each in fields(getattr(spec, declaration))}
+    )
+
+
+def models(specs: Iterable[TaskSpec]) -> str:
+    """Return what models of some tasks are called."""
+    *others, last = dict.fromkeys(spec.does for spec in specs)
+    return f"models that {' or '.join([', '.join(others), last] if others else [last])}"
+
+
+def task_class(spec: TaskSpec) -> Any:  # noqa: ANN401 (a subclass of Task)
+    """Import the class of a task."""
+    module, name = spec.home.split(":")
+    return getattr(import_module(module), name)
+
+
+def stored_task(folder: Path) -> str | None:
+    """Return the task that ``bothways.json`` names, if there is one."""
+    from bothways.checkpoints.files import read_json
+    from bothways.checkpoints.schema import OURS
+
+    stored = read_json(folder / OURS).get("task") if (folder / OURS).is_file() else None
+    return stored if isinstance(stored, str) else None
+
+
+def task_of_heads(folder: Path) -> str | None:
+    """Return the task of the first head that ``config.json`` says is there, if one has a task."""
+    from bothways.checkpoints.files import read_json
+    from bothways.families import family_of
+
+    settings = read_json(folder / "config.json")
+    family, stored = family_of(settings.get("model_type")), settings.get("architectures")
+    by_head = {spec.head: spec.name for spec in SPECS.values() if spec.head is not None}
+    for name in stored if isinstance(stored, list) else []:
+        for head in family.architectures.get(str(name), ()):
+            if head in by_head:
+                return by_head[head]
+    return None

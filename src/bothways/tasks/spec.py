@@ -1,0 +1,112 @@
+"""What a task declares: its name, its columns, its options and an example. Loads no torch.
+
+The verbs (`bothways.tasks.task.Task`) and the command line are made from these declarations.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, TypeVar
+
+from bothways.choices import Cut, SpanScheme
+from bothways.errors import InvalidInput
+from bothways.tasks.columns import ColumnNames
+
+OptionsT = TypeVar("OptionsT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOptions:
+    """A verb without options of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictOptions:
+    """Options of a prediction."""
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """What predictions hold several of, so that they do not fit into the cells of a table."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """The declarations of a task.
+
+    Attributes:
+        name: In ``bothways.json``, on the command line and in messages.
+        home: The class that does it, as ``"module:Class"``; imported when it is first used.
+        columns: The usual column names.
+        summary: What it does, in one line for help.
+        does: What its models do, in a message after "models that".
+        example: A row of labelled data.
+        open_options: Dataclass of what `from_pretrained` takes besides how a checkpoint is found and read.
+        fit_options: Dataclass of what `fit` takes besides columns and the options of every training.
+        data_options: Dataclass of what `evaluate` and `score` take besides columns.
+        predict_options: Dataclass of the options of a prediction.
+        cut: Which text of a pair is cut into windows where both are too long.
+        head: Name of the pretrained head that makes a checkpoint from elsewhere a model for this task.
+        like: Name of the task that reads and answers the same, if this one only learns otherwise.
+        kinds: Columns of other kinds of rows that it learns from.
+        notes: Lines for help on what its data look like, below the example.
+        held_out: The training rows that are held out where no validation data are given; None where none are.
+    """
+
+    name: str
+    home: str
+    columns: ColumnNames
+    summary: str
+    does: str
+    example: Mapping[str, object]
+    open_options: type = NoOptions
+    fit_options: type = NoOptions
+    data_options: type = NoOptions
+    predict_options: type[PredictOptions] = PredictOptions
+    head: str | None = None
+    like: str | None = None
+    cut: Cut = "longer"
+    kinds: tuple[ColumnNames, ...] = ()
+    notes: str = ""
+    held_out: str | None = "a tenth of the rows to learn from, drawn with the seed"
+
+
+class PredictArguments(TypedDict, total=False):
+    """Options of a prediction, of all tasks; which ones a task has, its spec says."""
+
+    calibrated: bool | None
+    coverage: float | None
+    top: int
+    max_answer_tokens: int | None
+    threshold: float | None
+    scheme: SpanScheme | None
+    words: Sequence[str] | None
+    max_pieces: int
+    beam: int
+
+
+def chosen(kind: type[OptionsT], given: Mapping[str, Any], call: str, *, known: tuple[str, ...] = ()) -> OptionsT:
+    """Return the options of a call as a value.
+
+    Args:
+        kind: Dataclass of the options.
+        given: Keyword arguments of the call.
+        call: For messages, such as ``"TextClassifier.predict()"``.
+        known: Other arguments of the call, for messages.
+
+    Raises:
+        TypeError: One of them is not known; the message lists those that are.
+        InvalidInput: A value is out of its range.
+    """
+    names = tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+    for name in given:
+        if name not in names:
+            raise TypeError(
+                f"{call} got an unexpected keyword argument {name!r}. Known are: {', '.join((*names, *known))}."
+            )
+    return kind(**given)
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raise InvalidInput unless ``value`` is a whole number, at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(f"{name} must be at least 1, but it is {value!r}.")

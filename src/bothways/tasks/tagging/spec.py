@@ -1,0 +1,161 @@
+"""What tagging declares. Loads no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from bothways.choices import Scheme, SpanScheme
+from bothways.confidence.options import TemperatureOptions
+from bothways.errors import InvalidInput
+from bothways.tasks.columns import typed_texts
+from bothways.tasks.spec import PredictOptions, TaskSpec
+
+if TYPE_CHECKING:
+    from bothways.data import Row
+    from bothways.text import Words
+
+
+@dataclass(frozen=True, slots=True)
+class TagColumns:
+    """Words and their tags.
+
+    Attributes:
+        tokens: Column of the words: lists, or strings with white space between the words.
+        tags: Column of their tags, in the same form.
+        text: Columns of a raw text, joined by a space, where a row to predict has no words.
+    """
+
+    tokens: str = "tokens"
+    tags: str = "tags"
+    text: tuple[str, ...] = ("text",)
+
+    one: ClassVar[str] = "a text"
+
+    def read(self, row: "Row") -> "Words":
+        """Return the words of a row, or of its text."""
+        from bothways.data import given_words
+
+        return given_words(row, self.tokens, self.text)
+
+    def check(self, number: int, value: object) -> "Words":
+        """Return the words of a raw text, or of a list of words; how they are found: `bothways.text.words.word_spans`.
+
+        Raises:
+            InvalidInput: It is neither, or there is no word.
+        """
+        from bothways.text import Words
+
+        if isinstance(value, Words):
+            return value
+        if isinstance(value, str):
+            words = Words.of_text(value)
+        elif isinstance(value, Sequence) and all(isinstance(word, str) for word in value):
+            try:
+                words = Words.of_list(value)
+            except InvalidInput as error:
+                raise InvalidInput(f"text {number + 1}: {error}") from error
+        else:
+            raise InvalidInput(
+                f"expected text {number + 1} to be a str or a list of str, got {type(value).__name__}: {value!r:.80}"
+            )
+        if not words.spans:
+            raise InvalidInput(
+                f"text {number + 1} is empty or only white space and characters that cannot be seen: drop it or fill "
+                "it in."
+            )
+        return words
+
+    def is_one(self, value: object) -> bool:
+        """Whether it is a raw text; a list is many texts."""
+        return isinstance(value, str)
+
+    def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
+        """Return a row for each raw text."""
+        return typed_texts(self.text, texts)
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Column of the words."""
+        return (self.tokens,)
+
+    @property
+    def truth(self) -> str:
+        """Column of what is right."""
+        return self.tags
+
+    def labelled_row(self, value: object, label: object) -> dict[str, object]:
+        """Return the row of words and their tags."""
+        return {self.tokens: value, self.tags: label}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagOpening:
+    """How a trained head is opened.
+
+    Attributes:
+        labels: Names of its outputs, for checkpoints that do not carry them.
+        scheme: How they encode spans, for checkpoints from elsewhere whose labels leave that open (``"IOB1"``).
+    """
+
+    labels: Sequence[str] | None = None
+    scheme: Scheme | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagLearning(TemperatureOptions):
+    """What is learnt of tagged words.
+
+    Attributes:
+        scheme: How tags encode spans: ``"BIO"``, ``"IOB1"`` (which the model learns as BIO), ``"BIOES"``, ``"BILOU"``
+            or ``"plain"`` for tags that encode none; by default what the tags look like.
+    """
+
+    scheme: Scheme | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagData:
+    """How tagged data are read.
+
+    Attributes:
+        scheme: That of the data's tags; by default what they look like. It need not be the model's.
+    """
+
+    scheme: Scheme | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagPrediction(PredictOptions):
+    """Options of a prediction.
+
+    Attributes:
+        calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
+            they are calibrated where the model is.
+        scheme: Give the tags of words in this scheme, whatever the model's is.
+    """
+
+    calibrated: bool | None = None
+    scheme: SpanScheme | None = None
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Words and spans."""
+        return "words", "spans"
+
+
+TAGGING = TaskSpec(
+    name="tagging",
+    home="bothways.tasks.tagging.tagger:TextTagger",
+    columns=TagColumns(),
+    summary="Tag words: names, parts of speech and the like.",
+    example={"tokens": ["Li", "Na", "left"], "tags": ["B-PER", "I-PER", "O"]},
+    open_options=TagOpening,
+    fit_options=TagLearning,
+    data_options=TagData,
+    predict_options=TagPrediction,
+    head="token",
+    does="tag words",
+    notes="""\
+or, in a .conll file, a word and its tag on each line and an empty line
+between texts.""",
+)

@@ -1,0 +1,195 @@
+"""The options of a training run: plain data, checked on construction; importing them needs no torch."""
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
+
+from bothways.errors import InvalidInput
+from bothways.training.schedules import LinearDecay, Schedule
+
+if TYPE_CHECKING:
+    import torch
+
+Precision = Literal["float32", "bfloat16"]
+
+# The default learning rate: wider encoders want smaller steps.
+NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
+
+# The options that decide the course of a run. Logs, cards and checkpoints hold these, in this order: a checkpoint is
+# resumed only under the same values. Batch size and token budget belong to the identity of the objective.
+_RECORDED = (
+    "epochs",
+    "learning_rate",
+    "schedule",
+    "warmup_fraction",
+    "weight_decay",
+    "betas",
+    "eps",
+    "max_gradient_norm",
+    "precision",
+    "patience",
+    "seed",
+    "log_every_updates",
+    "checkpoint_every_updates",
+)
+
+
+class TrainingArguments(TypedDict, total=False):
+    """The fields of `TrainingOptions` as keyword arguments: ``fit(**options: Unpack[TrainingArguments])``."""
+
+    epochs: int
+    learning_rate: float | None
+    batch_size: int
+    seed: int
+    schedule: Schedule
+    warmup_fraction: float
+    weight_decay: float
+    max_gradient_norm: float | None
+    patience: int | None
+    precision: Precision | None
+    max_tokens: int
+    betas: tuple[float, float]
+    eps: float
+    log_every_updates: int
+    checkpoint_every_updates: int | None
+    log: str | Path | None
+    checkpoints: str | Path | None
+    resume: bool
+    keep_diverged: bool
+    show_progress: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """The options of a training run, whatever task is trained.
+
+    Attributes:
+        epochs: Passes over the training data; kept is the latest epoch whose validation score is within a standard
+            error of the best (of masked language models: the best).
+        learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
+        batch_size: Rows in one update.
+        seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
+        schedule: Course of the learning rate after the warm-up.
+        warmup_fraction: Part of all updates in which the rate rises from 0 to the peak.
+        weight_decay: Decoupled decay of the weight matrices; biases and norms have none.
+        max_gradient_norm: The gradient of an update is scaled down to this 2-norm; None leaves it.
+        patience: Stop after this many epochs in a row without a better validation score; by default never.
+        precision: ``"bfloat16"`` runs the loss under autocast; parameters and optimizer stay float32. A CPU accepts it,
+            and gains only if it has bfloat16 instructions (AMX or AVX512-BF16). None: bfloat16 on a GPU that has it,
+            else float32.
+        max_tokens: Token budget of one forward and backward pass; larger batches are accumulated.
+        betas: Decay rates of AdamW's two moments.
+        eps: Added to the denominator of AdamW.
+        log_every_updates: Updates summed up by one line of the log; on a GPU also how often losses are read.
+        checkpoint_every_updates: Checkpoints within an epoch, besides the one after each; None writes no others.
+        log: JSON Lines file for the course of the run; an older one is replaced, except by a resumed run.
+        checkpoints: Folder for the newest checkpoint, written after each epoch and every ``checkpoint_every_updates``.
+        resume: Continue from the newest checkpoint; without one yet, begin afresh.
+        keep_diverged: End the run where it diverges after a finished epoch, with the weights kept so far, instead of
+            raising `TrainingDiverged`; ``diverged`` of the record gives the reason.
+        show_progress: Force the progress bar on or off; None shows it on a terminal only.
+
+    Raises:
+        InvalidInput: A value is out of its range.
+    """
+
+    epochs: int = 3
+    learning_rate: float | None = None
+    batch_size: int = 32
+    seed: int = 0
+    schedule: Schedule = dataclasses.field(default_factory=LinearDecay)
+    warmup_fraction: float = 0.1
+    weight_decay: float = 0.01
+    max_gradient_norm: float | None = 1.0
+    patience: int | None = None
+    precision: Precision | None = None
+    max_tokens: int = 8192
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    log_every_updates: int = 10
+    checkpoint_every_updates: int | None = None
+    log: str | Path | None = None
+    checkpoints: str | Path | None = None
+    resume: bool = False
+    keep_diverged: bool = False
+    show_progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        if not _is_integer(self.batch_size, 1):
+            raise InvalidInput(f"batch_size must be a whole number, at least 1, but it is {self.batch_size!r}.")
+        for name in ("epochs", "max_tokens", "log_every_updates"):
+            self._check_integer(name, minimum=1)
+        for name in ("patience", "checkpoint_every_updates"):
+            self._check_integer(name, minimum=1, optional=True)
+        self._check_integer("seed", minimum=0)
+        self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
+        self._check_positive("eps")
+        self._check_positive("learning_rate", optional=True)
+        self._check_positive("max_gradient_norm", optional=True)
+        self._check("warmup_fraction", _is_number(self.warmup_fraction, 1.0), "a fraction from 0 to 1")
+        self._check("weight_decay", _is_number(self.weight_decay), "0 or more, and finite")
+        betas_fit = len(self.betas) == 2 and all(_is_number(beta) and beta < 1.0 for beta in self.betas)
+        self._check("betas", betas_fit, "two numbers in [0, 1)")
+        precisions = get_args(Precision)
+        self._check("precision", self.precision in (*precisions, None), f"one of {precisions}, or None")
+        self._check("schedule", isinstance(self.schedule, Schedule), "LinearDecay, CosineDecay or ConstantRate")
+        for name in ("log", "checkpoints"):
+            self._check(name, isinstance(getattr(self, name), str | os.PathLike | None), "a path, or None")
+        for name in ("resume", "keep_diverged"):
+            self._check(name, isinstance(getattr(self, name), bool), "True or False")
+        self._check("show_progress", isinstance(self.show_progress, bool | None), "True, False or None")
+        if self.resume and self.checkpoints is None:
+            raise InvalidInput("resuming needs the folder of the checkpoints: pass checkpoints=<folder>.")
+
+    def resolved(self, hidden: int, device: "torch.device") -> Self:
+        """Return the options with learning rate and precision chosen where they are None.
+
+        Args:
+            hidden: Width of the encoder.
+            device: Where it is trained.
+        """
+        rate, precision = self.learning_rate, self.precision
+        if rate is None:
+            rate = RATE_OF_NARROW if hidden <= NARROW else RATE_OF_WIDE
+        if precision is None:
+            import torch
+
+            half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+            precision = "bfloat16" if half else "float32"
+        return dataclasses.replace(self, learning_rate=rate, precision=precision)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what decides the course of the run as JSON values; the schedule's class goes under ``"kind"``.
+
+        Paths, ``resume``, ``keep_diverged`` and ``show_progress`` do not, and batch size and token budget are recorded
+        by the objective.
+        """
+        values = {name: getattr(self, name) for name in _RECORDED}
+        schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}
+        return {**values, "schedule": schedule, "betas": list(self.betas)}
+
+    def _check_integer(self, name: str, *, minimum: int, optional: bool = False) -> None:
+        value = getattr(self, name)
+        wanted = f"a whole number, {minimum} or more" + (", or None" if optional else "")
+        self._check(name, _is_integer(value, minimum) or (optional and value is None), wanted)
+
+    def _check_positive(self, name: str, *, optional: bool = False) -> None:
+        value = getattr(self, name)
+        wanted = "a finite number above 0" + (", or None" if optional else "")
+        self._check(name, (_is_number(value) and value > 0.0) or (optional and value is None), wanted)
+
+    def _check(self, name: str, fits: bool, wanted: str) -> None:
+        if not fits:
+            raise InvalidInput(f"training setting {name!r} must be {wanted}; got {getattr(self, name)!r}.")
+
+
+def _is_integer(value: object, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+
+
+def _is_number(value: object, most: float = math.inf) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and 0.0 <= value <= most

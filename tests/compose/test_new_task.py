@@ -1,0 +1,257 @@
+"""A task that neither ensembles nor models of several tasks know is a member of the one and a part of the other."""
+
+# The methods of a task have arguments that this one does not need.
+# ruff: noqa: ARG002, ARG003
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from bothways import Ensemble, MultiTask, TaggingData, TaskData, open_trained
+from bothways.checkpoints.labels import label_settings
+from bothways.checkpoints.schema import Stored
+from bothways.confidence.confidence import Confidence
+from bothways.confidence.files import stored_temperature
+from bothways.data import read_examples, read_rows, text_at
+from bothways.data.windows import digest_of, digest_of_texts
+from bothways.errors import InvalidInput
+from bothways.tasks import PairClassifier
+from bothways.tasks.head_task import HeadTask
+from bothways.tasks.objective import TextAnswers
+from bothways.tasks.registry import SPECS
+from bothways.tasks.scores import Scores, TokensRead
+from bothways.tasks.spec import TaskSpec
+from bothways.tasks.targets import SingleLabel, fitted_temperature
+from bothways.tasks.together import TemperatureOutputs
+from classifier_cases import rows, without_dropout
+from pair_cases import pairs
+from tiny_models import write_checkpoint
+
+QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6}
+
+
+# --- the task ---
+
+
+@dataclass(frozen=True, slots=True)
+class PostColumns:
+    """A post and whether it breaks the rules."""
+
+    post: str = "post"
+    verdict: str = "verdict"
+
+    one: ClassVar[str] = "a text"
+
+    @property
+    def input_columns(self):
+        return (self.post,)
+
+    @property
+    def truth(self):
+        return self.verdict
+
+    def read(self, row):
+        return text_at(row, self.post)
+
+    def check(self, number, value):
+        return value
+
+    def is_one(self, value):
+        return isinstance(value, str)
+
+    def rows_of(self, texts):
+        return [{self.post: text} for text in texts]
+
+    def labelled_row(self, value, label):
+        return {self.post: value, self.verdict: label}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The probability that a post breaks the rules."""
+
+    broken: float
+    reading: TokensRead
+
+    def to_dict(self):
+        return {"broken": self.broken}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VerdictOutputs(TemperatureOutputs[str, None]):
+    """Two outputs: the rules are kept, or broken. It reads its inputs, which are strings whatever the others read."""
+
+    confidence: Confidence = Confidence()  # noqa: RUF009 (frozen)
+    calibrates: bool = True
+
+    head: ClassVar = "sequence"
+    head_title: ClassVar = "head for verdicts"
+    keeps_inputs: ClassVar = True
+    labels: ClassVar = ("kept", "broken")
+
+    @property
+    def row_target(self):
+        return SingleLabel(self.labels)
+
+    def scores(self, value, rows, options=None):
+        assert isinstance(value, str)
+        (only,) = rows
+        logits_C = only.rows_WK.mean(axis=0).astype(np.float64)
+        return Scores(logits_C[None], None, TokensRead(len(only.lengths), only.dropped_tokens))
+
+    def decide(self, scores, options=None):
+        for each in scores:
+            stated = self.stated(each).logits_RC[0]
+            yield Verdict(float(1 / (1 + np.exp(stated[0] - stated[1]))), each.read)
+
+    def outcomes(self, scores, truth, *, calibrated=None):
+        calibration = None if calibrated is False else self.temperature
+        return self.row_target.outcomes(_logits(scores), truth, calibration)
+
+    @classmethod
+    def begin(cls, opened, data, columns, options, seed, before):
+        made = cls()
+        return made, made.read(data.train, columns), made.read(data.validation, columns)
+
+    def read(self, data, columns, options=None):
+        return read_examples(data, text=columns.post, label=columns.verdict, convert=str)
+
+    def encode(self, examples):
+        return self.row_target.encode(examples)
+
+    def answers(self, stored):
+        return TextAnswers(self.row_target, stored.truth, stored.store)
+
+    def validate(self, scores, truth):
+        return self.row_target.validate(_logits(scores), truth)
+
+    def calibrated_on(self, scores, truth):
+        return self.with_confidence(Confidence(fitted_temperature(self.row_target, _logits(scores), truth)))
+
+    @property
+    def identity(self):
+        return {"task": "verdict"}
+
+    def part(self, stored):
+        return {"verdicts_sha256": digest_of(stored.truth)}
+
+    def part_together(self, inputs, truth):
+        return {"rows": len(inputs), "texts_sha256": digest_of_texts(inputs), "verdicts_sha256": digest_of(truth)}
+
+    @classmethod
+    def open(cls, opened, options, size, *, ours):
+        return cls(Confidence(stored_temperature(Stored.of(opened.extras if ours else {}))))
+
+    def settings(self):
+        return label_settings(self.labels)
+
+
+def _logits(scores):
+    return np.concatenate([each.logits_RC for each in scores])
+
+
+VERDICTS = TaskSpec(
+    name="verdicts",
+    home="test_new_task:Moderator",
+    columns=PostColumns(),
+    summary="Find posts that break the rules.",
+    does="find posts that break rules",
+    example={"post": "Buy now!", "verdict": "broken"},
+)
+
+
+class Moderator(HeadTask[str, Verdict]):
+    """Finds posts that break the rules."""
+
+    spec = VERDICTS
+    outputs_type = VerdictOutputs
+
+
+# --- what becomes of it ---
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    monkeypatch.setitem(SPECS, "verdicts", VERDICTS)
+
+
+def posts(count=24, first=0):
+    made = rows(count, first)
+    return [{"post": row["text"], "verdict": ("kept", "broken")[row["label"] == "ant"]} for row in made]
+
+
+TEXTS = [*(row["post"] for row in posts(8, first=50)), "w5 " * 40]
+
+
+@pytest.fixture
+def members(tmp_path):
+    folders = []
+    for seed, family in enumerate(("bert", "distilbert")):
+        write_checkpoint(tmp_path / family, family, seed=seed)
+        model = Moderator.from_pretrained(without_dropout(tmp_path / family), device="cpu")
+        model.fit(posts(), validation=posts(12, first=30), seed=seed, **QUICK)
+        model.save(tmp_path / f"{family}-verdicts")
+        folders.append(tmp_path / f"{family}-verdicts")
+    return folders
+
+
+@pytest.mark.parametrize("method", ["mean", "vote", "stacked"])
+def test_it_is_a_member_of_ensembles(members, tmp_path, method):
+    alone = [[each.broken for each in open_trained(folder, device="cpu").predict(TEXTS)] for folder in members]
+    if method == "mean":
+        found = Ensemble.of(members, device="cpu").predict(TEXTS)
+        assert [each.together.broken for each in found] == pytest.approx(np.mean(alone, axis=0), abs=1e-6)
+    ensemble = Ensemble.of(members, method=method, calibrate=posts(30, first=80), device="cpu")
+    assert ensemble.temperature is not None
+    report = ensemble.evaluate(posts(12, first=60), resamples=5)
+    assert len(report.members) == 2
+    assert {"disagreement", "mutual_information"} == set(report.to_dict()["disagreement"])
+    ensemble.save(tmp_path / "ensemble")
+    again = open_trained(tmp_path / "ensemble", device="cpu")
+    assert again.predict(TEXTS) == ensemble.predict(TEXTS)
+    assert list(again.predict_rows(read_rows([{"post": text} for text in TEXTS]))) == again.predict(TEXTS)
+    assert again.predict(TEXTS[-1]).together.reading.windows > 1
+    one = open_trained(members[0], device="cpu")
+    assert one.compare(again, posts(12), resamples=5).metrics.keys() >= {"accuracy"}
+
+
+@pytest.mark.parametrize("words", [False, True], ids=["beside labels", "beside labels and tags"])
+def test_it_is_a_part_of_a_model_of_several_tasks(base, tmp_path, words):
+    tasks = {"animal": TaskData(rows(18), rows(9)), "verdict": TaskData(posts(), posts(12), task="verdicts")}
+    if words:
+        texts = [row["text"].split() for row in rows(18)]
+        tagged = [{"tokens": each, "tags": ["X", *["Y"] * (len(each) - 1)]} for each in texts]
+        tasks["marks"] = TaggingData(tagged, tagged[:6])
+    model = MultiTask.from_pretrained(without_dropout(base), device="cpu")
+    model.fit(tasks, **QUICK)
+    answers, alone = model.predict(TEXTS), model.part("verdict").predict(TEXTS)
+    assert isinstance(model.part("verdict"), Moderator)
+    assert [each["verdict"].broken for each in answers] == pytest.approx([each.broken for each in alone], abs=1e-6)
+    model.save(tmp_path / "saved")
+    again = open_trained(tmp_path / "saved", device="cpu")
+    assert again.predict(TEXTS) == answers
+    assert open_trained(tmp_path / "saved", task="verdict", device="cpu").predict(TEXTS) == alone
+    assert list(again.predict_rows(read_rows([{"post": TEXTS[0]}]))) == [again.predict(TEXTS[0])]
+    if not words:
+        data = [{**post, "label": row["label"]} for post, row in zip(posts(12), rows(12), strict=True)]
+        report = again.evaluate(data, resamples=5)
+        expected = again.part("verdict").evaluate(data, resamples=5).estimates["accuracy"].value
+        assert report["verdict"].estimates["accuracy"].value == expected
+        assert again.with_columns(post="body").columns == again.columns
+
+
+def test_what_reads_something_else_is_no_part_beside_it(base):
+    tasks = {"verdict": TaskData(posts(), posts(12), task="verdicts"), "same": TaskData(pairs(), task="pairs")}
+    model = MultiTask.from_pretrained(base, device="cpu")
+    with pytest.raises(InvalidInput, match="read the same kind of input, but these read: verdict a text, same a"):
+        model.fit(tasks, **QUICK)
+
+
+def test_it_is_no_member_beside_models_of_other_tasks(members, base, tmp_path):
+    other = PairClassifier.from_pretrained(base, device="cpu")
+    other.fit(pairs(), validation=pairs(), **QUICK)
+    other.save(tmp_path / "pairs")
+    with pytest.raises(InvalidInput, match=r"one for verdicts and .*pairs' one for pairs \(single\)"):
+        Ensemble.of([members[0], tmp_path / "pairs"], device="cpu")

@@ -1,0 +1,357 @@
+"""What a classifier learns on held-out rows: calibration, coverage, the border of its domain, and the card."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bothways import MultiTask, PairClassifier, TaskData, TextClassifier
+from bothways.confidence.options import ConfidenceOptions
+from bothways.encoder import Encoder, Recorder
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, TextsTruncated
+from bothways.evaluation import Temperature, method_of
+from bothways.evaluation.conformal import coverage_of
+from bothways.evaluation.one_vs_rest import Platt
+from bothways.evaluation.vector_scaling import VectorScaling
+from bothways.packing import pack
+from bothways.tasks.targets import SingleLabel
+from classifier_cases import LABELS, noisy_rows, rows, scored
+from tiny_models import write_checkpoint
+
+DETECTORS = ("max_softmax", "energy", "mahalanobis", "neighbours", "cosine")
+ELSEWHERE = [{"text": f"w{60 + number % 20} w{59 - number % 7} w{70 + number % 9}"} for number in range(20)]
+
+
+def fitted(base, *, data=None, validation=None, seed=3, target="single", open_with=None, **settings):
+    classifier = TextClassifier.from_pretrained(base, device="cpu", **(open_with or {}))
+    classifier.fit(
+        data or rows(36),
+        validation=validation or noisy_rows(40),
+        epochs=4,
+        learning_rate=5e-3,
+        batch_size=6,
+        seed=seed,
+        target=target,
+        **settings,
+        show_progress=False,
+    )
+    return classifier
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """The folder of a tiny bare BERT, one for all tests here: none of them writes to it."""
+    folder = tmp_path_factory.mktemp("tiny") / "base"
+    write_checkpoint(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classifier(base):
+    return fitted(base)
+
+
+@pytest.fixture(scope="module")
+def numbers(base):
+    listed = [{"text": row["text"], "label": float(LABELS.index(row["label"]))} for row in rows(36)]
+    return fitted(base, data=listed, validation=listed, target="regression")
+
+
+def texts(listed):
+    return [row["text"] for row in listed]
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"), [("temperature", Temperature), ("vector", VectorScaling), ("platt", Platt), (None, type(None))]
+)
+def test_the_method_that_is_asked_for_is_fitted_and_kept(base, method, kind, tmp_path):
+    classifier = fitted(base, calibration=method)
+    assert isinstance(classifier.confidence.calibration, kind)
+    classifier.save(tmp_path / "saved")
+    again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.confidence.calibration == classifier.confidence.calibration
+    assert again.predict("w5 w20") == classifier.predict("w5 w20")
+    logits_NC, _ = scored(classifier, rows())
+    found = [[each.probabilities[label] for label in LABELS] for each in classifier.predict(texts(rows()))]
+    expected = (classifier.confidence.calibration or Temperature(1.0)).apply(logits_NC)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_temperature_of_an_earlier_model_still_calibrates(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    path = tmp_path / "saved" / "bothways.json"
+    stored = json.loads(path.read_text())
+    for name in ("calibration", "conformal", "out_of_domain"):
+        stored.pop(name)
+    del stored["checksums"]["trust.safetensors"]
+    (tmp_path / "saved" / "trust.safetensors").unlink()
+    path.write_text(json.dumps({**stored, "temperature": {"value": 2.5, "slope": 0.1}}))
+    again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.confidence.calibration == Temperature(2.5, 0.1)
+    found = again.predict("w5 w20")
+    assert (found.outside, found.label_set) == (None, None)
+    assert "outside" not in found.to_dict()
+    with pytest.raises(NotCalibrated, match="coverage"):
+        again.predict("w5 w20", coverage=0.9)
+    with pytest.raises(NotCalibrated, match="domain"):
+        again.fit_threshold(ELSEWHERE)
+
+
+@pytest.mark.parametrize("method", ["vector", "platt", "isotonic"])
+def test_a_label_without_held_out_rows_is_calibrated_by_a_temperature_only(base, method):
+    held_out = [row for row in rows(36) if row["label"] != LABELS[-1]]
+    with pytest.raises(InvalidInput, match=f"'{method}' needs held-out rows of every label, and of '{LABELS[-1]}'"):
+        fitted(base, validation=held_out, calibration=method)
+    assert isinstance(fitted(base, validation=held_out, calibration="auto").confidence.calibration, Temperature)
+
+
+def test_several_labels_take_a_temperature_only(base):
+    listed = [{"text": row["text"], "label": [row["label"]]} for row in rows(36)]
+    with pytest.raises(InvalidInput, match="'vector'"):
+        fitted(base, data=listed, validation=listed, target="multi", calibration="vector")
+    labelling = fitted(base, data=listed, validation=listed, target="multi")
+    assert isinstance(labelling.confidence.calibration, Temperature)
+    with pytest.raises(NotCalibrated, match="one label or a number"):
+        labelling.predict("w5 w20", coverage=0.9)
+
+
+def test_sets_of_labels_hold_the_best_one_grow_with_the_promise_and_stay_when_saved(classifier, tmp_path):
+    data = noisy_rows(40)
+    narrow, wide = (classifier.predict(texts(data), coverage=coverage) for coverage in (0.5, 0.95))
+    for few, many in zip(narrow, wide, strict=True):
+        assert few.label_set[0] == few.label == many.label_set[0]
+        assert set(few.label_set) <= set(many.label_set)
+    # The rows that the promise was learnt on: their share is at least what was promised.
+    included_NC = np.array([[label in each.label_set for label in LABELS] for each in wide])
+    assert coverage_of(included_NC, [LABELS.index(row["label"]) for row in data]) >= 0.9
+    classifier.save(tmp_path / "saved")
+    again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.predict(texts(data), coverage=0.95) == wide
+    assert wide[0].to_dict()["label_set"] == wide[0].label_set
+    assert "label_set" not in classifier.predict("w5 w20").to_dict()
+
+
+def test_an_interval_around_a_number_holds_the_held_out_ones_as_promised(numbers, tmp_path):
+    data = rows(36)
+    found = numbers.predict(texts(data), coverage=0.8)
+    truth = np.array([float(LABELS.index(row["label"])) for row in data])
+    inside = [each.low <= value <= each.high for each, value in zip(found, truth, strict=True)]
+    assert np.mean(inside) >= 0.8
+    assert all(each.low < each.value < each.high for each in found)
+    numbers.save(tmp_path / "saved")
+    again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.predict("w5 w20", coverage=0.8) == numbers.predict("w5 w20", coverage=0.8)
+    assert numbers.predict("w5 w20").to_dict().keys() == {"value", "windows", "dropped_tokens"}
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.0, 1.5, 0.999])
+def test_a_coverage_that_cannot_be_promised_is_refused(classifier, coverage):
+    with pytest.raises(InvalidInput, match="coverage"):
+        classifier.predict("w5 w20", coverage=coverage)
+
+
+def test_coverage_without_calibration_is_refused(classifier):
+    with pytest.raises(InvalidInput, match="calibrated"):
+        classifier.predict("w5 w20", coverage=0.9, calibrated=False)
+
+
+@pytest.mark.parametrize("kind", [*DETECTORS, "mahalanobis_layers"])
+def test_every_detector_keeps_most_of_the_domain_and_scores_the_same_when_saved(base, kind, tmp_path):
+    classifier = fitted(base, detector=kind, validation=rows(40), kept=0.9)
+    found = classifier.predict(texts(rows(40)))
+    assert np.mean([each.outside for each in found]) <= 0.1
+    assert all(each.outside == (each.outside_score > classifier.confidence.out_of_domain.threshold) for each in found)
+    classifier.save(tmp_path / "saved")
+    again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    data = [*texts(rows(4)), *texts(ELSEWHERE), " ".join(["w5", *["w20"] * 60])]
+    assert again.predict(data) == classifier.predict(data)
+
+
+def test_features_change_nothing_else(base):
+    plain, featured = fitted(base, detector=None), fitted(base, detector="mahalanobis")
+    for one, other in zip(plain.predict(texts(rows())), featured.predict(texts(rows())), strict=True):
+        assert one.outside is None
+        assert other.outside is not None
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
+
+
+@pytest.mark.parametrize("merge", ["weighted_mean", "attention"])
+def test_all_layers_are_read_where_the_head_reads_its_own(base, merge):
+    short = {"merge": merge, "max_length": 8}
+    classifier = fitted(base, detector="mahalanobis_layers", validation=rows(40), open_with=short)
+    encoder, tokenizer = classifier.model.encoder, classifier.model.tokenizer
+    assert classifier.confidence.out_of_domain.detector.roots_LDD.shape[0] == encoder.config.layers > 1
+    ids = [text.windows[0].ids for text in tokenizer.encode(texts(rows(3)), max_length=8)]
+    encoder(pack(ids), record=(record := Recorder()))
+    first_rows = np.cumsum([0, *map(len, ids[:-1])])
+    evidence = classifier.outputs.evidence(classifier.score(rows(3)).scores)
+    for layer, state_TH in enumerate(reversed(record.hidden_states[1:])):
+        np.testing.assert_allclose(evidence.features_NLD[:, layer], state_TH.detach()[first_rows], atol=1e-5)
+
+
+def test_several_tasks_read_the_layers_that_each_of_them_wants(base):
+    shared = MultiTask.from_pretrained(base, device="cpu")
+    data = {name: TaskData(rows(24), rows(12), detector="mahalanobis_layers") for name in ("far", "near")}
+    shared.fit(data, epochs=1)
+    near = shared.fitted.parts["near"]
+    confidence = replace(near.outputs.confidence, out_of_domain=None)
+    blind = replace(near, outputs=replace(near.outputs, layers=0, confidence=confidence))
+    shared = shared._with(replace(shared.fitted, parts={**shared.fitted.parts, "near": blind}))
+    for found, text in zip(shared.predict(texts(rows(4))), texts(rows(4)), strict=True):
+        alone = shared.part("far").predict(text)
+        assert found["far"].outside_score == pytest.approx(alone.outside_score, rel=1e-4)
+        assert found["near"].outside_score is None
+
+
+def test_several_tasks_whose_detectors_read_all_layers_take_one_pass(base, monkeypatch):
+    shared = MultiTask.from_pretrained(base, device="cpu")
+    data = {name: TaskData(rows(24), rows(12), detector="mahalanobis_layers") for name in ("one", "two", "three")}
+    shared.fit(data, epochs=1)
+    passes, forward = [], Encoder.forward
+    monkeypatch.setattr(Encoder, "forward", lambda *given, **named: passes.append(given) or forward(*given, **named))
+    shared.predict(texts(rows(1))[0])
+    assert len(passes) == 1
+
+
+def test_rows_from_elsewhere_move_the_border_between_both(base, tmp_path):
+    fitted(base, validation=rows(40)).save(tmp_path / "saved")
+    classifier = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    before = classifier.confidence.out_of_domain
+    classifier.fit_threshold(ELSEWHERE)
+    inside = classifier.score(rows(40))
+    evidence = classifier.outputs.evidence(inside.scores)
+    report = classifier.out_of_domain(inside, ELSEWHERE, resamples=50)
+    assert report.counts["n_outside"] == len(ELSEWHERE)
+    assert report.values["threshold"] == classifier.confidence.out_of_domain.threshold != before.threshold
+    card = classifier.card
+    assert len(card["trust"]["calibrations_tried"]) == 4
+    assert card["trust"]["out_of_domain_threshold"] == classifier.confidence.out_of_domain.threshold
+    assert card["trust"]["out_of_domain_rows"] == len(ELSEWHERE)
+    classifier.fit_threshold(ELSEWHERE[:5])
+    assert [limit for limit in classifier.card["limits"] if "from elsewhere" in limit] == [
+        "The border of the domain was drawn by 5 rows from elsewhere: how well it tells these from others flatters it."
+    ]
+    classifier.fit_threshold(ELSEWHERE)
+    balance = report.values["kept_inside"] + 1 - report.values["passed_outside"]
+    scores = before.detector.score(evidence)
+    assert balance >= (scores <= before.threshold).mean()
+
+
+def test_texts_from_elsewhere_that_are_cut_are_counted(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    cutting = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu", max_length=4, on_overflow="truncate")
+    report = cutting.out_of_domain(cutting.score(rows(6)), ELSEWHERE, resamples=5)
+    assert report.to_dict()["reading"] == {"texts": 20, "in_windows": 0, "cut": 20, "dropped_tokens": 20}
+    assert report.summary().endswith("20 of 20 texts were cut, by 20 tokens together")
+    with pytest.warns(TextsTruncated, match=r"20 of 20 texts were cut: 20 tokens were not read"):
+        cutting.fit_threshold(ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("target", "label", "calibration", "message"),
+    [
+        ("multi", ["a"], "platt", "several labels for a text are calibrated by a temperature, not by 'platt'"),
+        ("regression", 0.5, "temperature", "numbers have no probabilities to calibrate by 'temperature'"),
+    ],
+)
+def test_a_calibration_that_the_target_does_not_know_is_refused_before_the_training(
+    base, tmp_path, target, label, calibration, message
+):
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    data = [{"text": row["text"], "label": label} for row in rows(20)]
+    with pytest.raises(InvalidInput, match=message):
+        classifier.fit(data, target=target, epochs=1, calibration=calibration, log=tmp_path / "log.jsonl")
+    assert not (tmp_path / "log.jsonl").exists()
+
+
+def test_the_card_says_data_seed_metrics_calibration_and_limits(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    card = json.loads((tmp_path / "saved" / "bothways.json").read_text())["card"]
+    assert card["data"]["training"]["rows"] == card["training_rows"] == 36
+    for part in card["data"].values():
+        assert len(part["tokens_sha256"]) == len(part["labels_sha256"]) == 64
+    assert card["training"]["settings"]["seed"] == 3
+    metrics = card["metrics"]
+    assert metrics["n"] == 40
+    assert metrics["accuracy_low"] <= metrics["accuracy"] <= metrics["accuracy_high"]
+    assert card["trust"]["calibration"] == method_of(classifier.confidence.calibration)
+    assert [each["method"] for each in card["trust"]["calibrations_tried"]] == [
+        "temperature",
+        "vector",
+        "platt",
+        "isotonic",
+    ]
+    assert card["trust"]["out_of_domain"] == "mahalanobis"
+    assert card["limits"]
+
+
+def test_the_same_data_have_the_same_checksum_and_others_another(classifier, base):
+    again, other = fitted(base), fitted(base, data=rows(36, first=1), seed=3)
+    assert again.card["data"] == classifier.card["data"]
+    assert other.card["data"]["training"] != classifier.card["data"]["training"]
+    assert other.card["data"]["validation"] == classifier.card["data"]["validation"]
+
+
+def test_a_missing_or_altered_file_of_trust_is_refused(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    path = tmp_path / "saved" / "trust.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(CorruptCheckpoint, match=r"trust\.safetensors"):
+        TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    path.unlink()
+    with pytest.raises(CorruptCheckpoint, match=r"trust\.safetensors"):
+        TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"calibration": "beta"}, {"detector": "magic"}, {"kept": 0.0}, {"kept": 1.0}],
+)
+def test_settings_that_mean_nothing_are_refused(settings):
+    with pytest.raises(InvalidInput):
+        ConfidenceOptions(**settings)
+
+
+def test_two_models_are_compared_on_the_same_rows_whatever_the_order_of_their_labels(classifier, base):
+    other = fitted(base, data=rows(9), seed=4)
+    data = noisy_rows(30)
+    first, second = (each.evaluate(data, resamples=50) for each in (classifier, other))
+    order = [2, 0, 1]
+    output = other.fitted.model.head.output
+    output.weight.data, output.bias.data = output.weight.data[order], output.bias.data[order]
+    target = SingleLabel(tuple(other.labels[index] for index in order))
+    turned = other._with(replace(other.fitted, outputs=replace(other.outputs, target=target)))
+    report = classifier.compare(turned, data, resamples=50, show_progress=False)
+    assert report.metrics["accuracy"].first.value == first.accuracy.value
+    assert report.metrics["accuracy"].second.value == second.accuracy.value
+    assert report.metrics["nll"].difference.value == pytest.approx(second.nll.value - first.nll.value)
+    assert report.tests[0].name == "mcnemar"
+
+
+def test_numbers_are_compared_too(numbers):
+    listed = [{"text": row["text"], "label": float(LABELS.index(row["label"]))} for row in rows(12)]
+    report = numbers.compare(numbers, listed, resamples=20, show_progress=False)
+    assert report.metrics["mse"].difference.value == 0
+    assert report.tests[0].p_value == 1
+
+
+def test_models_that_cannot_be_compared_are_refused(classifier, numbers, base):
+    with pytest.raises(InvalidInput, match="only one of them knows 'ant'"):
+        classifier.compare(numbers, rows())
+    two = [row for row in rows(36) if row["label"] != "cow"]
+    with pytest.raises(InvalidInput, match="'cow'"):
+        classifier.compare(fitted(base, data=two, validation=two), rows())
+    with pytest.raises(InvalidInput, match="got a object"):
+        classifier.compare(object(), rows())
+
+
+def test_pairs_learn_trust_as_well(base, tmp_path):
+    listed = [{"text_a": row["text"], "text_b": "w30", "label": row["label"]} for row in rows(36)]
+    pairs = PairClassifier.from_pretrained(base, device="cpu")
+    pairs.fit(listed, validation=listed, epochs=1, show_progress=False)
+    pairs.save(tmp_path / "saved")
+    again = PairClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    found = again.predict(("w5 w20", "w30"), coverage=0.9)
+    assert found.label in found.label_set
+    assert found.outside in (True, False)

@@ -1,0 +1,401 @@
+"""What every task of the registry keeps to: one suite for all of them, and a few rows of data for each."""
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from answering_cases import long_question, questions
+from bothways.data import read_rows
+from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
+from bothways.tasks import learning
+from bothways.tasks.registry import SPECS, task_class
+from contract_cases import pair_rows, rows
+from tiny_models import edit_config, write_checkpoint
+
+QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "show_progress": False}
+LONG = " ".join(f"w{5 + place % 50}" for place in range(45))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Data of a task.
+
+    Attributes:
+        rows: Makes so many labelled rows.
+        inputs: Columns that a prediction reads.
+        label: Column of what is right; None where nothing is.
+        long: What a row has that is read in several windows.
+        asked: What every row has that predictions are asked for.
+    """
+
+    rows: Callable[[int], list[dict[str, Any]]]
+    inputs: tuple[str, ...]
+    label: str | None
+    long: dict[str, object]
+    asked: dict[str, object] | None = None
+
+    def questions(self) -> list[dict[str, Any]]:
+        """Rows to predict, one of them long."""
+        made = self.rows(9)
+        return [*({**row, **(self.asked or {})} for row in made), {**made[0], **self.long}]
+
+    def values(self, made: list[dict[str, Any]]) -> list[Any]:
+        """What a user has in Python for rows: a text, a list of words, a tuple of two texts."""
+        return [
+            row[self.inputs[0]] if len(self.inputs) == 1 else tuple(row[each] for each in self.inputs) for row in made
+        ]
+
+
+def texts(count):
+    return rows("single", count)
+
+
+def pairs(count):
+    return pair_rows("single", count)
+
+
+def scored(count):
+    return [{"text_a": row["text_a"], "text_b": row["text_b"], "score": len(row["text_a"]) / 7} for row in pairs(count)]
+
+
+def tagged(count):
+    tags = {"w5": "B-PER", "w6": "B-LOC"}
+    words = [row["text"].split() for row in texts(count)]
+    return [{"tokens": each, "tags": [tags.get(word, "O") for word in each]} for each in words]
+
+
+def raw(count):
+    return [{"text": row["text"]} for row in texts(count)]
+
+
+def choices(count):
+    made = []
+    for number, row in enumerate(texts(count)):
+        endings = ["w6 w30", "w5 w31"]
+        made.append({"context": f"{row['text']} w9", "choices": endings[:: (-1) ** number], "label": 1 - number % 2})
+    return made
+
+
+long_context = {name: long_question()[name] for name in ("context", "answers")}
+CASES = {
+    "classification": Case(texts, ("text",), "label", {"text": LONG}),
+    "pairs": Case(pairs, ("text_a", "text_b"), "label", {"text_b": LONG}),
+    "answering": Case(questions, ("question", "context"), "answers", long_context),
+    "tagging": Case(tagged, ("tokens",), "tags", {"tokens": LONG.split(), "tags": ["O"] * 45}),
+    "embedding": Case(scored, ("text_a", "text_b"), "score", {"text_b": LONG}),
+    "few_shot": Case(texts, ("text",), "label", {"text": LONG}),
+    "multiple_choice": Case(choices, ("context", "choices"), "label", {"context": LONG}),
+    "masked_lm": Case(raw, ("text",), None, {"text": f"w5 [MASK] {LONG}"}, {"text": "w5 [MASK] w20"}),
+}
+every_task = pytest.mark.parametrize("name", list(SPECS))
+
+
+def fitted(base, name, data=None, validation=None, **options):
+    """A model of a task after two epochs on a few rows."""
+    case = CASES[name]
+    model = task_class(SPECS[name]).from_pretrained(base, device="cpu")
+    model.fit(case.rows(24) if data is None else data, validation=validation or case.rows(12), **{**QUICK, **options})
+    return model
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """The folder of a tiny bare BERT without dropout, which none of these tests writes to."""
+    folder = tmp_path_factory.mktemp("tiny") / "base"
+    write_checkpoint(folder)
+    edit_config(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(base):
+    """A factory: a trained model of a task, made once; tests that change it take a copy."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            made[name] = fitted(base, name)
+        return made[name]
+
+    return make
+
+
+def plain(prediction):
+    return prediction.to_dict() if hasattr(prediction, "to_dict") else prediction
+
+
+def close(one, other):
+    """Whether two answers are equal but for the last bits of their numbers."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(close(value, other[name]) for name, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(close, one, other))
+    return math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-5) if isinstance(one, float) else one == other
+
+
+def files(folder):
+    """The content of every file below a folder."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# --- predictions ---
+
+
+@every_task
+def test_a_saved_model_is_the_one_in_memory_to_the_bit(trained, name, tmp_path):
+    model, asked = trained(name), CASES[name].values(CASES[name].questions())
+    model.save(tmp_path / "saved")
+    again = type(model).from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.predict(asked) == model.predict(asked)
+    assert (again.facts(), again.card, again.columns) == (model.facts(), model.card, model.columns)
+    again.save(tmp_path / "again")
+    assert files(tmp_path / "again") == files(tmp_path / "saved")
+
+
+@every_task
+def test_a_prediction_depends_on_neither_its_neighbours_nor_their_order(trained, name):
+    model, asked = trained(name), CASES[name].values(CASES[name].questions())
+    together, backwards = model.predict(asked), model.predict(asked[::-1])[::-1]
+    assert name == "masked_lm" or any(each.reading.windows > 1 for each in together)
+    for value, *others in zip(asked, together, backwards, strict=True):
+        (alone,) = model.predict([value])
+        assert all(close(plain(alone), plain(other)) for other in others)
+
+
+@every_task
+def test_one_input_gives_one_prediction_and_none_give_none(trained, name):
+    model, (value, *_) = trained(name), CASES[name].values(CASES[name].questions())
+    if not isinstance(value, list):  # the words of a text by themselves are so many texts
+        assert [model.predict(value)] == model.predict([value]) == [model(value)]
+    assert model.predict([]) == list(model.predict_stream([])) == []
+
+
+@every_task
+def test_a_stream_gives_what_a_list_gives(trained, name):
+    model, asked = trained(name), CASES[name].values(CASES[name].questions())
+    assert list(model.predict_stream(iter(asked))) == model.predict(asked)
+
+
+@every_task
+def test_rows_give_what_their_values_give(trained, name):
+    model, case = trained(name), CASES[name]
+    asked = case.questions()
+    assert list(model.predict_rows(read_rows(asked))) == model.predict(case.values(asked))
+
+
+@every_task
+def test_eight_threads_at_once_get_what_one_gets(trained, name):
+    model, asked = trained(name), CASES[name].values(CASES[name].questions())
+    expected = model.predict(asked)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: model.predict(asked), range(8)))
+    assert found == [expected] * 8
+
+
+@every_task
+def test_a_pickled_model_is_the_original(trained, name):
+    model, asked = trained(name), CASES[name].values(CASES[name].questions())
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict(asked) == model.predict(asked)
+    assert (again.card, again.columns, repr(again)) == (model.card, model.columns, repr(model))
+
+
+# --- columns ---
+
+
+def renamed(listed):
+    return [{f"my_{column}": value for column, value in row.items()} for row in listed]
+
+
+@every_task
+def test_columns_are_named_or_the_usual_ones(base, trained, name, tmp_path):
+    usual, case = trained(name), CASES[name]
+    names = {column: f"my_{column}" for column in (*case.inputs, *([case.label] if case.label else []))}
+    own = fitted(base, name, renamed(case.rows(24)), renamed(case.rows(12)), **names)
+    own.save(tmp_path / "saved")
+    for model in (own, type(own).from_pretrained(tmp_path / "saved", device="cpu")):
+        assert list(model.predict_rows(read_rows(renamed(case.questions())))) == list(
+            usual.predict_rows(read_rows(case.questions()))
+        )
+        expected = usual.evaluate(case.rows(12)).to_dict()
+        assert model.evaluate(renamed(case.rows(12))).to_dict() == expected
+        assert usual.evaluate(renamed(case.rows(12)), **names).to_dict() == expected
+
+
+@every_task
+def test_a_model_with_other_columns_leaves_the_original_alone(trained, name):
+    model, case = trained(name), CASES[name]
+    before, asked = model.columns, case.questions()
+    other = model.with_columns(**{column: f"my_{column}" for column in case.inputs})
+    assert type(other) is type(model)
+    assert list(other.predict_rows(read_rows(renamed(asked)))) == model.predict(case.values(asked))
+    assert model.columns == before != other.columns
+    with pytest.raises(InvalidInput, match="'typo'"):
+        model.with_columns(typo="text")
+
+
+# --- what users have in their hands ---
+
+
+def arrow(values):
+    return pytest.importorskip("pyarrow").array(values)
+
+
+def series(values):
+    return pytest.importorskip("pandas").Series(values)
+
+
+def numpy_array(values):
+    if not any(isinstance(part, list) for each in values for part in (each, *each)):
+        return np.array(values)
+    made = np.empty(len(values), dtype=object)
+    made[:] = values
+    return made
+
+
+FORMS = {"tuple": tuple, "generator": iter, "NumPy": numpy_array, "Series": series, "Arrow": arrow}
+
+
+@every_task
+@pytest.mark.parametrize("form", FORMS)
+def test_many_inputs_come_in_every_form(trained, name, form):
+    if (name, form) == ("multiple_choice", "Arrow"):
+        pytest.skip("an Arrow array holds no tuples of a text and a list")
+    model, asked = trained(name), CASES[name].values(CASES[name].questions())
+    assert model.predict(FORMS[form](asked)) == model.predict(asked)
+
+
+@every_task
+@pytest.mark.parametrize("library", ["pandas", "pyarrow", "datasets"])
+def test_a_table_is_read_by_its_columns(trained, name, library):
+    module, asked = pytest.importorskip(library), CASES[name].questions()
+    make = {"pandas": "DataFrame", "pyarrow": "Table.from_pylist", "datasets": "Dataset.from_list"}[library]
+    for part in make.split("."):
+        module = getattr(module, part)
+    assert trained(name).predict(module(asked)) == trained(name).predict(CASES[name].values(asked))
+
+
+@every_task
+def test_what_is_no_input_is_refused(trained, name):
+    model = trained(name)
+    for bad in (5, None, b"w5"):
+        with pytest.raises(
+            InvalidInput, match=rf"^expected {model.columns.one}, or a list of such.*{type(bad).__name__}"
+        ):
+            model.predict(bad)
+
+
+@every_task
+def test_inputs_with_labels_are_learnt_as_rows_are(base, trained, name):
+    case, expected = CASES[name], trained(name)
+    asked, data, held = (case.values(made) for made in (case.questions(), case.rows(24), case.rows(12)))
+    if case.label is None:
+        model = fitted(base, name, data, held)
+    else:
+        labels, held_labels = ([row[case.label] for row in case.rows(count)] for count in (24, 12))
+        model = fitted(base, name, data, (iter(held), tuple(held_labels)), labels=labels)
+        with pytest.raises(InvalidInput, match="as many labels as inputs, got 23 and 24"):
+            fitted(base, name, data, labels=labels[1:])
+    assert model.predict(asked) == expected.predict(asked)
+    assert model.card["data"] == expected.card["data"]
+
+
+def test_labels_may_be_an_array(base, trained):
+    data, held = texts(24), texts(12)
+    model = fitted(
+        base,
+        "classification",
+        np.array([row["text"] for row in data]),
+        held,
+        labels=np.array([row["label"] for row in data]),
+    )
+    assert model.predict("w5 w6") == trained("classification").predict("w5 w6")
+
+
+# --- options ---
+
+
+@every_task
+def test_an_option_that_there_is_not_is_refused_with_those_there_are(base, trained, name):
+    model, case = trained(name), CASES[name]
+    kind, asked = type(model), case.values(case.questions())
+    calls = {
+        "fit": (lambda **options: kind.from_pretrained(base, device="cpu").fit([], **options), "learning_rate"),
+        "predict": (lambda **options: model.predict(asked, **options), "show_progress"),
+        "evaluate": (lambda **options: model.evaluate(case.rows(4), **options), case.inputs[0]),
+        "from_pretrained": (lambda **options: kind.from_pretrained(base, **options), "max_length"),
+    }
+    for method, (call, known) in calls.items():
+        with pytest.raises(TypeError, match=rf"^{kind.__name__}\.{method}\(\) got an unexpected .* 'typo'") as caught:
+            call(typo=1)
+        assert known in str(caught.value).split("Known are: ")[1]
+        assert "Options" not in str(caught.value)
+
+
+# --- training ---
+
+
+@every_task
+def test_a_failed_fit_leaves_a_model_as_it_was_to_the_bit(trained, name, monkeypatch, tmp_path):
+    model, case = copy.copy(trained(name)), CASES[name]
+    asked = case.values(case.questions())
+    before, opened, value = model.predict(asked), model.model, model.fitted
+    model.save(tmp_path / "before")
+    shown = repr(model)
+    train = learning.train
+
+    def poisoned(objective, *given, **named):
+        """Give a loss that is no number in the second epoch."""
+        updates, loss, epochs = objective.updates, objective.loss, []
+        objective.updates = lambda epoch, start: epochs.append(epoch) or updates(epoch, start)
+        objective.loss = lambda payload: loss(payload) * (math.nan if epochs[-1] else 1.0)
+        return train(objective, *given, **named)
+
+    monkeypatch.setattr(learning, "train", poisoned)
+    with pytest.raises(TrainingDiverged) as caught:
+        model.fit(case.rows(24), validation=case.rows(12), **QUICK)
+    assert caught.value.kept_epoch == 1
+    assert (model.model, model.fitted) == (opened, value)
+    assert (model.predict(asked), repr(model)) == (before, shown)
+    model.save(tmp_path / "after")
+    assert files(tmp_path / "after") == files(tmp_path / "before")
+
+
+@every_task
+def test_an_unfitted_model_says_to_fit_it(base, name, tmp_path):
+    case, model = CASES[name], task_class(SPECS[name]).from_pretrained(base, device="cpu")
+    value = case.values(case.questions())[0]
+    if name == "embedding":  # any encoder gives vectors
+        assert model.predict([value])
+        return
+    calls = (
+        lambda: model.predict([value]),
+        lambda: next(model.predict_stream([value])),
+        lambda: model.evaluate(case.rows(6)),
+        lambda: model.score(case.rows(6)),
+        lambda: model.save(tmp_path / "saved"),
+        model.facts,
+    )
+    for call in calls:
+        with pytest.raises(NotFitted, match=r"call fit first|train one on your texts: FillMask\.fit"):
+            call()
+    assert not (tmp_path / "saved").exists()
+    assert repr(model) == f"{type(model).__name__}({model.name!r}, not fitted)"
+
+
+@every_task
+def test_a_model_shows_itself_in_a_line(trained, name):
+    model = trained(name)
+    shown = repr(model)
+    assert "\n" not in shown
+    assert shown.startswith(f"{type(model).__name__}({model.name!r}")
+    assert all(repr(label) in shown for label in model.labels[:5])
+    if name not in ("embedding", "masked_lm"):
+        assert shown.endswith(f"calibrated={model.confidence.calibration is not None})")

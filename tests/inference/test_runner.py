@@ -1,0 +1,328 @@
+"""The runner of packed batches: order, budget, memory, threads, and requests that are pushed into a queue."""
+
+import pickle
+import threading
+import time
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.checkpoints import load
+from bothways.errors import InvalidInput, OutOfMemory
+from bothways.inference import InferenceEngine, RequestQueue, Runner, TextOptions, TokenBudget
+from bothways.inference.runner import row_answers
+from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
+
+CPU = torch.device("cpu")
+LIMIT = 18  # positions of the tiny BERT
+PATIENCE = 30  # seconds after which a future of these tests is lost
+
+ids_of_window = st.lists(st.integers(FIRST_WORD, VOCABULARY - 1), min_size=1, max_size=LIMIT)
+ragged_windows = st.lists(ids_of_window, max_size=30)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A window with a name, which tells it from others of the same tokens."""
+
+    ids: list
+    name: object = None
+
+    @property
+    def types(self):
+        return [0] * len(self.ids)
+
+
+class BrokenError(Exception):
+    """An error that nobody knows."""
+
+
+def sums(packed, windows):
+    """The sum of the ids of each window, its length and its name."""
+    parts = packed.ids_T.split(list(packed.lengths))
+    return [(int(part.sum()), len(part), window.name) for part, window in zip(parts, windows, strict=False)]
+
+
+def expected(windows):
+    return [(sum(window.ids), len(window.ids), window.name) for window in windows]
+
+
+def named(sequences):
+    return [Given(ids, name) for name, ids in enumerate(sequences)]
+
+
+def failing_above(limit, tried):
+    """Memory for so many tokens."""
+
+    def compute(packed, windows):
+        tokens = sum(len(window.ids) for window in windows)
+        tried.append(tokens)
+        if tokens > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")
+        return sums(packed, windows)
+
+    return compute
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    write_checkpoint(folder)
+    return load(folder, device="cpu")
+
+
+@given(ragged_windows, st.integers(1, 60))
+@settings(max_examples=60)
+def test_answers_stand_in_the_order_of_the_windows(sequences, tokens):
+    windows = named(sequences)
+    assert Runner(sums, CPU, tokens).run(windows) == expected(windows)
+
+
+@given(ragged_windows, st.integers(1, 60))
+@settings(max_examples=40)
+def test_batches_keep_to_the_budget_and_each_window_is_computed_once(sequences, tokens):
+    seen = []
+
+    def compute(packed, windows):
+        seen.append(windows)
+        return sums(packed, windows)
+
+    Runner(compute, CPU, tokens).run(named(sequences))
+    assert sorted(window.name for batch in seen for window in batch) == list(range(len(sequences)))
+    assert all(len(batch) == 1 or sum(len(window.ids) for window in batch) <= tokens for batch in seen)
+
+
+def test_ids_may_be_lists_or_arrays():
+    lists = named([[5] * 30] * 8)
+    arrays = [Given(np.array(window.ids, dtype=np.int32), window.name) for window in lists]
+    assert Runner(sums, CPU).run(arrays) == Runner(sums, CPU).run(lists)
+
+
+@given(st.lists(ids_of_window, min_size=1, max_size=12), st.integers(1, 100))
+@settings(max_examples=40)
+def test_an_answer_does_not_depend_on_its_batch(model, sequences, tokens):
+    compute = row_answers(model.encoder, per_token=True)
+    windows = named(sequences)
+    for window, rows_nH in zip(windows, Runner(compute, CPU, tokens).run(windows), strict=True):
+        [alone_nH] = Runner(compute, CPU).run([window])
+        np.testing.assert_allclose(rows_nH, alone_nH, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("limit", "failures"), [(100, 1), (45, 2), (25, 3)])
+def test_the_budget_is_remembered_by_later_calls(limit, failures):
+    tried = []
+    runner, windows = Runner(failing_above(limit, tried), CPU, 160), named([[5] * 10] * 16)
+    for _ in range(3):
+        assert runner.run(windows) == expected(windows)
+    assert limit / 2 < runner.budget.tokens <= limit
+    assert sum(tokens > limit for tokens in tried[: len(tried) // 2]) == 2**failures - 1
+    assert not any(tokens > limit for tokens in tried[len(tried) // 2 :])
+
+
+def test_runners_that_share_a_budget_learn_from_each_other():
+    budget, tried, windows = TokenBudget(160), [], named([[5] * 10] * 16)
+    Runner(failing_above(50, []), CPU, budget).run(windows)
+    Runner(failing_above(50, tried), CPU, budget).run(windows)
+    assert tried
+    assert max(tried) <= 50
+
+
+def test_a_budget_is_only_ever_lowered_and_survives_pickling():
+    budget = TokenBudget(100)
+    budget.lower(40)
+    budget.lower(70)
+    assert (budget.tokens, pickle.loads(pickle.dumps(budget)).tokens) == (40, 40)
+
+
+def test_threads_that_run_out_of_memory_at_once_lower_the_budget_together():
+    runner, windows = Runner(failing_above(30, []), CPU, 10_000), named([[5] * 10] * 60)
+    with ThreadPoolExecutor(8) as pool:
+        for answers in pool.map(runner.run, [windows] * 16):
+            assert answers == expected(windows)
+    assert 15 < runner.budget.tokens <= 30
+
+
+def test_a_window_that_does_not_fit_is_an_error_that_says_what_to_do():
+    with pytest.raises(OutOfMemory, match=r"12 tokens does not fit .* smaller max_length"):
+        Runner(failing_above(11, []), CPU).run(named([[5] * 3, [5] * 12, [5] * 5]))
+
+
+def test_gradients_are_off_while_windows_are_computed():
+    def compute(packed, windows):
+        return [torch.is_inference_mode_enabled() for _ in windows]
+
+    assert Runner(compute, CPU).run(named([[5], [6]])) == [True, True]
+
+
+def test_eight_threads_that_read_at_once_get_what_one_gets(model):
+    texts = [" ".join(f"w{FIRST_WORD + (7 * text + word) % 40}" for word in range(1 + text % 35)) for text in range(90)]
+
+    def forward(packed):
+        return model.encoder(packed)[packed.first_tokens_B]
+
+    reading = TextOptions(LIMIT, block_texts=16)
+    engine = InferenceEngine(model.tokenizer, forward, CPU, reading, 100)
+
+    def read(_):
+        return [answer.rows_WK for answer in engine.run(texts)]
+
+    one = read(0)
+    with ThreadPoolExecutor(8) as pool:
+        for several in pool.map(read, range(8)):
+            for rows_WK, right_WK in zip(several, one, strict=True):
+                np.testing.assert_array_equal(rows_WK, right_WK)
+
+
+@given(st.lists(ragged_windows, max_size=8), st.integers(1, 60))
+@settings(max_examples=30, deadline=None)
+def test_pushed_requests_get_what_pulled_windows_get(requests, tokens):
+    runner = Runner(sums, CPU, tokens)
+    with RequestQueue(runner, wait_s=0.001) as queue:
+        futures = [queue.submit(named(request)) for request in requests]
+        for request, future in zip(requests, futures, strict=True):
+            assert future.result(PATIENCE) == runner.run(named(request))
+
+
+def test_pushed_rows_of_a_real_encoder_equal_pulled_ones(model):
+    runner = Runner(row_answers(model.encoder, per_token=True), CPU)
+    windows = named([[FIRST_WORD + (place % 30)] * (1 + place % LIMIT) for place in range(50)])
+    pulled = runner.run(windows)
+    with RequestQueue(runner) as queue:
+        pushed = [queue.submit([window]) for window in windows]
+        for future, right_nH in zip(pushed, pulled, strict=True):
+            np.testing.assert_allclose(future.result(PATIENCE)[0], right_nH, rtol=0, atol=1e-5)
+
+
+class Gated:
+    """Computes sums, each batch only when it is let through; remembers the names in each."""
+
+    def __init__(self):
+        self.batches = []
+        self.begun = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
+
+    def __call__(self, packed, windows):
+        self.batches.append([window.name for window in windows])
+        self.begun.release()
+        assert self.gate.acquire(timeout=PATIENCE)
+        if any(window.name == "broken" for window in windows):
+            raise BrokenError
+        return sums(packed, windows)
+
+    def let_through(self, batches=1):
+        self.gate.release(batches)
+
+    def busy_queue(self, **options):
+        """A queue whose worker is held up by a first request."""
+        queue = RequestQueue(Runner(self, CPU, 40), **options)
+        queue.submit([Given([5] * 40, "first")])
+        assert self.begun.acquire(timeout=PATIENCE)
+        return queue
+
+
+def test_requests_that_wait_are_computed_together_up_to_the_budget_in_their_order():
+    gated = Gated()
+    with gated.busy_queue() as queue:
+        futures = [queue.submit([Given([5] * 10, name), Given([6] * 2, name)]) for name in range(5)]
+        large = queue.submit([Given([5] * 30, "large"), Given([5] * 20, "large")])
+        gated.let_through(10)
+        assert [future.result(PATIENCE) for future in futures] == [[(50, 10, name), (12, 2, name)] for name in range(5)]
+        assert large.result(PATIENCE) == [(150, 30, "large"), (100, 20, "large")]
+    assert gated.batches == [["first"], [0, 1, 2, 0, 1, 2], [3, 4, 3, 4], ["large"], ["large"]]
+
+
+def test_an_idle_worker_waits_for_more_but_not_for_long():
+    gated = Gated()
+    gated.let_through(10)
+    with RequestQueue(Runner(gated, CPU, 40), wait_s=0.3) as queue:
+        futures = [queue.submit([Given([5], name)]) for name in range(3)]
+        begun = time.monotonic()
+        wait(futures, PATIENCE)
+        assert time.monotonic() - begun < PATIENCE / 2
+        assert gated.batches == [[0, 1, 2]]
+        begun = time.monotonic()
+        queue.submit([Given([5] * 40, "full")]).result(PATIENCE)
+        assert time.monotonic() - begun < 0.25  # a full batch does not wait
+
+
+def test_an_error_of_one_request_leaves_the_others_alone():
+    gated = Gated()
+    with gated.busy_queue() as queue:
+        futures = [queue.submit([Given([5], name)]) for name in (1, "broken", 2)]
+        gated.let_through(10)
+        with pytest.raises(BrokenError):
+            futures[1].result(PATIENCE)
+        assert [futures[place].result(PATIENCE) for place in (0, 2)] == [[(5, 1, 1)], [(5, 1, 2)]]
+        assert queue.submit([Given([5], 3)]).result(PATIENCE) == [(5, 1, 3)]
+
+
+def test_a_request_that_does_not_fit_into_memory_is_told_so_and_the_others_are_answered():
+    with RequestQueue(Runner(failing_above(30, []), CPU, 100), wait_s=0.05) as queue:
+        futures = [queue.submit(named([[5] * length])) for length in (10, 40, 20)]
+        with pytest.raises(OutOfMemory, match="40 tokens"):
+            futures[1].result(PATIENCE)
+        assert futures[0].result(PATIENCE) == [(50, 10, 0)]
+        assert futures[2].result(PATIENCE) == [(100, 20, 0)]
+
+
+def test_a_cancelled_request_is_not_computed():
+    gated = Gated()
+    with gated.busy_queue() as queue:
+        futures = [queue.submit([Given([5], name)]) for name in range(3)]
+        assert futures[1].cancel()
+        gated.let_through(10)
+        assert wait(futures, PATIENCE).not_done == set()
+    assert gated.batches == [["first"], [0, 2]]
+    with pytest.raises(CancelledError):
+        futures[1].result()
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_closing_finishes_or_cancels_what_waits_and_takes_no_more(cancel):
+    gated = Gated()
+    queue = gated.busy_queue(wait_s=PATIENCE)
+    futures = [queue.submit([Given([5] * 30, name)]) for name in range(3)]
+    closing = threading.Thread(target=queue.close, kwargs={"cancel": cancel})
+    closing.start()
+    while not queue._closed:
+        time.sleep(0.001)
+    with pytest.raises(InvalidInput, match="closed"):
+        queue.submit([Given([5])])
+    gated.let_through(10)
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
+    assert [future.cancelled() for future in futures] == [cancel] * 3
+    assert gated.batches == [["first"], *([] if cancel else [[0], [1], [2]])]
+    assert not [thread for thread in threading.enumerate() if thread.name == "runner"]
+    queue.close()  # once more does no harm
+
+
+def test_closing_does_not_wait_for_a_batch_to_fill():
+    with RequestQueue(Runner(sums, CPU), wait_s=1000) as queue:
+        future = queue.submit(named([[5]]))
+    assert future.result(PATIENCE) == [(5, 1, 0)]
+
+
+def test_a_block_that_fails_does_not_wait_for_what_is_left():
+    gated = Gated()
+    with pytest.raises(BrokenError), gated.busy_queue() as queue:
+        future = queue.submit([Given([5])])
+        gated.let_through()
+        raise BrokenError
+    assert future.cancelled() or future.done()
+
+
+def test_many_threads_push_at_once_and_each_gets_its_own():
+    runner = Runner(sums, CPU, 200)
+    with RequestQueue(runner, wait_s=0.001) as queue, ThreadPoolExecutor(8) as pool:
+
+        def ask(number):
+            windows = [Given([number] * (1 + (number + place) % 9), (number, place)) for place in range(number % 4)]
+            return queue.submit(windows).result(PATIENCE) == expected(windows)
+
+        assert all(pool.map(ask, range(300)))
