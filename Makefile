@@ -4,6 +4,7 @@ PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 TORCH_CONSTRAINT ?=
 JOBS ?= 2
+SLOW_PART ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,13 +14,15 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all check bench format clean
+.PHONY: help demo test test-all test-pythons mutants check bench format clean
 
 help:
 	@printf '%s\n' \
 	  "make demo       install what the demo needs into $(VENV) and run it" \
 	  "make test       the everyday tests, without the slow ones and those for a GPU" \
 	  "make test-all   every test; those for a GPU are skipped where there is none" \
+	  "make test-pythons  make test with each of Python 3.11, 3.12 and 3.13 that is here" \
+	  "make mutants    change a sample of the code, one thing at a time, and see whether a test notices; 20 minutes" \
 	  "make check      ruff (rules and layout) and mypy" \
 	  "make bench      the benchmarks" \
 	  "make format     lay the code out and repair what ruff can repair" \
@@ -35,16 +38,27 @@ help:
 	  "      PIP_EXTRA_INDEX_URL=<index of the build> make demo TORCH_CONSTRAINT='torch==2.13.0+cu130'" \
 	  "  JOBS=$(JOBS)" \
 	  "      test workers" \
+	  "  SLOW_PART=$(SLOW_PART)" \
+	  "      make test also runs this tenth of the slow tests, 0 to 9" \
 	  "The first three count when $(VENV) is made: make clean, then make again, to change them."
 
 demo: $(VENV)/.demo
 	$(BIN)/bothways demo
 
 test: $(VENV)/.dev
-	$(PYTEST) -m 'not slow and not gpu'
+	$(PYTEST) $(if $(SLOW_PART),-m 'not gpu' --slow-part=$(SLOW_PART),-m 'not slow and not gpu')
 
 test-all: $(VENV)/.dev
 	$(PYTEST)
+
+# An environment of its own for each interpreter that is here.
+test-pythons:
+	@for python in python3.11 python3.12 python3.13; do \
+	  $$python --version 2>/dev/null || { echo "$$python is not here"; continue; }; \
+	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=$(VENV)-$$python || exit 1; done
+
+mutants: $(VENV)/.dev
+	JOBS=$(JOBS) $(BIN)/python tests/mutants.py $(AREAS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
@@ -59,7 +73,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-python3.* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- installation: each stamp says that its extra is installed as pyproject.toml and the constraints now stand ---

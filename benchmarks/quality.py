@@ -205,7 +205,8 @@ def _contrasts_table(entries: list[dict[str, Any]], _: Options) -> str:
 
 def _trust_table(entries: list[dict[str, Any]], _: Options) -> str:
     note = (
-        "What ours says beside, on the test rows: sets of labels that promise to hold the truth, and whether a text is "
+        "What ours says beside, on the test rows, which chose neither epoch nor calibration: sets of labels that "
+        "promise to hold the truth, and whether a text is "
         "from elsewhere (detector and border from the training and validation rows alone; softmax: 1 - the highest "
         "probability)."
     )

@@ -170,10 +170,13 @@ def mean_average_precision(rows: Sequence[Row], answers: Sequence[Any]) -> dict[
 
 
 def _answers(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
-    """F1 and exact match as SQuAD's script has them: the best over the gold answers; no answer is an empty string."""
+    """Return F1 and exact match as SQuAD 2.0's script has them.
+
+    Both are the best over the gold answers that are more than articles and punctuation; no answer is an empty string.
+    """
     overlaps, matches = [], []
     for row, answer in zip(rows, answers, strict=True):
-        golds = [_words(gold["text"]) for gold in row["answers"]] or [[]]
+        golds = [words for gold in row["answers"] if (words := _words(gold["text"]))] or [[]]
         found = _words(answer)
         overlaps.append(max(_overlap(gold, found) for gold in golds))
         matches.append(any(gold == found for gold in golds))

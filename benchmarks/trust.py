@@ -57,7 +57,7 @@ def _sets(
 ) -> list[tuple[tuple[str, ...], ...]]:
     """For each text the label set of each promise, as ``predict`` makes it, or without its rule that none is empty."""
     included = [
-        classifier.trust.conformal.at(promise).includes(probabilities_NC, never_empty=never_empty)
+        classifier.confidence.conformal.at(promise).includes(probabilities_NC, never_empty=never_empty)
         for promise in PROMISES
     ]
     return [

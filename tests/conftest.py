@@ -5,6 +5,7 @@ import ipaddress
 import os
 import signal
 import socket
+import zlib
 from pathlib import Path
 
 # Set before anything imports torch or huggingface_hub, which read them once. Subprocesses inherit them.
@@ -24,6 +25,28 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "everyday")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts jobs in the background with SIGINT ignored, and so would every process that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SLOW_PARTS = 10
+
+
+def pytest_addoption(parser):
+    """A part of the slow tests can be chosen, so that all of them run in as many runs as there are parts."""
+    parser.addoption("--slow-part", type=int, help=f"of the slow tests run one of {SLOW_PARTS} parts, from 0 on")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the slow tests of other parts. A test's part follows from its name, whatever tests there are beside."""
+    part = config.getoption("--slow-part")
+    if part is None:
+        return
+    others = [
+        item
+        for item in items
+        if item.get_closest_marker("slow") and zlib.crc32(item.nodeid.encode()) % SLOW_PARTS != part % SLOW_PARTS
+    ]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in set(others)]
 
 
 def pytest_runtest_setup(item):

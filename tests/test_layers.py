@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bothways"
 # From the ground up. A module may import what stands on a lower line, and nothing beside it on its own line.
 LAYERS = (
     ("errors", "choices"),
-    ("storage", "progress"),
+    ("reading", "storage", "progress", "threads"),
     ("packing",),
     ("encoder",),
     ("text",),

@@ -119,3 +119,46 @@ def test_what_cannot_be_unpadded_is_refused(ids, mask, types, words):
     tensors = [None if value is None else torch.tensor(value) for value in (ids, mask, types)]
     with pytest.raises(InvalidInput, match=words):
         unpad(*tensors)
+
+
+@given(batches, st.sampled_from(["left", "right"]))
+def test_what_a_batch_says_of_itself_is_counted_from_its_rows(rows, side):
+    ids_BS, mask_BS = padded(rows, side, fill=7)
+    packed = unpad(ids_BS, mask_BS)
+    lengths = [len(row) for row in rows]
+    assert (packed.count, packed.max_length, packed.lengths_B.tolist()) == (len(rows), max(lengths), lengths)
+    assert packed.sequence_T.tolist() == [index for index, length in enumerate(lengths) for _ in range(length)]
+    assert packed.first_tokens_B.tolist() == [sum(lengths[:index]) for index in range(len(rows))]
+    assert packed.last_tokens_B.tolist() == [sum(lengths[: index + 1]) - 1 for index in range(len(rows))]
+    assert packed.real_BS.tolist() == [[place < length for place in range(max(lengths))] for length in lengths]
+
+
+@given(batches)
+def test_rows_of_the_padded_form_are_the_packed_ones_and_sums_are_those_of_each_sequence(rows):
+    packed = pack(rows)
+    values_T3 = torch.randn(sum(packed.lengths), 3)
+    assert torch.equal(packed.rows(packed.padded(values_T3, fill=9.0)), values_T3)
+    assert packed.blanked(values_T3) is values_T3
+    expected_B3 = torch.stack([part.sum(0) for part in values_T3.split(packed.lengths)])
+    torch.testing.assert_close(packed.sums(values_T3), expected_B3)
+
+
+def test_a_reach_hides_something_where_two_tokens_are_further_apart():
+    packed = pack([[5, 6, 7, 8], [9]])
+    assert [packed.hides(reach) for reach in (1, 2, 3, 4)] == [True, True, False, False]
+
+
+def test_what_was_worked_out_once_is_kept_and_not_shown():
+    packed, calls = pack([[5, 6], [7]]), []
+
+    def work(batch, factor):
+        calls.append(factor)
+        return batch.lengths_B * factor
+
+    with torch.inference_mode():
+        first = packed.once(work, 2)
+    assert packed.once(work, 2) is first
+    assert packed.once(work, 3).tolist() == [6, 3]
+    assert calls == [2, 3]
+    assert not first.is_inference()
+    assert "work" not in repr(packed)

@@ -13,9 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from bothways import storage
 from bothways.errors import InvalidInput, OutOfDisk, OutputExists
-from bothways.storage import check_file_writable, check_folder_free, check_folder_place, held, new_file, new_folder
+from bothways.storage import (
+    check_file_writable,
+    check_folder_free,
+    check_folder_place,
+    held,
+    new_file,
+    new_folder,
+    output,
+    remove_leftovers,
+    temporary,
+)
 
 
 def names(folder):
@@ -111,7 +120,7 @@ def test_a_folder_that_may_not_be_written_to_is_said(tmp_path, monkeypatch):
     def refuse(*_, dir, **__):  # noqa: A002
         raise PermissionError(errno.EACCES, "Permission denied", str(dir / "x"))
 
-    monkeypatch.setattr(storage.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(temporary.tempfile, "mkstemp", refuse)
     with pytest.raises(InvalidInput, match="cannot be written: Permission denied"), new_file(tmp_path / "a"):
         pass
 
@@ -132,7 +141,7 @@ def test_a_folder_takes_the_place_of_an_older_one_at_once(tmp_path):
 
 
 def test_a_folder_is_replaced_where_names_cannot_be_exchanged(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "_exchange", lambda *_: False)
+    monkeypatch.setattr(output, "_exchange", lambda *_: False)
     test_a_folder_takes_the_place_of_an_older_one_at_once(tmp_path)
 
 
@@ -222,7 +231,7 @@ def test_a_folder_that_the_system_holds_in_its_place_is_said_and_left(tmp_path, 
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "old").touch()
     usual = Path.rename
-    monkeypatch.setattr(storage, "_exchange", lambda *_: False)
+    monkeypatch.setattr(output, "_exchange", lambda *_: False)
     monkeypatch.setattr(Path, "rename", busy)
     said = pytest.raises(InvalidInput, match="cannot be written: Device or resource busy")
     with said, new_folder(tmp_path / "run", overwrite=True) as new:
@@ -297,3 +306,121 @@ def test_a_process_killed_while_replacing_a_folder_leaves_one_of_the_two_whole(t
         process.wait()
         process.stdout.close()
         assert (tmp_path / "run" / "one").read_text() == (tmp_path / "run" / "two").read_text() != ""
+
+
+# Leftovers of processes that were killed
+
+
+def killed_while_writing(target, kind):
+    """A process that is killed while it writes a new file or folder there."""
+    program = textwrap.dedent("""
+        import pathlib, sys, time
+        from bothways.storage import new_file, new_folder
+        with (new_folder if sys.argv[2] == "folder" else new_file)(sys.argv[1]) as new:
+            if sys.argv[2] == "folder":
+                (new / "half").write_text("x")
+            print("ready", flush=True)
+            time.sleep(60)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", program, str(target), kind], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    return process
+
+
+def end(process):
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stays(tmp_path, kind):
+    def write():
+        with (new_folder if kind == "folder" else new_file)(tmp_path / "a", overwrite=True) as new:
+            if kind == "folder":
+                (new / "x").touch()
+
+    mine = [".a.12345678", ".a.example.unfinished", ".ab.12345678.unfinished", ".a.notes"]
+    for name in mine:
+        (tmp_path / name).touch()
+    (tmp_path / ".a.1234567_.unfinished").symlink_to(tmp_path / ".a.notes")
+    living = killed_while_writing(tmp_path / "a", kind)
+    (temporary,) = [name for name in names(tmp_path) if name not in mine and "1234567_" not in name]
+    write()
+    assert temporary in names(tmp_path)
+    end(living)
+    write()
+    assert names(tmp_path) == sorted([*mine, ".a.1234567_.unfinished", "a"])
+
+
+def test_a_folder_that_was_moved_aside_by_a_killed_process_is_put_back(tmp_path, monkeypatch):
+    (tmp_path / ".run.abcd1234.replaced" / "old").mkdir(parents=True)
+    (tmp_path / ".run.abcd1234.replaced" / "old" / "mine").touch()
+    remove_leftovers(tmp_path, "run")
+    assert names(tmp_path) == ["run"]
+    assert names(tmp_path / "run") == ["mine"]
+    (tmp_path / ".run.abcd1234.replaced" / "old").mkdir(parents=True)
+    remove_leftovers(tmp_path, "run")
+    assert names(tmp_path) == ["run"]
+
+
+def test_where_there_are_no_locks_or_others_own_it_nothing_is_removed(tmp_path, monkeypatch):
+    left = tmp_path / ".a.abcd1234.unfinished"
+    left.touch()
+
+    def none(*_):
+        raise OSError(errno.EBADF, "as NFS says of a folder")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.flock", none)
+        remove_leftovers(tmp_path, "a")
+        with new_folder(tmp_path / "b"), held(tmp_path, "busy"):
+            pass
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: left.stat().st_uid + 1)
+        remove_leftovers(tmp_path, "a")
+    assert names(tmp_path) == [left.name, "b"]
+    remove_leftovers(tmp_path, "a")
+    remove_leftovers(tmp_path / "absent", "a")
+    assert names(tmp_path) == ["b"]
+
+
+def test_a_temporary_that_another_takes_for_a_leftover_is_made_anew(tmp_path, monkeypatch):
+    usual, taken = temporary.tempfile.mkstemp, []
+
+    def make(*given, **more):
+        handle, name = usual(*given, **more)
+        if not taken:
+            taken.append(name)
+            Path(name).unlink()
+        return handle, name
+
+    monkeypatch.setattr(temporary.tempfile, "mkstemp", make)
+    with new_file(tmp_path / "a") as stream:
+        stream.write("x")
+    assert taken
+    assert (tmp_path / "a").read_text() == "x"
+    assert names(tmp_path) == ["a"]
+
+
+# Folders above the output
+
+
+@pytest.mark.parametrize("make", [new_file, new_folder])
+def test_folders_that_were_made_for_an_output_that_fails_go_again(tmp_path, make):
+    (tmp_path / "there").mkdir()
+    for target in ("deep/deeper/a", "there/a"):
+        with pytest.raises(ValueError, match="no"), make(tmp_path / target):
+            raise ValueError("no")
+    assert names(tmp_path) == ["there"]
+    with pytest.raises(ValueError, match="no"), make(tmp_path / "deep" / "a"):
+        (tmp_path / "deep" / "mine").touch()
+        raise ValueError("no")
+    assert names(tmp_path / "deep") == ["mine"]
+
+
+def test_an_output_within_an_output_is_said_by_the_name_of_the_outer_one(tmp_path):
+    with pytest.raises(OutOfDisk) as caught, new_folder(tmp_path / "run") as new, new_file(new / "a"):
+        full()
+    assert f"no space left for {tmp_path / 'run'} (" in str(caught.value)
+    assert names(tmp_path) == []

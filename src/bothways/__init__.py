@@ -6,6 +6,8 @@ The public names are loaded when they are first used (PEP 562), so that ``import
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import bothways.threads  # noqa: F401 (sees to forked processes)
+
 if TYPE_CHECKING:
     from bothways.checkpoints import load
     from bothways.compose.ensembles.ensemble import Ensemble

@@ -4,6 +4,7 @@ Each message says what was expected, what came, and what to do about it::
 
     BothwaysError
     ├── InvalidInput            a value, text, row or file of the caller's is not usable
+    │   ├── EmptyInput          a row has no text, or an empty one
     │   ├── TextTooLong         longer than the model reads, and the caller chose "error"
     │   ├── OutputExists        the output is already there and was not to be overwritten
     │   └── UnreadColumn        a column was named for a part of a row that the task does not read
@@ -26,12 +27,24 @@ Each message says what was expected, what came, and what to do about it::
 """
 
 
+def shown(value: object, most: int = 80) -> str:
+    """The beginning of a value as messages show it, also of one that Python does not write out."""
+    try:
+        return f"{value!r:.{most}}"
+    except (RecursionError, ValueError):  # nested a thousand deep, or a number of thousands of digits
+        return f"a very large {type(value).__name__}"
+
+
 class BothwaysError(Exception):
     """Root of the tree: catch this to catch everything that the package raises on purpose."""
 
 
 class InvalidInput(BothwaysError):
     """A value, text, row or file that the caller gave is not usable."""
+
+
+class EmptyInput(InvalidInput):
+    """A row has nothing to read: its text is null, empty or only white space."""
 
 
 class TextTooLong(InvalidInput):
@@ -116,6 +129,13 @@ class TextsTruncated(UserWarning):
     """Texts were cut because the caller chose ``"truncate"``; says how many, and how many tokens were not read.
 
     Not an error, and no part of the tree: what was asked for was done.
+    """
+
+
+class LabelsUnnamed(UserWarning):
+    """A checkpoint does not say what its labels are called, so they are ``LABEL_0`` and so on.
+
+    Not an error, and no part of the tree: the model predicts all the same.
     """
 
 

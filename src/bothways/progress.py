@@ -1,9 +1,19 @@
-"""Progress bars: on a terminal, and nowhere else."""
+"""Progress of long work on standard error: bars on a terminal, and a line a minute elsewhere where that is asked for.
 
+The library is silent where standard error is no terminal, since programs that use it write their own logs. The command
+line asks for lines there (`reporting`), because a job whose output goes to a file would else say nothing for hours.
+"""
+
+import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+FIRST_LINE_AFTER, LINE_EVERY = 10.0, 60.0  # seconds
 
 
 class Progress(Protocol):
@@ -12,30 +22,125 @@ class Progress(Protocol):
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Say that ``amount`` more units are done; ``note`` replaces the remark behind the bar."""
 
+    def say(self, line: str) -> None:
+        """Write a line that stays, such as the result of an epoch."""
 
-def _on_terminal() -> bool:
-    # A program that was started without standard error has None in its place.
-    return sys.stderr is not None and sys.stderr.isatty()
+
+@dataclass(frozen=True, slots=True)
+class _Reporting:
+    show: bool | None = None
+    lines: bool = False
+
+
+_UNASKED = _Reporting()
+_REPORTING: ContextVar[_Reporting] = ContextVar("reporting", default=_UNASKED)
+
+
+@contextmanager
+def reporting(show: bool | None = None, *, lines: bool = False) -> Iterator[None]:
+    """Decide how work within the block reports its progress.
+
+    Args:
+        show: Stands in for the ``show`` that a call within leaves open.
+        lines: Write lines where standard error is no terminal.
+    """
+    before = _REPORTING.get()
+    inner = replace(before, show=before.show if show is None else show, lines=before.lines or lines)
+    token = _REPORTING.set(inner)
+    try:
+        yield
+    finally:
+        _REPORTING.reset(token)
+
+
+def phase(description: str) -> None:
+    """Write a line that says what begins now, where progress shows."""
+    now = _REPORTING.get()
+    if now.show is not False and (now.show or now.lines or _on_terminal()):
+        _write(description)
+
+
+@contextmanager
+def progress(
+    description: str, total: int | None = None, *, done: int = 0, show: bool | None = None
+) -> Iterator[Progress]:
+    """Report progress on standard error while the block runs.
+
+    Args:
+        description: What is being done.
+        total: Number of units, or None when it is not known.
+        done: Units that were done before.
+        show: Force the bar on or off. By default it shows on a terminal only, and never for a single unit, of which it
+            could say nothing; elsewhere there are lines where `reporting` asks for them.
+    """
+    now = _REPORTING.get()
+    show = now.show if show is None else show
+    if now.lines and show is not False and not _on_terminal():
+        yield _Lines(description, total, done)
+    elif _on_terminal() and total != 1 if show is None else show:
+        with _bar(description, total, done) as bar:
+            yield bar
+    else:
+        yield _Silent()
 
 
 class _Silent:
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Nobody watches."""
 
+    def say(self, line: str) -> None:
+        """Nobody watches."""
+
+
+class _Lines:
+    """At most a line a minute, the first after ten seconds; short work writes none."""
+
+    def __init__(self, description: str, total: int | None, done: int) -> None:
+        self._description, self._total = description, total
+        self._before = self._done = done
+        self._note = ""
+        self._began = time.monotonic()
+        self._due = self._began + FIRST_LINE_AFTER
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """Count, and write a line when one is due."""
+        self._done += amount
+        self._note = note or self._note
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + LINE_EVERY
+            _write(f"{self._description}: {', '.join(self._parts(now - self._began))}")
+
+    def say(self, line: str) -> None:
+        """Write it; the next line is due in a minute."""
+        self._due = time.monotonic() + LINE_EVERY
+        _write(f"{self._description}: {line}")
+
+    def _parts(self, seconds: float) -> Iterator[str]:
+        done, total = self._done, self._total
+        yield f"{done:,} done" if total is None else f"{done:,} of {total:,} ({done / max(total, 1):.0%})"
+        yield duration(seconds)
+        if total is not None and self._before < done < total:
+            yield f"about {duration(seconds * (total - done) / (done - self._before))} left"
+        if self._note:
+            yield self._note
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(9.4), duration(150), duration(7500)
+    ('9 s', '2 min 30 s', '2 h 5 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
 
 @contextmanager
-def progress(description: str, total: int | None = None, *, show: bool | None = None) -> Iterator[Progress]:
-    """A bar on standard error while the block runs.
-
-    Args:
-        description: What is being done.
-        total: Number of units, or None when it is not known.
-        show: Force the bar on or off; by default it shows on a terminal only, never in a pipe, and never for a single
-            unit, of which it could say nothing.
-    """
-    if not (_on_terminal() and total != 1 if show is None else show):
-        yield _Silent()
-        return
+def _bar(description: str, total: int | None, done: int) -> Iterator[Progress]:
     # Imported here: rich.progress costs start-up time that a pipe never needs.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -50,7 +155,7 @@ def progress(description: str, total: int | None = None, *, show: bool | None = 
         TextColumn("{task.fields[note]}", style="dim"),
     )
     with Bars(*columns, console=Console(stderr=True)) as bars:
-        task = bars.add_task(description, total=total, note="")
+        task = bars.add_task(description, total=total, completed=done, note="")
 
         class _Bar:
             def advance(self, amount: int = 1, note: str = "") -> None:
@@ -60,4 +165,20 @@ def progress(description: str, total: int | None = None, *, show: bool | None = 
                 else:
                     bars.update(task, advance=amount)
 
+            def say(self, line: str) -> None:
+                """Write it above the bar."""
+                bars.console.print(line, markup=False, highlight=False)
+
         yield _Bar()
+
+
+def _on_terminal() -> bool:
+    # A program that was started without standard error has None in its place.
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _write(line: str) -> None:
+    # A log that takes no more (its reader went away, its disk is full) must not end the work that it tells of.
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr, flush=True)

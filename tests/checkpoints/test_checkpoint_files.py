@@ -45,16 +45,12 @@ def forbid(monkeypatch):
             path.chmod(0)
             return
 
-        def refusing(function):
-            def call(self, *args, **kwargs):
-                if path in (self, *self.parents):
-                    raise PermissionError(13, "Permission denied", str(self))
-                return function(self, *args, **kwargs)
+        def refusing(name, *args, _open=os.open, **kwargs):
+            if path in (Path(name), *Path(name).parents):
+                raise PermissionError(13, "Permission denied", str(name))
+            return _open(name, *args, **kwargs)
 
-            return call
-
-        monkeypatch.setattr(Path, "open", refusing(Path.open))
-        monkeypatch.setattr(Path, "read_text", refusing(Path.read_text))
+        monkeypatch.setattr(os, "open", refusing)
 
     return take
 

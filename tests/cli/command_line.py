@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass
 
 import tiny_models
+from bothways import open_trained
 from bothways.cli import main
 
 
@@ -26,9 +27,15 @@ class Outcome:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def call(*words):
-    """Run a command in this process."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def call(*words, terminal=False):
+    """Run a command in this process; with its results on a terminal, if wanted."""
+    shown = _Terminal() if terminal else io.StringIO()
+    with contextlib.redirect_stdout(shown) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         code = main([str(word) for word in words])
     return Outcome(code, out.getvalue(), err.getvalue())
 
@@ -44,6 +51,13 @@ def rows(count, seed, labels=("even", "odd")):
             {"id": f"r{number}", "text": " ".join(f"w{generator.choice(words)}" for _ in range(5)), "label": label}
         )
     return made
+
+
+def evaluated(folder, data, task=None):
+    """What the library says of a saved model, or of one of its tasks, as the command line writes it."""
+    model = open_trained(folder, device="cpu")
+    report = (model.part(task) if task else model).evaluate(str(data))
+    return json.loads(json.dumps(report.to_dict()))
 
 
 def write_jsonl(path, made):

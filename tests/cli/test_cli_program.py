@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import typing
 from importlib.metadata import version
 from pathlib import Path
@@ -194,6 +195,47 @@ def test_an_option_value_that_only_the_model_can_judge_is_bad_usage(files):
     outcome = call("embed", files / "tiny", "--data", data, "--output", files / "v.npy", "--max-length", 10_000)
     assert outcome.code == 2
     assert "between 1 and 18" in outcome.err
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "32"), ("1024", "1024")])
+def test_what_is_compiled_for_each_shape_of_a_batch_is_not_kept_for_ever(monkeypatch, before, after):
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, before or "")
+    if before is None:
+        monkeypatch.delenv(name)
+    assert call("--version").code == 0
+    assert os.environ[name] == after
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs to know its resident memory")
+def test_a_long_prediction_stays_in_flat_memory(run, tmp_path):
+    texts = [" ".join(f"w{5 + (row * 7 + word * 3) % 50}" for word in range(1 + row % 14)) for row in range(2_000)]
+    data = write_jsonl(tmp_path / "rows.jsonl", [{"text": text} for text in texts] * 30)
+    program = """
+        import sys
+        from bothways.cli import main
+        from bothways.data import output
+        write, seen = output._write_one, []
+        def counting(*given):
+            seen.append(None)
+            if len(seen) % 20_000 == 0:
+                print(int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20, flush=True)
+            write(*given)
+        output._write_one = counting
+        main(sys.argv[1:])
+    """
+    words = ["predict", run, "--data", data, "--output", tmp_path / "out.jsonl", "--quiet", "--device", "cpu"]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *map(str, words)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    resident = [float(line) for line in done.stdout.split()]
+    assert len(resident) == 3
+    assert resident[-1] - resident[0] < 8
 
 
 def test_a_failure_is_one_line_without_traceback_or_markup(tmp_path):

@@ -1,5 +1,6 @@
 """Trainings that do not end as they were meant to: what lies on disk then, and that no work is lost."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -8,16 +9,23 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import pytest
 from command_line import call, rows, write_jsonl
 from test_cli_train import words_of
 
 from bothways.cli.runs import RunFolders
+from bothways.errors import OutputExists
+from bothways.storage import new_folder
+from bothways.storage import output as storage_output
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.head import TrainedHead
 from bothways.tasks.objective import WindowObjective
 from bothways.training import loop, step
+from killing import killed_before_file_event
 
 
 def names(folder):
@@ -155,6 +163,103 @@ def test_a_process_that_was_killed_holds_nothing(files, tmp_path):
     assert names(tmp_path) == ["run"]
 
 
+# --- killed while the model is saved ---
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+quiet_fork = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+
+def write_model(weights):
+    """Writes what a trained model looks like from outside."""
+
+    def write(folder):
+        with new_folder(folder) as new:
+            for name in ("config.json", "bothways.json", "model.safetensors"):
+                (new / name).write_text(weights)
+
+    return write
+
+
+def unfinished_run(output, before):
+    """A run with a checkpoint, at whose output lies an older model if there was one."""
+    folders = RunFolders(output)
+    if before is not None:
+        write_model(before)(output)
+    (folders.unfinished / "checkpoint-00000004").mkdir(parents=True)
+    (folders.unfinished / "checkpoint-00000004" / "state.json").write_text("state")
+    (folders.unfinished / "replaced" / "checkpoint-00000001").mkdir(parents=True)
+    folders.log.write_text("log")
+
+
+def ends(output, *, finished=True):
+    """What a process does that resumes the run, trains to its end and saves it; False if there was nothing to do."""
+    folders = RunFolders(output)
+    with folders.held():
+        if not folders.begin(
+            resume=True, overwrite=output.exists() and (output / "model.safetensors").read_text() == "old"
+        ):
+            return False
+        assert folders.resumable
+        folders.save(write_model("new"), finished=finished)
+        if finished:
+            folders.finish()
+    return True
+
+
+@needs_fork
+@quiet_fork
+@pytest.mark.parametrize(
+    ("before", "exchange", "finished"),
+    [(None, True, True), ("old", True, True), ("old", False, True), ("old", True, False)],
+)
+def test_a_run_that_is_killed_at_any_moment_of_its_end_is_resumed(tmp_path, monkeypatch, before, exchange, finished):
+    if not exchange:
+        monkeypatch.setattr(storage_output, "_exchange", lambda *_: False)
+    ended = 0
+    for number in itertools.count(1):
+        output = tmp_path / str(number) / "run"
+        unfinished_run(output, before)
+        killed = killed_before_file_event(number, lambda output=output: ends(output, finished=finished))
+        whole = not (output.parent / "run.checkpoints").exists()
+        if before and exchange:  # at no moment there is neither
+            assert (output / "model.safetensors").read_text() in ("old", "new")
+        if whole:  # the last that was left to do
+            with pytest.raises(OutputExists):
+                ends(output)
+            ended += 1
+        else:
+            ends(output)
+        assert (output / "model.safetensors").read_text() == "new"
+        assert (output / "training.jsonl").read_text() == "log"
+        assert names(output.parent) == ["run"]
+        if not killed:
+            break
+    assert number > 20
+    assert ended <= 8 if finished else ended == 0
+
+
+@needs_fork
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["finished", "names cannot be exchanged", "interrupted"])
+def test_a_training_that_is_killed_while_it_saves_is_resumed_to_the_same_model(files, tmp_path, scenario):
+    script = Path(__file__).with_name("killed_training.py")
+    paths = os.pathsep.join([str(script.parent), str(script.parents[1]), *sys.path])
+    command = [sys.executable, str(script), str(files), str(tmp_path), scenario, "5"]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, timeout=600, check=True, env={**os.environ, "PYTHONPATH": paths}
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) > 5
+    assert len({each["weights"] for each in found}) == 1
+    for each in found:
+        assert each["names"] == ["run"], each
+        assert each["seed"] == 0
+        assert json.loads(each["log"][0])["event"] == "finished"
+        assert each["resumed"] == 0 or (each["resumed"] == 1 and "already exists" in each["said"])
+    # Refused is only what has nothing left to do.
+    assert sum(each["resumed"] for each in found) <= 2
+
+
 # --- Ctrl-C without validation ---
 
 
@@ -182,6 +287,91 @@ def test_ctrl_c_after_the_last_update_saves_the_whole_model(few, tmp_path, monke
     assert "has the last epoch, 3." in outcome.err
     assert ("--resume" in outcome.err) == (not more)
     assert call("predict", tmp_path / "run", "w6 w8").code == 0
+
+
+# --- SIGTERM, as docker stop and Slurm send it ---
+
+
+def process_of(*words, wait_for):
+    """A process of the program, when a file is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bothways", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 100
+    while not wait_for():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process
+
+
+def test_sigterm_ends_a_training_as_ctrl_c_does(files, tmp_path):
+    words = words_of(files, tmp_path / "run", "--batch-size", 8)
+    words[words.index("--epochs") + 1] = 200
+    log = tmp_path / "run.checkpoints" / "training.jsonl"
+    process = process_of(*words, wait_for=lambda: log.exists() and '"epoch", "epoch": 2' in log.read_text())
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert "has the epoch kept so far" in said
+    assert "--resume" in said
+    assert call("predict", tmp_path / "run", "w6 w8").code == 0
+    assert names(tmp_path) == ["run", "run.checkpoints"]
+    assert names(tmp_path / "run.checkpoints")[1:] == ["left.sha256", "training.jsonl"]
+
+
+def test_sigterm_during_an_update_is_remembered_until_its_end(files, tmp_path, in_update):
+    words = words_of(files, tmp_path / "run", "--batch-size", 64)
+    words[words.index("--epochs") + 1] = 2
+    in_update(4, lambda: os.kill(os.getpid(), signal.SIGTERM))  # of three in an epoch
+    outcome = call(*words)
+    assert outcome.code == 143, outcome.err
+    assert call(*words, "--resume").code == 0
+    assert names(tmp_path) == ["run"]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_sigterm_while_the_model_is_saved_leaves_what_can_be_resumed(files, tmp_path, monkeypatch):
+    usual = TrainedHead.write
+
+    def terminated(*arguments):
+        usual(*arguments)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainedHead, "write", terminated)
+        outcome = call(*words_of(files, tmp_path / "run"))
+    assert outcome.code == 143
+    assert "Nothing was saved. Run the same command with --resume to continue." in outcome.err
+    assert "terminated" in outcome.err
+    assert names(tmp_path) == ["run.checkpoints"]
+    assert call(*words_of(files, tmp_path / "run"), "--resume").code == 0
+
+
+def test_sigterm_ends_other_commands_and_leaves_nothing(files, run, tmp_path):
+    def endless():
+        os.mkfifo(tmp_path / "rows.jsonl")
+        with contextlib.suppress(BrokenPipeError), (tmp_path / "rows.jsonl").open("w") as stream:
+            while not done:
+                stream.write('{"text": "w5 w6"}\n' * 100)
+                stream.flush()
+                time.sleep(0.01)
+
+    done = []
+    writer = threading.Thread(target=endless)
+    writer.start()
+    try:
+        output = tmp_path / "deep" / "out.jsonl"
+        words = ("predict", run, "--data", tmp_path / "rows.jsonl", "--output", output, "--quiet")
+        process = process_of(*words, wait_for=lambda: any((tmp_path / "deep").glob(".out.jsonl.*")))
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=100)
+    finally:
+        done.append(True)
+        writer.join()
+    assert process.returncode == 143
+    assert said == "error: terminated.\n"
+    assert names(tmp_path) == ["rows.jsonl"]
 
 
 # --- Ctrl-C before a border could be drawn ---

@@ -128,6 +128,44 @@ def test_an_index_without_fields_says_how_to_build_one(files, tmp_path):
     assert "search build --field year" in outcome.err
 
 
+def test_a_hit_is_shown_with_its_title_and_a_passage(files, tmp_path):
+    long = "w5 " * 100 + "w19 w20 " + "w7 " * 100
+    rows = [{"text": long, "title": "A long one"}, {"text": "w21 w22", "title": None}]
+    data = write_jsonl(tmp_path / "c.jsonl", rows)
+    words = ["--model", files / "tiny", "--data", data, "--field", "title", "--output", tmp_path / "i"]
+    assert call("search", "build", *words).code == 0
+    piped = call("search", "query", tmp_path / "i", "w19 w20", "--mode", "bm25")
+    ((score, name, title, passage),) = [line.split("\t") for line in piped.out.splitlines()]
+    assert (float(score) > 0, name, title) == (True, "0", "A long one")
+    assert "w5 w19 w20 w7" in passage
+    assert len(passage) <= 202
+    (hit,) = call("search", "query", tmp_path / "i", "w19 w20", "--mode", "lexical", "--json").json()
+    assert hit["text"] == long
+
+
+def test_words_of_the_query_are_bold_on_a_terminal(built_once, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = call("search", "query", built_once, "w13", "--mode", "lexical", terminal=True)
+    assert "w11 \x1b[1mw13\x1b[0m w15" in shown.out
+
+
+def test_bm25_is_another_name_of_lexical_search(built_once, judged):
+    assert found(built_once, "w6", "--mode", "bm25") == found(built_once, "w6", "--mode", "lexical")
+    words = ["search", "evaluate", built_once, *judged]
+    twice = call(*words, "--mode", "bm25", "--against", "lexical")
+    assert (twice.code, "is the mode itself" in twice.err) == (2, True)
+    assert call(*words, "--mode", "bm25", "--against", "dense", "--json").json()["mode"] == "bm25"
+
+
+def test_words_without_quotes_are_one_query_and_the_command_says_so(built_once):
+    bare = call("search", "query", built_once, "w6", "w7", "--json")
+    assert bare.out == call("search", "query", built_once, "w6 w7", "--json").out
+    assert 'searching for "w6 w7"; put several words in quotes' in bare.err
+    nothing = call("search", "query", built_once)
+    assert (nothing.code, "are empty. Give some" in nothing.err) == (2, True)
+
+
 # Updates
 
 
@@ -231,9 +269,10 @@ def test_a_mode_is_measured_with_intervals(built_once, judged):
     report = call("search", "evaluate", built_once, *judged, "--mode", "lexical", "--json").json()
     assert (report["mode"], report["queries"], report["unjudged"], report["unasked"]) == ("lexical", 2, 1, 0)
     assert (report["absent_documents"], report["against"]) == (1, [])
-    for name, expected in {"mrr": 1, "map": 0.75, "recall@10": 0.75, "recall@100": 0.75}.items():
-        assert report[name] == expected
-        assert report[f"{name}_low"] <= expected <= report[f"{name}_high"]
+    for name, expected in {"map": 0.75, "recall@10": 0.75, "recall@100": 0.75}.items():
+        # Of one query 1, of the other 0.5: a resample of both may draw either of them twice.
+        assert (report[name], report[f"{name}_low"], report[f"{name}_high"]) == (expected, 0.5, 1.0)
+    assert report["mrr"] == 1
     assert 0 < report["ndcg@10"] < 1
 
 
@@ -262,7 +301,9 @@ def test_modes_are_compared_on_the_same_queries(built_once, judged):
     assert [each["mode"] for each in report["against"]] == ["dense", "lexical"]
     for each in report["against"]:
         assert each["mrr_difference"] == pytest.approx(report["mrr"] - each["mrr"])
-        assert each["mrr_difference_low"] <= each["mrr_difference"] <= each["mrr_difference_high"]
+        ends = each["mrr_difference_low"], each["mrr_difference_high"]
+        # Of two queries, a resample may draw either of them twice.
+        assert sum(ends) == pytest.approx(2 * each["mrr_difference"])
     outcome = call("search", "evaluate", built_once, *judged, *words)
     assert "hybrid - lexical" in outcome.out.splitlines()[0]
     left_out = "left out, as no document is judged relevant: 1 of 3 queries"
@@ -342,8 +383,7 @@ def test_a_model_is_judged_by_how_it_ranks_candidates(files, tmp_path):
     data = write_jsonl(tmp_path / "candidates.jsonl", rows)
     found = call("evaluate", files / "tiny", "--data", data, "--task", "ranking", "--json").json()
     assert found["queries"] == 3
-    assert 0 < found["map"] <= 1
-    assert found["map_low"] <= found["map"] <= found["map_high"]
+    assert found["map"] == 1  # a text is most like itself
     assert found["ranked_by"] == "cosine"
     printed = call("evaluate", files / "tiny", "--data", data, "--task", "ranking", "--relevant", "yes").out
     assert printed.startswith("ranked by: cosine\n")

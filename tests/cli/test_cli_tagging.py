@@ -1,10 +1,11 @@
 """``train tagging``, ``evaluate`` and ``predict``, from files of tagged words to spans."""
 
+import csv
 import gzip
 import json
 
 import pytest
-from command_line import call, write_jsonl
+from command_line import call, evaluated, write_jsonl
 
 import tiny_models
 from bothways.data import read_rows
@@ -64,7 +65,7 @@ def test_training_says_what_it_learnt(trained, run):
 def test_evaluation_gives_span_f1_with_its_interval(run, data):
     report = call("evaluate", run, "--data", data / "v.jsonl.gz", "--json").json()
     assert report["span_f1"] > 0.9
-    assert report["span_f1_low"] <= report["span_f1"] <= report["span_f1_high"]
+    assert report == evaluated(run, data / "v.jsonl.gz")
     assert report["per_class"]["PER"]["support"] == 12
     assert "span_f1" in call("evaluate", run, "--data", data / "v.jsonl.gz").out
 
@@ -123,8 +124,7 @@ def test_words_and_tags_are_written_as_conll_in_any_scheme(run, data, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--output", "x.csv"], "words and spans do not fit into the cells of a .csv: write .jsonl, or .conll"),
-        (["--output", "x.tsv.gz"], "words and spans do not fit into the cells of a .tsv"),
+        (["--output", "x.conll", "--on-empty", "null"], "CoNLL's form has no null"),
         (["--output", "x.conll", "--keep"], "leave --keep out"),
         (["--scheme", "plain"], 'Choose from: "BIO"'),
     ],
@@ -198,7 +198,7 @@ def test_taggers_are_combined_evaluated_and_asked(data, run, tmp_path):
     assert made.json()["labels"] == ["O", "B-PER", "I-PER"]
     assert made.json()["scheme"] == "BIO"
     report = call("evaluate", tmp_path / "ens", "--data", data / "v.jsonl.gz", "--json").json()
-    assert report["span_f1_low"] <= report["span_f1"] <= report["span_f1_high"]
+    assert report == evaluated(tmp_path / "ens", data / "v.jsonl.gz")
     assert [each["member"] for each in report["members"]] == [str(run), str(second)]
     assert report["members"][0]["span_f1"] > 0.9
     [answer] = call("predict", tmp_path / "ens", "w20 w5 w6, w30").lines()
@@ -210,4 +210,23 @@ def test_taggers_are_combined_evaluated_and_asked(data, run, tmp_path):
     words = ("predict", tmp_path / "ens", "--data", data / "v.jsonl.gz", "--output", tagged, "--scheme", "BIOES")
     assert call(*words).code == 0
     assert "\tS-PER\n" in tagged.read_text()
-    assert "cells of a .csv" in call("predict", tmp_path / "ens", "w5", "--output", tmp_path / "x.csv").err
+    assert "1 span of 1 prediction in" in call("predict", tmp_path / "ens", "w5", "--output", tmp_path / "x.csv").err
+
+
+def test_a_table_has_a_row_for_each_span_with_the_number_and_the_id_of_its_text(run, tmp_path):
+    made = [{"id": "a", "text": "w20 w5 w6 w30 w5"}, {"id": "b", "text": "w20"}, {"id": "c", "text": " "}]
+    made = [*made, {"id": "d", "text": "w5"}]
+    texts, output = write_jsonl(tmp_path / "d.jsonl", made), tmp_path / "x.csv"
+    outcome = call("predict", run, "--data", texts, "--output", output, "--on-empty", "skip")
+    assert outcome.code == 0, outcome.err
+    assert "1 row without a text: left out." in outcome.err
+    spans = [
+        {"id": line["id"], "row": str(number), **{name: str(value) for name, value in span.items()}}
+        for number, line in zip(
+            (1, 2, 4), call("predict", run, "--data", texts, "--on-empty", "skip").lines(), strict=True
+        )
+        for span in line["spans"]
+    ]
+    with output.open(newline="") as stream:
+        assert list(csv.DictReader(stream)) == spans
+    assert {span["id"] for span in spans} >= {"a", "d"}

@@ -28,7 +28,24 @@ def test_training_says_how_it_went_and_what_to_do_next(trained, run):
     assert "accuracy" in trained.out
     assert "temperature" in trained.out
     assert f"next         bothways evaluate {run}" in trained.out
-    assert trained.err == ""
+    # Whoever sends the output of a job to a file sees there how far it is.
+    epochs, phases = trained.err.splitlines()[:8], trained.err.splitlines()[8:]
+    assert all(line.startswith(f"training: epoch {at} of 8, ") for at, line in enumerate(epochs, start=1))
+    assert all("training loss " in line and "accuracy " in line for line in epochs)
+    assert phases == [
+        "reading the held-out rows",
+        "calibrating",
+        "learning label sets with a coverage",
+        "fitting the out-of-domain detector",
+        "evaluating on the held-out rows",
+        f"saving to {run}",
+    ]
+
+
+def test_a_quiet_training_says_nothing_beside_its_result(files, tmp_path):
+    outcome = call(*words_of(files, tmp_path / "run", "--quiet"))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "saved in" in outcome.out
 
 
 def test_a_finished_run_is_one_folder_with_its_log(run):

@@ -82,7 +82,10 @@ def test_it_is_shown_by_what_it_is(folder, models):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda model: model.predict("w5", topp=3), "predict.. got .* 'topp'. Known are: calibrated, coverage, show"),
+        (
+            lambda model: model.predict("w5", topp=3),
+            "predict.. got .* 'topp'. Known are: calibrated, coverage, top, show",
+        ),
         (lambda model: model.evaluate(rows(9), lable="x"), "evaluate.. got .* 'lable'. Known are: text, label"),
     ],
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 from ensemble_cases import turned
 
 from bothways import Ensemble
@@ -155,7 +156,7 @@ def test_an_ensemble_is_calibrated_on_the_held_out_rows_and_comes_back_the_same(
     assert ensemble.temperature is not None
     assert ensemble.card["calibration_rows"] == len(HELD)
     ensemble.save(tmp_path / "ens")
-    assert [path.name for path in (tmp_path / "ens").iterdir()] == ["bothways.json"]
+    assert {path.name for path in (tmp_path / "ens").iterdir()} == {"bothways.json", "README.md"}
     again = open_trained(tmp_path / "ens", device="cpu")
     assert isinstance(again, Ensemble)
     assert again.combination == ensemble.combination
@@ -286,7 +287,11 @@ def test_several_labels_numbers_and_pairs_are_combined_too(runs):
     )
     (found,) = several.predict_rows(asked(["w5 w20"]))
     assert set(found.together.probabilities) == set(LABELS)
-    assert found.to_dict()["mutual_information"] >= 0
+    members = [open_trained(runs / name, device="cpu").predict("w5 w20") for name in ("several-a", "several-b")]
+    stated_ML = np.array([[each.probabilities[label] for label in LABELS] for each in members])
+    entropies = scipy.stats.entropy(np.stack([stated_ML, 1 - stated_ML]))  # of each member and label
+    between = scipy.stats.entropy(np.stack([stated_ML.mean(0), 1 - stated_ML.mean(0)])) - entropies.mean(0)
+    assert found.to_dict()["mutual_information"] == pytest.approx(between.mean(), abs=1e-6)
     number = Ensemble.of([runs / "number-a", runs / "number-b"], device="cpu")
     (found,) = number.predict_rows(asked(["w5 w20"]))
     alone = [open_trained(runs / name, device="cpu").predict("w5 w20").value for name in ("number-a", "number-b")]
@@ -496,7 +501,7 @@ def test_a_folder_that_is_there_is_not_replaced(saved):
 @pytest.mark.parametrize(
     ("names", "options", "error", "said"),
     [
-        (["bert-animals"], {}, InvalidInput, "two members or more, but got 1"),
+        (["bert-animals"], {}, InvalidInput, "from 2 to 100 members, but got 1"),
         (["bert-animals", "plants"], {}, InvalidInput, "lacks 'cow' and has 'oak' besides"),
         (["bert-animals", "several-a"], {}, InvalidInput, r"classification \(single\) and .* classification \(multi\)"),
         (["bert-animals", "pairs-a"], {}, InvalidInput, r"classification \(single\) and .* pairs \(single\)"),

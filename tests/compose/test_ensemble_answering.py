@@ -169,7 +169,7 @@ def test_members_that_always_answer_make_an_ensemble_that_does(runs, members):
         assert ensemble.facts()["no_answer_threshold"] is None
         for found in ensemble.predict_rows(asked(without)):
             assert found.together.answer
-            assert found.together.no_answer_probability == 0
+            assert found.together.no_answer_probability is None
     with_others = Ensemble.of([always[0], members[0]], device="cpu")
     assert with_others.facts()["no_answer_threshold"] == 0
 

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,8 +142,12 @@ def close(one, other):
 
 
 def files(folder):
-    """The content of every file below a folder."""
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """The content of every file below a folder, but for the folder's name in the card."""
+    found = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    card = Path("README.md")
+    if card in found:
+        found[card] = found[card].replace(folder.name.encode(), b"")
+    return found
 
 
 # --- predictions ---

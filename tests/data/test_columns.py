@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.data import class_label, label_set, number
+from bothways.data import class_label, label_set, number, read_examples
 from bothways.errors import InvalidInput
 
 
@@ -110,3 +110,37 @@ def test_what_is_no_finite_number_is_refused(value):
 def test_a_number_whose_square_no_loss_could_hold_is_refused(value):
     with pytest.raises(InvalidInput, match=r"from -1e\+18 to 1e\+18.*scale the numbers"):
         number(value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kinds"),
+    [
+        ([1, "1"], "'1', of type str, but in row 1 of the given list it is 1, of type int"),
+        (["2", 2.0], "2.0, of type float, but in row 1 of the given list it is '2', of type str"),
+        ([True, "True"], "'True', of type str"),
+    ],
+)
+def test_a_class_that_is_a_string_in_one_row_and_a_number_in_another_is_refused(labels, kinds):
+    with pytest.raises(InvalidInput) as caught:
+        read_examples([{"text": "a", "label": label} for label in labels])
+    assert str(caught.value).startswith("row 2 of the given list: the label in 'label' is ")
+    assert kinds in str(caught.value)
+    assert "all as strings or all as numbers" in str(caught.value)
+
+
+def test_labels_of_one_kind_are_one_class_however_numbers_are_written():
+    rows = [{"text": "a", "label": label} for label in (1, 1.0, np.int64(1), np.float32(1), 2, True, False, True)]
+    assert [each.label for each in read_examples(rows)] == ["1", "1", "1", "1", "2", "True", "False", "True"]
+    assert label_set([1, 1.0, 2]) == ("1", "2")
+    with pytest.raises(InvalidInput, match="'1' is there as a string and as a number"):
+        label_set([1, "2", "1"])
+
+
+@pytest.mark.parametrize(("value", "several"), [("x,y", "x|y"), ("x; y", "x|y"), ("Rock, Pop", "Rock|Pop")])
+def test_labels_with_another_separator_are_asked_about(value, several):
+    with pytest.raises(InvalidInput) as caught:
+        label_set(value)
+    assert f"write {several!r} or the list" in str(caught.value)
+    assert label_set(several) == tuple(several.split("|"))
+    assert label_set(f'["{value}"]') == (value,) == label_set([value])
+    assert label_set("a, b|c") == ("a, b", "c")

@@ -463,3 +463,37 @@ def test_quotes_in_a_table_with_tabs_may_hold_a_tab_or_a_line_break(tmp_path):
 def test_quotes_may_hold_both_where_the_header_has_quotes_too(tmp_path):
     path = written(tmp_path, "a.tsv", '"text"\t"label"\n"a\tb\nc"\t"x"\n')
     assert [row.values for row in read_rows(path)] == [{"text": "a\tb\nc", "label": "x"}]
+
+
+# Separators of csv files
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_header_of_a_csv_file_shows_its_separator(tmp_path, separator):
+    content = separator.join(["text", '"a ""label"", quoted;"', "n"]) + "\n" + separator.join(['"x, y; z"', "b", "1"])
+    (row,) = read_rows(written(tmp_path, "a.csv", b"\xef\xbb\xbf" + content.encode()))
+    assert row.values == {"text": "x, y; z", 'a "label", quoted;': "b", "n": "1"}
+
+
+def test_commas_in_texts_part_nothing_where_the_header_has_semicolons(tmp_path):
+    rows = read_rows(written(tmp_path, "a.csv", "text;label\nfirst, second;x\nthird;y\n"))
+    assert [row.values["text"] for row in rows] == ["first, second", "third"]
+    message = refusal(written(tmp_path, "b.csv", "text;label\na;b;c\n"))
+    assert "line 2 of" in message
+    assert "has 3 fields, but the header has 2, parted by ';' as it has no comma" in message
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [("text", ["text"]), ('"a;b"', ["a;b"]), ("text;", ["text;"]), ("a;b|c", ["a;b|c"]), ("a|b,c", ["a|b", "c"])],
+)
+def test_a_header_that_shows_no_other_separator_is_parted_by_commas(tmp_path, header, names):
+    (row,) = read_rows(written(tmp_path, "a.csv", header + "\n" + ",".join("x" for _ in names) + "\n"))
+    assert list(row.values) == names
+
+
+def test_a_csv_file_in_another_encoding_is_refused_with_its_line(tmp_path):
+    message = refusal(written(tmp_path, "a.csv", "text;label\nma\u00df;x\n".encode("latin-1")))
+    assert "line 2 of" in message
+    assert "is not UTF-8" in message
+    assert "Save the file as UTF-8" in message

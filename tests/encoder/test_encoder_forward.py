@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bothways.encoder import Encoder, Recorder
 from bothways.encoder.config import Dropout
+from bothways.encoder.encoder import layer_order
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, SelectedRows, select
 from bothways.packing import pack
 from tiny_models import every_family, every_family_and_backend, random_ids, scramble, tiny_config, tiny_encoder
@@ -89,7 +90,13 @@ def test_a_record_ends_in_what_the_pass_returns(model_type):
         assert len(record.hidden_states) == encoder.config.layers + 1
         assert torch.equal(record.hidden_states[0], encoder.embed(packed))
         torch.testing.assert_close(record.hidden_states[-1], expected_TH, rtol=0, atol=1e-5 * attentions)
-    assert record.attentions == []
+        # Of each layer and text the weights of every head, token by token.
+        layers = sum(map(len, layer_order(encoder.config))) if attentions else 0
+        shapes = [[(4, length, length) for length in (3, 8)]] * layers
+        assert [[tuple(text_Nnn.shape) for text_Nnn in layer] for layer in record.attentions] == shapes
+        for layer in record.attentions:
+            for text_Nnn in layer:
+                torch.testing.assert_close(text_Nnn.sum(-1), torch.ones(text_Nnn.shape[:2]))
 
 
 @every_family

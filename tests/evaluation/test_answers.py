@@ -141,7 +141,9 @@ def test_a_report_has_both_kinds_of_question_and_their_intervals():
     assert report.has_answer_f1.value == pytest.approx((1 + 2 / 3) / 3)
     assert report.no_answer_accuracy.value == pytest.approx(1 / 2)
     assert report.ece.value == pytest.approx(0)
-    assert all(each.low <= each.value <= each.high for each in report.estimates.values())
+    widths = {name: each.high - each.low for name, each in report.estimates.items()}
+    for name, share, rows in (("exact_match", 2 / 5, 100), ("has_answer_exact_match", 1 / 3, 60)):
+        assert widths[name] == pytest.approx(2 * 1.96 * np.sqrt(share * (1 - share) / rows), rel=0.15), name
     given = report.to_dict()
     assert (given["n"], given["has_answer"], given["no_answer"], given["squad_version"]) == (100, 60, 40, "2.0")
     assert given["exact_match_low"] < given["exact_match"] < given["exact_match_high"]

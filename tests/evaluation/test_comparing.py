@@ -71,24 +71,25 @@ def test_each_sides_numbers_are_those_of_its_report_and_the_difference_is_theirs
         case "single":
             truth = random.integers(0, 3, 200)
             sides = [softmax(random.normal(size=(200, 3)) + np.eye(3)[truth] * more) for more in (1, 2)]
-            found = compare_classifications(truth, *sides, resamples=200)
+            found, back = (compare_classifications(truth, *each, resamples=200) for each in (sides, sides[::-1]))
             reports = [classification_report(list("abc"), truth, each, resamples=200) for each in sides]
         case "multi":
             truth = random.integers(0, 2, (200, 3))
             sides = [np.clip(truth * 0.3 + random.random((200, 3)) * 0.7, 0, 1) for _ in range(2)]
-            found = compare_labellings(truth, *sides, resamples=200)
+            found, back = (compare_labellings(truth, *each, resamples=200) for each in (sides, sides[::-1]))
             reports = [multi_label_report(list("abc"), truth, each, resamples=200) for each in sides]
         case _:
             truth = random.normal(size=200)
             sides = [truth + random.normal(size=200) * more for more in (1, 0.5)]
-            found = compare_regressions(truth, *sides, resamples=200)
+            found, back = (compare_regressions(truth, *each, resamples=200) for each in (sides, sides[::-1]))
             reports = [regression_report(truth, each, resamples=200) for each in sides]
     for name, each in found.metrics.items():
         assert each.first.value == pytest.approx(reports[0].estimates[name].value)
         assert each.second.value == pytest.approx(reports[1].estimates[name].value)
         assert each.first.low == pytest.approx(reports[0].estimates[name].low)
         assert each.difference.value == pytest.approx(each.second.value - each.first.value)
-        assert each.difference.low <= each.difference.value <= each.difference.high
+        # The other way round, each resample differs by the same with the other sign.
+        assert back.metrics[name].difference.low == pytest.approx(-each.difference.high)
         assert found.to_dict()[f"{name}_difference"] == each.difference.value
 
 
@@ -101,7 +102,9 @@ def test_a_paired_interval_is_narrower_than_two_apart_where_models_agree_on_most
     predicted[1][changed] = truth[changed]
     sides = [np.eye(2)[each] * 0.8 + 0.1 for each in predicted]
     accuracy = compare_classifications(truth, *sides).metrics["accuracy"]
-    assert accuracy.difference.low <= accuracy.difference.value <= accuracy.difference.high
+    gains = (predicted[1] == truth).astype(float) - (predicted[0] == truth)
+    width = accuracy.difference.high - accuracy.difference.low
+    assert width == pytest.approx(2 * 1.96 * gains.std() / np.sqrt(1_000), rel=0.15)
     assert accuracy.difference.high - accuracy.difference.low < (accuracy.first.high - accuracy.first.low) / 2
 
 

@@ -13,6 +13,7 @@ from reports import (
 )
 
 from bothways.evaluation.answers import score_answers
+from bothways.evaluation.metrics import single_label_rows
 from bothways.evaluation.out_of_domain import out_of_domain_report
 from bothways.evaluation.rankings import ranking_differences, ranking_outcomes
 from bothways.evaluation.tag_counts import TaggedWords
@@ -118,6 +119,21 @@ def test_a_correlation_that_is_0_by_definition_stays_so():
     for truth_N in (TRUTH_N, np.zeros(N, int)):
         mcc = classification_report("ab", truth_N, always).mcc
         assert (mcc.value, mcc.low, mcc.high) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("truth", "predicted", "macro", "correlation"),
+    [
+        ([0, 1, 1], [0, 1, 1], 1, 1),
+        ([0, 1, 1], [0, 1, 0], 2, 0),
+        ([1, 1, 1], [1, 1, 1], 3, 0),
+        ([1] * 3, [1, 0, 1], 1, 0),
+    ],
+)
+def test_a_mean_hangs_on_the_rarest_class_that_occurs_and_a_correlation_too_where_it_is_1(
+    truth, predicted, macro, correlation
+):
+    assert single_label_rows(np.array(truth), np.array(predicted), 3) == (3, macro, correlation)
 
 
 def test_answers_of_which_none_is_right_have_an_upper_end():

@@ -76,17 +76,13 @@ def random_rankings(seed, queries=40):
 RANDOM_JUDGEMENTS = {f"q{query}": {str(query % 30): 1, str(query * 7 % 30): 2} for query in range(40)}
 
 
-def test_intervals_hold_the_mean_repeat_by_seed_and_narrow_with_the_number_of_queries():
-    few, again, many = (
-        ranking_report(
-            {query: ranking for query, ranking in random_rankings(0).items() if int(query[1:]) < queries},
-            RANDOM_JUDGEMENTS,
-        ).estimates["map"]
-        for queries in (10, 10, 40)
-    )
-    assert few == again
-    assert few.low <= few.value <= few.high
-    assert many.high - many.low < few.high - few.low
+def test_intervals_repeat_by_seed_and_are_as_wide_as_the_standard_error_over_queries_says():
+    rankings = random_rankings(0)
+    found, again = (ranking_report(rankings, RANDOM_JUDGEMENTS).estimates["map"] for _ in range(2))
+    assert found == again
+    alone = [ranking_report(dict([each]), RANDOM_JUDGEMENTS).estimates["map"].value for each in rankings.items()]
+    assert found.value == pytest.approx(np.mean(alone))
+    assert found.high - found.low == pytest.approx(2 * 1.96 * np.std(alone) / np.sqrt(40), rel=0.1)
 
 
 def test_a_difference_is_paired():

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import report_inputs as given
 
+import report_inputs as given
 from bothways.evaluation.answers import answer_outcomes, score_answers
 from bothways.evaluation.classes import class_outcomes, label_outcomes
 from bothways.evaluation.comparing import compare
@@ -80,6 +80,9 @@ COMPARISONS = {
 }
 
 
+LATER = {"spans": ["reliability"], "tags": ["reliability", "labels", "confusion"]}
+
+
 def same(found, frozen):
     """The same keys and text, and numbers to rounding."""
     if isinstance(frozen, dict):
@@ -98,7 +101,11 @@ def same(found, frozen):
 
 @pytest.mark.parametrize("kind", REPORTS)
 def test_a_report_has_the_json_that_it_always_had(kind):
-    same(json.loads(json.dumps(REPORTS[kind]().report(**DRAWS).to_dict())), FROZEN[kind])
+    found = json.loads(json.dumps(REPORTS[kind]().report(**DRAWS).to_dict()))
+    # Tables that came later, for the page of an evaluation.
+    later = [found.pop(name) for name in LATER.get(kind, ())]
+    assert all(later)
+    same(found, FROZEN[kind])
 
 
 @pytest.mark.parametrize(("kind", "threshold"), [("out of domain", 1.0), ("out of domain, no threshold", None)])

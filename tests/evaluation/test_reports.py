@@ -17,6 +17,7 @@ from bothways.evaluation import multi_label_nll, negative_log_likelihood, softma
 from bothways.evaluation.metrics import brier_score, hamming_loss, multi_label_brier_score, subset_accuracy
 from bothways.evaluation.regression import pearson, r2
 from bothways.evaluation.reliability import expected_calibration_error, maximum_calibration_error
+from bothways.evaluation.report import TextsRead
 
 LABELS = ("card", "cash", "transfer", "never")
 
@@ -118,11 +119,25 @@ def test_numbers_that_are_undefined_are_left_out_of_a_regression_report(truth, p
 
 
 @pytest.mark.parametrize("kind", ["single", "multi", "numbers"])
-def test_every_interval_has_width_and_holds_its_estimate(kind, request):
-    report = request.getfixturevalue(kind)[2]
-    for name, each in report.estimates.items():
-        assert each.low <= each.value <= each.high, name
-        assert each.low < each.high, name
+def test_intervals_of_means_are_as_wide_as_their_standard_errors_say(kind, request):
+    truth, found, report = request.getfixturevalue(kind)
+    of_rows = {
+        "single": {
+            "accuracy": lambda: found.argmax(axis=1) == truth,
+            "nll": lambda: -np.log(found[np.arange(len(truth)), truth]),
+            "brier": lambda: ((found - np.eye(4)[truth]) ** 2).sum(axis=1),
+        },
+        "multi": {
+            "subset_accuracy": lambda: ((found >= 0.6) == truth).all(axis=1),
+            "hamming_loss": lambda: ((found >= 0.6) != truth).mean(axis=1),
+        },
+        "numbers": {"mse": lambda: (truth - found) ** 2, "mae": lambda: np.abs(truth - found)},
+    }[kind]
+    for name, rows in of_rows.items():
+        each, width = report.estimates[name], 2 * 1.96 * rows().std() / np.sqrt(len(truth))
+        assert each.high - each.low == pytest.approx(width, rel=0.2), name
+        assert (each.high + each.low) / 2 == pytest.approx(each.value, abs=width / 8), name
+    assert all(each.low < each.high for each in report.estimates.values())
 
 
 @pytest.mark.parametrize("kind", ["single", "multi", "numbers"])
@@ -208,3 +223,16 @@ def test_a_thousand_resamples_of_ten_thousand_rows_and_150_classes_are_quick_and
 def test_unusable_input_is_refused_with_what_was_expected(call, message):
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("windows", "dropped", "said"),
+    [
+        ([1, 1], [0, 0], ""),
+        ([1, 3], [0, 0], "1 of 2 texts were read in several windows"),
+        ([1, 1, 1], [0, 4, 3], "2 of 3 texts were cut, by 7 tokens together"),
+        ([2, 1], [0, 5], "1 of 2 texts were read in several windows; 1 of 2 texts were cut, by 5 tokens together"),
+    ],
+)
+def test_a_report_says_how_its_texts_were_read(windows, dropped, said):
+    assert TextsRead.of(windows, dropped).summary() == said

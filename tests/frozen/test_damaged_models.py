@@ -104,7 +104,9 @@ def test_a_damaged_value_is_refused_or_does_no_harm(folder, data):
             refused = error
     infinite = isinstance(damage, int | float) and not abs(damage) < math.inf
     if infinite or json_type(damage) != json_type(value):
-        assert isinstance(refused, UnsupportedConfig if path == ("format_version",) else CorruptCheckpoint), path
+        unread = damage in ("\ud800", 10**400)  # JSON that is refused before anything in it is looked at
+        version = path == ("format_version",) and not unread
+        assert isinstance(refused, UnsupportedConfig if version else CorruptCheckpoint), path
     assert not isinstance(refused, InvalidInput), path
 
 

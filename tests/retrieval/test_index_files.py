@@ -45,7 +45,7 @@ def rewritten(folder, **changes):
 def resealed(folder):
     """Give the header the checksums of the files as they are now."""
     data = folder / "data-1"
-    rewritten(folder, files={name: index_files._sha256(data / name) for name in DATA_FILES if (data / name).exists()})
+    rewritten(folder, files={name: index_files.sha256_of(data / name) for name in DATA_FILES if (data / name).exists()})
 
 
 # What is written
@@ -120,7 +120,7 @@ def test_an_index_of_format_version_1_opens_and_becomes_version_4_when_saved(fol
     fields["encoder"] = {name: header["encoder"][name] for name in ("name", "fingerprint", "pooling", "dimensions")}
     fields |= {
         "format_version": 1,
-        "files": {name: index_files._sha256(old / name) for name in ("vectors.npy", "records.jsonl")},
+        "files": {name: index_files.sha256_of(old / name) for name in ("vectors.npy", "records.jsonl")},
     }
     (old / "index.json").write_text(json.dumps({**fields, "checksum": index_header.header_checksum(fields)}))
     opened = SearchIndex.open(old)
@@ -332,3 +332,88 @@ def test_an_index_that_is_replaced_while_it_is_opened_is_opened_as_the_new_one(f
 
     monkeypatch.setattr(index_files, "_read_contents", replaced_meanwhile)
     assert len(SearchIndex.open(folder)) == 4
+
+
+# Re-signed: the checksums are right, and what they were taken of is no index
+
+
+def array(name, change):
+    def spoil(data):
+        path = data / name
+        np.save(path, change(np.load(path)))
+
+    return spoil
+
+
+def values(name, **changes):
+    def spoil(data):
+        path = data / "lexical" / f"{name}.index.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return spoil
+
+
+def line(number, text):
+    def spoil(data):
+        lines = (data / "records.jsonl").read_text().splitlines()
+        lines[number] = text
+        (data / "records.jsonl").write_text("\n".join(lines) + "\n")
+
+    return spoil
+
+
+def with_first(number):
+    def change(array):
+        array.reshape(-1)[0] = number
+        return array
+
+    return change
+
+
+RESIGNED = {
+    "a vector that is no number": array("vectors.npy", with_first(np.nan)),
+    "rows beyond the texts": array("lexical/indices.csc.index.npy", with_first(10**6)),
+    "rows before the first": array("lexical/indices.csc.index.npy", with_first(-1)),
+    "starts beyond the end": array("lexical/indptr.csc.index.npy", lambda starts: starts * 1000),
+    "falling starts": array("lexical/indptr.csc.index.npy", lambda starts: starts[::-1].copy()),
+    "scores that are no numbers": array("lexical/data.csc.index.npy", with_first(np.inf)),
+    "scores of another type": array("lexical/data.csc.index.npy", lambda data: data.astype(np.float64)),
+    "a matrix": array("lexical/data.csc.index.npy", lambda data: data[None]),
+    "terms beyond the vectors": values("vocab", w0=10**9),
+    "terms that are no numbers": values("vocab", w0="x"),
+    "a billion rows": values("params", num_docs=10**9),
+    "another backend": values("params", backend="numba"),
+    "another method": values("params", method="bm25l"),
+    "a nested record": line(0, "[" * 100_000),
+    "an id that is a number": line(0, '{"id": 1, "text": "x", "fields": {}}'),
+    "half a character": line(0, '{"id": "a", "text": "\\ud800", "fields": {}}'),
+}
+
+
+@pytest.mark.parametrize("spoil", RESIGNED.values(), ids=RESIGNED)
+def test_a_resigned_index_with_values_out_of_range_is_refused(folder, spoil):
+    spoil(folder / "data-1")
+    resealed(folder)
+    with pytest.raises(CorruptCheckpoint, match="damaged"):
+        SearchIndex.open(folder)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"count": 0}, {"count": -1}, {"count": 10**18}, {"dimensions": 10**18}, {"fields": ["a", "a"]}], ids=str
+)
+def test_a_resigned_header_with_values_out_of_range_is_refused(folder, changes):
+    rewritten(folder, **changes)
+    with pytest.raises(CorruptCheckpoint, match="damaged"):
+        SearchIndex.open(folder)
+
+
+@pytest.mark.parametrize("number", ["1e400", "9" * 400, "NaN", "[1]"])
+def test_a_resigned_field_that_no_filter_can_compare_is_refused(folder, number):
+    rewritten(folder, fields=["n"])
+    data = folder / "data-1"
+    records = [json.loads(each) for each in (data / "records.jsonl").read_text().splitlines()]
+    lines = [json.dumps({**each, "fields": {"n": 0}}).replace('"n": 0', f'"n": {number}') for each in records]
+    (data / "records.jsonl").write_text("\n".join(lines) + "\n")
+    resealed(folder)
+    with pytest.raises(CorruptCheckpoint, match="line 1 is not a record"):
+        SearchIndex.open(folder)

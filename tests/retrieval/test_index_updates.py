@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import sys
 import time
 
 import numpy as np
@@ -12,6 +11,7 @@ from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import InvalidInput, UnknownModel
 from bothways.retrieval import Among, SearchIndex, updating
+from killing import killed_before_file_event
 
 
 def ids_of(hits):
@@ -114,28 +114,6 @@ def test_of_two_updates_at_the_same_time_the_second_is_refused(tmp_path):
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 quiet_fork = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-FILE_EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
-
-
-def killed_before_file_event(number, update):
-    """Run ``update`` in a child that kills itself before its n-th call that touches files; whether it got that far."""
-    child = os.fork()
-    if child == 0:
-        seen = 0
-
-        def count(event, _arguments):
-            nonlocal seen
-            if event in FILE_EVENTS:
-                seen += 1
-                if seen == number:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(count)
-        update()
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
 
 
 @needs_fork

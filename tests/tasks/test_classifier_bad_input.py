@@ -12,6 +12,7 @@ from bothways.errors import (
     CorruptCheckpoint,
     IncompatibleWeights,
     InvalidInput,
+    LabelsUnnamed,
     OutOfDisk,
     OutputExists,
     TextTooLong,
@@ -176,14 +177,35 @@ def unnamed(folder):
     return folder
 
 
-def test_a_head_without_names_asks_for_labels(saved, fitted):
+@pytest.mark.parametrize("named", [True, False])
+def test_a_head_without_names_predicts_and_warns(saved, fitted, named):
     unnamed(saved)
-    with pytest.raises(InvalidInput, match=r"LABEL_0, LABEL_1, LABEL_2\). Pass labels="):
-        opened(saved)
-    edit_config(saved, id2label=None)
-    with pytest.raises(InvalidInput, match=r"no id2label\). Pass labels="):
-        opened(saved)
+    if not named:
+        edit_config(saved, id2label=None)
+    with pytest.warns(LabelsUnnamed, match=r"so they are LABEL_0, LABEL_1, LABEL_2\. To name them, .* --labels"):
+        classifier = opened(saved)
+    at = fitted.labels.index(fitted.predict("w5 w9").label)
+    assert classifier.predict("w5 w9").label == f"LABEL_{at}"
+
+
+def test_names_are_asked_for_where_labels_have_to_mean_something(saved, fitted):
+    unnamed(saved)
+    with pytest.warns(LabelsUnnamed):
+        classifier = opened(saved)
+    data = [{"text": "w5 w9", "label": "ant"}]
+    for fails in (lambda: classifier.evaluate(data), lambda: fitted.compare(classifier, data)):
+        with pytest.raises(InvalidInput, match=r"saved without their names: .* labels=\[\.\.\.\], or --labels"):
+            fails()
+    # Data that call them so are no others.
+    assert classifier.evaluate([{**data[0], "label": "LABEL_1"}] * 3, resamples=5).n == 3
+    classifier.fit([{"text": f"w{at} w9", "label": "xyz"[at % 3]} for at in range(5, 23)], epochs=1)
+    assert classifier.labels == ("x", "y", "z")
+
+
+def test_labels_name_the_outputs_of_a_head_without_names(saved, fitted, recwarn):
+    unnamed(saved)
     classifier = opened(saved, labels=["ant", "bee", "cow"])
+    assert not [each for each in recwarn if each.category is LabelsUnnamed]
     assert classifier.predict("w5 w9").label == fitted.predict("w5 w9").label
 
 

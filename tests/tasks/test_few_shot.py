@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from bothways import FewShotClassifier, MultiTask, SentenceEmbedder, open_trained
 from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted
-from bothways.evaluation import Temperature
+from bothways.evaluation import Cosine, Mahalanobis, Temperature
 from bothways.tasks.embedding.softmax_regression import fit_softmax_regression
 from classifier_cases import LABELS, rows, without_dropout
 
@@ -96,8 +96,8 @@ def test_validation_data_teach_a_promise_and_a_border(base, tmp_path, detector):
     for each in classifier, again:
         found = each.predict(WORDS, coverage=0.9)
         assert all(answer.label in answer.label_set for answer in found)
-        assert {answer.outside for answer in found} <= {True, False}
-        assert all(np.isfinite(answer.outside_score) for answer in found)
+        domain = each.confidence.out_of_domain
+        assert all(answer.outside == (answer.outside_score > domain.threshold) for answer in found)
         report = each.out_of_domain(each.score(held_out), others, resamples=10)
         assert (*report.counts.values(), report.tokens_read.texts) == (30, 30, 30)
         assert report.values["kept_inside"] == pytest.approx(0.95, abs=0.06)  # of 30
@@ -106,6 +106,16 @@ def test_validation_data_teach_a_promise_and_a_border(base, tmp_path, detector):
     threshold = classifier.confidence.out_of_domain.threshold
     classifier.fit_threshold(others)
     assert classifier.confidence.out_of_domain.threshold != threshold
+
+
+@pytest.mark.parametrize(("detector", "kind"), [("mahalanobis", Mahalanobis), ("cosine", Cosine)])
+def test_the_detector_is_fitted_on_the_examples_and_their_own_labels(base, detector, kind):
+    classifier = fitted(base, validation=rows(30, first=60), detector=detector)
+    examples, asked = (classifier.outputs.evidence(classifier.score(rows(24, n)).scores) for n in (0, 100))
+    labels_N = [LABELS.index(row["label"]) for row in rows(24)]
+    expected_N = kind.fit(examples.features_NLD, labels_N, len(LABELS)).score(asked)
+    found = [each.outside_score for each in classifier.predict([row["text"] for row in rows(24, 100)])]
+    np.testing.assert_allclose(found, expected_N, rtol=1e-4)
 
 
 def test_without_validation_data_nothing_is_promised(base):

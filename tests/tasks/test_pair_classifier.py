@@ -93,7 +93,9 @@ def test_numbers_are_predicted_of_pairs(base, tmp_path):
     classifier.save(tmp_path / "saved")
     value = opened(tmp_path / "saved").predict(("w5", "w5")).value
     assert value == classifier.predict(("w5", "w5")).value
-    assert classifier.evaluate(data, resamples=5).mse.value >= 0
+    found = classifier.predict([(row["text_a"], row["text_b"]) for row in data])
+    errors = [each.value - row["score"] for each, row in zip(found, data, strict=True)]
+    assert classifier.evaluate(data, resamples=5).mse.value == pytest.approx(np.mean(np.square(errors)))
 
 
 def test_a_report_says_how_many_pairs_were_read_in_windows(fitted):

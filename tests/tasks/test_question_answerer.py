@@ -163,10 +163,12 @@ def test_without_questions_without_an_answer_the_model_always_answers(base, tmp_
     answerer = fitted(base, data, validation=data)
     assert answerer.outputs.threshold is None
     found = answerer.predict([(row["question"], row["context"]) for row in questions(16)])
-    assert all(each.answer and each.no_answer_probability == 0 for each in found)
+    assert all(each.answer and each.no_answer_probability is None for each in found)
     answerer.save(tmp_path / "saved")
     again = opened(tmp_path / "saved")
     assert again.outputs.threshold is None
+    assert again.predict(ASKED).to_dict()["no_answer_probability"] is None
+    assert any("cannot decline" in limit for limit in again.card["limits"])
     assert again.evaluate(data, resamples=10).settings["squad_version"] == "1.1"
 
 

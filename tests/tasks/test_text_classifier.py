@@ -1,5 +1,6 @@
 """Fine-tuning, predicting, calibrating, resuming and saving text classifiers."""
 
+import gc
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from torch import nn
 
 from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, ScoreHead, ScoreHeadKind
@@ -26,6 +28,7 @@ from bothways.tasks.objective import HeadModel, TextAnswers, WindowObjective
 from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import EncodedText, Window
 from bothways.training.options import TrainingOptions
+from bothways.training.step import Stepper
 from classifier_cases import LABELS, noisy_rows, rows, same, scored, tensors, without_dropout
 from tiny_models import FIRST_WORD, VOCABULARY, tiny_config, write_checkpoint
 
@@ -143,6 +146,39 @@ def test_a_text_weighs_the_same_however_many_windows_it_has(lengths, batch_size,
             assert part.tokens == sum(part.payload.packed.lengths)
     np.testing.assert_allclose(weights, 1, atol=1e-5)
     assert windows.tolist() == [len(text.windows) for text in texts]
+
+
+def test_a_training_copies_the_encoder_once(base, monkeypatch):
+    def counting(self, *arguments):
+        gc.collect()
+        embeddings = {
+            each.data_ptr()
+            for each in gc.get_objects()
+            if type(each) is nn.Parameter and each.shape == shape and each.data_ptr() not in before
+        }
+        found.append(len(embeddings))
+        return usual(self, *arguments)
+
+    found, usual = [], Stepper.step
+    before = {each.data_ptr() for each in gc.get_objects() if type(each) is nn.Parameter}
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    shape = classifier._state[0].model.encoder.embedding.tokens.weight.shape
+    monkeypatch.setattr(Stepper, "step", counting)
+    data = [{"text": "w5 w6", "label": "ant"}, {"text": "w7 w8", "label": "bee"}] * 4
+    classifier.fit(data, epochs=1, validation=data)
+    assert found
+    assert set(found) == {2}  # as it was opened, and as it is trained
+
+
+def test_a_cpu_computes_no_more_than_2048_tokens_at_once():
+    store = WindowStore.of([EncodedText((Window([5] * 100, [0] * 100),), 100)] * 64)
+    config = tiny_config("bert")
+    model = HeadModel(Encoder(config), ScoreHead(config, ScoreHeadKind(FirstToken(), None, Labels()), 2))
+    answers = TextAnswers(Regression(), np.zeros(64), store)
+    objective = WindowObjective(model, store, answers, lambda: None, batch_size=64, tokens=8192, seed=0, identity={})
+    (update,) = objective.updates(epoch=0, start=0)
+    assert [part.tokens for part in update.micro_batches] == [2000, 2000, 2000, 400]
+    assert update.weight == 64
 
 
 def test_cut_texts_are_trained_on_to_the_cut_only(base, monkeypatch):

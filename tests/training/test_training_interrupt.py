@@ -19,26 +19,30 @@ from bothways.training.loop import train
 from bothways.training.state import CheckpointFolder
 
 
-def sigint_at(call):
+def sigint_at(call, number=signal.SIGINT):
     """Sends SIGINT in that call."""
-    return lambda now: os.kill(os.getpid(), signal.SIGINT) if now == call else None
+    return lambda now: os.kill(os.getpid(), number) if now == call else None
 
 
-def test_the_first_sigint_lets_the_update_finish_and_the_best_weights_are_restored(tmp_path):
-    handler = signal.getsignal(signal.SIGINT)
-    toy = Toy(scores=[0.9, 0.1, 0.1], on_loss=sigint_at(12))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_lets_the_update_finish_and_the_best_weights_are_restored(tmp_path, number):
+    handler = signal.getsignal(number)
+    toy = Toy(scores=[0.9, 0.1, 0.1], on_loss=sigint_at(12, number))
     record = train(toy, settings(log=tmp_path / "log.jsonl"))
     assert record.interrupted
+    assert record.signal == number
+    assert "signal" not in record.to_dict()
     assert record.updates == len(record.losses) == 12
     assert record.kept_epoch == 1
     assert equal(weights_of(toy), toy.seen[0])
     last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
     assert (last["event"], last["update"], last["kept_epoch"]) == ("interrupted", 12, 1)
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(number) is handler
 
 
-def test_a_second_sigint_does_not_wait_for_the_update():
-    toy = Toy(splits=(4, 4), on_loss=lambda call: [sigint_at(5)(call), sigint_at(6)(call)])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_wait_for_the_update(second):
+    toy = Toy(splits=(4, 4), on_loss=lambda call: [sigint_at(5)(call), sigint_at(6, second)(call)])
     record = train(toy, settings())
     assert record.interrupted
     assert record.updates == len(record.losses) == 2
@@ -106,8 +110,9 @@ def test_sigint_after_the_last_update_is_not_lost(tmp_path, monkeypatch, where):
     assert equal(weights_of(resumed), weights_of(toy))
 
 
-def test_sigint_in_validation_acts_at_once():
-    toy = Toy(on_validate=sigint_at(2))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_validation_acts_at_once(number):
+    toy = Toy(on_validate=sigint_at(2, number))
     record = train(toy, settings())
     assert record.interrupted
     assert len(record.validations) == 1
@@ -137,10 +142,12 @@ def test_outside_the_main_thread_signals_are_left_alone():
     thread.start()
     thread.join()
     assert records[0].updates == 5
+    assert records[0].signal is None
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_sigint_to_another_process_ends_it_in_good_order(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_another_process_ends_it_in_good_order(tmp_path, number):
     script = Path(__file__).with_name("training_toys.py")
     process = subprocess.Popen(
         [sys.executable, str(script), "interrupt", str(tmp_path)], stdout=subprocess.PIPE, text=True
@@ -150,7 +157,7 @@ def test_sigint_to_another_process_ends_it_in_good_order(tmp_path):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "interrupted=True restored=True" in output

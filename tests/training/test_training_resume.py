@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from test_training_loop import equal, weights_of
 from torch import nn
 from training_toys import Toy, Unvalidated, mlp, run_settings, settings
 
+from bothways.checkpoints.files import sha256_of
 from bothways.errors import (
     CorruptCheckpoint,
     IncompatibleWeights,
@@ -23,10 +26,10 @@ from bothways.errors import (
     OutputExists,
     TrainingDiverged,
 )
-from bothways.training import state as state_module
 from bothways.training.loop import train
 from bothways.training.schedules import CosineDecay, LinearDecay
 
+FILES = {"checksums.json", "state.json", "weights.safetensors", "optimizer.safetensors", "kept.safetensors"}
 KILL_POINTS = {
     # point: updates done at the newest complete checkpoint
     "before the first checkpoint": None,
@@ -65,6 +68,17 @@ def uninterrupted(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def stopped_at_12(tmp_path_factory):
+    """The checkpoint of a run that was interrupted after its twelfth update of 15."""
+    folder = tmp_path_factory.mktemp("stopped")
+    train(
+        Toy(on_loss=lambda call: os.kill(os.getpid(), signal.SIGINT) if call == 12 else None),
+        settings(checkpoints=folder),
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """A folder for each kill point, left by a process that got SIGKILL there."""
     script, folder = Path(__file__).with_name("training_toys.py"), tmp_path_factory.mktemp("killed")
@@ -91,7 +105,7 @@ def test_killed_by_sigkill_and_resumed_it_gives_the_same_bits(point, killed, uni
 
 @pytest.mark.parametrize("call", range(2, 16))
 def test_resumes_exactly_from_every_update(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(state_module.os, "fsync", lambda _: None)  # slow, and nothing loses power here
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # slow, and nothing loses power here
     whole, dying, resumed = (Toy(mlp(dropout=0.3), splits=(5, 3), scores=[0.3, 0.2, 0.1]) for _ in range(3))
     every = settings(checkpoint_every_updates=1, schedule=CosineDecay())
     expected = train(whole, every)
@@ -152,6 +166,17 @@ def test_resuming_under_other_settings_names_each_difference(tmp_path):
     assert "epochs" not in str(caught.value)
 
 
+def test_resuming_with_another_number_of_threads_is_refused(tmp_path):
+    number = torch.get_num_threads()
+    train(Toy(), settings(checkpoints=tmp_path))
+    try:
+        torch.set_num_threads(number + 1)
+        with pytest.raises(InvalidInput, match=f"threads was {number} and is now {number + 1}"):
+            train(Toy(), settings(checkpoints=tmp_path, resume=True))
+    finally:
+        torch.set_num_threads(number)
+
+
 def test_resuming_on_other_data_or_another_model_is_refused(tmp_path):
     train(Toy(), settings(checkpoints=tmp_path))
     with pytest.raises(InvalidInput, match=r"identity\.order_seed was 3 and is now 4"):
@@ -194,11 +219,11 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_the_best_weights(tmp_path,
 
     def full(handle):
         calls.append(handle)
-        if len(calls) > 8:
+        if len(calls) > 9:
             raise OSError(errno.ENOSPC, "No space left on device")
         real(handle)
 
-    monkeypatch.setattr(state_module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     toy = Toy(mlp(dropout=0.3))
     with pytest.raises(OutOfDisk):
         train(toy, run_settings(checkpoints=tmp_path))
@@ -216,17 +241,98 @@ def test_a_full_disk_under_the_log_is_reported():
         train(Toy(), settings(log=Path("/dev/full")))
 
 
-@pytest.mark.parametrize("name", ["state.json", "weights.safetensors", "optimizer.safetensors", "kept.safetensors"])
-@pytest.mark.parametrize("damage", ["missing", "truncated"])
+@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize("damage", ["missing", "truncated", "a bit flipped", "empty"])
 def test_a_damaged_checkpoint_is_reported(tmp_path, name, damage):
     train(Toy(), settings(epochs=1, checkpoints=tmp_path))
     path = next(tmp_path.glob("checkpoint-*")) / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # in a tensor's data, a number of the state, a checksum
     if damage == "missing":
         path.unlink()
     else:
-        path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(CorruptCheckpoint, match="checkpoint-"):
+        path.write_bytes({"truncated": content[:-50], "a bit flipped": content, "empty": b""}[damage])
+    with pytest.raises(CorruptCheckpoint, match=r"checkpoint-.* Remove the folder of the checkpoints and train again"):
         train(Toy(), settings(epochs=1, checkpoints=tmp_path, resume=True))
+
+
+def rewritten(folder, change):
+    """Change the JSON of the state of a checkpoint, under a checksum that fits."""
+    path, sums = folder / "state.json", folder / "checksums.json"
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+    if sums.exists():
+        sums.write_text(json.dumps({**json.loads(sums.read_text()), "state.json": sha256_of(path)}))
+
+
+def out_of_range(name, value, inside="state"):
+    return pytest.param(lambda values: values[inside].update({name: value}), id=f"{name}={value!r:.20}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(out_of_range("epoch", value) for value in (-1, 0, 1, 3, 4, 10**30, 1.0, True, "2", None)),
+        *(out_of_range("update_in_epoch", value) for value in (-2, 1, 6, 2.0)),
+        *(out_of_range("updates", value) for value in (-1, 11, 13, 10**6)),
+        *(out_of_range("tokens", value) for value in (-1, 1.5, None)),
+        *(out_of_range("seconds", value) for value in (-1.0, float("nan"), float("inf"), "1")),
+        *(out_of_range("log_lines", value) for value in (-1, 0.5)),
+        *(out_of_range("losses", value) for value in ([], [0.1], [float("nan")] * 12, ["a"] * 12, 3, None)),
+        *(out_of_range("validations", value) for value in (None, [None], [{}], {"a": 1})),
+        *(
+            pytest.param(lambda values, n=n, v=v: values["state"]["validations"][1].update({n: v}), id=f"{n} {v}")
+            for n, v in {"epoch": 7, "update": 3, "score": float("nan"), "standard_error": -1.0, "metrics": 3}.items()
+        ),
+        pytest.param(lambda values: values["state"]["validations"].reverse(), id="out of order"),
+        *(out_of_range("torch_cpu", value, "random") for value in ("", "00", "zz", 3)),
+        *(out_of_range("python", value, "random") for value in ([3, [1], None], [3, [2**40] * 625, None], 1)),
+        pytest.param(lambda values: values["random"]["numpy"]["state"].update(pos=10**6), id="place of numpy"),
+        pytest.param(lambda values: values["random"]["numpy"]["state"].update(key=[1]), id="words of numpy"),
+        pytest.param(lambda values: values["random"]["numpy"].update(bit_generator="PCG64"), id="another generator"),
+        pytest.param(lambda values: values.update(conditions=[1]), id="conditions"),
+        pytest.param(lambda values: values.pop("state"), id="no state"),
+        pytest.param(lambda values: values.update(format=3), id="an older format"),
+        pytest.param(lambda values: values.update(format=99), id="a later format"),
+    ],
+)
+def test_a_state_that_no_run_comes_to_is_refused(tmp_path, stopped_at_12, change):
+    shutil.copytree(stopped_at_12, tmp_path / "run")
+    rewritten(next((tmp_path / "run").glob("checkpoint-*")), change)
+    toy = Toy()
+    before = weights_of(toy)
+    with pytest.raises(CorruptCheckpoint, match="Remove the folder of the checkpoints and train again"):
+        train(toy, settings(checkpoints=tmp_path / "run", resume=True))
+    assert equal(weights_of(toy), before)
+
+
+@pytest.mark.parametrize("step", [-1.0, 13.0, 2.5, float("nan")])
+def test_a_step_of_the_optimizer_that_no_run_comes_to_is_refused(tmp_path, stopped_at_12, step):
+    shutil.copytree(stopped_at_12, tmp_path / "run")
+    folder = next((tmp_path / "run").glob("checkpoint-*"))
+    state = load_file(folder / "optimizer.safetensors")
+    for change in ({"step/0.bias": torch.tensor(step)}, {"exp_avg/0.bias": None}):
+        kept = {name: value for name, value in {**state, **change}.items() if value is not None}
+        save_file(kept, folder / "optimizer.safetensors")
+        sums = json.loads((folder / "checksums.json").read_text())
+        sums["optimizer.safetensors"] = sha256_of(folder / "optimizer.safetensors")
+        (folder / "checksums.json").write_text(json.dumps(sums))
+        with pytest.raises(CorruptCheckpoint, match="the optimizer state of a parameter"):
+            train(Toy(), settings(checkpoints=tmp_path / "run", resume=True))
+
+
+def test_a_checkpoint_of_format_3_has_no_checksums_and_is_resumed(tmp_path, stopped_at_12):
+    shutil.copytree(stopped_at_12, tmp_path / "run")
+    folder = next((tmp_path / "run").glob("checkpoint-*"))
+    (folder / "checksums.json").unlink()
+    with pytest.raises(CorruptCheckpoint, match=r"it lacks its checksums\.json"):
+        train(Toy(), settings(checkpoints=tmp_path / "run", resume=True))
+    rewritten(folder, lambda values: values.update(format=3))
+    whole, resumed = Toy(), Toy()
+    train(whole, settings())
+    assert train(resumed, settings(checkpoints=tmp_path / "run", resume=True)).resumed_from == 12
+    assert equal(weights_of(resumed), weights_of(whole))
 
 
 def test_tied_weights_and_buffers_are_kept(tmp_path):
@@ -253,4 +359,4 @@ def test_only_json_and_safetensors_are_written(tmp_path):
     train(Toy(), settings(epochs=2, checkpoints=tmp_path))
     (folder,) = tmp_path.iterdir()
     names = {path.name for path in folder.iterdir()}
-    assert names == {"state.json", "weights.safetensors", "optimizer.safetensors", "kept.safetensors"}
+    assert names == FILES

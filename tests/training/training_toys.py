@@ -113,19 +113,19 @@ def arm(kill_at: str, toy: Toy) -> None:
     elif kill_at == "in validation":
         toy.on_validate = lambda call: kill() if call == 2 else None
     elif kill_at == "in the middle of a checkpoint":
-        write, calls = state_module._write, [0]
+        write, calls = state_module.write_tensors, [0]
 
-        def half(path: Path, content: bytes) -> None:
+        def half(path: Path, tensors: dict[str, Tensor]) -> None:
             calls[0] += 1
-            if calls[0] == 10:
-                path.write_bytes(content[: len(content) // 2])
+            write(path, tensors)
+            if calls[0] == 7:
+                os.truncate(path, path.stat().st_size // 2)
                 kill()
-            write(path, content)
 
-        state_module._write = half
+        state_module.write_tensors = half
     elif kill_at == "before the older checkpoint is removed":
         remove = shutil.rmtree
-        shutil.rmtree = lambda path: kill() if "checkpoint-00000003" in str(path) else remove(path)
+        shutil.rmtree = lambda path, **more: kill() if path.name == "checkpoint-00000003" else remove(path, **more)
     else:
         raise ValueError(kill_at)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bothways.checkpoints.decoders import refuse_decoder
 from bothways.checkpoints.files import read_json, verify_checksums
-from bothways.checkpoints.filling import fill, some
+from bothways.checkpoints.filling import check_sizes, fill, some
 from bothways.checkpoints.hub import locate
 from bothways.checkpoints.pickling import FolderTensors, ModelFolder, remember_source
 from bothways.checkpoints.schema import OURS, Extras, Stored
@@ -25,7 +25,7 @@ from bothways.encoder.heads import Head, HeadKind, MaskedLMHead, MaskedLMHeadKin
 from bothways.errors import IncompatibleWeights, InvalidInput, TensorsLeftOver, UnsupportedConfig
 from bothways.families import Family, HeadName, family_of
 from bothways.families.stored_heads import variants
-from bothways.families.weight_map import expand, known_names, read_weights
+from bothways.families.weight_map import Ignored, expand, known_names, read_weights
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -226,8 +226,9 @@ class Checkpoint:
         }
 
     def _encoder_weights(self, *, poolers: bool = False) -> dict[str, Tensor]:
-        weights = read_weights(self.family.rows, self.config, self.tensors, self.family.prefix)
-        return {name: value for name, value in weights.items() if name.startswith("pooler.") is poolers}
+        named = (row for row in self.family.rows if not isinstance(row, Ignored))
+        rows = [row for row in named if row.ours.startswith("pooler.") is poolers]
+        return read_weights(rows, self.config, self.tensors, self.family.prefix)
 
 
 def open_checkpoint(
@@ -245,6 +246,7 @@ def open_checkpoint(
         UnknownModel: No such model, a file is missing, or its family is not known or one of decoders.
         UnsafeCheckpoint: Its weights are a pickle, and that was not allowed or holds code.
         CorruptCheckpoint: A file is truncated or altered.
+        IncompatibleWeights: Its configuration gives larger sizes than the weights have.
         UnsupportedConfig: Its configuration asks for something that is not built.
         OfflineError: It would have to be downloaded, and that was not asked for or failed.
     """
@@ -257,6 +259,7 @@ def open_checkpoint(
     verify_checksums(located.folder, Stored.of(extras).checksums)
     folder = ModelFolder(located.folder, family, allow_pickle)
     tensors = FolderTensors(folder, folder.read())
+    check_sizes(located.name, config, tensors)
     return Checkpoint(located.folder, located.name, located.revision, settings, family, config, tensors, extras)
 
 

@@ -1,7 +1,6 @@
 """Reading the files of a checkpoint folder: JSON, safetensors (one file or shards), and the refused pickles."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,11 +9,15 @@ from torch import Tensor
 
 from bothways.checkpoints.pickled import read_pickled
 from bothways.errors import CorruptCheckpoint, UnknownModel, UnsafeCheckpoint
+from bothways.reading import MIB, open_regular, parse_json, read_bytes
 
 WEIGHTS = "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
+
+# A model of 1,000 layers has 2 MiB; a million tensors have 60.
+_MOST_HEADER = 4 * MIB
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -22,18 +25,16 @@ def read_json(path: Path) -> dict[str, object]:
 
     Raises:
         UnknownModel: The file is not there or cannot be read.
-        CorruptCheckpoint: It is not a JSON object.
+        CorruptCheckpoint: It is not a JSON object in a regular file, or one too large.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_bytes(path))
     except FileNotFoundError as error:
         raise UnknownModel(
             f"a model folder must hold {path.name}, but {str(path.parent)!r} does not. "
             "Give the folder that config.json and model.safetensors lie in."
         ) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise CorruptCheckpoint(f"{str(path)!r} must be a JSON file, but it is not: {error}.") from error
     if not isinstance(content, dict):
         raise CorruptCheckpoint(f"{str(path)!r} must hold a JSON object, but it holds a {type(content).__name__}.")
@@ -69,8 +70,13 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
 
 
 def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
-    with path.open("rb") as stream:
+    """Hexadecimal SHA-256 of a file's bytes.
+
+    Raises:
+        CorruptCheckpoint: It is no regular file.
+        UnknownModel: It may not be read.
+    """
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -91,10 +97,7 @@ def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
         path = folder / name
         if not path.is_file():
             raise CorruptCheckpoint(f"{name} is missing from {str(folder)!r}, though its checksum is on record.")
-        try:
-            found = sha256_of(path)
-        except OSError as error:
-            raise _unreadable(path, error) from error
+        found = sha256_of(path)
         if found != expected:
             raise CorruptCheckpoint(
                 f"{str(path)!r} is not the file it should be: its SHA-256 is {found}, expected {expected}. "
@@ -102,22 +105,23 @@ def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
             )
 
 
-def _unreadable(path: Path, error: OSError) -> UnknownModel:
-    return UnknownModel(f"{str(path)!r} cannot be read ({error.strerror}): check that it is a file with permission.")
-
-
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """All tensors of one file.
 
     Raises:
-        CorruptCheckpoint: It is no safetensors file, or damaged.
-        UnknownModel: It cannot be read.
+        CorruptCheckpoint: It is no safetensors file, or damaged, or lists more tensors than any model has.
+        UnknownModel: It may not be read.
     """
     try:
+        with open_regular(path) as stream:
+            header = int.from_bytes(stream.read(8), "little")
+        if header > _MOST_HEADER:
+            raise CorruptCheckpoint(
+                f"expected {str(path)!r} to list its tensors in at most {_MOST_HEADER // MIB} MiB, but it takes "
+                f"{header} bytes for that: it is damaged. Get it again."
+            )
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-    except PermissionError as error:
-        raise _unreadable(path, error) from error
     except (SafetensorError, OSError) as error:
         raise CorruptCheckpoint(
             f"{str(path)!r} is not a whole safetensors file ({error}). It is truncated or damaged: get it again."

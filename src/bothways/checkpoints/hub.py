@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.checkpoints.files import PICKLED, SHARD_INDEX, WEIGHTS, verify_checksums
-from bothways.errors import InvalidInput, OfflineError, UnknownModel
+from bothways.errors import InvalidInput, OfflineError, OutOfDisk, UnknownModel
+from bothways.storage import OUT_OF_ROOM
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "1_Pooling/config.json")
@@ -69,6 +70,7 @@ def locate(
         InvalidInput: The revision of a hub name is not a commit.
         OfflineError: It would have to be downloaded, and that was not asked for or failed.
         CorruptCheckpoint: An embedded checkpoint differs from the official release.
+        OutOfDisk: The hub cache has no room for it.
     """
     if name_or_path == "":
         raise UnknownModel("expected the name or folder of a model, but got an empty string ('.' is this folder).")
@@ -142,6 +144,11 @@ def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: 
         )
         raise OfflineError(f"{name!r} at {revision} is not in the local hub cache; {advice}.") from error
     except (HfHubHTTPError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in OUT_OF_ROOM:
+            raise OutOfDisk(
+                f"no space left in the hub cache for {name!r} at {revision} ({error.strerror}): free some, or set "
+                "HF_HOME to a folder on another disk."
+            ) from error
         raise OfflineError(f"{name!r} at {revision} could not be fetched from the model hub: {error}.") from error
     return Located(folder, name, revision)
 

@@ -14,16 +14,30 @@ def label_names(settings: Mapping[str, object], count: int) -> tuple[str, ...]:
     """
     stored = settings.get("id2label")
     if stored is None:
-        return tuple(f"LABEL_{index}" for index in range(count))
-    if not isinstance(stored, Mapping) or not all(str(key).isdecimal() for key in stored):
-        raise CorruptCheckpoint(f"id2label in config.json must map numbers to labels, but it is {stored!r:.200}.")
-    names = tuple(str(stored[key]) for key in sorted(stored, key=int))
+        return placeholders(count)
+    names = numbered_names(stored)
     if len(names) != count:
         raise IncompatibleWeights(
             f"config.json names {len(names)} labels in id2label, but the head has {count} scores: they do not belong "
             "together."
         )
     return names
+
+
+def placeholders(count: int) -> tuple[str, ...]:
+    """The names that the ecosystem gives to labels without any."""
+    return tuple(f"LABEL_{index}" for index in range(count))
+
+
+def numbered_names(stored: object) -> tuple[str, ...]:
+    """The names of labels that ``id2label`` maps numbers to, by their numbers.
+
+    Raises:
+        CorruptCheckpoint: It is not such a map.
+    """
+    if not isinstance(stored, Mapping) or not all(str(key).isdecimal() and len(str(key)) < 10 for key in stored):
+        raise CorruptCheckpoint(f"id2label in config.json must map numbers to labels, but it is {stored!r:.200}.")
+    return tuple(str(stored[key]) for key in sorted(stored, key=int))
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, object]:

@@ -24,6 +24,7 @@ from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
 from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel
 from bothways.families import Family
 from bothways.text import TextTokenizer
+from bothways.threads import loading
 
 M = TypeVar("M", bound=nn.Module)
 V = TypeVar("V")
@@ -197,6 +198,7 @@ def _read_again(file: Path, checksum: str, build: Callable[..., V], args: tuple[
     return build(*args)
 
 
+@loading()
 def _build_again(
     build: Callable[[], nn.Module], device: torch.device, dtype: torch.dtype, training: bool, frozen: tuple[str, ...]
 ) -> nn.Module:
@@ -206,6 +208,7 @@ def _build_again(
     return module
 
 
+@loading()
 def _fill_again(kind: type[nn.Module], state: dict[str, Any], block: bytes, device: torch.device) -> nn.Module:
     module = kind.__new__(kind)
     nn.Module.__setstate__(module, state)  # type: ignore[no-untyped-call]

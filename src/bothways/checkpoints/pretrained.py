@@ -6,10 +6,10 @@ Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint, warn_of_unread
 from bothways.checkpoints.devices import pick_device, pick_dtype
@@ -26,6 +26,9 @@ from bothways.packing import to_padded
 from bothways.storage import new_folder
 from bothways.text import Overflow, TextTokenizer
 from bothways.text.texts import Text
+from bothways.threads import loading
+
+M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(slots=True)
@@ -233,6 +236,7 @@ class PretrainedEncoder:
         )
 
 
+@loading()
 def load(
     name_or_path: str | Path,
     *,
@@ -280,15 +284,15 @@ def pretrained(
     """The encoder and tokenizer of a checkpoint that is already open, and those of its heads that are asked for."""
     place, precision = pick_device(device), pick_dtype(dtype)
     tokenizer = TextTokenizer.from_folder(checkpoint.folder, checkpoint.family.tokenizer)
-    tokenizer.check_vocabulary(checkpoint.config.vocabulary)
+    tokenizer.check_vocabulary(checkpoint.config.vocabulary, checkpoint.config.embedding.types)
     pooler = _pooler(checkpoint)
     names = [checkpoint.family.head_name(name) for name in ([heads] if isinstance(heads, str) else heads)]
-    encoder = checkpoint.build_encoder().to(place, precision)
+    encoder = _placed(checkpoint.build_encoder(), place, precision)
     warn_of_unread(checkpoint)
     model = PretrainedEncoder(
         encoder=encoder,
-        pooler=pooler.to(place, precision) if isinstance(pooler, Pooler) else pooler,
-        heads={name: checkpoint.build_head(name).to(place, precision) for name in names},
+        pooler=_placed(pooler, place, precision) if isinstance(pooler, Pooler) else pooler,
+        heads={name: _placed(checkpoint.build_head(name), place, precision) for name in names},
         tokenizer=tokenizer,
         family=checkpoint.family,
         settings=checkpoint.settings,
@@ -299,6 +303,20 @@ def pretrained(
     for name in names:
         model.labels_of(name)
     return model
+
+
+def _placed(module: M, place: torch.device, precision: torch.dtype) -> M:
+    """A module on a device and in a precision that has room for its numbers."""
+    largest = torch.finfo(precision).max
+    wider = {name for name, value in module.named_parameters() if torch.finfo(value.dtype).max > largest}
+    placed = module.to(place, precision)
+    for name in wider:
+        if not placed.get_parameter(name).isfinite().all():
+            raise InvalidInput(
+                f"{name} has weights beyond {largest:g}, the largest number of {precision}: choose dtype='bfloat16' or "
+                "'float32', which have room for them."
+            )
+    return placed
 
 
 def _ids(

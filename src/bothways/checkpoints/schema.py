@@ -31,6 +31,9 @@ FORMAT_VERSION = 1
 
 Extras = Mapping[str, object]
 
+# Each is a model that is opened, and asked every question.
+MOST_MEMBERS = 100
+
 # A name is that of a file, and an option's value on the command line.
 HEAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
@@ -106,7 +109,7 @@ class Stored(StoredReading):
             UnsupportedConfig: The file is of a later format.
         """
         version = content.get("format_version", FORMAT_VERSION)
-        if version != FORMAT_VERSION:
+        if isinstance(version, bool) or version != FORMAT_VERSION:
             raise UnsupportedConfig(
                 f"{OURS} has the format version {version!r}, but this version of bothways reads {FORMAT_VERSION}. "
                 "Open the model with the version that saved it."
@@ -167,7 +170,9 @@ class StoredTasks(Stored):
 
     merge: Merge | None = Field(default=None, description="a way to merge windows")
     heads: list[StoredHead] = Field(
-        min_length=2, description="a list of two or more objects, each with a name of its own and a config"
+        min_length=2,
+        max_length=1000,
+        description="a list of two or more objects, each with a name of its own and a config",
     )
 
 
@@ -186,7 +191,9 @@ class StoredEnsemble(Stored):
 
     method: Method = Field(description="'mean', 'vote' or 'stacked'")
     members: list[StoredMember] = Field(
-        min_length=2, description="a list of two or more objects, each with a path and a fingerprint"
+        min_length=2,
+        max_length=MOST_MEMBERS,
+        description=f"a list of 2 to {MOST_MEMBERS} objects, each with a path and a fingerprint",
     )
     no_answer_threshold: float | None = Field(default=None, description="a finite number, or null")
     weights: list[float] = Field(default=[], description="a list of finite numbers")
@@ -210,6 +217,6 @@ def at_most(name: str, value: int | None, most: int) -> int | None:
 def damaged(name: str, expected: str, value: object) -> CorruptCheckpoint:
     """Return the error for a value that cannot be what was saved."""
     return CorruptCheckpoint(
-        f"{OURS} must give {name} as {expected}, but it is {value!r}: the file was altered or damaged. "
+        f"{OURS} must give {name} as {expected}, but it is {value!r:.200}: the file was altered or damaged. "
         "Get the model again from where it came."
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bothways.choices import Constraint, Language
 from bothways.cli.options import Flag, PositiveFloat, PositiveInt, bad_usage
 from bothways.cli.terminal import note, plain_table, print_json, print_table
+from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
     from bothways.advice import Recommendation
@@ -30,6 +31,7 @@ def recommend(
     most: PositiveInt = 5,
     measure: Flag = False,
     json: Flag = False,
+    threads: PositiveInt | None = None,
 ) -> None:
     """Which kind of model a task wants, and which models, in order, with reasons.
 
@@ -45,7 +47,9 @@ def recommend(
         measure: Build the candidates at random weights and go by their speed and memory on this machine. Nothing is
             downloaded; a few seconds for each.
         json: Print one JSON object.
+        threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
     """
+    choose_threads(threads)
     from bothways.advice import recommend as advise
 
     with bad_usage():
@@ -121,6 +125,7 @@ def compare_models(
     seconds: PositiveFloat = 0.5,
     report: Path | None = None,
     json: Flag = False,
+    threads: PositiveInt | None = None,
 ) -> None:
     """Speed by length and memory of models, each built at random weights in a process of its own.
 
@@ -134,7 +139,9 @@ def compare_models(
         seconds: Time to spend on each figure.
         report: Also write the comparison as an HTML page to this file.
         json: Print one JSON object.
+        threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
     """
+    choose_threads(threads)
     from bothways.advice.comparing import compare_models as compare
 
     if report is not None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -33,18 +34,23 @@ from bothways.cli import (
 )
 from bothways.cli.help import FilledParagraphs
 from bothways.cli.losses import LossOptions, with_loss
-from bothways.cli.terminal import complain, note
-from bothways.errors import BothwaysError, NotFitted, OutputExists, TextsTruncated, TextTooLong
+from bothways.cli.options import HERE, ModelOptions
+from bothways.cli.terminal import complain, interrupted_code, note
+from bothways.errors import BothwaysError, InvalidInput, NotFitted, OutputExists, TextsTruncated, TextTooLong
+from bothways.progress import reporting
 from bothways.storage import OUT_OF_ROOM
 from bothways.tasks.registry import SPECS
+from bothways.threads import choose_threads
+from bothways.training.interrupts import Terminated, raising_terminated
 
-FAILED, BAD_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+FAILED, BAD_USAGE, BROKEN_PIPE = 1, 2, 141
 
 # What to type, for errors whose message speaks of the Python interface in these words.
 _HINTS: tuple[tuple[type[BothwaysError], str, str], ...] = (
     (OutputExists, "ask for it to be overwritten", "--overwrite."),
     (TextTooLong, "on_overflow=", "--on-overflow window."),
     (NotFitted, "", "bothways train --help."),
+    (InvalidInput, "threads was", "--threads with the number of before."),
 )
 
 # Why standard output may take no more: no room, a terminal that is gone, a stream that is open for reading alone.
@@ -105,9 +111,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after the program's name; those of the process when left out.
 
     Returns:
-        The exit code: 0; 1 when something failed; 2 for a command line that makes no sense; 130 after Ctrl-C; 141 when
-        the reader of standard output went away.
+        The exit code: 0; 1 when something failed; 2 for a command line that makes no sense; 130 after Ctrl-C; 143 after
+        SIGTERM; 141 when the reader of standard output went away.
     """
+    # oneDNN keeps what it has compiled for each of 1,024 shapes, and batches of texts of all lengths have as many.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
     if sys.stdout is None:
         complain("standard output is closed, so results would be lost: open it, or send it to a file or to /dev/null.")
         return FAILED
@@ -116,10 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), raising_terminated():
             warnings.simplefilter("always", TextsTruncated)
             warnings.showwarning = _show_warning
-            code = _run(sys.argv[1:] if arguments is None else list(arguments))
+            with reporting(lines=True):
+                code = _run(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -157,20 +166,20 @@ def _show_warning(
 def _run(arguments: list[str]) -> int:
     app = build_app()
     try:
-        result = app(
-            arguments,
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-            end_of_options_delimiter="--",
+        call, bound, _ = app.parse_args(
+            arguments, exit_on_error=False, print_error=False, end_of_options_delimiter="--"
         )
+        opening = (value for value in bound.arguments.values() if isinstance(value, ModelOptions))
+        choose_threads(next(opening, HERE).threads)
+        result = call(*bound.args, **bound.kwargs)
     except CycloptsError as error:
         command = " ".join(("bothways", *app.parse_commands(arguments)[0]))
         complain(f"{error}\nSee: {command} --help")
         return BAD_USAGE
-    except KeyboardInterrupt:
-        complain("interrupted.")
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        terminated = isinstance(error, Terminated)
+        complain("terminated." if terminated else "interrupted.")
+        return interrupted_code(signal.SIGTERM if terminated else None)
     except BrokenPipeError:
         raise
     except BothwaysError as error:

@@ -3,14 +3,15 @@
 Letters in names: D dimensions.
 """
 
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Protocol
 
-from bothways.choices import Format
+from bothways.choices import Format, OnEmpty
 from bothways.cli.declared import given_of, taking
 from bothways.cli.opening import VECTORS, open_embedder
 from bothways.cli.options import AS_IT_CAN, HERE, TEXT, Columns, File, Flag, ModelOptions, ReadingOptions, usage_error
-from bothways.cli.reading import check_output, given_rows, texts_of
+from bothways.cli.reading import GO_ON, check_output, given_rows, texts_of
 from bothways.cli.terminal import counted, note, print_json
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def embed(
     data: File,
     output: File,
     text: Columns = TEXT,
+    on_empty: OnEmpty = "error",
     format: Format | None = None,  # noqa: A002 (the option's name)
     json: Flag = False,
     quiet: Flag = False,
@@ -46,6 +48,8 @@ def embed(
         data: Rows: .jsonl, .csv, .tsv, .txt (also .gz), .parquet, or '-' for JSON Lines on standard input.
         output: A .npy file (float32, one row a text) or .jsonl (also .gz); replaced if it is there.
         text: Column of the texts; give it again to join several.
+        on_empty: What becomes of a row without a text: an error, no vector (skip), or null, which in a .npy file is a
+            row of NaN; how many there were is said.
         format: Of the data, where the name does not say it.
         json: Print what was written as one JSON object.
         quiet: Show no progress.
@@ -53,16 +57,47 @@ def embed(
         reading: How texts are read.
         opening: How the model is found and where it runs.
     """
+    from bothways.data import text_at
+    from bothways.errors import EmptyInput
+    from bothways.tasks.predictor import with_gaps, with_text
+
     write = _writer(output)
     check_output(data, output)
     embedder = open_embedder(model, given_of(vectors), reading, opening)
-    rows = given_rows((), data, text, format)
-    made = embedder.encode_stream(texts_of(rows, text), show_progress=False if quiet else None)
-    count = write(output, made, embedder.dimensions)
+    rows = given_rows((), data, text, format, columns=text)
+    waiting: deque[bool] = deque()
+    texts = with_text(lambda row: text_at(row, text), rows, waiting) if on_empty != "error" else texts_of(rows, text)
+    made: Vectors = embedder.encode_stream(texts, show_progress=False if quiet else None)
+    tally: Counter[str] = Counter()
+    if on_empty != "error":
+        made = _filled(with_gaps(made, waiting), embedder.dimensions, on_empty, tally)
+    try:
+        count = write(output, made, embedder.dimensions)
+    except EmptyInput as error:
+        raise EmptyInput(f"{error} {GO_ON}") from error
+    if tally["empty"]:
+        note(f"{counted(tally['empty'], 'row')} without a text: {_BECAME[on_empty]}.")
     if json:
         print_json({"vectors": count, "dimensions": embedder.dimensions, "output": output})
     elif not quiet:
         note(f"{counted(count, 'vector')} of {embedder.dimensions} dimensions in {output}")
+
+
+_BECAME = {"skip": "left out", "null": "their vectors are null"}
+
+
+def _filled(
+    made: "Iterable[NDArray[np.float32] | None]", dimensions: int, on_empty: OnEmpty, tally: Counter[str]
+) -> "Iterator[NDArray[np.float32]]":
+    """The vectors, with NaN for rows without a text, or without these."""
+    import numpy as np
+
+    for vector_D in made:
+        tally["empty"] += vector_D is None
+        if vector_D is not None:
+            yield vector_D
+        elif on_empty == "null":
+            yield np.full(dimensions, np.nan, dtype=np.float32)
 
 
 class VectorWriter(Protocol):
@@ -107,7 +142,8 @@ def write_jsonl(path: str, vectors: "Vectors", dimensions: int) -> int:
 
 def _rows(vectors: "Vectors") -> Iterator[dict[str, object]]:
     for vector_D in vectors:
-        yield {"vector": [float(str(value)) for value in vector_D]}
+        empty = bool(vector_D[0] != vector_D[0])  # NaN, which no vector of a text has
+        yield {"vector": None if empty else [float(str(value)) for value in vector_D]}
 
 
 def _write_header(stream: IO[bytes], rows: int, dimensions: int) -> None:

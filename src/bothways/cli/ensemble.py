@@ -10,6 +10,8 @@ from bothways.cli.options import AS_IT_CAN, HERE, File, Flag, ModelOptions, Read
 from bothways.cli.reading import optional_source
 from bothways.cli.terminal import print_json
 
+_FILES = ("bothways.json", "README.md")  # of an ensemble
+
 EXAMPLE = """\
 Examples:
   bothways ensemble runs/a runs/b runs/c --method mean \\
@@ -61,7 +63,7 @@ def ensemble(
     if method == "stacked" and calibrate is None:
         raise usage_error("--method stacked is fitted on held-out rows: give some with --calibrate.")
     check_folder_free(output, overwrite=overwrite)
-    if overwrite and output.is_dir() and any(path.name != "bothways.json" for path in output.iterdir()):
+    if overwrite and output.is_dir() and any(path.name not in _FILES for path in output.iterdir()):
         # Replacing a folder deletes what is in it, which nobody means for a trained model or other things.
         raise OutputExists(f"{str(output)!r} is not an ensemble, so it is not replaced. Choose another folder.")
     source = optional_source(calibrate, format)

@@ -1,6 +1,5 @@
 """``bothways evaluate``: metrics of a trained model on labelled data."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,14 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.reading import labelled_source
-from bothways.cli.terminal import note, print_json
+from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table, shortened
 from bothways.confidence.options import ConfidenceOptions
 from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:
     from bothways.data import Row
     from bothways.evaluation import Report
+    from bothways.report.evaluation import Evaluated
 
 EXAMPLE = """\
 Examples:
@@ -37,6 +37,9 @@ Examples:
     --data sts.jsonl.gz --task similarity
   bothways evaluate runs/emb --data sts.jsonl.gz --dimensions 64
   bothways evaluate runs/reranker --data candidates.jsonl.gz --task ranking"""
+
+
+_MOST_CLASSES, _LONGEST_LABEL = 20, 40
 
 
 @taking(own=group_of("Data", of_all_tasks(lambda spec: [spec.data_options])), columns=COLUMNS, opened=OPENING)
@@ -67,7 +70,8 @@ def evaluate(
         data: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
         out_of_domain: Rows from elsewhere, without labels: also say how well the model tells them from the data.
-        report: Also write an HTML page to this file: metrics, reliability before and after calibration, classes.
+        report: Also write an HTML page to this file: metrics, reliability before and after calibration, classes and
+            the pairs that are confused, the members of an ensemble, the model's card.
         format: Of the data, where the name does not say it.
         resamples: Bootstrap resamples for the intervals.
         seed: Of the bootstrap.
@@ -106,24 +110,21 @@ def evaluate(
     trained = reading_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
     wanted = given_of(own)
     check_known(trained.spec, "data_options", wanted)
-    if out_of_domain is None and report is None:
-        source = labelled_source(data, format)
-        _print(trained.evaluate(source, resamples=resamples, seed=seed, show_progress=show, **wanted), None, json=json)
-        return
-    _check_confidence(trained, report, out_of_domain)
+    if out_of_domain is not None:
+        _check_detector(trained)
     others = None if out_of_domain is None else _others(trained, out_of_domain, format)
-    rows = trained.score(labelled_source(data, format), show_progress=show, **wanted)
-    after = trained.report(rows, resamples=resamples, seed=seed)
+    rows = trained.score(labelled_source(data, format), seed=seed, show_progress=show, **wanted)
+    found = trained.report(rows, resamples=resamples, seed=seed)
     outside = (
         None
         if others is None
         else trained.out_of_domain(rows, others, resamples=resamples, seed=seed, show_progress=show)
     )
     # Before the page, so that they are not lost if it cannot be written after all.
-    _print(after, outside, json=json)
+    _print(found, outside, json=json)
     if report is not None:
         before = trained.report(rows, calibrated=False, resamples=resamples, seed=seed)
-        _write_page(Path(run).name, trained.card, before, after, outside, report)
+        _write_page(Path(run).name, _parts(trained, rows, found, before), outside, report)
 
 
 def _check_page(page: Path) -> None:
@@ -135,23 +136,17 @@ def _check_page(page: Path) -> None:
     check_file_writable(page)
 
 
-def _check_confidence(model: Any, page: Path | None, out_of_domain: str | None) -> None:  # noqa: ANN401 (a trained model)
-    """Refuse what is asked of a model beside its metrics where it cannot answer.
+def _check_detector(model: Any) -> None:  # noqa: ANN401 (a trained model)
+    """Refuse rows from elsewhere of a model that cannot tell them.
 
     Raises:
         CycloptsError: It is a model of another kind of task.
-        NotCalibrated: It is to tell rows from elsewhere and has no detector.
+        NotCalibrated: It has no detector.
     """
-    from bothways.tasks.targets import Regression
-
     if not issubclass(model.spec.fit_options, ConfidenceOptions):
-        option = "--report" if out_of_domain is None else "--out-of-domain"
         those = models(spec for spec in SPECS.values() if issubclass(spec.fit_options, ConfidenceOptions))
-        raise usage_error(f"{option} can be given for {those}, but this one does not.")
-    if page is not None and model.labels == Regression.labels:
-        raise usage_error("--report draws how far probabilities can be trusted; this model predicts numbers.")
-    if out_of_domain is not None:
-        model.confidence.detector(model.name)
+        raise usage_error(f"--out-of-domain can be given for {those}, but this one does not.")
+    model.confidence.detector(model.name)
 
 
 def _others(model: Any, source: str, format_: Format | None) -> "list[Row]":  # noqa: ANN401 (a trained model)
@@ -172,20 +167,55 @@ def _print(found: Any, outside: "Report | None", *, json: bool) -> None:  # noqa
         print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
         return
     print(found.summary())
+    for name, each in _by_task(found).items():
+        if each.per_class:
+            print(f"\n{name}" if name else "")
+            _print_classes(each)
     if outside is not None:
         print(f"\n{outside.summary()}")
 
 
-def _write_page(
-    name: str,
-    card: Mapping[str, object],
-    before: "Report",
-    after: "Report",
-    outside: "Report | None",
-    page: Path,
-) -> None:
+def _by_task(found: Any) -> "dict[str, Report]":  # noqa: ANN401 (of one task or several)
+    """The reports of a model of several tasks by their names; the only one under the name ``""``."""
+    from bothways.compose.multitask.trained import MultiReport
+
+    return dict(found.reports) if isinstance(found, MultiReport) else {"": found}
+
+
+def _print_classes(report: "Report") -> None:
+    """A row for each class; of many, those that are lowest in F1 and those that are most frequent."""
+    shown = report.chosen_classes(_MOST_CLASSES)
+    table = plain_table()
+    table.add_column("", overflow="fold")
+    for heading in ("precision", "recall", "f1", "support", "predicted"):
+        table.add_column(heading, justify="right")
+    for row in shown:
+        scores = (f"{each.value:.4f}" for each in (row.precision, row.recall, row.f1))
+        table.add_row(shortened(one_line(row.label), _LONGEST_LABEL), *scores, f"{row.support:,}", f"{row.predicted:,}")
+    print_table(table)
+    if left_out := len(report.per_class) - len(shown):
+        print(f"These are the lowest in F1 and the most frequent; {left_out:,} more are in --report and --json.")
+
+
+def _parts(model: Any, rows: Any, found: Any, before: Any) -> "dict[str, Evaluated]":  # noqa: ANN401 (of any task)
+    """What the page shows of each task of a model."""
+    from bothways.report.evaluation import Evaluated
+
+    parts, uncalibrated = {}, _by_task(before)
+    for name, each in _by_task(found).items():
+        task = model.parts[name] if name else model
+        points: list[tuple[float, float]] = []
+        if each.kind == "regression" and not name:
+            predicted = (one.value for one in model.outputs.decide(rows.scores))
+            points = list(zip(map(float, rows.truth), predicted, strict=True))
+        own = None if task.confidence.calibration is None else uncalibrated[name]
+        parts[name] = Evaluated(each, task.card, own, points)
+    return parts
+
+
+def _write_page(name: str, parts: "dict[str, Evaluated]", outside: "Report | None", page: Path) -> None:
     from bothways.report import write
     from bothways.report.evaluation import evaluation_page
 
-    write(evaluation_page(name, after, before, card=card, out_of_domain=outside), page)
+    write(evaluation_page(name, parts, out_of_domain=outside), page)
     note(f"wrote {page}")

@@ -21,7 +21,7 @@ from bothways.cli.options import (
     usage_error,
 )
 from bothways.cli.reading import check_output, given_rows, texts_of
-from bothways.cli.terminal import counted, note, plain_table, print_json, print_table
+from bothways.cli.terminal import counted, note, plain_table, print_json, print_table, progress_beside, rounded
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -93,7 +93,7 @@ def fill_mask(
     rows, again = itertools.tee(given_rows(texts, data, text, format))
     with bad_usage():
         task = FillMask.from_pretrained(model, **open_options(reading, opening))
-    show = None if output != "-" and not quiet else False
+    show = progress_beside(output, quiet=quiet)
     given = texts_of(again, text)
     with bad_usage():
         answers: Iterator[Answer] = (
@@ -108,7 +108,7 @@ def fill_mask(
         return
     for row, answer in zip(rows, answers, strict=True):
         if json:
-            print_json(answer.to_dict())
+            print_json(rounded(answer.to_dict()))
             continue
         _print(str(row.values[text[0]]), answer)
         if answer.dropped_tokens:
@@ -118,7 +118,7 @@ def fill_mask(
 def _with_ids(rows: "Iterable[Row]", answers: "Iterable[Answer]") -> Iterator[Mapping[str, object]]:
     for row, answer in zip(rows, answers, strict=True):
         kept = {"id": row.values["id"]} if "id" in row.values else {}
-        yield kept | answer.to_dict()
+        yield kept | rounded(answer.to_dict())
 
 
 def _print(text: str, answer: "Answer") -> None:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bothways.choices import OnEmpty
 from bothways.cli.declared import check_known, options_of
 from bothways.cli.options import usage_error
+from bothways.cli.terminal import rounded
 from bothways.errors import InvalidInput
 from bothways.tasks.registry import SPECS, models
 from bothways.tasks.spec import TaskSpec
@@ -22,10 +24,16 @@ class Form:
     Attributes:
         format: Of the output.
         keep: Whether the columns of the input are written too.
+        skip: Whether rows without a text are left out; otherwise all that is predicted of them is null.
+        listed: The part of a prediction whose items are the rows of a table, such as spans.
+        ranked: Whether a table has a column for each place of the probabilities, and not for each label.
     """
 
     format: "OutputFormat"
     keep: bool
+    skip: bool = False
+    listed: str | None = None
+    ranked: bool = False
 
     def rows(self, rows: "Iterable[Row]", predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
         """What is written of each row.
@@ -33,18 +41,46 @@ class Form:
         A table has the same columns in every row: one for ids where the first row has one, empty in rows without.
         """
         ids: bool | None = None
-        for row, prediction in zip(rows, predictions, strict=True):
-            answer = prediction.to_dict()
-            if self.format == "conll":
-                yield {f"{part}s": [word[name] for word in answer["words"]] for part, name in _CONLL}
-                continue
-            if self.format != "jsonl":
-                answer = _flat({name: value for name, value in answer.items() if not _holds_objects(value)})
+        names: list[str] | None = None  # what is predicted of a row, known from the first that has a text
+        waiting: list[dict[str, object]] = []  # rows before that one
+        for number, (row, prediction) in enumerate(zip(rows, predictions, strict=True), start=1):
             kept = {name: value for name, value in row.values.items() if self.keep or name == "id"}
             ids = "id" in kept if ids is None else ids
             if ids and self.format != "jsonl":
                 kept.setdefault("id", None)
-            yield _beside(answer, kept) | answer
+            if prediction is None:
+                if not self.skip and not self.listed:
+                    waiting.append(kept)
+            else:
+                for answer in self._answers(prediction.to_dict(), number):
+                    names = list(answer)
+                    yield from (_nulls(names, each) for each in waiting)
+                    waiting.clear()
+                    yield _beside(answer, kept) | answer
+            if names is not None:
+                yield from (_nulls(names, each) for each in waiting)
+                waiting.clear()
+        yield from (_nulls(["prediction"], each) for each in waiting)
+
+    def _answers(self, prediction: Mapping[str, object], number: int) -> list[dict[str, object]]:
+        """What is predicted of a row, as one row of the output or as several."""
+        answer = rounded(prediction)
+        if self.format == "conll":
+            words: Any = answer["words"]
+            return [{f"{part}s": [word[name] for word in words] for part, name in _CONLL}]
+        if self.format == "jsonl":
+            return [answer]
+        if self.listed:
+            items: Any = answer[self.listed]
+            return [{"row": number, **_flat(item)} for item in items]
+        flat = {name: value for name, value in answer.items() if not _holds_objects(value)}
+        return [_flat(flat, ranked=self.ranked)]
+
+
+def _nulls(names: Iterable[str], kept: Mapping[str, object]) -> dict[str, object]:
+    """The row of an input without a text."""
+    answer: dict[str, object] = dict.fromkeys(names)
+    return _beside(answer, kept) | answer
 
 
 _CONLL = (("token", "text"), ("tag", "tag"))  # columns of the form, and of a word of the answer
@@ -56,6 +92,7 @@ def form_of(
     options: Mapping[str, Any],
     *,
     keep: bool,
+    on_empty: OnEmpty = "error",
 ) -> Form:
     """The form of an output, checked before anything is predicted.
 
@@ -80,8 +117,12 @@ def form_of(
     check_known(task.spec, "predict_options", options)
     if keep and chosen == "conll":
         raise usage_error("CoNLL's form has words and tags alone: leave --keep out, or write .jsonl.")
+    if on_empty == "null" and chosen == "conll":
+        raise usage_error("CoNLL's form has no null: give --on-empty skip, or write .jsonl.")
+    wanted = task.spec.predict_options(**options)
+    listed = wanted.listed if chosen in ("csv", "tsv") else None
     if chosen in ("csv", "tsv"):
-        if several := task.spec.predict_options(**options).nested:
+        if not listed and (several := wanted.nested):
             other = ".jsonl, or .conll for words and tags" if _tags_words(task.spec) else ".jsonl"
             raise usage_error(f"{' and '.join(several)} do not fit into the cells of a .{chosen}: write {other}.")
         for name, part in parts.items():
@@ -91,7 +132,7 @@ def form_of(
                     f"{what} of the task {name!r} do not fit into the cells of a .{chosen}: write .jsonl, or ask one "
                     "task with --task."
                 )
-    return Form(chosen, keep)
+    return Form(chosen, keep, on_empty == "skip", listed, ranked=options.get("top") is not None)
 
 
 def _tags_words(spec: TaskSpec) -> bool:
@@ -115,7 +156,7 @@ def _beside(answer: Mapping[str, object], kept: Mapping[str, object]) -> dict[st
     return named
 
 
-def _flat(values: Mapping[str, object], before: str = "") -> dict[str, object]:
+def _flat(values: Mapping[str, object], before: str = "", *, ranked: bool = False) -> dict[str, object]:
     """One level, as the cells of a table want it: ``{"a": {"b": 1}}`` becomes ``{"a_b": 1}``.
 
     Raises:
@@ -123,11 +164,24 @@ def _flat(values: Mapping[str, object], before: str = "") -> dict[str, object]:
     """
     flat: dict[str, object] = {}
     for name, value in values.items():
-        # The likeliest label stands first, which is another one in every row: a table has them in one order.
-        inner = dict(sorted(value.items())) if name == "probabilities" and isinstance(value, Mapping) else value
-        columns = _flat(inner, f"{before}{name}_") if isinstance(inner, Mapping) else {f"{before}{name}": inner}
+        if name == "probabilities" and ranked and isinstance(value, Mapping):
+            columns = _places(value, before)
+        elif isinstance(value, Mapping):
+            # The likeliest label stands first, which is another one in every row: a table has them in one order.
+            inner = dict(sorted(value.items())) if name == "probabilities" else value
+            columns = _flat(inner, f"{before}{name}_", ranked=ranked)
+        else:
+            columns = {f"{before}{name}": value}
         twice = flat.keys() & columns.keys()
         if twice:
             raise InvalidInput(f"two columns would be called {min(twice)!r}: write .jsonl instead.")
         flat |= columns
     return flat
+
+
+def _places(probabilities: Mapping[str, object], before: str) -> dict[str, object]:
+    """Labels and their probabilities by their places: ``label_1``, ``probability_1``, ``label_2``."""
+    columns: dict[str, object] = {}
+    for place, (label, probability) in enumerate(probabilities.items(), start=1):
+        columns |= {f"{before}label_{place}": label, f"{before}probability_{place}": probability}
+    return columns

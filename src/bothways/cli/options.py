@@ -32,6 +32,8 @@ class ModelOptions:
 
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto takes a GPU where there is one."""
+    threads: PositiveInt | None = None
+    """CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted."""
     dtype: Dtype = "float32"
     """Precision of the weights."""
     revision: str | None = None

@@ -1,21 +1,24 @@
 """``bothways predict``: the predictions of a trained model."""
 
 import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bothways.choices import Format
+from bothways.choices import Format, OnEmpty
 from bothways.cli.declared import given_of, group_of, of_all_tasks, taking
 from bothways.cli.forms import form_of
 from bothways.cli.opening import COLUMNS, OPENING, open_task, reading_columns
 from bothways.cli.options import AS_IT_CAN, HERE, File, Flag, ModelOptions, ReadingOptions, bad_usage
-from bothways.cli.reading import check_given, check_output, typed_rows
-from bothways.cli.terminal import counted, note
+from bothways.cli.reading import GO_ON, check_given, check_output, typed_rows
+from bothways.cli.terminal import counted, note, progress_beside
+from bothways.errors import EmptyInput
 
 EXAMPLE = """\
 Examples:
   bothways predict runs/news "Lakers win in overtime"
   bothways predict runs/news --data test.jsonl.gz --output out.jsonl
-  bothways predict runs/news "Lakers win in overtime" --coverage 0.95
+  bothways predict runs/news "Lakers win in overtime" --coverage 0.95 --top 3
   bothways predict runs/qa "Who won?" "In 2016 the Broncos won." --top 3
   bothways predict runs/ner --data test.jsonl --output out.conll --scheme BIOES
 
@@ -33,6 +36,7 @@ def predict(
     data: File | None = None,
     output: File = "-",
     keep: Flag = False,
+    on_empty: OnEmpty = "error",
     format: Format | None = None,  # noqa: A002 (the option's name)
     json: Flag = False,
     quiet: Flag = False,
@@ -52,9 +56,13 @@ def predict(
         data: Rows: .jsonl, .json, .csv, .tsv, .txt, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
         output: .jsonl, .csv, .tsv or, for words and their tags, .conll (also .gz), replaced if it is there; '-' is
-            standard output. Tables have a column for each probability, and one for ids where the first row has one.
+            standard output. Tables have a column for each probability, or with --top for each place, and one for ids
+            where the first row has one; of words and of several answers, a row for each span or answer, with the number
+            of its input in "row".
         keep: Copy all columns of the input; those named like a result get 'input_' before their names, again where
             that is another column's name.
+        on_empty: What becomes of a row without a text: an error, no row in the output (skip), or one whose predictions
+            are null; how many there were is said.
         format: Of the data, where the name does not say it.
         json: Print JSON Lines, which is what is printed anyway.
         quiet: Show no progress, and do not say that probabilities are not calibrated.
@@ -70,19 +78,38 @@ def predict(
     check_output(data, output)
     check_given(texts, data)
     del json  # there is no other form on standard output
-    show = None if not quiet and output != "-" else False
+    show = progress_beside(output, quiet=quiet)
     trained = reading_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
     wanted = given_of(options)
     with bad_usage(*wanted):
-        form = form_of(trained, output, wanted, keep=keep)
-        given = typed_rows(trained.rows_of(texts)) if data is None else read_rows(data, format=format)
+        form = form_of(trained, output, wanted, keep=keep, on_empty=on_empty)
+        read = None if keep else trained.input_columns
+        given = typed_rows(trained.rows_of(texts)) if data is None else read_rows(data, format=format, columns=read)
         rows, again = itertools.tee(given)
-        predictions = trained.predict_rows(again, show_progress=show, **wanted)
-    count = write_rows(output, form.rows(rows, predictions), format=form.format)
+        # Empty rows are skipped when they are written, where the rows that they belong to are at hand.
+        instead: OnEmpty = "error" if on_empty == "error" else "null"
+        predictions = trained.predict_rows(again, on_empty=instead, show_progress=show, **wanted)
+    tally: Counter[str] = Counter()
+    try:
+        count = write_rows(output, form.rows(rows, _counted(predictions, tally)), format=form.format)
+    except EmptyInput as error:
+        raise EmptyInput(f"{error} {GO_ON}") from error
     if output != "-" and not quiet:
-        note(f"{counted(count, 'prediction')} in {output}")
+        listed = f"{counted(count, (form.listed or '')[:-1])} of " if form.listed else ""
+        note(f"{listed}{counted(tally['predicted'], 'prediction')} in {output}")
+    if tally["empty"]:
+        note(f"{counted(tally['empty'], 'row')} without a text: {_BECAME[on_empty]}.")
     if not quiet and (bare := _uncalibrated(trained)):
         note(f"the probabilities of {', '.join(bare)} are not calibrated on held-out rows.")
+
+
+_BECAME = {"skip": "left out", "null": "their predictions are null"}
+
+
+def _counted(predictions: Iterable[Any], tally: Counter[str]) -> Iterator[Any]:
+    for each in predictions:
+        tally["empty" if each is None else "predicted"] += 1
+        yield each
 
 
 def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)

@@ -1,6 +1,6 @@
 """Rows and texts that a command is given: in a file, on standard input, or on the command line."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,17 @@ from bothways.cli.options import usage_error
 if TYPE_CHECKING:
     from bothways.data import Row, Source
 
+GO_ON = "To go on without such rows: --on-empty skip or --on-empty null."
+
 
 def given_rows(
-    texts: tuple[str, ...], data: str | None, text: tuple[str, ...], format_: Format | None
+    texts: tuple[str, ...],
+    data: str | None,
+    text: tuple[str, ...],
+    format_: Format | None,
+    columns: Collection[str] | None = None,
 ) -> "Iterable[Row]":
-    """Rows of ``--data``, or one for each text of the command line.
+    """Rows of ``--data``, or one for each text of the command line; ``columns`` where others are not read.
 
     Raises:
         CycloptsError: Both were given, or neither.
@@ -23,7 +29,11 @@ def given_rows(
 
     check_given(texts, data)
     # Texts as if they lay in a file with the text column that was asked for.
-    return typed_rows({text[0]: each} for each in texts) if data is None else read_rows(data, format=format_)
+    return (
+        typed_rows({text[0]: each} for each in texts)
+        if data is None
+        else read_rows(data, format=format_, columns=columns)
+    )
 
 
 def check_output(data: str | None, output: str) -> None:

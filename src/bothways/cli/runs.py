@@ -1,8 +1,10 @@
 """Where a training run lies on disk.
 
 While it trains, everything is in a folder beside the output, ``<output>.checkpoints``: the newest checkpoint and the
-log, ``training.jsonl``. When it is finished, the model appears as ``<output>``, whole, the log moves into it, and the
-folder beside it goes. After Ctrl-C both are there: the best model so far, and what ``--resume`` continues from.
+log, ``training.jsonl``. When it is finished, the model is written there too, with the log, appears as ``<output>`` in
+one step, and the folder beside it goes. After Ctrl-C both are there: the best model so far, and what ``--resume``
+continues from. A process may be killed at any moment: the checksum of a model is on record before the model appears, so
+that ``--resume`` knows it for the run's own.
 
 A run that is to take the place of an unfinished one sets it aside, in ``replaced`` in that folder, until it has a
 checkpoint of its own or is finished: one that fails before, for a wrong path or a full memory, costs nothing.
@@ -12,17 +14,28 @@ A finished run replaces only the model that it found at its beginning, and was a
 
 import hashlib
 import itertools
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.errors import OutputExists
-from bothways.storage import check_folder_free, check_folder_place, held
+from bothways.storage import (
+    check_folder_free,
+    check_folder_place,
+    held,
+    move_folder,
+    new_file,
+    remove_leftovers,
+    temporary_folder,
+)
 
 _LOG = "training.jsonl"
-_LEFT = "left.sha256"  # of the model that an interruption left at the output, which the resumed run replaces
+_LEFT = "left.sha256"  # of models that the run has put at the output, which it may replace when it is resumed
+_ASIDE = "replaced"  # an unfinished run whose place another is to take
+_MODEL = "model"  # one that is written, until it appears at the output
 _FILES = (_LOG, _LEFT)
 _CHECKPOINTS = "checkpoint-*"
 _DESCRIPTION = "bothways.json"
@@ -35,6 +48,7 @@ class RunFolders:
 
     output: Path
     _found: str | None = field(default=None, init=False)  # of the model that was there at the beginning
+    _ended: bool = field(default=False, init=False)
 
     @property
     def unfinished(self) -> Path:
@@ -77,19 +91,30 @@ class RunFolders:
             f"another process is training into {str(self.output)!r}. Wait until it is done, or choose another output."
         )
         with held(self.unfinished, refusal):
+            remove_leftovers(
+                self.output.parent, "|".join(re.escape(path.name) for path in (self.output, self.unfinished))
+            )
+            remove_leftovers(self.unfinished, "|".join((r"checkpoint-\d+", _ASIDE, _MODEL, re.escape(_LEFT))))
+            shutil.rmtree(self._written, ignore_errors=True)
             try:
                 yield
             finally:
                 self.settle()
 
-    def begin(self, *, resume: bool, overwrite: bool) -> None:
+    def begin(self, *, resume: bool, overwrite: bool) -> bool:
         """Check, before any work is done, that the run can write where it will have to; while the folder is `held`.
+
+        Returns:
+            Whether there is anything to do: not where a run that is resumed had ended, and was killed as it cleaned up.
 
         Raises:
             OutputExists: Something is there that was not to be overwritten, or that is no trained model.
         """
         self._restore()  # what a killed run had set aside
         started = self.resumable
+        if resume and not started and self._is_own(self._model()):
+            self.finish()
+            return False
         if started and not (resume or overwrite):
             raise OutputExists(
                 f"{str(self.unfinished)!r} holds an unfinished run. Continue it with --resume, or begin again with "
@@ -97,7 +122,7 @@ class RunFolders:
             )
         self._found = self._model()
         # What an interruption left at the output is there to be replaced by the resumed run.
-        replace = overwrite or (resume and started and self._found is not None and self._found == self._left())
+        replace = overwrite or (resume and started and self._is_own(self._found))
         if not replace and self.output.is_dir() and any(self.output.iterdir()):
             unlike = ", and it is not what the unfinished run left there" if resume and started else ""
             raise OutputExists(
@@ -112,38 +137,65 @@ class RunFolders:
             )
         if started and not resume:
             self._set_aside()
+        return True
 
-    def leave(self, saved: Path) -> None:
-        """Remember the model that an interruption left; a resumed run replaces it if it still lies at the output."""
-        model = self._model()
-        if saved == self.output and model is not None:
-            (self.unfinished / _LEFT).write_text(model, encoding="ascii")
+    def save(self, write: Callable[[Path], None], *, finished: bool) -> Path:
+        """Put a model at the output, or beside it where something appeared there during the training; return where.
 
-    def finish(self, saved: Path) -> None:
-        """Move the log into the saved model, and remove what was unfinished."""
-        if self.log.is_file():
-            self.log.replace(saved / _LOG)
-        if self._aside.is_dir():
-            shutil.rmtree(self._aside)
-        self.forget()
+        Args:
+            write: Writes the model into a folder that is not there.
+            finished: Whether the run is at its end; the log then lies in the model.
+
+        Raises:
+            OutOfDisk: The disk is full; the run can be resumed.
+        """
+        write(self._written)
+        if finished and self.log.is_file():
+            with new_file(self._written / _LOG, binary=True) as stream:
+                stream.write(self.log.read_bytes())
+        # What is at the output may stay there, if the process is killed before the new model takes its place.
+        own = [model for model in (self._model(),) if self._is_own(model)] + [self._model(self._written)]
+        with new_file(self.unfinished / _LEFT) as left:
+            left.write("\n".join(filter(None, own)))
+        try:
+            saved = self.output
+            move_folder(self._written, saved, overwrite=self.replaceable)
+        except OutputExists:
+            saved = self.beside
+            move_folder(self._written, saved, overwrite=False)
+        shutil.rmtree(self._written, ignore_errors=True)  # the model that was there before
+        return saved
+
+    def finish(self) -> None:
+        """Remove what was unfinished: first what could be resumed, last of all the checksum of the finished model."""
+        for folder in (self._aside, *self.unfinished.glob(_CHECKPOINTS)):
+            if folder.is_dir():
+                _remove_at_once(folder)
+        self.log.unlink(missing_ok=True)
+        _remove_at_once(self.unfinished)
+        self._ended = True
 
     def settle(self) -> None:
         """Leave nothing behind of a run that failed before its first step, and the run before it as it was."""
+        if self._ended:  # whatever has that name now is another process's
+            return
         self._restore()
         if self.unfinished.is_dir() and not any(self.unfinished.iterdir()):
             self.unfinished.rmdir()
 
     def forget(self) -> None:
-        """Remove log and checkpoints, but not of a run that was set aside."""
-        for checkpoint in self.unfinished.glob(_CHECKPOINTS):
-            shutil.rmtree(checkpoint)
+        """Remove the log of a run without a checkpoint."""
         for name in _FILES:
             (self.unfinished / name).unlink(missing_ok=True)
         self.settle()
 
     @property
     def _aside(self) -> Path:
-        return self.unfinished / "replaced"
+        return self.unfinished / _ASIDE
+
+    @property
+    def _written(self) -> Path:
+        return self.unfinished / _MODEL
 
     def _set_aside(self) -> None:
         # In this order a process killed in between leaves the newest checkpoint and its log together, here or there.
@@ -166,14 +218,21 @@ class RunFolders:
                 checkpoint.rename(self.unfinished / checkpoint.name)
         shutil.rmtree(self._aside)
 
-    def _model(self) -> str | None:
-        """A checksum of the trained model at the output; None where there is nothing, or something else."""
-        if not all((self.output / name).is_file() for name in _MODEL_FILES):
+    def _model(self, folder: Path | None = None) -> str | None:
+        """A checksum of the trained model in a folder, by default the output; None where there is none."""
+        folder = folder or self.output
+        if not all((folder / name).is_file() for name in _MODEL_FILES):
             return None
         # It holds the checksums of the weights, and the card.
-        return hashlib.sha256((self.output / _DESCRIPTION).read_bytes()).hexdigest()
+        return hashlib.sha256((folder / _DESCRIPTION).read_bytes()).hexdigest()
 
-    def _left(self) -> str | None:
-        """That of the model that an interruption left at the output."""
+    def _is_own(self, model: str | None) -> bool:
+        """Whether the run has put this model at the output."""
         path = self.unfinished / _LEFT
-        return path.read_text(encoding="ascii") if path.is_file() else None
+        return model is not None and path.is_file() and model in path.read_text(encoding="ascii").split()
+
+
+def _remove_at_once(folder: Path) -> None:
+    """Remove a folder so that a process killed meanwhile leaves it whole or gone, and not a part that seems damaged."""
+    with temporary_folder(folder) as unseen:
+        folder.rename(unseen / folder.name)

@@ -25,6 +25,7 @@ from bothways.cli.options import (
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.searching import open_search
 from bothways.cli.terminal import counted, note, print_json
+from bothways.progress import reporting
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -89,11 +90,10 @@ def build(
     with bad_usage():
         check_available(stemmer)
     check_index_free(output, overwrite=overwrite)
-    with _replacing(output):
+    with _replacing(output), reporting(False if quiet else None):
         embedder = open_embedder(model, given_of(vectors), reading, opening)
         texts, ids, fields = _columns(given_rows((), data, text, format), text, id, field)
-        show = False if quiet else None
-        search = SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer, show_progress=show)
+        search = SemanticSearch.build(embedder, texts, ids=ids, fields=fields, language=stemmer)
         search.save(output, overwrite=overwrite)
     if json:
         print_json({"texts": len(search.index), "dimensions": embedder.dimensions, "output": str(output)})
@@ -134,11 +134,11 @@ def add(
     """
     from bothways.retrieval import updating
 
-    with updating(index):
+    with updating(index), reporting(False if quiet else None):
         search = open_search(index, model, opening, max_length=max_length, on_overflow=on_overflow)
         before = len(search.index)
         texts, ids, fields = _columns(given_rows((), data, text, format), text, id, search.index.field_names)
-        search.add(texts, ids=ids, fields=fields, show_progress=False if quiet else None)
+        search.add(texts, ids=ids, fields=fields)
         search.save(index, overwrite=True)
     _tell({"added": len(search.index) - before}, search.index, json=json, quiet=quiet)
 
@@ -167,7 +167,7 @@ def delete(
     from bothways.retrieval import SearchIndex, updating
 
     rows = given_rows(ids, data, (id,), format)
-    with updating(index):
+    with updating(index), reporting(False if quiet else None):
         opened = SearchIndex.open(index)
         before = len(opened)
         opened.delete(_names(rows, id))

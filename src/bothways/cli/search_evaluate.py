@@ -11,7 +11,16 @@ from cyclopts.validators import Number
 from bothways.choices import Format
 from bothways.cli.options import HERE, TEXT, Columns, File, Flag, ModelOptions, PositiveInt, usage_error
 from bothways.cli.reading import given_rows
-from bothways.cli.searching import AS_FOUND, AS_USUAL, HybridOptions, ModeName, RerankOptions, Searcher, rerank_of
+from bothways.cli.searching import (
+    AS_FOUND,
+    AS_USUAL,
+    HybridOptions,
+    ModeName,
+    RerankOptions,
+    Searcher,
+    by_its_name,
+    rerank_of,
+)
 from bothways.cli.terminal import counted, note, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
@@ -51,7 +60,7 @@ def evaluate(
         index: Folder of the index.
         queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         qrels: Relevance judgements: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
-        mode: By meaning, by words, or by both.
+        mode: By meaning (dense), by words (lexical, also called bm25), or by both (hybrid).
         against: Another mode to compare with, on the same queries; give it again for several. With a reranker it may be
             the mode itself, as it is without.
         text: Column of the queries' texts; give it again to join several.
@@ -72,7 +81,7 @@ def evaluate(
     from bothways.evaluation.report import flat_estimates
     from bothways.retrieval import absent_documents, search_outcomes
 
-    if mode in against and reranking.reranker is None:
+    if by_its_name(mode) in map(by_its_name, against) and reranking.reranker is None:
         raise usage_error(f"--against {mode} is the mode itself.")
     judgements, show = read_judgements(qrels), False if quiet else None
     asked = _queries(queries, text, id, format)

@@ -11,7 +11,7 @@ from bothways.choices import Format
 from bothways.cli.options import HERE, File, Flag, ModelOptions, PositiveInt, bad_usage
 from bothways.cli.reading import check_output
 from bothways.cli.searching import open_search
-from bothways.cli.terminal import counted, note
+from bothways.cli.terminal import counted, note, progress_beside
 
 if TYPE_CHECKING:
     from bothways.retrieval import Mined
@@ -71,7 +71,7 @@ def mine(
     with bad_usage():
         mining = Mining(per_query, depth, share)
     pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]
-    show = None if output != "-" and not quiet else False
+    show = progress_beside(output, quiet=quiet)
     mined = mine_negatives(open_search(index, model, opening), pairs, mining, show_progress=show)
     count = write_rows(output, _triplets(mined, anchor, positive) if rows == "triplets" else _labelled(mined))
     if output != "-" and not quiet:

@@ -15,24 +15,24 @@ from bothways.cli.searching import (
     filters_of,
     rerank_of,
 )
-from bothways.cli.terminal import one_line, plain_table, print_json, print_table
+from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table, printable, six_digits
 
 if TYPE_CHECKING:
     from bothways.retrieval import Hit
+    from bothways.retrieval.passages import Passage
 
 EXAMPLE = """\
 Examples:
   bothways search query index/ "some words" --top 5 --json
   bothways search query index/ "some words" --mode hybrid --filter 'year>=2020'"""
 
-_SHOWN = 300  # characters of a text
+_TITLE = "title"  # a field that an index may keep
 
 
 def query(
     index: Path,
-    words: str,
     /,
-    *,
+    *words: str,
     top: PositiveInt = 5,
     mode: ModeName = "dense",
     filter: tuple[str, ...] = (),  # noqa: A002 (the option's name)
@@ -42,15 +42,16 @@ def query(
     reranking: RerankOptions = AS_FOUND,
     opening: ModelOptions = HERE,
 ) -> None:
-    """The texts of an index that answer a query, best first.
+    """The texts of an index that answer a query, best first, each with the passage that has most of its words.
 
+    The title is shown too, where the index was built with --field title. With --json, texts are whole.
     Scores are cosine similarities (dense), BM25 (lexical), both made one (hybrid), or the reranker's.
 
     Args:
         index: Folder of the index.
-        words: What to search for.
+        words: What to search for; in quotes, so that the shell leaves it as it is.
         top: How many texts to show.
-        mode: By meaning, by words, or by both.
+        mode: By meaning (dense), by words (lexical, also called bm25), or by both (hybrid).
         filter: A field's value: field=value, field>=number or field<=number. Give it again for more conditions;
             several values of one field are alternatives.
         json: Print a JSON list of rank, id, score, text and fields.
@@ -59,35 +60,53 @@ def query(
         reranking: A second look at the first hits.
         opening: How the model is found and where it runs.
     """
-    if not words.strip():
-        raise usage_error("the words to search for are empty.")
+    asked = " ".join(words)
+    if not asked.strip():
+        raise usage_error('the words to search for are empty. Give some: bothways search query INDEX "some words".')
+    if len(words) > 1:
+        note(f'searching for "{asked}"; put several words in quotes, so that the shell leaves them as they are.')
     filters = filters_of(filter)
     rerank = rerank_of(reranking, opening)
     searcher = Searcher(index, [mode], model, opening)
-    (hits,) = searcher.search([words], top, mode, hybrid, filters=filters, rerank=rerank)
+    (hits,) = searcher.search([asked], top, mode, hybrid, filters=filters, rerank=rerank)
     if json:
         print_json(
             [
-                {"rank": hit.rank, "id": hit.id, "score": hit.score, "text": hit.text, "fields": dict(hit.fields)}
+                {
+                    "rank": hit.rank,
+                    "id": hit.id,
+                    "score": six_digits(hit.score),
+                    "text": hit.text,
+                    "fields": dict(hit.fields),
+                }
                 for hit in hits
             ]
         )
     else:
-        _print_hits(hits)
+        _print_hits(hits, [searcher.index.passage(asked, hit.text) for hit in hits])
 
 
-def _print_hits(hits: "list[Hit]") -> None:
-    """A table on a terminal, long texts cut; elsewhere lines of score, id and whole text with tabs between them."""
+def _print_hits(hits: "list[Hit]", passages: "list[Passage]") -> None:
+    """A table on a terminal; elsewhere lines of score, id, title where the index keeps one, and passage, with tabs."""
     if not sys.stdout.isatty():
-        for hit in hits:
-            print(f"{hit.score:.4f}\t{one_line(hit.id)}\t{one_line(hit.text)}")
+        for hit, passage in zip(hits, passages, strict=True):
+            titles = [one_line(_title(hit))] if _TITLE in hit.fields else []
+            print("\t".join([f"{hit.score:.4f}", one_line(hit.id), *titles, printable(passage.text)]))
         return
+    from rich.text import Text
+
     table = plain_table()
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("id", overflow="fold")
     table.add_column("text", overflow="fold")
-    for hit in hits:
-        text = one_line(hit.text)
-        shown = text if len(text) <= _SHOWN else text[:_SHOWN].rstrip() + "…"
+    for hit, passage in zip(hits, passages, strict=True):
+        shown = Text(f"{one_line(title)}\n" if (title := _title(hit)) else "", "underline")
+        for part, marked in passage.parts():
+            shown.append(printable(part), "bold not underline" if marked else "not underline")
         table.add_row(f"{hit.score:.3f}", one_line(hit.id), shown)
     print_table(table)
+
+
+def _title(hit: "Hit") -> str:
+    title = hit.fields.get(_TITLE)
+    return "" if title is None else str(title)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bothways.retrieval import Filter, Hit, Mode, Rerank, SemanticSearch
     from bothways.retrieval.filters import Scalar
 
-ModeName = Literal["dense", "lexical", "hybrid"]
+ModeName = Literal["dense", "lexical", "bm25", "hybrid"]
 FusionName = Literal["weighted", "reciprocal"]
 
 _FILTER = re.compile(r"(.+?)(>=|<=|=(?!=))(.*)", re.DOTALL)
@@ -85,7 +85,7 @@ class Searcher:
         from bothways.retrieval import SearchIndex
 
         self._semantic: SemanticSearch | None = None
-        if set(modes) == {"lexical"}:
+        if {by_its_name(mode) for mode in modes} == {"lexical"}:
             self.index: SearchIndex = SearchIndex.open(index)
         else:
             self._semantic = open_search(index, model, opening)
@@ -157,13 +157,18 @@ def _check_reranker(name: str) -> None:
     )
 
 
+def by_its_name(mode: ModeName) -> ModeName:
+    """The mode under the first of its names."""
+    return "lexical" if mode == "bm25" else mode
+
+
 def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
     """The mode that the options say."""
     from bothways.retrieval import Dense, Hybrid, Lexical, ReciprocalRank, Weighted
 
     if name == "dense":
         return Dense()
-    if name == "lexical":
+    if by_its_name(name) == "lexical":
         return Lexical()
     fusion = Weighted(hybrid.dense_weight) if hybrid.fusion == "weighted" else ReciprocalRank()
     return Hybrid(fusion, hybrid.depth)

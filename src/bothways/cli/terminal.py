@@ -1,7 +1,9 @@
 """What the user sees: results on standard output, everything else on standard error."""
 
 import json
+import signal
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +19,26 @@ def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=encoding != "utf8", allow_nan=False))
 
 
+def six_digits(value: object) -> object:
+    """Numbers with six digits, also those in lists and objects: more of a probability or a score say nothing.
+
+    >>> six_digits({"probability": 0.12345678901234568, "windows": 1})
+    {'probability': 0.123457, 'windows': 1}
+    """
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {name: six_digits(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [six_digits(each) for each in value]
+    return value
+
+
+def rounded(values: Mapping[str, object]) -> dict[str, object]:
+    """A row of results, its numbers with six digits."""
+    return {name: six_digits(each) for name, each in values.items()}
+
+
 def note(message: str) -> None:
     """Say something about the course of the work on standard error."""
     _print(printable(message))
@@ -27,6 +49,16 @@ def complain(message: str) -> None:
     from rich.text import Text
 
     _print(Text.assemble(("error: ", "bold red"), printable(message)))
+
+
+def progress_beside(output: str, *, quiet: bool) -> bool | None:
+    """How progress shows: no bar beside results that may be on the same terminal."""
+    return False if quiet or (output == "-" and sys.stderr is not None and sys.stderr.isatty()) else None
+
+
+def interrupted_code(number: int | None) -> int:
+    """Return the exit code after a signal, as shells have it; after Ctrl-C where it is not known."""
+    return 128 + (number or signal.SIGINT)
 
 
 def plain_table() -> "Table":
@@ -57,6 +89,16 @@ def printable(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 text``, ``2,000 texts``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text, without its middle if it is long: the ends are what tells names apart.
+
+    >>> shortened("transfer_not_received_by_recipient", 20)
+    'transfer_n…recipient'
+    """
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]}…{text[half + 1 - longest :]}"
 
 
 def one_line(text: str) -> str:

@@ -10,6 +10,7 @@ from bothways.cli.opening import open_tokenizer
 from bothways.cli.options import TEXT, Columns, File, Flag, Names, PositiveInt, usage_error
 from bothways.cli.reading import given_rows, texts_of
 from bothways.cli.terminal import plain_table, print_json, print_table, printable
+from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -52,6 +53,7 @@ def tokenize(
     json: Flag = False,
     revision: str | None = None,
     download: Flag = False,
+    threads: PositiveInt | None = None,
 ) -> None:
     """Tokens, ids and counts of texts, and which of them are longer than the model reads at once.
 
@@ -66,7 +68,9 @@ def tokenize(
         json: Print one JSON object for each text: count, windows, tokens, ids; with --compare, one for all.
         revision: Commit (40 hexadecimal digits) that a name on the model hub is pinned to.
         download: Fetch the model from the hub if it is not here.
+        threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
     """
+    choose_threads(threads)
     if compare is not None:
         if max_length is not None or revision is not None:
             raise usage_error("--max-length and --revision have no part in a comparison; pin a name as NAME@COMMIT.")

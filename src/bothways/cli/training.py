@@ -11,19 +11,20 @@ from cyclopts import Parameter
 from bothways.cli.declared import Option, given_of, group_of, options_of
 from bothways.cli.options import Flag, bad_usage, usage_error
 from bothways.cli.runs import RunFolders
-from bothways.cli.terminal import complain, note, print_json
-from bothways.errors import OutputExists
+from bothways.cli.terminal import complain, interrupted_code, note, print_json
+from bothways.progress import phase, reporting
+from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
 from bothways.training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
-FAILED, INTERRUPTED = 1, 130
+FAILED = 1
 
 RESUMING = """\
-Ctrl-C ends the training after the update at hand: the epoch kept so far is
-saved, and the same command with --resume continues."""
+Ctrl-C or SIGTERM ends the training after the update at hand: the epoch kept
+so far is saved, and the same command with --resume continues."""
 
 _SHOWN = ("epochs", "learning_rate", "batch_size", "patience", "seed")
 _CHECKPOINTS = Option(
@@ -84,7 +85,11 @@ def train_and_save(
         TrainingOptions(**given)
     folders = RunFolders(output)
     with folders.held():
-        folders.begin(resume=run.resume, overwrite=run.overwrite)
+        if not folders.begin(resume=run.resume, overwrite=run.overwrite):
+            note(f"This training had ended: its model is {str(output)!r}.")
+            if run.json:
+                print_json({"output": str(output)})
+            return 0
         try:
             options: TrainingArguments = {
                 **given,  # type: ignore[typeddict-item]
@@ -97,7 +102,7 @@ def train_and_save(
             task, record = fit(options)
             return _conclude(task, record, folders, then, json=run.json)
         except KeyboardInterrupt:
-            # After the training itself, which ends by its own on Ctrl-C.
+            # After the training itself, which ends by its own.
             if folders.resumable:
                 note(f"Nothing was saved.{_how_to_resume(folders)}")
             raise
@@ -130,36 +135,27 @@ def _conclude(
         note(f"Interrupted before there was a model worth saving.{_how_to_resume(folders)}")
         if not folders.resumable:
             folders.forget()
-        return INTERRUPTED
-    saved = _save(task, folders)
-    _say_how_it_ended(record, folders, saved)
+        return interrupted_code(record.signal)
     interrupted = record.interrupted and record.diverged is None
-    if interrupted and folders.resumable:
-        folders.leave(saved)
-    else:
-        folders.finish(saved)
+    finished = not (interrupted and folders.resumable)
+    with reporting(record.settings.show_progress):
+        phase(f"saving to {folders.output}")
+    saved = folders.save(task.save, finished=finished)
+    if saved != folders.output:
+        complain(
+            f"{str(folders.output)!r} appeared or changed during the training and was not replaced: the model is in "
+            f"{str(saved)!r} instead."
+        )
+    _say_how_it_ended(record, folders, saved)
+    if finished:
+        folders.finish()
     if json:
         print_json(_summary(task.facts(), record, saved))
     else:
         print(_in_words(task.facts(), record, saved, then(task, shlex.quote(str(saved)))))
     if interrupted:
-        return INTERRUPTED
+        return interrupted_code(record.signal)
     return 0 if record.diverged is None and saved == folders.output else FAILED
-
-
-def _save(task: Any, folders: RunFolders) -> Path:  # noqa: ANN401 (a trained model)
-    """Save the model at the output, or beside it where something appeared there during the training; where it is."""
-    try:
-        task.save(folders.output, overwrite=folders.replaceable)
-    except OutputExists:
-        saved = folders.beside
-        task.save(saved)
-        complain(
-            f"{str(folders.output)!r} appeared or changed during the training and was not replaced: the model is in "
-            f"{str(saved)!r} instead."
-        )
-        return saved
-    return folders.output
 
 
 def _say_how_it_ended(record: "TrainingRecord", folders: RunFolders, saved: Path) -> None:
@@ -206,6 +202,8 @@ def _in_words(facts: Mapping[str, object], record: "TrainingRecord", output: Pat
         lines += [f"kept epoch   {record.kept_epoch} of {len(record.validations)}", f"validation   {metrics}"]
     lines += [f"{name:<12} {value}" for name, value in _spoken(facts)]
     lines += [f"saved in     {output}", f"next         {next_step}"]
+    if facts.get("can_decline") is False:
+        lines.append(f"note         {ALWAYS_ANSWERS}")
     return "\n".join(lines)
 
 

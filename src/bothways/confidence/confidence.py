@@ -24,21 +24,20 @@ from bothways.evaluation import (
     Detector,
     Energy,
     Evidence,
+    HeldOutRows,
     LabelSets,
     Mahalanobis,
     MaxSoftmax,
     MethodScore,
     Neighbours,
     Temperature,
-    choose_calibration,
-    fit_calibration,
-    held_out_probabilities,
     stored_form,
     threshold_between,
     threshold_keeping,
 )
 from bothways.evaluation.conformal import MOST_KEPT
 from bothways.evaluation.detectors import DETECTORS, storable
+from bothways.progress import phase
 
 Array: TypeAlias = NDArray[np.float64]
 Labels: TypeAlias = NDArray[np.int64]
@@ -94,12 +93,14 @@ class Confidence:
         chosen_by: Scores of each method of calibration, where there was a choice.
         conformal: Guarantees coverage.
         out_of_domain: Detects rows unlike the training rows.
+        not_tried: Why no more than one method of calibration was tried, where there was a choice; a sentence.
     """
 
     calibration: Calibration | None = None
     chosen_by: tuple[MethodScore, ...] = ()
     conformal: ConformalSets | ConformalInterval | None = None
     out_of_domain: OutOfDomain | None = None
+    not_tried: str = ""
 
     @property
     def layers(self) -> int:
@@ -142,6 +143,7 @@ class Confidence:
         return {
             "calibration": None if self.calibration is None else stored_form(self.calibration)["method"],
             "calibrations_tried": [asdict(each) for each in self.chosen_by],
+            **({"calibrations_not_tried": self.not_tried} if self.not_tried else {}),
             "coverage_from_rows": held_out,
             "out_of_domain": None if self.out_of_domain is None else self.out_of_domain.kind,
             "out_of_domain_threshold": None if self.out_of_domain is None else self.out_of_domain.threshold,
@@ -166,18 +168,18 @@ def learn_classification(
         training: Evidence and class numbers of the training rows; called if the detector reads features.
     """
     logits_MC, method = held_out.logits_NC, options.calibration
+    phase("learning label sets with a coverage" if method is None else "calibrating")
     if method is None:
         confidence = Confidence(conformal=learn_conformal_sets(logits_MC, labels_M, None, seed=seed))
     else:
-        chosen = (
-            choose_calibration(logits_MC, labels_M, seed=seed)
-            if method == "auto"
-            else ChosenCalibration(fit_calibration(method, logits_MC, labels_M), method, ())
-        )
-        conformal = learn_conformal_sets(logits_MC, labels_M, chosen.method, seed=seed)
-        confidence = Confidence(chosen.calibration, chosen.scores, conformal)
+        rows = HeldOutRows.of(logits_MC, labels_M)
+        chosen = rows.choose(seed) if method == "auto" else ChosenCalibration(rows.fit(method), method, ())
+        phase("learning label sets with a coverage")
+        conformal = ConformalSets.fit_blocks(rows.held_out(chosen.method, seed), labels_M)
+        confidence = Confidence(chosen.calibration, chosen.scores, conformal, not_tried=chosen.reason)
     if options.detector is None:
         return confidence
+    phase("fitting the out-of-domain detector")
     detector = storable(_fitted_detector(options.detector, logits_MC.shape[1], training))
     return replace(confidence, out_of_domain=OutOfDomain.fit_threshold(detector, held_out, options.kept))
 
@@ -188,14 +190,12 @@ def learn_conformal_sets(
     """Learn prediction sets with guaranteed coverage from held-out rows.
 
     Each row's probabilities come from a calibration that was fitted on the other rows, since the model's own has seen
-    this one.
+    this one. That the rows also chose the method, and the epoch to keep, cannot be undone here: the guarantee is
+    approximate, and the card says so.
     """
-    stated_MC = (
-        Temperature(1.0).apply(logits_MC)
-        if method is None
-        else held_out_probabilities(method, logits_MC, labels_M, seed=seed)
-    )
-    return ConformalSets.fit(stated_MC, labels_M)
+    if method is None:
+        return ConformalSets.fit(Temperature(1.0).apply(logits_MC), labels_M)
+    return ConformalSets.fit_blocks(HeldOutRows.of(logits_MC, labels_M).held_out(method, seed), labels_M)
 
 
 def coverage_guarantee(

@@ -13,13 +13,14 @@ from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.pickling import reduce_value, remember_file
 from bothways.checkpoints.save import write_tensors
 from bothways.checkpoints.schema import Stored, StoredDetection, StoredGuarantee, StoredLabels, damaged
-from bothways.confidence.confidence import Confidence, OutOfDomain
+from bothways.confidence.confidence import Confidence, OutOfDomain, layers_of
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import (
     Adaptive,
     Calibration,
     ConformalInterval,
     ConformalSets,
+    Evidence,
     LeastAmbiguous,
     SetScore,
     Temperature,
@@ -27,6 +28,7 @@ from bothways.evaluation import (
     stored_form,
 )
 from bothways.evaluation.detectors import DETECTORS
+from bothways.families.weight_map import check_numbers
 
 FILE = "trust.safetensors"
 
@@ -67,8 +69,15 @@ def write_confidence(folder: Path, confidence: Confidence) -> dict[str, object]:
     return {"calibration": calibration, "conformal": conformal, "out_of_domain": detection}
 
 
-def open_confidence(stored: StoredLabels, folder: Path, classes: int) -> Confidence:
+def open_confidence(stored: StoredLabels, folder: Path, classes: int, layers: int, width: int) -> Confidence:
     """Read what a saved model learnt about its answers; the files were compared with their checksums before.
+
+    Args:
+        stored: What ``bothways.json`` says of it.
+        folder: Where its arrays lie.
+        classes: How many logits the model gives.
+        layers: How many layers it has that a detector can read.
+        width: How wide their features are.
 
     Raises:
         CorruptCheckpoint: A value or array is not one that was written.
@@ -83,11 +92,12 @@ def open_confidence(stored: StoredLabels, folder: Path, classes: int) -> Confide
             calibration,
             (),
             None if conformal is None else _conformal(conformal, arrays),
-            None if detection is None else _out_of_domain(detection, arrays),
+            None if detection is None else _out_of_domain(detection, arrays, classes, layers, width),
         )
-    except (InvalidInput, TypeError, KeyError, ValueError, OverflowError) as error:
+    except (InvalidInput, TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
         raise damaged("conformal and out_of_domain", f"what belongs to {FILE}", (conformal, detection)) from error
-    return remember_file(confidence, folder / FILE, open_confidence, stored, folder.absolute(), classes)
+    arguments = (stored, folder.absolute(), classes, layers, width)
+    return remember_file(confidence, folder / FILE, open_confidence, *arguments)
 
 
 copyreg.pickle(Confidence, reduce_value)
@@ -124,14 +134,23 @@ def _conformal(stored: StoredGuarantee, arrays: Arrays) -> ConformalSets | Confo
     return ConformalSets(held_out, score(**stored.numbers))
 
 
-def _out_of_domain(stored: StoredDetection, arrays: Arrays) -> OutOfDomain:
+def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers: int, width: int) -> OutOfDomain:
     parts = {name.partition(".")[2]: each for name, each in arrays.items() if name.startswith("detector.")}
     detector: Any = DETECTORS[stored.kind]
-    return OutOfDomain(detector(**stored.numbers, **parts), stored.threshold, arrays["inside"])
+    found = OutOfDomain(detector(**stored.numbers, **parts), stored.threshold, arrays["inside"])
+    reads = layers_of(found.detector)
+    if reads > layers or found.inside_M.ndim != 1:
+        raise ValueError("more layers than the model has, or scores that are no vector")
+    # Arrays that do not fit together, or the model, fail here rather than when the model is asked.
+    found.detect(Evidence(np.zeros((1, classes)), np.zeros((1, reads, width if reads else 0))))
+    return found
 
 
 def _arrays(folder: Path) -> Arrays:
     path = folder / FILE
     if not path.is_file():
         raise CorruptCheckpoint(f"{path.name} is missing from {folder.name!r}: get the model again from where it came.")
-    return {name: tensor.double().numpy() for name, tensor in read_safetensors(path).items()}
+    tensors = read_safetensors(path)
+    for name, value in tensors.items():
+        check_numbers(f"{name} of {path.name}", value)
+    return {name: tensor.double().numpy() for name, tensor in tensors.items()}

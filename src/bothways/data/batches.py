@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from bothways.data.row import Row
 from bothways.data.tables import items_of, plain, remedy, table_rows
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, shown
 
 
 def as_batch(value: object, one: str = "a text", many: str = "texts") -> tuple[list[object], bool]:
@@ -93,4 +93,4 @@ def _values(item: object, columns: tuple[str, ...], where: str) -> dict[str, obj
 
 def _got(value: object) -> str:
     advice = remedy(value)
-    return f"{type(value).__name__}. {advice}" if advice else f"{type(value).__name__}: {value!r:.80}"
+    return f"{type(value).__name__}. {advice}" if advice else f"{type(value).__name__}: {shown(value)}"

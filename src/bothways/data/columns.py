@@ -5,14 +5,15 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
 
-from bothways.data.row import Row
-from bothways.errors import InvalidInput
+from bothways.data.row import Row, first_duplicate
+from bothways.errors import EmptyInput, InvalidInput, shown
+from bothways.text.texts import check_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,11 @@ class Joined:
     """One text: that of a column, or those of several columns joined by a space."""
 
     columns: tuple[str, ...] = ("text",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
 
     def read(self, row: Row) -> str:
         """The text.
@@ -37,6 +43,11 @@ class Paired:
     first: str = "text_a"
     second: str = "text_b"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Both columns."""
+        return self.first, self.second
+
     def read(self, row: Row) -> tuple[str, str]:
         """Both texts.
 
@@ -49,6 +60,8 @@ class Paired:
 Inputs = Joined | Paired
 
 _COLUMNS_SHOWN = 20
+# Python writes no number of more than 4,300 digits as text.
+_MOST_CLASS_NUMBER = 10**100
 _SEPARATOR = "|"
 # float() alone would also take "1_000", "nan", "infinity" and digits of other scripts.
 DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -88,17 +101,18 @@ def text_at(row: Row, columns: str | tuple[str, ...]) -> str:
     if not text.strip():
         problem = "empty" if not text else "only white space"
         where = " and ".join(repr(name) for name in names)
-        raise InvalidInput(f"{row.where}: the text in {where} is {problem}. Drop the row or fill the text in.")
+        raise EmptyInput(f"{row.where}: the text in {where} is {problem}. Drop the row or fill the text in.")
     return text
 
 
 def _string_at(row: Row, column: str) -> str:
     value = value_at(row, column)
     if value is None:
-        raise InvalidInput(f"{row.where}: {column!r} is null. Expected a string: drop the row or fill it in.")
+        raise EmptyInput(f"{row.where}: {column!r} is null. Expected a string: drop the row or fill it in.")
     if not isinstance(value, str):
         raise InvalidInput(f"{row.where}: {column!r} is of type {type(value).__name__}. Expected a string.")
     check_encodable(value, f"{row.where}: {column!r}")
+    check_length(value, f"{row.where}: {column!r}")
     return str(value)
 
 
@@ -156,11 +170,17 @@ def class_label(value: object) -> str:
     if isinstance(value, str) and value.strip():
         check_encodable(value, "the class name")
         return value
-    if isinstance(value, bool | int):
+    if isinstance(value, bool | int) and abs(value) < _MOST_CLASS_NUMBER:
         return str(value)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     raise InvalidInput(f"expected a class name (a string or a whole number), got {_described(value)}.")
+
+
+def kind_of_label(value: object) -> type:
+    """What a label is written as: a string, a boolean, or a number, whole or with a fraction of 0."""
+    value = _plain(value)
+    return type(value) if isinstance(value, str | bool) else float
 
 
 def label_set(value: object) -> tuple[str, ...]:
@@ -172,20 +192,42 @@ def label_set(value: object) -> tuple[str, ...]:
     ('sports', 'world')
 
     Raises:
-        InvalidInput: The value is null or of another type, a list that cannot be read, or one of its labels is refused
-            by ``class_label``.
+        InvalidInput: The value is null or of another type, a list that cannot be read, a string with other separators,
+            or one of its labels is refused by ``class_label``.
     """
     if isinstance(value, str):
         parts: Iterable[object] | None = written_list(value, f"Put {_SEPARATOR!r} between the labels")
         if parts is None:
+            _check_separator(value)
             parts = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
     elif isinstance(value, list | tuple):
         parts = value
+        _check_one_kind(value)
     else:
         raise InvalidInput(
             f"expected a list of labels, or labels with {_SEPARATOR!r} between them, got {_described(value)}."
         )
     return tuple(dict.fromkeys(class_label(part) for part in parts))
+
+
+def _check_separator(value: str) -> None:
+    """Refuse ``x,y``: it may be one label or two."""
+    if _SEPARATOR not in value and (found := next((mark for mark in ",;" if mark in value), None)):
+        parts = [part.strip() for part in value.split(found)]
+        raise InvalidInput(
+            f"{shown(value)} has {found!r} but no {_SEPARATOR!r}, so it may be one label or several: write "
+            f"{shown(_SEPARATOR.join(parts))} or the list {json.dumps(parts, ensure_ascii=False)[:80]} for several, "
+            f"{json.dumps([value], ensure_ascii=False)[:80]} for one."
+        )
+
+
+def _check_one_kind(labels: Sequence[object]) -> None:
+    """Refuse 1 beside "1"."""
+    kinds = {(class_label(each), kind_of_label(each)) for each in labels}
+    names = [name for name, _ in kinds]
+    if len(set(names)) < len(names):
+        twice = first_duplicate(names)
+        raise InvalidInput(f"the label {twice!r} is there as a string and as a number: write it in one way.")
 
 
 # Squares of larger ones overflow in float32, and so do squared errors.

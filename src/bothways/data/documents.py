@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from bothways.data.formats import parse_json
+from bothways.data.lines import LONGEST_IN_DOCUMENT
 from bothways.data.row import Row
 from bothways.errors import InvalidInput
 
@@ -25,10 +26,10 @@ def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
     """The objects of an array, or the questions of a SQuAD file.
 
     Raises:
-        InvalidInput: It is not valid JSON, or of neither form; a part of a SQuAD file is missing or of another type; a
-            question is said to have no answer and has one.
+        InvalidInput: It is not valid JSON, too long, or of neither form; a part of a SQuAD file is missing or of
+            another type; a question is said to have no answer and has one.
     """
-    content = "".join(lines)
+    content = "".join(_up_to(LONGEST_IN_DOCUMENT.size, lines, name))
     if not content.strip():
         return
     document = parse_json(content, name, hint=f"Expected {_EXPECTED}; {_LINES}.")
@@ -43,6 +44,15 @@ def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
             yield Row(number, values, where)
     else:
         raise InvalidInput(f"{name} is a JSON document of another form. Expected {_EXPECTED}.")
+
+
+def _up_to(most: int, lines: Iterator[str], name: str) -> Iterator[str]:
+    size = 0
+    for line in lines:
+        size += len(line)
+        if size > most:
+            raise InvalidInput(f"{name} is longer than {most // 2**20} MiB. {LONGEST_IN_DOCUMENT.advice}")
+        yield line
 
 
 def _questions(document: Mapping[str, object], name: str) -> Iterator[tuple[dict[str, object], str]]:

@@ -3,14 +3,14 @@
 import csv
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import get_args
 
 from bothways.choices import Format as Format
 from bothways.data.conll import conll_rows
 from bothways.data.lines import LONGEST_LINE
-from bothways.data.row import Row
+from bothways.data.row import Row, check_columns, first_duplicate
 from bothways.errors import InvalidInput
 
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -91,8 +91,10 @@ def parse_json(text: str, where: str, *, hint: str) -> object:
         raise InvalidInput(f"{where} is not valid JSON: {error.msg} at {_place(error)}. {hint}") from None
     except RecursionError:
         raise InvalidInput(f"{where} is not usable JSON: it is nested too deeply.") from None
-    except ValueError as error:  # an integer with more digits than Python converts
-        raise InvalidInput(f"{where} is not usable JSON: {error}.") from None
+    except ValueError:  # an integer with more digits than Python converts
+        raise InvalidInput(
+            f"{where} is not usable JSON: it has a whole number of thousands of digits. Write it as a string."
+        ) from None
 
 
 def _place(error: json.JSONDecodeError) -> str:
@@ -102,7 +104,7 @@ def _place(error: json.JSONDecodeError) -> str:
 def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        duplicate = _first_duplicate([key for key, _ in pairs])
+        duplicate = first_duplicate(key for key, _ in pairs)
         raise InvalidInput(f"the key {duplicate!r} appears twice in one object. Keep one of the two.")
     return values
 
@@ -125,21 +127,40 @@ def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row
     _, header = next(records, (0, None))
     if header is None:
         return
-    if len(set(header)) < len(header):
-        raise InvalidInput(
-            f"the header of {name} has the column {_first_duplicate(header)!r} twice. Rename or drop one of the two."
-        )
+    check_columns(header, f"the header of {name}")
     number = 0
     for number, fields in records:
         where = f"line {number} of {name}"
         if len(fields) != len(header):
+            shown = "" if delimiter in ",\t" else f", parted by {delimiter!r} as it has no comma"
             raise InvalidInput(
-                f"{where} has {len(fields)} fields, but the header has {len(header)}. "
+                f"{where} has {len(fields)} fields, but the header has {len(header)}{shown}. "
                 f"Put quotes around fields that hold {delimiter!r}, quotes or line breaks."
             )
         yield Row(number, dict(zip(header, fields, strict=True)), where)
     if not number:
         raise InvalidInput(f"{name} has a header but no rows below it. Expected at least one row.")
+
+
+_OTHER_SEPARATORS = ";\t|"
+
+
+def separated_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
+    """As `csv_rows`, with the separator that the header shows.
+
+    That is a comma, unless the header has none, and has one of semicolon, tab and bar, which parts names that are none
+    of them empty. A header of one column has none of them.
+    """
+    header = next(lines, "")
+    yield from csv_rows(itertools.chain([header], lines), name, delimiter=_separator(header))
+
+
+def _separator(header: str) -> str:
+    bare = re.sub(r'"(?:[^"]|"")*"', "x", header.strip("\r\n"))  # without what is in quotes
+    found = [mark for mark in _OTHER_SEPARATORS if mark in bare]
+    if "," in bare or len(found) != 1 or not all(part.strip() for part in bare.split(found[0])):
+        return ","
+    return found[0]
 
 
 def tsv_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
@@ -192,13 +213,9 @@ def txt_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
         yield Row(number, {"text": line.removesuffix("\n").removesuffix("\r")}, f"line {number} of {name}")
 
 
-def _first_duplicate(names: list[str]) -> str:
-    return next(name for place, name in enumerate(names) if name in names[:place])
-
-
 TEXT_FORMATS: Mapping[Format, Callable[[Iterator[str], str], Iterator[Row]]] = {
     "jsonl": jsonl_rows,
-    "csv": partial(csv_rows, delimiter=","),
+    "csv": separated_rows,
     "tsv": tsv_rows,
     "txt": txt_rows,
     "conll": conll_rows,

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ def output_format(target: str | Path) -> OutputFormat:
     It is what the name says, and ``jsonl`` for standard output and for a device or a pipe whose name says none.
 
     Raises:
-        InvalidInput: It says none, or one that is not written.
+        InvalidInput: It is a folder, or says none, or one that is not written.
     """
     if str(target) == "-":
         return "jsonl"
@@ -76,6 +77,9 @@ def output_format(target: str | Path) -> OutputFormat:
     except InvalidInput as error:
         if is_stream(target):
             return "jsonl"
+        if str(target).endswith(("/", os.sep)) or Path(target).is_dir():
+            inside = Path(target) / "output.jsonl"
+            raise InvalidInput(f"{str(target)!r} is a folder: name a file in it, such as {str(inside)!r}.") from error
         raise InvalidInput(
             f"the name {name!r} does not say what format to write: its ending must be one of "
             f"{', '.join(OUTPUT_FORMATS)}, with or without .gz."

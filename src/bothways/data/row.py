@@ -1,9 +1,12 @@
 """A row of a source, whatever its format."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from bothways.errors import InvalidInput
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,12 @@ def check_columns(columns: Sequence[object], name: str) -> None:
     Raises:
         InvalidInput: They do; ``name`` is the table's.
     """
-    if len(set(columns)) == len(columns):
-        return
-    twice = next(column for place, column in enumerate(columns) if column in columns[:place])
-    raise InvalidInput(f"{name} has the column {twice!r} twice. Rename or drop one of the two.")
+    if len(set(columns)) < len(columns):
+        twice = first_duplicate(columns)
+        raise InvalidInput(f"{name} has the column {twice!r} twice. Rename or drop one of the two.")
+
+
+def first_duplicate(names: Iterable[T]) -> T:
+    """The first of several names that was there before."""
+    seen = set[T]()
+    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]

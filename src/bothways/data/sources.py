@@ -7,19 +7,19 @@ the row that they concern is asked for.
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar, cast, overload
 
-from bothways.data.columns import Inputs, Joined, class_label, text_at, value_at
+from bothways.data.columns import Inputs, Joined, class_label, kind_of_label, text_at, value_at
 from bothways.data.documents import json_rows
 from bothways.data.formats import FORMATS, TEXT_FORMATS, Format, guess_format, is_gzip_name
 from bothways.data.lines import LONGEST_IN_DOCUMENT, LONGEST_LINE, decoded_lines, decompressed, open_file, text_lines
 from bothways.data.parquet import parquet_rows
 from bothways.data.row import Row
 from bothways.data.tables import Table, is_column, plain, remedy, table_rows
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, shown
 
 _READERS = {**TEXT_FORMATS, "json": json_rows}
 
@@ -45,7 +45,12 @@ class Example(Generic[LabelT]):
     where: str = field(default="a row", compare=False)
 
 
-def read_rows(source: Source, *, format: Format | None = None) -> Iterator[Row]:  # noqa: A002 (the option's name)
+def read_rows(
+    source: Source,
+    *,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    columns: Collection[str] | None = None,
+) -> Iterator[Row]:
     """Rows of a source, one at a time.
 
     Args:
@@ -55,6 +60,7 @@ def read_rows(source: Source, *, format: Format | None = None) -> Iterator[Row]:
             and mappings NumPy's values become Python's, a missing one (NaN, pandas.NA) None, and the integers of a
             ``ClassLabel`` their names.
         format: By default what the file's name says, and ``jsonl`` for standard input.
+        columns: Those that are asked for: a Parquet file is read without the others. All when left out.
 
     Raises:
         InvalidInput: The source cannot be read, is malformed, or has no rows; the message says where.
@@ -62,7 +68,7 @@ def read_rows(source: Source, *, format: Format | None = None) -> Iterator[Row]:
     """
     if format is not None and format not in FORMATS:
         raise InvalidInput(f"unknown format {format!r}: expected one of {', '.join(FORMATS)}.")
-    rows, name = _rows_of(source, format)
+    rows, name = _rows_of(source, format, columns)
     first = next(rows, None)
     if first is None:
         raise InvalidInput(f"{name} is empty: expected at least one row.")
@@ -87,7 +93,7 @@ def read_texts(
         InvalidInput: As for ``read_rows``, or a row has no usable text.
         MissingDependency: As for ``read_rows``.
     """
-    for row in read_rows(source, format=format):
+    for row in read_rows(source, format=format, columns=(text,) if isinstance(text, str) else text):
         yield text_at(row, text)
 
 
@@ -130,11 +136,26 @@ def read_examples(
         MissingDependency: As for ``read_rows``.
     """
     inputs = text if isinstance(text, Inputs) else Joined((text,) if isinstance(text, str) else text)
-    examples = [
-        Example(inputs.read(row), _converted(row, label, convert), row.number, row.where)
-        for row in read_rows(source, format=format)
-    ]
+    spelled: dict[str, tuple[object, str]] = {}
+    examples = []
+    for row in read_rows(source, format=format, columns={*inputs.names, label}):
+        examples.append(Example(inputs.read(row), _converted(row, label, convert), row.number, row.where))
+        if convert is class_label:
+            _check_spelling(row, label, spelled)
     return cast("list[Example[LabelT]]", examples)
+
+
+def _check_spelling(row: Row, column: str, spelled: dict[str, tuple[object, str]]) -> None:
+    """Refuse a class whose name is a string in one row and a number or a boolean in another."""
+    value = row.values[column]
+    name = class_label(value)
+    first, where = spelled.setdefault(name, (value, row.where))
+    if kind_of_label(first) != kind_of_label(value):
+        raise InvalidInput(
+            f"{row.where}: the label in {column!r} is {shown(value)}, of type {type(value).__name__}, but in {where} "
+            f"it is {shown(first)}, of type {type(first).__name__}: both would be the class {name!r}. Write the labels "
+            "in one way, all as strings or all as numbers."
+        )
 
 
 def _converted(row: Row, column: str, convert: Callable[[object], object]) -> object:
@@ -145,20 +166,22 @@ def _converted(row: Row, column: str, convert: Callable[[object], object]) -> ob
         raise InvalidInput(f"{row.where}: the label in {column!r}: {error}") from error
 
 
-def _rows_of(source: Source, format_: Format | None) -> tuple[Iterator[Row], str]:
+def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | None) -> tuple[Iterator[Row], str]:
     """The rows of any kind of source, and what to call it in messages."""
     if isinstance(source, str | os.PathLike):
         if str(source) == "-":
-            return _stream_rows(_standard_input(), "standard input", format_ or "jsonl"), "standard input"
+            return _stream_rows(_standard_input(), "standard input", format_ or "jsonl", columns), "standard input"
         path = Path(source)
-        return _file_rows(path, format_), repr(str(path))
+        return _file_rows(path, format_, columns), repr(str(path))
     name = "the given list" if isinstance(source, Sequence) else f"the given {type(source).__name__}"
     rows: Iterable[object] | None = table_rows(source, name)
     if rows is None and hasattr(source, "readline"):
         stream, file_name = cast("IO[bytes] | IO[str]", source), getattr(source, "name", None)
         if not isinstance(file_name, str):
-            return _stream_rows(stream, "the given stream", format_ or guess_format("")), "the given stream"
-        return _stream_rows(stream, repr(file_name), format_ or guess_format(file_name)), repr(file_name)
+            file_name, called = "", "the given stream"
+        else:
+            called = repr(file_name)
+        return _stream_rows(stream, called, format_ or guess_format(file_name), columns), called
     if rows is None:
         _refuse_unreadable(source)
         rows = cast("Iterable[object]", source)
@@ -194,15 +217,19 @@ def _standard_input() -> IO[bytes] | IO[str]:
     return cast("IO[bytes] | IO[str]", getattr(sys.stdin, "buffer", sys.stdin))
 
 
-def _file_rows(path: Path, format_: Format | None) -> Iterator[Row]:
+def _file_rows(path: Path, format_: Format | None, columns: Collection[str] | None) -> Iterator[Row]:
     with open_file(path) as stream:
-        yield from _stream_rows(
-            stream, repr(str(path)), format_ or guess_format(path.name), gzip_expected=is_gzip_name(path.name)
-        )
+        chosen = format_ or guess_format(path.name)
+        yield from _stream_rows(stream, repr(str(path)), chosen, columns, gzip_expected=is_gzip_name(path.name))
 
 
 def _stream_rows(
-    stream: IO[bytes] | IO[str], name: str, format_: Format, *, gzip_expected: bool = False
+    stream: IO[bytes] | IO[str],
+    name: str,
+    format_: Format,
+    columns: Collection[str] | None,
+    *,
+    gzip_expected: bool = False,
 ) -> Iterator[Row]:
     if format_ == "parquet":
         # Parquet keeps its index at the end, so it is read back and forth.
@@ -211,7 +238,7 @@ def _stream_rows(
                 f"{name} cannot be read as Parquet: expected a plain file, not text, gzip or a pipe. "
                 "Save it to a file without .gz (Parquet is compressed in itself)."
             )
-        return parquet_rows(cast("IO[bytes]", stream), name)
+        return parquet_rows(cast("IO[bytes]", stream), name, columns)
     limit = LONGEST_IN_DOCUMENT if format_ == "json" else LONGEST_LINE
     if isinstance(stream, io.TextIOBase):
         lines = text_lines(cast("IO[str]", stream), name, limit)
@@ -229,4 +256,8 @@ def _mapping_rows(rows: Iterable[object], name: str) -> Iterator[Row]:
         where = f"row {number} of {name}"
         if not isinstance(values, Mapping):
             raise InvalidInput(f"{where} is of type {type(values).__name__}. Expected a dict of column to value.")
-        yield Row(number, {column: plain(value) for column, value in values.items()}, where)
+        try:
+            cells = {column: plain(value) for column, value in values.items()}
+        except InvalidInput as error:
+            raise InvalidInput(f"{where}: {error}") from error
+        yield Row(number, cells, where)

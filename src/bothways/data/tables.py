@@ -11,8 +11,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from bothways.data.row import check_columns
+from bothways.errors import InvalidInput
 
 _ROWS_AT_ONCE = 1024
+_DEEPEST = 100
 
 _T = TypeVar("_T")
 
@@ -68,8 +70,11 @@ def remedy(source: object) -> str | None:
     return _known(source, _REMEDIES)
 
 
-def plain(value: object) -> object:
+def plain(value: object, depth: int = 0) -> object:
     """Return a cell as a Python value, with None for a missing one; lists and dicts with all that they hold.
+
+    Raises:
+        InvalidInput: Lists or dicts are nested more than a hundred deep.
 
     >>> plain(np.array(["B-PER", "O"]))
     ['B-PER', 'O']
@@ -78,15 +83,17 @@ def plain(value: object) -> object:
     """
     if type(value) is str or type(value) is int or value is None:
         return value
+    if depth > _DEEPEST:
+        raise InvalidInput(f"expected values nested at most {_DEEPEST} deep, got more: flatten them.")
     if isinstance(value, np.ndarray | np.generic) or _known(value, _TENSORS):
         value = value.tolist()  # type: ignore[attr-defined]
     # Only these very types: a named tuple, or a mapping of another kind, is something of the user's.
     if type(value) is list:
-        return [plain(each) for each in value]
+        return [plain(each, depth + 1) for each in value]
     if type(value) is tuple:
-        return tuple(plain(each) for each in value)
+        return tuple(plain(each, depth + 1) for each in value)
     if type(value) is dict:
-        return {key: plain(each) for key, each in value.items()}
+        return {key: plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, float):
         return None if math.isnan(value) else value
     return None if _known(value, _MISSING) else value

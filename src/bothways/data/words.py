@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from bothways.data.columns import check_encodable, text_at, value_at, written_list
 from bothways.data.row import Row
 from bothways.data.sources import Source, read_rows
-from bothways.errors import InvalidInput
+from bothways.errors import EmptyInput, InvalidInput, shown
 from bothways.text import Words
 
 
@@ -35,7 +35,7 @@ def words_at(row: Row, column: str) -> Words:
     """
     words = _strings_at(row, column)
     if not words:
-        raise InvalidInput(f"{row.where}: there are no words in {column!r}. Drop the row or fill it in.")
+        raise EmptyInput(f"{row.where}: there are no words in {column!r}. Drop the row or fill it in.")
     for number, word in enumerate(words, start=1):
         if not word:
             raise InvalidInput(f"{row.where}: word {number} in {column!r} is empty. Drop it, with its tag.")
@@ -58,7 +58,7 @@ def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> Words:
         )
     words = Words.of_text(text_at(row, text))
     if not words.spans:
-        raise InvalidInput(f"{row.where}: no character of its text can be seen. Drop the row or fill it in.")
+        raise EmptyInput(f"{row.where}: no character of its text can be seen. Drop the row or fill it in.")
     return words
 
 
@@ -96,14 +96,14 @@ def _strings_at(row: Row, column: str) -> list[str]:
         value = listed
     if not isinstance(value, list | tuple):
         found = "null" if value is None else f"of type {type(value).__name__}"
-        raise InvalidInput(
+        raise (EmptyInput if value is None else InvalidInput)(
             f"{row.where}: {column!r} is {found}. Expected a list of strings, or a string with white space between."
         )
     for number, each in enumerate(value, start=1):
         if not isinstance(each, str):
             raise InvalidInput(
-                f"{row.where}: number {number} in {column!r} is {each!r:.40}, of type {type(each).__name__}. Expected "
-                "a string."
+                f"{row.where}: number {number} in {column!r} is {shown(each, 40)}, of type {type(each).__name__}. "
+                "Expected a string."
             )
     return list(value)
 

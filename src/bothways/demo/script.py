@@ -44,6 +44,7 @@ from bothways.evaluation import Estimate, Temperature, bootstrap_estimates
 from bothways.explain import attention_of
 from bothways.storage import new_folder
 from bothways.tasks.predictions import Classification
+from bothways.training.interrupts import interruption
 from bothways.training.options import TrainingArguments
 from bothways.training.record import TrainingRecord
 
@@ -244,10 +245,10 @@ def finished(record: TrainingRecord) -> None:
     """Check that nobody ended a training: a half-trained model is no demo.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C ended it.
+        KeyboardInterrupt: Ctrl-C or SIGTERM ended it.
     """
     if record.interrupted:
-        raise KeyboardInterrupt
+        raise interruption(record.signal)
 
 
 def predict(classifier: TextClassifier, rows: Sequence[Row], **options: Any) -> list[Classification]:  # noqa: ANN401

@@ -5,13 +5,16 @@ a head, R = B S rows of the padded group.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.dropout import dropout as drop
+from bothways.encoder.dropout import kept_scale, mark_dropped
 from bothways.packing import Packed
 
 
@@ -81,6 +84,52 @@ def _groups(packed: Packed, heads: int, dtype: torch.dtype) -> list[_Group]:
     return groups
 
 
+class _Dropped(torch.autograd.Function):
+    """Context (P, S, D) of queries, keys and values, with dropout.
+
+    What is kept for the backward pass is one tensor of the size of the scores, where autograd keeps three. They are the
+    largest of a training: of long texts, more than everything else.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401  (torch's context has no type for this)
+        q_PSD: Tensor,
+        k_PSD: Tensor,
+        v_PSD: Tensor,
+        bias_P1S: Tensor,
+        scale: float,
+        rate: float,
+    ) -> Tensor:
+        weights_PSS = torch.baddbmm(bias_P1S, q_PSD, k_PSD.transpose(1, 2), alpha=scale)
+        torch.softmax(weights_PSS, -1, out=weights_PSS)
+        mark_dropped(weights_PSS, rate)
+        ctx.save_for_backward(q_PSD, k_PSD, v_PSD, weights_PSS)
+        ctx.scale, ctx.rate = scale, rate
+        return _kept(weights_PSS, rate) @ v_PSD
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_PSD: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401  (see above)
+        q_PSD, k_PSD, v_PSD, weights_PSS = ctx.saved_tensors
+        gradient_v_PSD = _kept(weights_PSS, ctx.rate).transpose(1, 2) @ gradient_PSD
+        gradient_PSS = gradient_PSD @ v_PSD.transpose(1, 2)
+        gradient_PSS *= (weights_PSS > 0).to(gradient_PSS.dtype).mul_(kept_scale(weights_PSS, ctx.rate))
+        weights_PSS = weights_PSS.abs()
+        gradient_PSS = torch._softmax_backward_data(gradient_PSS, weights_PSS, -1, weights_PSS.dtype)
+        return (
+            (gradient_PSS @ k_PSD).mul_(ctx.scale),
+            (gradient_PSS.transpose(1, 2) @ q_PSD).mul_(ctx.scale),
+            gradient_v_PSD,
+            *(None, None, None),
+        )
+
+
+def _kept(marked_PSS: Tensor, rate: float) -> Tensor:
+    """Weights after dropout, of marked ones (see `mark_dropped`)."""
+    return marked_PSS.clamp(min=0).mul_(kept_scale(marked_PSS, rate))
+
+
 def _attend_group(qkv_T3ND: Tensor, group: _Group, call: AttentionCall) -> Tensor:
     """Context (T, N, D) of a group of sequences, padded to the longest of them where they differ."""
     heads, width = qkv_T3ND.shape[2:]
@@ -90,7 +139,11 @@ def _attend_group(qkv_T3ND: Tensor, group: _Group, call: AttentionCall) -> Tenso
         qkv_T3ND = spaced_R3ND.index_copy(0, group.rows_T, qkv_T3ND)
     # One copy for queries, keys and values: the products want every head's rows side by side.
     q_PSD, k_PSD, v_PSD = qkv_T3ND.view(count, group.longest, 3, heads, width).permute(2, 0, 3, 1, 4).flatten(1, 2)
-    scores_PSS = torch.baddbmm(group.bias_P1S, q_PSD, k_PSD.transpose(1, 2), alpha=call.scale)
-    context_PSD: Tensor = drop(scores_PSS.softmax(-1), call.dropout) @ v_PSD
+    context_PSD: Tensor
+    if call.dropout and q_PSD.dtype == torch.float32 and not torch.is_autocast_enabled(q_PSD.device.type):
+        context_PSD = _Dropped.apply(q_PSD, k_PSD, v_PSD, group.bias_P1S, call.scale, call.dropout)  # type: ignore[no-untyped-call]
+    else:
+        scores_PSS = torch.baddbmm(group.bias_P1S, q_PSD, k_PSD.transpose(1, 2), alpha=call.scale)
+        context_PSD = drop(scores_PSS.softmax(-1), call.dropout) @ v_PSD
     context_TND = context_PSD.view(count, heads, group.longest, width).transpose(1, 2).reshape(-1, heads, width)
     return context_TND if group.rows_T is None else context_TND.index_select(0, group.rows_T)

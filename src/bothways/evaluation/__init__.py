@@ -12,6 +12,7 @@ from bothways.evaluation.calibrating import (
     Calibration,
     CalibrationMethod,
     ChosenCalibration,
+    HeldOutRows,
     MethodScore,
     calibration_from,
     choose_calibration,
@@ -30,7 +31,7 @@ from bothways.evaluation.calibration import (
     softmax,
 )
 from bothways.evaluation.classes import class_outcomes, label_outcomes
-from bothways.evaluation.comparing import ComparisonReport, MetricDifference, check_labels, compare
+from bothways.evaluation.comparing import ComparisonReport, MetricDifference, check_labels, compare, naming_hint
 from bothways.evaluation.conformal import (
     Adaptive,
     ConformalInterval,
@@ -87,6 +88,7 @@ __all__ = [
     "Energy",
     "Estimate",
     "Evidence",
+    "HeldOutRows",
     "LabelSets",
     "LeastAmbiguous",
     "Mahalanobis",
@@ -127,6 +129,7 @@ __all__ = [
     "mean_squared_error",
     "method_of",
     "multi_label_nll",
+    "naming_hint",
     "negative_log_likelihood",
     "number_outcomes",
     "out_of_domain_report",

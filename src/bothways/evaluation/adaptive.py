@@ -10,15 +10,27 @@ deep neural networks", arXiv:2208.00461; the power law keeps it positive without
 Shape letters: N rows, C classes.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bothways.evaluation.calibration import Temperature, fit_temperature, softmax, undecidedness
+from bothways.evaluation.calibration import (
+    Temperature,
+    fit_temperature,
+    least_temperature,
+    softmax,
+    undecidedness,
+)
 from bothways.evaluation.inputs import FloatArray, class_indices, logit_array
+from bothways.evaluation.tabulated import TabulatedLosses
 
 # Few rows, nearly all of them right, would ask for more.
 MOST_SLOPE = 0.5
 _CLOSE = 1e-6
+_CLOSE_TABULATED = 1e-4
+MANY_CLASSES = 200
+"""Above this the losses of rows are tabulated, which then takes less time and less memory than the logits."""
 
 
 def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Temperature:
@@ -34,10 +46,10 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
     Raises:
         InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
     """
-    from scipy.optimize import minimize_scalar
-
     logits = logit_array(logits_NC, least_columns=2)
     labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
+    if logits.shape[1] > MANY_CLASSES:
+        return fit_tabulated(TabulatedLosses.of(logits, labels))
     shares_N1 = undecidedness(logits)
 
     def fitted(slope: float) -> tuple[float, float]:
@@ -45,8 +57,31 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
         value = fit_temperature(logits / shares_N1**slope, labels)
         return value, _nll(logits / Temperature(value, slope).of_rows(logits), labels)
 
+    return _chosen(fitted, _CLOSE)
+
+
+def fit_tabulated(losses: TabulatedLosses) -> Temperature:
+    """The same from tabulated losses of rows."""
+    shares_N = losses.shares_N
+
+    def fitted(slope: float) -> tuple[float, float]:
+        """As above."""
+        factor_N = shares_N**-slope
+        value = least_temperature(
+            lambda inverse: float(losses.nll(inverse * factor_N).mean()),
+            lambda inverse: float((losses.slope(inverse * factor_N) * factor_N).mean()),
+            len(shares_N),
+        )
+        return value, float(losses.nll(1 / Temperature(value, slope).of_shares(shares_N)).sum())
+
+    return _chosen(fitted, _CLOSE_TABULATED)
+
+
+def _chosen(fitted: Callable[[float], tuple[float, float]], close: float) -> Temperature:
+    from scipy.optimize import minimize_scalar
+
     bounds = (0.0, MOST_SLOPE)
-    found = minimize_scalar(lambda slope: fitted(slope)[1], bounds, bounds, method="bounded", options={"xatol": _CLOSE})
+    found = minimize_scalar(lambda slope: fitted(slope)[1], bounds, bounds, method="bounded", options={"xatol": close})
     slope = float(found.x)
     (plain, plain_nll), (value, nll) = fitted(0.0), fitted(slope)
     return Temperature(value, slope) if plain_nll - nll > 1.0 else Temperature(plain)

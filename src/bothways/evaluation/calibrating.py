@@ -9,8 +9,9 @@ Shape letters: N rows, C classes.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,11 +19,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from bothways.choices import CalibrationMethod as CalibrationMethod
 from bothways.errors import InvalidInput
-from bothways.evaluation.adaptive import fit_adaptive_temperature
+from bothways.evaluation.adaptive import MANY_CLASSES, fit_adaptive_temperature, fit_tabulated
 from bothways.evaluation.calibration import Temperature
-from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logit_array
+from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, class_indices, logit_array, row_blocks
 from bothways.evaluation.metrics import nll_per_row
 from bothways.evaluation.one_vs_rest import Isotonic, Platt, fit_isotonic, fit_platt
+from bothways.evaluation.tabulated import TabulatedLosses
 from bothways.evaluation.vector_scaling import VectorScaling, fit_vector_scaling
 
 Calibration = Temperature | VectorScaling | Platt | Isotonic
@@ -73,12 +75,99 @@ class ChosenCalibration:
     Attributes:
         calibration: Fitted on all held-out rows.
         method: Its name.
-        scores: Of every method that was tried; none where there were too few rows to try more than the simplest.
+        scores: Of every method that was tried; none where no more than the simplest was.
+        reason: Why no other was tried, a sentence.
     """
 
     calibration: Calibration
     method: CalibrationMethod
     scores: tuple[MethodScore, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
+    """Rows that a model was not trained on: what calibrations are fitted on and chosen by.
+
+    Attributes:
+        logits_NC: Their logits.
+        labels_N: Their true class numbers.
+    """
+
+    logits_NC: FloatArray
+    labels_N: IntArray
+
+    @classmethod
+    def of(cls, logits_NC: ArrayLike, labels_N: ArrayLike) -> "HeldOutRows":
+        """From arrays, checked.
+
+        Raises:
+            InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
+        """
+        logits = logit_array(logits_NC, least_columns=2)
+        return cls(logits, class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits)))
+
+    @cached_property
+    def losses(self) -> TabulatedLosses:
+        """Those of the rows at any temperature."""
+        return TabulatedLosses.of(self.logits_NC, self.labels_N)
+
+    def fit(self, method: CalibrationMethod, rows_N: BoolArray | None = None) -> Calibration:
+        """Fit one method, on some of the rows or all."""
+        if method not in _FITS:
+            raise InvalidInput(f"calibration: expected one of {', '.join(_FITS)}, got {method!r}")
+        if method == "temperature" and self.logits_NC.shape[1] > MANY_CLASSES:
+            return fit_tabulated(self.losses if rows_N is None else self.losses.take(rows_N))
+        if rows_N is None:
+            return _FITS[method](self.logits_NC, self.labels_N)
+        return _FITS[method](self.logits_NC[rows_N], self.labels_N[rows_N])
+
+    def choose(self, seed: int) -> ChosenCalibration:
+        """Fit the method that suits the rows; see `choose_calibration`."""
+        logits, labels = self.logits_NC, self.labels_N
+        if reason := _no_choice(labels, logits.shape[1]):
+            return ChosenCalibration(self.fit("temperature"), "temperature", (), reason)
+        generator = np.random.default_rng(seed)
+        drawn_N = generator.permutation(len(logits))[:MOST_ROWS]
+        drawn = HeldOutRows(logits[drawn_N], labels[drawn_N])
+        fold_N = _folds(drawn.labels_N, generator)
+        found = {method: drawn.stated(method, fold_N) for method in METHODS}
+        nll_of = {method: nll_per_row(drawn.labels_N, each_NC) for method, each_NC in found.items()}
+        right_of = {method: int((each_NC.argmax(1) == drawn.labels_N).sum()) for method, each_NC in found.items()}
+        chosen: CalibrationMethod = "temperature"
+        for method in METHODS:
+            gain_N = nll_of[chosen] - nll_of[method]
+            noise = CLEARLY * float(gain_N.std(ddof=1)) / math.sqrt(len(gain_N))
+            if float(gain_N.mean()) > noise and right_of[method] >= right_of["temperature"]:
+                chosen = method
+        scores = tuple(MethodScore(name, float(nll_of[name].mean()), right_of[name] / len(drawn_N)) for name in METHODS)
+        return ChosenCalibration(self.fit(chosen), chosen, scores)
+
+    def stated(self, method: CalibrationMethod, fold_N: NDArray[np.int64]) -> FloatArray:
+        """Probabilities (N, C) of each row, by the method fitted on the other folds."""
+        probabilities_NC = np.empty_like(self.logits_NC)
+        for numbers_B, stated_BC in self.blocks(method, fold_N):
+            probabilities_NC[numbers_B] = stated_BC
+        return probabilities_NC
+
+    def blocks(
+        self, method: CalibrationMethod, fold_N: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
+        """Yield numbers of rows (B) and their probabilities (B, C), by the method fitted on the other folds.
+
+        The rows of fold -1 are those that it is fitted on as well.
+        """
+        for fold in np.unique(fold_N).tolist():
+            fitted = self.fit(method, None if fold < 0 else fold_N != fold)
+            numbers_M = np.flatnonzero(fold_N == fold)
+            for rows in row_blocks(len(numbers_M), self.logits_NC.shape[1]):
+                yield numbers_M[rows], fitted.apply(self.logits_NC[numbers_M[rows]])
+
+    def held_out(self, method: CalibrationMethod, seed: int) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
+        """Yield numbers of rows (B) and their probabilities (B, C); see `held_out_probabilities`."""
+        few = len(self.labels_N) < FOLDS
+        fold_N = np.full(len(self.labels_N), -1) if few else _folds(self.labels_N, np.random.default_rng(seed))
+        return self.blocks(method, fold_N)
 
 
 def fit_calibration(method: CalibrationMethod, logits_NC: ArrayLike, labels_N: ArrayLike) -> Calibration:
@@ -93,9 +182,7 @@ def fit_calibration(method: CalibrationMethod, logits_NC: ArrayLike, labels_N: A
         InvalidInput: No such method, no rows, fewer than two classes, logits that are not finite, or labels that do
             not fit.
     """
-    if method not in _FITS:
-        raise InvalidInput(f"calibration: expected one of {', '.join(_FITS)}, got {method!r}")
-    return _FITS[method](logits_NC, labels_N)
+    return HeldOutRows.of(logits_NC, labels_N).fit(method)
 
 
 def choose_calibration(logits_NC: ArrayLike, labels_N: ArrayLike, *, seed: int = 0) -> ChosenCalibration:
@@ -104,7 +191,8 @@ def choose_calibration(logits_NC: ArrayLike, labels_N: ArrayLike, *, seed: int =
     The temperature is kept unless another method, in cross-validation, lowers the NLL of the same rows by more than two
     standard errors of the difference and makes no more mistakes. With fewer than ten rows of any class there is too
     little to choose by, and the temperature is taken at once: the others learn something of each class, and of one that
-    is not there that it never comes.
+    is not there that it never comes. Of more than 200 classes the temperature alone is fitted: the cost of the others
+    grows with rows, classes and steps.
 
     Args:
         logits_NC: logits of rows that the model was not trained on.
@@ -114,24 +202,17 @@ def choose_calibration(logits_NC: ArrayLike, labels_N: ArrayLike, *, seed: int =
     Raises:
         InvalidInput: no rows, fewer than two classes, logits that are not finite, or labels that do not fit.
     """
-    logits = logit_array(logits_NC, least_columns=2)
-    labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
-    generator = np.random.default_rng(seed)
-    if np.bincount(labels, minlength=logits.shape[1]).min() < LEAST_ROWS:
-        return ChosenCalibration(fit_calibration("temperature", logits, labels), "temperature", ())
-    drawn_N = generator.permutation(len(logits))[:MOST_ROWS]
-    fold_N = _folds(labels[drawn_N], generator)
-    found = {method: _held_out(method, logits[drawn_N], labels[drawn_N], fold_N) for method in METHODS}
-    nll_of = {method: nll_per_row(labels[drawn_N], each_NC) for method, each_NC in found.items()}
-    right_of = {method: int((each_NC.argmax(1) == labels[drawn_N]).sum()) for method, each_NC in found.items()}
-    chosen: CalibrationMethod = "temperature"
-    for method in METHODS:
-        gain_N = nll_of[chosen] - nll_of[method]
-        noise = CLEARLY * float(gain_N.std(ddof=1)) / math.sqrt(len(gain_N))
-        if float(gain_N.mean()) > noise and right_of[method] >= right_of["temperature"]:
-            chosen = method
-    scores = tuple(MethodScore(name, float(nll_of[name].mean()), right_of[name] / len(drawn_N)) for name in METHODS)
-    return ChosenCalibration(fit_calibration(chosen, logits, labels), chosen, scores)
+    return HeldOutRows.of(logits_NC, labels_N).choose(seed)
+
+
+def _no_choice(labels_N: IntArray, classes: int) -> str:
+    """Why only the temperature is fitted, as a sentence; empty where all methods are tried."""
+    others = f"only the temperature was fitted, not {', '.join(list(METHODS)[1:-1])} or {list(METHODS)[-1]}"
+    if classes > MANY_CLASSES:
+        return f"of {classes:,} classes, more than {MANY_CLASSES}, {others}, whose cost grows with rows and classes."
+    if (least := int(np.bincount(labels_N, minlength=classes).min())) < LEAST_ROWS:
+        return f"a class has {least} held-out rows, fewer than {LEAST_ROWS}: {others}, which learn of each class."
+    return ""
 
 
 def held_out_probabilities(
@@ -145,11 +226,11 @@ def held_out_probabilities(
         InvalidInput: No such method, no rows, fewer than two classes, logits that are not finite, or labels that do
             not fit.
     """
-    logits = logit_array(logits_NC, least_columns=2)
-    labels = class_indices(labels_N, "labels", classes=logits.shape[1], rows=len(logits))
-    if len(logits) < FOLDS:
-        return fit_calibration(method, logits, labels).apply(logits)
-    return _held_out(method, logits, labels, _folds(labels, np.random.default_rng(seed)))
+    held = HeldOutRows.of(logits_NC, labels_N)
+    probabilities_NC = np.empty_like(held.logits_NC)
+    for numbers_B, stated_BC in held.held_out(method, seed):
+        probabilities_NC[numbers_B] = stated_BC
+    return probabilities_NC
 
 
 def stored_form(calibration: Calibration) -> dict[str, object]:
@@ -190,15 +271,3 @@ def _folds(labels_N: IntArray, generator: np.random.Generator) -> NDArray[np.int
     fold_N = np.empty(len(labels_N), dtype=np.int64)
     fold_N[order_N] = np.arange(len(labels_N)) % FOLDS
     return fold_N
-
-
-def _held_out(
-    method: CalibrationMethod, logits_NC: FloatArray, labels_N: IntArray, fold_N: NDArray[np.int64]
-) -> FloatArray:
-    """Probabilities (N, C) of each row, by the method fitted on the other folds."""
-    probabilities_NC = np.empty_like(logits_NC)
-    for fold in range(FOLDS):
-        inside_N = fold_N == fold
-        fitted = fit_calibration(method, logits_NC[~inside_N], labels_N[~inside_N])
-        probabilities_NC[inside_N] = fitted.apply(logits_NC[inside_N])
-    return probabilities_NC

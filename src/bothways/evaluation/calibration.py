@@ -8,7 +8,7 @@ model is (`bothways.evaluation.adaptive`).
 Few rows without an error would ask for a temperature of 0, and thus for certainty. So the fit begins with a belief in
 the model as it is (`prior`), which some tens of rows outweigh.
 
-Shape letters: N rows, C classes or labels.
+Shape letters: N rows, C classes or labels, B rows of a block.
 """
 
 import math
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bothways.errors import InvalidInput
-from bothways.evaluation.inputs import FloatArray, class_indices, label_matrix, logit_array
+from bothways.evaluation.inputs import FloatArray, class_indices, label_matrix, logit_array, row_blocks
 
 TEMPERATURE_BOUNDS = (0.05, 20.0)
 """The search keeps to these: many rows without an error would ask for T = 0, useless logits for T = infinity."""
@@ -58,8 +58,12 @@ class Temperature:
         """The temperature of each row, (N, 1)."""
         if not self.slope:
             return np.full((len(logits_NC), 1), self.value)
-        rows_N1: FloatArray = self.value * undecidedness(logits_NC) ** self.slope
-        return np.maximum(rows_N1, min(1.0, self.value))
+        return self.of_shares(undecidedness(logits_NC))
+
+    def of_shares(self, shares: FloatArray) -> FloatArray:
+        """The temperature of rows, given how undecided each is."""
+        rows: FloatArray = self.value * shares**self.slope
+        return np.maximum(rows, min(1.0, self.value))
 
     def apply(self, logits_NC: ArrayLike) -> FloatArray:
         """Calibrated class probabilities (N, C).
@@ -81,9 +85,11 @@ def prior(inverse: FloatArray) -> FloatArray:
 
 def undecidedness(logits_NC: FloatArray) -> FloatArray:
     """Entropy of each row's softmax as a share of the most there can be, at least 0.01: (N, 1)."""
-    probabilities_NC = softmax(logits_NC)
-    logarithms_NC = np.log(np.maximum(probabilities_NC, np.finfo(np.float64).tiny))
-    entropy_N1 = -(probabilities_NC * logarithms_NC).sum(axis=1, keepdims=True)
+    entropy_N1 = np.empty((len(logits_NC), 1))
+    for rows in row_blocks(*logits_NC.shape):
+        probabilities_BC = softmax(logits_NC[rows])
+        logarithms_BC = np.log(np.maximum(probabilities_BC, np.finfo(np.float64).tiny))
+        entropy_N1[rows] = -(probabilities_BC * logarithms_BC).sum(axis=1, keepdims=True)
     shares_N1: FloatArray = np.clip(entropy_N1 / math.log(logits_NC.shape[1]), _LEAST_ENTROPY, 1.0)
     return shares_N1
 
@@ -150,7 +156,7 @@ def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
     def slope(inverse: float) -> float:
         return float((softmax(inverse * margins_NC) * margins_NC).sum(axis=1).mean())
 
-    return _least(nll, slope, len(logits))
+    return least_temperature(nll, slope, len(logits))
 
 
 def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
@@ -175,10 +181,10 @@ def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float
     def slope(inverse: float) -> float:
         return float((sigmoid(inverse * margins_NC) * margins_NC).mean())
 
-    return _least(nll, slope, logits.size)
+    return least_temperature(nll, slope, logits.size)
 
 
-def _least(nll: Callable[[float], float], slope: Callable[[float], float], decisions: int) -> float:
+def least_temperature(nll: Callable[[float], float], slope: Callable[[float], float], decisions: int) -> float:
     """Return the temperature that minimises prior and ``nll``, the mean of ``decisions`` and convex in 1 / T.
 
     It is the root of the derivative, found in log scale by Brent's method.

@@ -1,12 +1,14 @@
 """The outcomes of classification: one label for a row, or any number of them.
 
-Shape letters: N rows, C classes or labels, R resamples, B reliability bins, D decisions for a row.
+Shape letters: N rows, C classes or labels, R resamples, B reliability bins, D decisions for a row,
+K losses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import metrics
@@ -29,31 +31,31 @@ from bothways.evaluation.reliability import (
 )
 from bothways.evaluation.report import Report
 
+MOST_CONFUSED = 1_000
+"""Classes up to which a report has the counts of confusions: their number grows with the square of that of classes."""
+
 
 def class_outcomes(
-    labels: Sequence[str], truth_N: ArrayLike, probabilities_NC: ArrayLike, *, bins: int = BINS
+    labels: Sequence[str], truth_N: ArrayLike, probabilities_NC: ArrayLike | Iterator[FloatArray], *, bins: int = BINS
 ) -> Outcomes:
     """Return the outcomes of single-label classification; the most probable class is predicted, the first of equals.
 
     Args:
         labels: class names, one for each column.
         truth_N: true class numbers.
-        probabilities_NC: class probabilities, rows summing to 1.
+        probabilities_NC: class probabilities, rows summing to 1; or an iterator of blocks of their rows.
         bins: reliability bins to aim at.
 
     Raises:
         InvalidInput: no rows, shapes that do not fit, repeated labels, or values that are not probabilities.
     """
-    probabilities = class_probabilities(probabilities_NC)
-    classes = _checked_labels(labels, probabilities)
-    truth = class_indices(truth_N, "truth", classes=classes, rows=len(probabilities))
-    predicted_N = probabilities.argmax(axis=1)
-    confidence_N = probabilities.max(axis=1)
-    right_N = truth == predicted_N
-    nll_N = metrics.nll_per_row(truth, probabilities)
-    losses_NK = np.column_stack([metrics.brier_per_row(truth, probabilities), nll_N])
-    confusion_CC = metrics.confusion_matrix(truth, predicted_N, classes)
-    label_counts = confusion_CC.sum(axis=1), confusion_CC.sum(axis=0)
+    blocks = probabilities_NC if isinstance(probabilities_NC, Iterator) else iter([probabilities_NC])
+    truth, predicted_N, confidence_N, losses_NK = _class_rows(labels, np.asarray(truth_N), blocks)
+    classes, right_N = len(labels), truth == predicted_N
+    label_counts = np.bincount(truth, minlength=classes), np.bincount(predicted_N, minlength=classes)
+    confusion: tuple[tuple[int, ...], ...] = ()
+    if classes <= MOST_CONFUSED:
+        confusion = tuple(tuple(row) for row in metrics.confusion_matrix(truth, predicted_N, classes).tolist())
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
         counts = ClassCounts.resampled(truth, predicted_N, classes, counts_RN)
@@ -71,7 +73,7 @@ def class_outcomes(
                 "ece_sweep": sweep_calibration_error(confidence_N, right_N),
             },
             labels=tuple(labels),
-            confusion=tuple(tuple(row) for row in confusion_CC.tolist()),
+            confusion=confusion,
             reliability=reliability_bins(confidence_N, right_N, bins),
         ),
         truth=np.array(list(labels))[truth],
@@ -83,12 +85,30 @@ def class_outcomes(
             *metrics.score_rows(*label_counts),
         ],
         compared=names,
-        tested=("nll", nll_N),
+        tested=("nll", losses_NK[:, 1]),
         right_N=right_N,
         labels=tuple(labels),
         label_counts=label_counts,
         bins=_gaps_and_shares((right_N - confidence_N)[:, None], equal_mass_bins(confidence_N, bins)[:, None]),
     )
+
+
+def _class_rows(
+    labels: Sequence[str], truth_N: NDArray[Any], blocks: Iterator[ArrayLike]
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Return true and predicted class of each row, the probability of the latter, and Brier score and NLL (N, 2)."""
+    found = []
+    start = classes = 0
+    for block in blocks:
+        stated_BC = class_probabilities(block)
+        classes = _checked_labels(labels, stated_BC)
+        truth_B = class_indices(truth_N[start : start + len(stated_BC)], "truth", classes=classes, rows=len(stated_BC))
+        start += len(stated_BC)
+        losses = metrics.brier_per_row(truth_B, stated_BC), metrics.nll_per_row(truth_B, stated_BC)
+        found.append((truth_B, stated_BC.argmax(axis=1), stated_BC.max(axis=1), np.column_stack(losses)))
+    class_indices(truth_N, "truth", classes=classes, rows=start)
+    truth, predicted_N, confidence_N, losses_NK = (np.concatenate(each) for each in zip(*found, strict=True))
+    return truth, predicted_N, confidence_N, losses_NK
 
 
 def label_outcomes(

@@ -6,6 +6,7 @@ both models' outcomes of each (Efron and Tibshirani 1993, chapter 13); tests: `b
 Shape letters: N rows, R resamples, K metrics.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
@@ -115,7 +116,19 @@ def check_labels(first: Iterable[str], second: Iterable[str]) -> None:
     different = sorted(set(first) ^ set(second))
     if different:
         shown = ", ".join(map(repr, different[:5]))
-        raise InvalidInput(f"the models were trained on different labels; only one of them knows {shown}.")
+        raise InvalidInput(
+            f"the models were trained on different labels; only one of them knows {shown}.{naming_hint(different)}"
+        )
+
+
+def naming_hint(labels: Iterable[str]) -> str:
+    """Return what to do where labels stand for no names, as those of a checkpoint whose author gave it none."""
+    if not any(re.fullmatch(r"LABEL_\d+", each) for each in labels):
+        return ""
+    return (
+        " A model whose labels are called LABEL_0 and so on was saved without their names: give them when it is "
+        "opened, in the order of its outputs, with labels=[...], or --labels on the command line."
+    )
 
 
 def _tests(first: Outcomes, second: Outcomes, seed: int) -> tuple[PairedTest, ...]:

@@ -3,13 +3,15 @@
 The promise: of new rows that are drawn like the held-out ones, at least a share of ``coverage`` have their truth in
 their set, on average over held-out and new rows; a single draw of n held-out rows is off by about
 ``sqrt(coverage * (1 - coverage) / n)``. It holds whatever the model is; a poor one gives large sets. It speaks of all
-rows together, not of each class, and not of rows of another kind. Source: Vovk et al. (2005), "Algorithmic learning in
-a random world"; Lei et al. (2018), arXiv:1604.04173.
+rows together, not of each class, and not of rows of another kind. It is proven for held-out rows that chose nothing
+else of the model: where they also chose the epoch or the calibration, it is approximate. Source: Vovk et al. (2005),
+"Algorithmic learning in a random world"; Lei et al. (2018), arXiv:1604.04173.
 
-Shape letters: N rows, C classes, M held-out rows.
+Shape letters: N rows, C classes, M held-out rows, B rows of a block.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +21,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.inputs import (
     BoolArray,
     FloatArray,
+    IntArray,
     class_indices,
     class_probabilities,
     paired_vectors,
@@ -106,8 +109,24 @@ class ConformalSets:
         """
         probabilities = class_probabilities(probabilities_MC)
         labels = class_indices(labels_M, "labels", classes=probabilities.shape[1], rows=len(probabilities))
-        chosen = score or LeastAmbiguous()
-        return cls(_kept(chosen.of_labels(probabilities)[np.arange(len(labels)), labels]), chosen)
+        return cls.fit_blocks([(np.arange(len(labels)), probabilities)], labels, score)
+
+    @classmethod
+    def fit_blocks(
+        cls, blocks: Iterable[tuple[IntArray, ArrayLike]], labels_M: ArrayLike, score: SetScore | None = None
+    ) -> "ConformalSets":
+        """From blocks of held-out rows: their numbers (B) among all of them, and their probabilities (B, C).
+
+        Raises:
+            InvalidInput: as for `fit`.
+        """
+        given, chosen = np.asarray(labels_M), score or LeastAmbiguous()
+        scores_M = np.full(len(given), np.nan)
+        for numbers_B, probabilities_BC in blocks:
+            stated_BC = class_probabilities(probabilities_BC)
+            labels_B = class_indices(given[numbers_B], "labels", classes=stated_BC.shape[1], rows=len(stated_BC))
+            scores_M[numbers_B] = chosen.of_labels(stated_BC)[np.arange(len(labels_B)), labels_B]
+        return cls(_kept(scores_M), chosen)
 
     def at(self, coverage: float) -> "LabelSets":
         """The sets that promise this coverage.

@@ -2,7 +2,7 @@
 
 Every detector is a frozen value with a ``score`` of `Evidence`, higher for rows that look less like the domain.
 
-Shape letters: N rows, M training rows, C classes, L layers, D width of a layer's features.
+Shape letters: N rows, B rows of a block, M training rows, C classes, L layers, D width of a layer's features.
 """
 
 import math
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from bothways.choices import DetectorKind as DetectorKind
 from bothways.errors import InvalidInput
 from bothways.evaluation.calibration import softmax
-from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logit_array, real_array
+from bothways.evaluation.inputs import FloatArray, IntArray, class_indices, logit_array, real_array, row_blocks
 
 _BLOCK_CELLS = 8_000_000
 """Distances held at once, 64 MB."""
@@ -56,11 +56,13 @@ class MaxSoftmax:
 
     def score(self, evidence: Evidence) -> FloatArray:
         """Scores (N,), from 0 to 1."""
-        probabilities_NC = softmax(evidence.logits_NC)
-        # Not 1 - max, which is 0 for all rows that the model is very sure of.
-        best_N = probabilities_NC.argmax(axis=1)
-        probabilities_NC[np.arange(len(best_N)), best_N] = 0.0
-        scores_N: FloatArray = probabilities_NC.sum(axis=1)
+        scores_N = np.empty(len(evidence.logits_NC))
+        for rows in row_blocks(*evidence.logits_NC.shape):
+            stated_BC = softmax(evidence.logits_NC[rows])
+            # Not 1 - max, which is 0 for all rows that the model is very sure of.
+            best_B = stated_BC.argmax(axis=1)
+            stated_BC[np.arange(len(best_B)), best_B] = 0.0
+            scores_N[rows] = stated_BC.sum(axis=1)
         return scores_N
 
 
@@ -83,9 +85,12 @@ class Energy:
 
     def score(self, evidence: Evidence) -> FloatArray:
         """Scores (N,)."""
-        scaled_NC = evidence.logits_NC / self.temperature
-        top_N = scaled_NC.max(axis=1)
-        scores_N: FloatArray = -self.temperature * (top_N + np.log(np.exp(scaled_NC - top_N[:, None]).sum(axis=1)))
+        scores_N = np.empty(len(evidence.logits_NC))
+        for rows in row_blocks(*evidence.logits_NC.shape):
+            scaled_BC = evidence.logits_NC[rows] / self.temperature
+            top_B = scaled_BC.max(axis=1)
+            logarithm_B = np.log(np.exp(scaled_BC - top_B[:, None]).sum(axis=1))
+            scores_N[rows] = -self.temperature * (top_B + logarithm_B)
         return scores_N
 
 
@@ -208,8 +213,10 @@ class Cosine:
         """Scores (N,), from 0 to 2."""
         layers, _, width = self.means_LCD.shape
         features = _unit(_features(evidence, layers, width))
-        cosines_NLC = np.einsum("nld,lcd->nlc", features, self.means_LCD, optimize=True)
-        scores_N: FloatArray = 1.0 - cosines_NLC.max(axis=2).mean(axis=1)
+        scores_N = np.empty(len(features))
+        for rows in row_blocks(len(features), layers * self.means_LCD.shape[1], _BLOCK_CELLS):
+            cosines_BLC = np.einsum("bld,lcd->blc", features[rows], self.means_LCD, optimize=True)
+            scores_N[rows] = 1.0 - cosines_BLC.max(axis=2).mean(axis=1)
         return scores_N
 
 
@@ -249,8 +256,11 @@ def class_means(features_MD: FloatArray, labels_M: IntArray) -> tuple[FloatArray
 
 def _nearest_square(rows_ND: FloatArray, points_CD: FloatArray) -> FloatArray:
     """Squared Euclidean distance (N,) to the nearest point."""
-    squares_NC = (rows_ND**2).sum(axis=1)[:, None] - 2 * rows_ND @ points_CD.T + (points_CD**2).sum(axis=1)
-    nearest_N: FloatArray = np.maximum(squares_NC.min(axis=1), 0.0)
+    nearest_N = np.empty(len(rows_ND))
+    for rows in row_blocks(len(rows_ND), len(points_CD), _BLOCK_CELLS):
+        block_BD = rows_ND[rows]
+        squares_BC = (block_BD**2).sum(axis=1)[:, None] - 2 * block_BD @ points_CD.T + (points_CD**2).sum(axis=1)
+        nearest_N[rows] = np.maximum(squares_BC.min(axis=1), 0.0)
     return nearest_N
 
 

@@ -4,6 +4,8 @@ Shape letters in this package: N rows (texts), C classes or labels, R bootstrap 
 K statistics.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -15,6 +17,9 @@ BoolArray = NDArray[np.bool_]
 
 LARGEST_LOGIT = 1e100
 """Above this a squared logit could overflow; no model gives such a value."""
+
+_BLOCK_CELLS = 30_000
+"""Numbers that are worked on at once, 0.24 MB: they fit into a processor's cache, and copies of them take no memory."""
 
 _ROUNDING = 1e-6
 _SUM_ROUNDING = 1e-2
@@ -48,9 +53,15 @@ def logit_array(values: ArrayLike, *, least_columns: int) -> FloatArray:
     logits_NC = real_array(values, "logits", dimensions=2)
     if logits_NC.shape[1] < least_columns:
         raise InvalidInput(f"logits: expected at least {least_columns} classes, got {logits_NC.shape[1]}")
-    if np.abs(logits_NC).max() > LARGEST_LOGIT:
+    if max(logits_NC.max(), -logits_NC.min()) > LARGEST_LOGIT:
         raise InvalidInput(f"logits: expected magnitudes up to {LARGEST_LOGIT:g}, got larger; check the model")
     return logits_NC
+
+
+def row_blocks(rows: int, width: int, cells: int = _BLOCK_CELLS) -> Iterator[slice]:
+    """Slices of so many rows that hold about so many numbers; what is computed for each row alone stays the same."""
+    step = max(1, cells // width)
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | None = None) -> IntArray:

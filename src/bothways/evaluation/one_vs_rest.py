@@ -92,7 +92,7 @@ class Isotonic:
             falls = any(low > high for low, high in itertools.pairwise(values))
             if not knots or len(knots) != len(values) or not rising or falls:
                 raise InvalidInput("isotonic: expected rising knots, and for each a value that does not fall")
-            if not (all(math.isfinite(each) for each in knots) and values[0] > 0 and values[-1] < 1):
+            if not (all(map(math.isfinite, knots)) and all(0 < each < 1 for each in values)):
                 raise InvalidInput("isotonic: expected finite knots, and values between 0 and 1")
 
     def apply(self, logits_NC: ArrayLike) -> FloatArray:

@@ -74,6 +74,23 @@ class ClassRow:
         return {**flat_estimates(scores), "support": self.support, "predicted": self.predicted}
 
 
+@dataclass(frozen=True)
+class ConfusedPair:
+    """Two classes, of which one is predicted as the other.
+
+    Attributes:
+        truth: the true class.
+        predicted: what it was taken for.
+        count: how often.
+        share: of the rows of the true class.
+    """
+
+    truth: str
+    predicted: str
+    count: int
+    share: float
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
     """Metrics of a model on labelled rows, each with its 95 % interval.
@@ -156,6 +173,30 @@ class Report:
         return "\n".join(lines)
 
     __repr__ = __str__ = summary
+
+    def confused_pairs(self, most: int) -> list[ConfusedPair]:
+        """Return the pairs of classes that are confused most often, at most so many."""
+        pairs = [
+            ConfusedPair(self.labels[row], self.labels[column], count, count / sum(counts))
+            for row, counts in enumerate(self.confusion)
+            for column, count in enumerate(counts)
+            if count and row != column
+        ]
+        return sorted(pairs, key=lambda each: (-each.count, -each.share))[:most]
+
+    def chosen_classes(self, most: int) -> tuple[ClassRow, ...]:
+        """Return at most so many classes, in the order of the labels: the lowest in F1, and the most frequent.
+
+        Half of them are the lowest, of those that occur.
+        """
+        if len(self.per_class) <= most:
+            return self.per_class
+        present = [row for row in self.per_class if row.support]
+        worst = sorted(present, key=lambda row: (row.f1.value, -row.support))[: most // 2]
+        others = [row for row in self.per_class if row not in worst]
+        frequent = sorted(others, key=lambda row: -row.support)[: most - len(worst)]
+        chosen = {row.label for row in (*worst, *frequent)}
+        return tuple(row for row in self.per_class if row.label in chosen)
 
     def _repr_html_(self) -> str:
         """Return the table as HTML, for notebooks."""

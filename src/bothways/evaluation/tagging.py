@@ -7,13 +7,14 @@ Shape letters: N texts, W words of all texts, L labels, R resamples, B reliabili
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bothways.evaluation import metrics
 from bothways.evaluation.inputs import FloatArray
 from bothways.evaluation.outcomes import Outcomes
-from bothways.evaluation.reliability import BINS, equal_mass_bins
+from bothways.evaluation.reliability import BINS, equal_mass_bins, reliability_bins
 from bothways.evaluation.report import Report
 from bothways.evaluation.tag_counts import TaggedWords, TaggingCounts, span_counts, tag_counts
 from bothways.evaluation.tag_schemes import Scheme, TagSpan
@@ -66,6 +67,8 @@ def tag_outcomes(words: TaggedWords, tags: Sequence[str]) -> Outcomes:
         kind="tagging",
         title=f"{words.texts} texts, {len(words.truth_W)} words, {len(tags)} tags",
         counts={"n": words.texts, "words": len(words.truth_W)},
+        labels=tuple(tags),
+        confusion=tuple(map(tuple, metrics.confusion_matrix(words.truth_W, words.predicted_W, len(tags)).tolist())),
     )
     tested = "wrong words of a text", counts.words_N2[:, 1] - counts.words_N2[:, 0]
     return _outcomes(frame, counts, words, tags, _TAGS, tested)
@@ -90,7 +93,7 @@ def _outcomes(
         return np.column_stack([headline_RK, metrics.class_scores(counts.resampled(counts_RN))])
 
     return Outcomes(
-        frame=frame,
+        frame=replace(frame, reliability=reliability_bins(words.probability_W, words.right_W, BINS)),
         truth=counts.counts_N3L[:, 1, np.argsort(labels)],
         metrics=tuple(places),
         statistic=statistic,

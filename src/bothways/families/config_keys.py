@@ -37,6 +37,9 @@ ACTIVATION_NAMES: dict[str, Activation] = {
     "tanh": "tanh",
 }
 
+# No published encoder comes near these, and what is built of a configuration, without its weights, stays small.
+MOST_LAYERS, _MOST, _MOST_NUMBER = 1_000, 2**24, 2.0**40
+
 # Settings that change what the model computes in a way that is not built, and the values that leave it as it is.
 HARMLESS: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("absolute", None),
@@ -112,7 +115,7 @@ def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
     return EncoderConfig(
         vocabulary=reader.integer("vocab_size"),
         hidden=hidden,
-        layers=reader.integer(keys.layers),
+        layers=reader.layers(keys.layers),
         heads=reader.integer(keys.heads),
         embedding=EmbeddingConfig(
             width=width,
@@ -137,7 +140,10 @@ def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
 def _sharing(keys: ConfigKeys, reader: "SettingsReader") -> Sharing:
     if keys.sharing_groups is None or keys.sharing_inner is None:
         return OwnWeights()
-    return SharedGroups(reader.integer(keys.sharing_groups), reader.integer(keys.sharing_inner))
+    groups, inner = reader.layers(keys.sharing_groups), reader.layers(keys.sharing_inner)
+    if inner * reader.layers(keys.layers) > MOST_LAYERS:
+        raise CorruptCheckpoint(f"config.json must give at most {MOST_LAYERS} layers in all, but it gives more.")
+    return SharedGroups(groups, inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +185,26 @@ class SettingsReader:
             raise CorruptCheckpoint(f"config.json must give {name} as true or false, but it gives {value!r}.")
         return value
 
-    def integer(self, name: str) -> int:
+    def integer(self, name: str, most: int = _MOST) -> int:
         """A whole number, not below 0.
 
         Raises:
-            CorruptCheckpoint: It is something else.
+            CorruptCheckpoint: It is something else, or above ``most``.
         """
         value = self.settings.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise CorruptCheckpoint(f"config.json must give {name} as a whole number, but it gives {value!r}.")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise CorruptCheckpoint(
+                f"config.json must give {name} as a whole number up to {most}, but it gives {value!r:.80}."
+            )
         return value
+
+    def layers(self, name: str) -> int:
+        """A number of layers.
+
+        Raises:
+            CorruptCheckpoint: It is something else, or above what any encoder has.
+        """
+        return self.integer(name, MOST_LAYERS)
 
     def number(self, name: str, default: float | None = None) -> float:
         """A number.
@@ -197,8 +213,9 @@ class SettingsReader:
             CorruptCheckpoint: It is something else.
         """
         value = self.settings.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise CorruptCheckpoint(f"config.json must give {name} as a number, but it gives {value!r}.")
+        # Compared before it is converted: 10**400 is no float. NaN is not below any number.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST_NUMBER:
+            raise CorruptCheckpoint(f"config.json must give {name} as a finite number, but it gives {value!r:.80}.")
         return float(value)
 
     def activation(self, name: str) -> Activation:

@@ -84,7 +84,7 @@ class DebertaReader:
         return EncoderConfig(
             vocabulary=reader.integer("vocab_size"),
             hidden=hidden,
-            layers=reader.integer("num_hidden_layers"),
+            layers=reader.layers("num_hidden_layers"),
             heads=reader.integer("num_attention_heads"),
             embedding=EmbeddingConfig(
                 width=width,

@@ -58,7 +58,7 @@ def read_modernbert(settings: Settings) -> EncoderConfig:
         CorruptCheckpoint: A setting is missing or has the wrong type.
     """
     reader = SettingsReader.of(settings, _DEFAULTS, {"rope_scaling": (None,)})
-    hidden, layers = reader.integer("hidden_size"), reader.integer("num_hidden_layers")
+    hidden, layers = reader.integer("hidden_size"), reader.layers("num_hidden_layers")
     attention_dropout = reader.number("attention_dropout")
     return EncoderConfig(
         vocabulary=reader.integer("vocab_size"),
@@ -99,8 +99,8 @@ def _seen_whole(reader: SettingsReader, layers: int) -> tuple[bool, ...]:
         if not every:
             raise CorruptCheckpoint("config.json must give global_attn_every_n_layers as at least 1, but it gives 0.")
         return tuple(index % every == 0 for index in range(layers))
-    if not isinstance(kinds, list) or not set(kinds) <= {_LOCAL, _GLOBAL}:
-        raise UnsupportedConfig(f"config.json sets layer_types to {kinds!r}; built are {_LOCAL} and {_GLOBAL}.")
+    if not isinstance(kinds, list) or not all(kind in (_LOCAL, _GLOBAL) for kind in kinds):
+        raise UnsupportedConfig(f"config.json sets layer_types to {kinds!r:.200}; built are {_LOCAL} and {_GLOBAL}.")
     return tuple(kind == _GLOBAL for kind in kinds)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bothways.encoder.axes import OwnWeights
 from bothways.encoder.config import EncoderConfig
-from bothways.errors import IncompatibleWeights
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,16 @@ class Layout:
     read: Callable[[Tensor, EncoderConfig], Tensor]
     write: Callable[[Tensor, EncoderConfig], Tensor]
 
+
+# For each type that weights may have, the whole numbers of its size, and the bits that only an infinity or NaN has set
+# all (IEEE 754).
+_EXPONENTS = {
+    torch.float64: (torch.int64, 0x7FF0_0000_0000_0000),
+    torch.float32: (torch.int32, 0x7F80_0000),
+    torch.float16: (torch.int16, 0x7C00),
+    torch.bfloat16: (torch.int16, 0x7F80),
+}
+_BLOCK = 2**16  # numbers that stay in a processor's cache
 
 AS_IT_IS = Layout(lambda theirs, _: theirs, lambda ours, _: ours)
 # (..., heads, head width) there, heads side by side here.
@@ -105,7 +115,9 @@ def read_weights(
     """Copies of tensors under our names, as far as ``tensors`` has them; a fused tensor needs all of its parts.
 
     Raises:
-        IncompatibleWeights: Some but not all parts of a fused tensor are there, or their shapes differ.
+        IncompatibleWeights: Some but not all parts of a fused tensor are there, their shapes or types differ, or a
+            tensor holds no floating point numbers.
+        CorruptCheckpoint: A number is infinite or NaN.
     """
     ours: dict[str, Tensor] = {}
     for mapped in expand(rows, config, prefix):
@@ -118,11 +130,40 @@ def read_weights(
                 f"the checkpoint has {present[0]} but not {absent}; both belong to {mapped.ours}."
             )
         parts = [tensors[name] for name in mapped.theirs]
-        if len({part.shape for part in parts}) > 1:
-            shapes = ", ".join(f"{name} {tuple(part.shape)}" for name, part in zip(mapped.theirs, parts, strict=True))
-            raise IncompatibleWeights(f"the parts of {mapped.ours} must have the same shape, but they are: {shapes}.")
+        if len({(part.shape, part.dtype) for part in parts}) > 1:
+            kinds = (
+                f"{name} {tuple(part.shape)} {part.dtype}" for name, part in zip(mapped.theirs, parts, strict=True)
+            )
+            raise IncompatibleWeights(
+                f"the parts of {mapped.ours} must have the same shape and type, but they are: {', '.join(kinds)}."
+            )
+        for name, part in zip(mapped.theirs, parts, strict=True):
+            check_numbers(name, part)
         ours[mapped.ours] = torch.cat([mapped.layout.read(part.reshape(part.shape or (1,)), config) for part in parts])
     return ours
+
+
+def check_numbers(name: str, value: Tensor) -> None:
+    """Refuse a stored tensor that holds anything but finite floating point numbers.
+
+    All bits are looked at, not sums: those can overflow, and would start torch's threads.
+
+    Raises:
+        IncompatibleWeights: It holds whole numbers, truth values or quantised ones.
+        CorruptCheckpoint: A number is infinite or NaN.
+    """
+    if value.dtype not in _EXPONENTS or value.layout != torch.strided:
+        raise IncompatibleWeights(
+            f"expected floating point weights in {name}, but they are {value.dtype}. Quantised weights are not read."
+        )
+    kind, exponent = _EXPONENTS[value.dtype]
+    bits = value.detach().cpu().reshape(-1).view(kind).numpy()
+    for start in range(0, len(bits), _BLOCK):
+        if ((bits[start : start + _BLOCK] & exponent) == exponent).any():
+            raise CorruptCheckpoint(
+                f"expected finite numbers in {name}, but one is infinite or NaN: the file is damaged, or its training "
+                "diverged. Get the model again from where it came."
+            )
 
 
 def write_weights(

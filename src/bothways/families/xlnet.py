@@ -50,7 +50,7 @@ def read_xlnet(settings: Settings) -> EncoderConfig:
     return EncoderConfig(
         vocabulary=reader.integer("vocab_size"),
         hidden=hidden,
-        layers=reader.integer("n_layer"),
+        layers=reader.layers("n_layer"),
         heads=heads,
         embedding=EmbeddingConfig(width=hidden, types=0, normed=False, blank=True),
         positions=TransformerXLPositions(clamp=clamp if clamp > 0 else None),

@@ -8,6 +8,7 @@ Shapes: B windows of a batch, T tokens of a batch, W windows of one text, n toke
 model gives for each window, or for each token.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -196,7 +197,13 @@ class InferenceEngine:
             waiting: deque[Future[list[EncodedText]]] = deque(
                 pool.submit(self._encode, block, offsets=offsets) for block in (first, second)
             )
+            process = os.getpid()
             while waiting:
+                if os.getpid() != process:
+                    raise InvalidInput(
+                        "expected these answers to be read on in the process that began to read them, but it was "
+                        "forked: ask the model again in the forked one."
+                    )
                 encoded = waiting.popleft().result()
                 block = next(blocks, None)
                 if block is not None:

@@ -145,8 +145,10 @@ class RequestQueue(Generic[WindowT, AnswerT]):
         """Return a future with one answer for each window, in order; its errors are those of `Runner.run`.
 
         Raises:
-            InvalidInput: The queue is closed.
+            InvalidInput: The queue is closed, or of another process.
         """
+        if not self._closed and not self._worker.is_alive():
+            raise InvalidInput("expected a queue of this process, but it was opened before a fork: open a new one.")
         request: _Request[WindowT, AnswerT] = _Request(windows, sum(len(window.ids) for window in windows))
         with self._changed:
             if self._closed:

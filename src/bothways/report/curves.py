@@ -1,6 +1,7 @@
 """Square panels that stand side by side: the course of a training run, and reliability diagrams."""
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,9 @@ from bothways.report.drawing import ACCENT, INK, PANEL_WIDTH, RULED, printable, 
 if TYPE_CHECKING:
     import altair as alt
 
-_MOST_POINTS = 300
+_MOST_STEPS = 300
+MOST_POINTS = 2000
+"""Points of a scatter plot; more would hide each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def learning_curve(points: Sequence[TrainLoss | ValidationScore], metric: str = 
         raise InvalidInput("a learning curve needs at least one TrainLoss or ValidationScore, got none.")
     panels = []
     if losses:
-        span = math.ceil(len(losses) / _MOST_POINTS)
+        span = math.ceil(len(losses) / _MOST_STEPS)
         averaged = [_mean(losses[start : start + span]) for start in range(0, len(losses), span)]
         title = "Training loss" if span == 1 else f"Training loss, mean of {span} steps"
         panels.append(_line(averaged, title, "step", dots=len(averaged) <= 2))
@@ -89,6 +92,52 @@ def reliability_diagram(
     """
     require_extra("drawing a reliability diagram")
     return _reliability(before_bins, titles[0]), _reliability(after_bins, titles[1])
+
+
+def reliability_panel(bins: Sequence[ReliabilityBin], title: str) -> str:
+    """One of the diagrams of `reliability_diagram`.
+
+    Raises:
+        InvalidInput: No bin has a text in it.
+        MissingDependency: The extra ``report`` is not installed.
+    """
+    require_extra("drawing a reliability diagram")
+    return _reliability(bins, title)
+
+
+def scatter(points: Sequence[tuple[float, float]], x_title: str, y_title: str) -> str:
+    """Points with a dashed diagonal, where both numbers are the same; of many, `MOST_POINTS` drawn at random.
+
+    Args:
+        points: Pairs of finite numbers.
+        x_title: What the first number is.
+        y_title: What the second is.
+
+    Returns:
+        The SVG.
+
+    Raises:
+        InvalidInput: There is no point, or a number is not finite.
+        MissingDependency: The extra ``report`` is not installed.
+    """
+    require_extra("drawing points")
+    import altair as alt
+
+    if not points or not all(map(math.isfinite, (number for point in points for number in point))):
+        raise InvalidInput("a scatter plot needs points of finite numbers: give at least one, and leave others out.")
+    shown = random.Random(0).sample(points, MOST_POINTS) if len(points) > MOST_POINTS else points
+    ends = [min(map(min, points)), max(map(max, points))]
+    margin = 0.03 * (ends[1] - ends[0]) or 1.0
+    scale = alt.Scale(domain=[ends[0] - margin, ends[1] + margin], nice=False)
+    x = alt.X("x:Q", scale=scale, axis=alt.Axis(title=x_title, tickCount=6, **RULED))
+    y = alt.Y("y:Q", scale=scale, axis=alt.Axis(title=y_title, tickCount=6, grid=True))
+    diagonal = alt.Chart(alt.InlineData(values=[{"x": end, "y": end} for end in ends])).encode(x=x, y=y)
+    dots = alt.Chart(alt.InlineData(values=[{"x": float(at), "y": float(up)} for at, up in shown])).encode(x=x, y=y)
+    layers = (
+        diagonal.mark_line(color=INK, opacity=0.5, strokeDash=[4, 4], strokeWidth=1.2),
+        dots.mark_circle(color=ACCENT, opacity=0.45, size=22),
+    )
+    return _panel(alt.layer(*layers), "", height=330)
 
 
 def _mean(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -172,4 +221,5 @@ def _panel(chart: "alt.Chart | alt.LayerChart | alt.FacetChart", title: str, hei
     import altair as alt
 
     fit = alt.AutoSizeParams(type="fit", contains="padding")
-    return to_svg(chart.properties(title=printable(title), width=PANEL_WIDTH, height=height, autosize=fit))
+    named = chart.properties(title=printable(title)) if title else chart
+    return to_svg(named.properties(width=PANEL_WIDTH, height=height, autosize=fit))

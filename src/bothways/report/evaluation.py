@@ -1,62 +1,100 @@
-"""The page of a trained model's evaluation: metrics, reliability before and after calibration, classes, the card."""
+"""The page of a trained model's evaluation, whatever its task: metrics, reliability, classes, members, the card."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from bothways.evaluation import Estimate, Report, TextsRead
+from bothways.evaluation import Estimate, Report
 from bothways.evaluation.report import remarks_of
-from bothways.report.curves import reliability_diagram
+from bothways.report.curves import MOST_POINTS, reliability_diagram, reliability_panel, scatter
+from bothways.report.drawing import short_label
 from bothways.report.matrices import confusion_matrix
 from bothways.report.page import Block, Figure, KeyFigure, KeyFigures, Page, Paragraph, Section, Table
 
 MOST_IN_MATRIX = 30
 """Classes up to which a confusion matrix is legible."""
 
-LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss")
+MOST_PAIRS = 30
+"""Pairs of classes that are listed where a matrix would not be legible."""
+
+LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss", "mse", "mae", "loss", "perplexity")
+
+_CLASSES = ("Classes", "Class", "Texts")
+# What the rows of a table of precision and recall are of each kind of report: title, heading, and what is counted.
+_KINDS = {
+    "span tagging": ("Spans", "Label", "Spans"),
+    "tagging": ("Tags", "Tag", "Words"),
+    "multi-label classification": ("Labels", "Label", "Texts"),
+}
 
 
-def evaluation_page(
-    name: str,
-    report: Report,
-    uncalibrated: Report,
-    *,
-    card: Mapping[str, object],
-    out_of_domain: Report | None = None,
-) -> Page:
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A task that was evaluated.
+
+    Attributes:
+        report: Its metrics.
+        card: The card that is saved with the model.
+        uncalibrated: Metrics of the same rows without calibration; None where there is none.
+        points: True and predicted numbers of rows, where numbers are predicted.
+    """
+
+    report: Report
+    card: Mapping[str, object]
+    uncalibrated: Report | None = None
+    points: Sequence[tuple[float, float]] = ()
+
+
+def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain: Report | None = None) -> Page:
     """The page of an evaluation.
 
     Args:
         name: The name of the model.
-        report: Metrics with the model's calibration.
-        uncalibrated: Metrics of the same rows without it.
-        card: The card that is saved with the model.
+        parts: Its task under the name ``""``; of a model of several tasks each under its own.
         out_of_domain: The detection of rows from elsewhere, if it was measured.
 
     Raises:
         MissingDependency: The extra ``report`` is not installed.
     """
-    sections = [
-        Section("Metrics", (_headline(report.estimates), _metrics(report, uncalibrated), *_read(report.tokens_read))),
-        _reliability(report, uncalibrated),
-    ]
+    sections = [section for task, part in parts.items() for section in _sections(task, part)]
     if out_of_domain is not None:
         sections.append(_outside(out_of_domain))
-    sections += [_classes(report), _card(card)]
+    sections += [_card(task, part.card) for task, part in parts.items() if part.card]
+    titles = dict.fromkeys(part.report.title for part in parts.values())
     return Page(
         title=f"Evaluation of {name}",
-        subtitle=f"On {report.n:,} labelled texts; intervals are 95\u00a0% bootstrap intervals over these texts.",
+        subtitle=f"On {'; '.join(titles)}. Intervals are 95\u00a0% bootstrap intervals over these rows.",
         sections=tuple(sections),
         footer="Written by “bothways evaluate”.",
     )
 
 
-def reliability_figure(report: Report, uncalibrated: Report) -> Figure:
-    """Reliability diagrams before and after calibration."""
+def _sections(task: str, part: Evaluated) -> Iterator[Section]:
+    """The sections of a task, but for its card."""
+    report, before, named = part.report, part.uncalibrated, f"{task}: " if task else ""
+    yield Section(f"{named}Metrics", (_headline(report.estimates), _metrics(report, before), *_notes(report)))
+    if part.points:
+        yield Section(f"{named}Numbers", (_numbers(part.points),))
+    if report.reliability:
+        yield Section(f"{named}Calibration", tuple(_reliability(report, before)))
+    if report.per_class:
+        yield Section(f"{named}{_KINDS.get(report.kind, _CLASSES)[0]}", tuple(_classes(report)))
+    if report.members:
+        yield Section(f"{named}Members", tuple(_members(report)))
+
+
+def reliability_figure(report: Report, uncalibrated: Report | None) -> Figure:
+    """Reliability diagrams before and after calibration, or the one of a model without."""
+    drawn: str | tuple[str, str] = reliability_panel(report.reliability, "As stated")
+    errors = f"is {report.ece.value:.3f}"
+    if uncalibrated is not None:
+        drawn = reliability_diagram(uncalibrated.reliability, report.reliability)
+        errors = f"before and after it is {uncalibrated.ece.value:.3f} and {report.ece.value:.3f}"
     return Figure(
-        reliability_diagram(uncalibrated.reliability, report.reliability),
+        drawn,
         "How often the model is right (height) where it states a confidence (width). On the dashed line the two agree; "
-        "dots above it are texts on which the model was right more often than it said.",
-        f"Reliability before and after calibration; the expected calibration error is {uncalibrated.ece.value:.3f} and "
-        f"{report.ece.value:.3f}.",
+        "dots above it are answers of which more were right than the model said.",
+        f"Reliability{'' if uncalibrated is None else ' before and after calibration'}; the expected calibration error "
+        f"{errors}.",
     )
 
 
@@ -67,24 +105,45 @@ def confusion_figure(report: Report, remark: str = "") -> Figure:
 
 
 def _headline(estimates: Mapping[str, Estimate]) -> KeyFigures:
-    first, second, *_ = estimates
-    shown = [(name, estimates[name]) for name in (first, second, "ece")]
-    return KeyFigures(tuple(KeyFigure(_word(name), f"{each.value:.3f}", _interval(each)) for name, each in shown))
+    names = list(estimates)
+    shown = dict.fromkeys([*names[:2], *(["ece"] if "ece" in estimates else names[2:3])])
+    figures = (KeyFigure(_word(name), f"{estimates[name].value:.3f}", _interval(estimates[name])) for name in shown)
+    return KeyFigures(tuple(figures))
 
 
-def _metrics(report: Report, uncalibrated: Report) -> Table:
-    before = uncalibrated.estimates
-    rows = tuple(
-        (_word(name), f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}", f"{before[name].value:.4f}")
+def _metrics(report: Report, uncalibrated: Report | None) -> Table:
+    columns: tuple[str, ...] = ("Metric", "Value", "95\u00a0% interval")
+    rows: list[tuple[str, ...]] = [
+        (_word(name), f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}")
         for name, each in report.estimates.items()
-    )
-    columns = ("Metric", "Value", "95\u00a0% interval", "Without calibration")
+    ]
+    if uncalibrated is not None:
+        columns = (*columns, "Without calibration")
+        before = uncalibrated.estimates.values()
+        rows = [(*row, f"{each.value:.4f}") for row, each in zip(rows, before, strict=True)]
     lower = ", ".join(_word(name) for name in report.estimates if name in LOWER_IS_BETTER)
-    return Table(columns, rows, f"Lower is better for: {lower}.", columns[1:])
+    return Table(columns, tuple(rows), f"Metrics.{f' Lower is better for: {lower}.' if lower else ''}", columns[1:])
 
 
-def _reliability(report: Report, uncalibrated: Report) -> Section:
-    words = f"The expected calibration error is {uncalibrated.ece.value:.3f} before and {report.ece.value:.3f} after."
+def _notes(report: Report) -> list[Block]:
+    """Paragraphs on how the rows were read and scored."""
+    rules = [f"{_word(name)}: {value}" for name, value in report.settings.items()]
+    rules += [f"{_word(name)}: {value:g}" for name in ("threshold",) if (value := report.values.get(name)) is not None]
+    lines = [*(f"{rule}." for rule in rules), *report.notes, *(f"{line}." for line in remarks_of(report.tokens_read))]
+    return [Paragraph(line) for line in lines]
+
+
+def _numbers(points: Sequence[tuple[float, float]]) -> Figure:
+    drawn = f" {MOST_POINTS:,} of {len(points):,} rows, drawn at random." if len(points) > MOST_POINTS else ""
+    words = f"Predicted numbers (height) against true ones (width); on the dashed line the two agree.{drawn}"
+    return Figure(scatter(points, "true", "predicted"), words, words)
+
+
+def _reliability(report: Report, uncalibrated: Report | None) -> list[Block]:
+    ece = report.ece.value
+    words = f"The expected calibration error is {ece:.3f}; the model has no calibration of its own."
+    if uncalibrated is not None:
+        words = f"The expected calibration error is {uncalibrated.ece.value:.3f} before and {ece:.3f} after."
     blocks: list[Block] = [reliability_figure(report, uncalibrated), Paragraph(words)]
     if report.kind == "classification":
         blocks.append(
@@ -95,7 +154,7 @@ def _reliability(report: Report, uncalibrated: Report) -> Section:
                 f"{report.values['ece_sweep']:.3f}."
             )
         )
-    return Section("Calibration", tuple(blocks))
+    return blocks
 
 
 def _outside(report: Report) -> Section:
@@ -112,16 +171,21 @@ def _outside(report: Report) -> Section:
                 f"{passed:.1%} of the others."
             )
         )
-    return Section("Texts from elsewhere", (*blocks, *_read(report.tokens_read)))
+    return Section("Texts from elsewhere", (*blocks, *_notes(replace(report, settings={}, values={}, notes=()))))
 
 
-def _read(reading: TextsRead | None) -> list[Block]:
-    """A paragraph each for texts that were read in windows or cut."""
-    return [Paragraph(f"{line}.") for line in remarks_of(reading)]
-
-
-def _classes(report: Report) -> Section:
-    columns = ("Class", "Precision", "Recall", "F1", "Texts", "Predicted")
+def _classes(report: Report) -> Iterator[Block]:
+    """The confusion matrix, or where it would be too large the pairs that are confused most; then every class."""
+    _, one, counted = _KINDS.get(report.kind, _CLASSES)
+    # A matrix has room for the beginnings and ends of labels, which must tell them apart.
+    told_apart = len({short_label(label) for label in report.labels}) == len(report.labels)
+    if report.confusion and len(report.labels) <= MOST_IN_MATRIX and told_apart:
+        yield confusion_figure(report)
+    elif pairs := report.confused_pairs(MOST_PAIRS):
+        shown = tuple((each.truth, each.predicted, f"{each.count:,}", f"{each.share:.1%}") for each in pairs)
+        heading = (f"True {one.lower()}", "Predicted as", counted, "Of the true ones")
+        yield Table(heading, shown, "What is most often taken for something else.", heading[2:])
+    columns = (one, "Precision", "Recall", "F1", counted, "Predicted")
     rows = tuple(
         (
             row.label,
@@ -131,15 +195,26 @@ def _classes(report: Report) -> Section:
         )
         for row in report.per_class
     )
-    blocks: list[Block] = [Table(columns, rows, numeric=columns[1:])]
-    if report.confusion and len(report.labels) <= MOST_IN_MATRIX:
-        blocks.insert(0, confusion_figure(report))
-    return Section("Classes", tuple(blocks))
+    yield Table(columns, rows, f"Precision and recall of each {one.lower()}.", columns[1:])
 
 
-def _card(card: Mapping[str, object]) -> Section:
+def _members(report: Report) -> Iterator[Block]:
+    names = list(dict.fromkeys(name for _, metrics in report.members for name in metrics))
+    rows = tuple(
+        (member, *(f"{metrics[name]:.4f}" if name in metrics else "" for name in names))
+        for member, metrics in report.members
+    )
+    columns = ("Member", *map(_word, names))
+    yield Table(columns, rows, "Each member of the ensemble by itself, on the same rows.", columns[1:])
+    shown = ", ".join(f"{_word(name).lower()} {value:.4f}" for name, value in report.disagreement.items())
+    if shown:
+        yield Paragraph(f"How far the members are apart, on average: {shown}.")
+
+
+def _card(task: str, card: Mapping[str, object]) -> Section:
     rows = tuple(_facts("", card))
-    return Section("The model", (Table(("What", "Value"), rows, "The card that is saved with the model."),))
+    named = f"{task}: the model" if task else "The model"
+    return Section(named, (Table(("What", "Value"), rows, "The card that is saved with the model."),))
 
 
 def _facts(name: str, value: object) -> list[tuple[str, str]]:
@@ -148,17 +223,30 @@ def _facts(name: str, value: object) -> list[tuple[str, str]]:
         parts = [_facts(f"{name}.{key}" if name else str(key), each) for key, each in value.items()]
         return [row for part in parts for row in part]
     if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-        return [row for number, each in enumerate(value, start=1) for row in _facts(f"{name}.{number}", each)]
+        return [(f"{name}.{number}", _in_a_line(each)) for number, each in enumerate(value, start=1)]
     if isinstance(value, list):
         return [(name, ", ".join(map(str, value)))]
     return [(name, "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value))]
 
 
+def _in_a_line(value: object) -> str:
+    """One of several objects, such as the validations of a training."""
+    return ", ".join(f"{key} {each}" for key, each in _facts("", value))
+
+
 def _word(name: str) -> str:
-    words = {"mcc": "Matthews correlation", "fpr95": "FPR at 95\u00a0%", "macro_f1": "Macro F1", "micro_f1": "Micro F1"}
+    words = {
+        "mcc": "Matthews correlation",
+        "squad_version": "Rules of SQuAD",
+        "fpr95": "FPR at 95\u00a0%",
+        "macro_f1": "Macro F1",
+        "micro_f1": "Micro F1",
+    }
     if name in words:
         return words[name]
-    return name.upper() if len(name) <= 5 and name != "brier" else name.replace("_", " ").capitalize()
+    if len(name) <= 5 and name not in ("brier", "loss"):
+        return name.upper()
+    return name.replace("_", " ").capitalize().replace(" f1", " F1")
 
 
 def _interval(each: Estimate) -> str:

@@ -21,8 +21,9 @@ from bothways.retrieval.gathering import Batch, gather
 from bothways.retrieval.hits import Hit
 from bothways.retrieval.index_files import IndexContents, read_index, write_index
 from bothways.retrieval.index_header import EncoderIdentity
-from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, check_available, matches
+from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, analyser, check_available, matches
 from bothways.retrieval.modes import Hybrid, fused
+from bothways.retrieval.passages import Passage, passage_of
 from bothways.retrieval.ranking import Ranking, best
 from bothways.retrieval.updates import with_rows, without_rows
 
@@ -261,6 +262,23 @@ class SearchIndex:
             dense_F = cosines(query_D, self.vectors_ND, rows_F)
             found.append(self._hits(best(rows_F, fused(mode.fusion, dense_F, lexical_N[rows_F], depth), count)))
         return found
+
+    def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
+        """The part of a text, about ``width`` characters, that shows best what a query has to do with it.
+
+        Args:
+            query: The query, whose words are marked.
+            text: The text of a hit.
+            width: Most characters.
+
+        Raises:
+            MissingDependency: bm25s or PyStemmer is not installed.
+        """
+        if self._contents.lexical is not None:
+            return self._contents.lexical.passage(query, text, width=width)
+        # Preparing all words of the index takes minutes for a large one: here they all weigh the same.
+        terms_of = analyser(self._contents.language)
+        return passage_of(text, dict.fromkeys(terms_of(query), 1.0), terms_of, width=width)
 
     def _unit_queries(self, queries_QD: Vectors) -> npt.NDArray[np.float32]:
         return unit_rows(checked_array(queries_QD, self.encoder.dimensions, "queries"), "query", 0)

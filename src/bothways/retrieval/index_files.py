@@ -14,8 +14,8 @@ has left behind, the next one removes.
 Letters in names: N rows, D dimensions.
 """
 
-import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bothways.checkpoints.files import sha256_of
 from bothways.errors import CorruptCheckpoint, OutputExists
 from bothways.retrieval.filters import Scalar
 from bothways.retrieval.index_header import (
@@ -40,14 +41,17 @@ from bothways.retrieval.index_header import (
     header_text,
     read_header,
 )
-from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex
-from bothways.storage import check_folder_free, held, new_file, new_folder
+from bothways.retrieval.lexical import DEFAULT_LANGUAGE, FILES, LexicalIndex, written_whole
+from bothways.storage import check_folder_free, held, new_file, new_folder, remove_leftovers
 
 VECTORS = "vectors.npy"
 RECORDS = "records.jsonl"
 LEXICAL = "lexical"
 
-# A data folder, and what an update that was killed has left of one, or of a header.
+# Vectors that are looked at at a time.
+_BLOCK = 4096
+
+# A data folder, and what a killed update of an earlier version has left of one, or of a header.
 _DATA = re.compile(r"data-(\d+)|\.data-(\d+)\.[a-z0-9_]{8}")
 _UNFINISHED_HEADER = re.compile(rf"\.{re.escape(HEADER)}\.[a-z0-9_]{{8}}")
 
@@ -87,11 +91,18 @@ def write_index(folder: Path, contents: IndexContents, *, overwrite: bool) -> No
     check_index_free(folder, overwrite=overwrite)
     if not (folder / HEADER).is_file():
         with new_folder(folder) as unfinished:
-            _write_contents(unfinished, "data-1", contents)
+            _write_header(unfinished, header_text(_write_data(unfinished, "data-1", contents)))
         return
+    remove_leftovers(folder, r"data-\d+")
     numbers = [int(found[1] or found[2]) for path in folder.iterdir() if (found := _DATA.fullmatch(path.name))]
     data, beside = f"data-{max(numbers, default=0) + 1}", _files_beside_header(folder)
-    _write_contents(folder, data, contents)
+    header = header_text(_write_data(folder, data, contents))
+    try:
+        _write_header(folder, header)
+    except BaseException:
+        if (folder / HEADER).read_bytes() != header.encode():
+            shutil.rmtree(folder / data)
+        raise
     _sweep(folder, data, beside)
 
 
@@ -160,18 +171,19 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
         yield
 
 
-def _write_contents(folder: Path, data: str, contents: IndexContents) -> None:
+def _write_data(folder: Path, data: str, contents: IndexContents) -> Header:
+    """Write the data folder, and return the header that makes it the index's."""
     with new_folder(folder / data) as unfinished:
-        np.save(unfinished / VECTORS, contents.vectors_ND, allow_pickle=False)
+        np.save(unfinished / VECTORS, written_whole(contents.vectors_ND), allow_pickle=False)
         _write_records(unfinished / RECORDS, contents)
         lexical = contents.lexical or LexicalIndex.build(contents.texts, contents.language)
         lexical.save(unfinished / LEXICAL)
         files = {
-            path.relative_to(unfinished).as_posix(): _sealed(path)
+            path.relative_to(unfinished).as_posix(): sha256_of(path)
             for path in sorted(unfinished.rglob("*"))
             if path.is_file()
         }
-    header = Header(
+    return Header(
         format=FORMAT,
         format_version=FORMAT_VERSION,
         metric=METRIC,
@@ -183,8 +195,11 @@ def _write_contents(folder: Path, data: str, contents: IndexContents) -> None:
         data=data,
         files=files,
     )
+
+
+def _write_header(folder: Path, header: str) -> None:
     with new_file(folder / HEADER) as stream:
-        stream.write(header_text(header))
+        stream.write(header)
 
 
 def _files_beside_header(folder: Path) -> list[Path]:
@@ -214,12 +229,13 @@ def _sweep(folder: Path, keep: str, beside: list[Path]) -> None:
 
 def _read_contents(folder: Path, header: Header) -> IndexContents:
     data = folder / header.data
-    if not {VECTORS, RECORDS} <= header.files.keys():
+    lexical_files = [f"{LEXICAL}/{name}" for name in FILES] if header.format_version > 1 else []
+    if not {VECTORS, RECORDS, *lexical_files} <= header.files.keys():
         raise corrupt(folder / HEADER, "it does not list the files of an index with their SHA-256")
     for name, sha256 in header.files.items():
         if not (data / name).is_file():
             raise CorruptCheckpoint(f"the search index {str(folder)!r} lacks its file {name!r}. Build it again.")
-        if _sha256(data / name) != sha256:
+        if sha256_of(data / name) != sha256:
             raise corrupt(data / name, "its SHA-256 is not the one that was written")
     vectors_ND = _read_vectors(data / VECTORS, (header.count, header.dimensions))
     ids, texts, columns = _read_records(data / RECORDS, header)
@@ -238,11 +254,14 @@ def _write_records(path: Path, contents: IndexContents) -> None:
 def _read_vectors(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
     try:
         vectors_ND = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, OverflowError) as error:
         raise corrupt(path, "it is not an array file") from error
     if vectors_ND.shape != shape or vectors_ND.dtype != np.float32:
         raise corrupt(path, f"expected float32 of shape {shape}, got {vectors_ND.dtype} of shape {vectors_ND.shape}")
     checked: npt.NDArray[np.float32] = vectors_ND
+    for start in range(0, len(checked), _BLOCK):
+        if not np.isfinite(checked[start : start + _BLOCK]).all():
+            raise corrupt(path, "a vector has numbers that are infinite or NaN")
     return checked
 
 
@@ -259,13 +278,30 @@ def _read_records(
                 ids.append(record["id"])
                 texts.append(record["text"])
                 for name, column in columns.items():
-                    column.append(record["fields"][name])
-            except (ValueError, KeyError, TypeError) as error:
+                    column.append(_scalar(record["fields"][name]))
+                if not (isinstance(record["id"], str) and isinstance(record["text"], str)):
+                    raise TypeError("no strings")
+                if b"\\u" in line:
+                    f"{ids[-1]}{texts[-1]}".encode()  # an escape may stand for half of a surrogate pair
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise corrupt(path, f"line {number} is not a record with an id, a text and fields") from error
     count = header.count
-    if len(ids) != count or len(set(ids)) != count or not all(isinstance(value, str) for value in ids + texts):
+    if len(ids) != count or len(set(ids)) != count:
         raise corrupt(path, f"expected {count} records with ids of their own, got {len(set(ids))}")
     return tuple(ids), tuple(texts), {name: tuple(column) for name, column in columns.items()}
+
+
+def _scalar(value: object) -> Scalar:
+    """A value that a field can have and that is written as JSON again.
+
+    Raises:
+        ValueError: It is another.
+    """
+    if isinstance(value, str | bool | None):
+        return value
+    if isinstance(value, int | float) and abs(value) < math.inf and abs(value) < 10**300:
+        return value
+    raise ValueError("no value of a field")
 
 
 def _has_our_terms(header: Header, texts: tuple[str, ...]) -> bool:
@@ -279,20 +315,8 @@ def _has_our_terms(header: Header, texts: tuple[str, ...]) -> bool:
 def _read_lexical(folder: Path, header: Header) -> LexicalIndex:
     try:
         lexical = LexicalIndex.load(folder, header.language)
-    except (ValueError, EOFError, KeyError, TypeError, FileNotFoundError) as error:
-        raise corrupt(folder, "this release of bm25s does not read it") from error
+    except (ValueError, EOFError, KeyError, TypeError, AttributeError, RecursionError, FileNotFoundError) as error:
+        raise corrupt(folder, f"this release of bm25s does not read it ({error})") from error
     if len(lexical) != header.count:
         raise corrupt(folder, f"expected {header.count} rows, got {len(lexical)}")
     return lexical
-
-
-def _sealed(path: Path) -> str:
-    """The SHA-256 of a file that is on the disk to stay."""
-    with path.open("r+b") as stream:
-        os.fsync(stream.fileno())
-    return _sha256(path)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

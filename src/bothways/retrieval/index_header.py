@@ -5,9 +5,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bothways.errors import CorruptCheckpoint, UnknownModel
+from bothways.reading import parse_json, read_bytes
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.text import Overflow
 
@@ -65,8 +66,8 @@ class Header(BaseModel):
     format: str
     format_version: int
     metric: str
-    count: int
-    dimensions: int
+    count: int = Field(ge=1)
+    dimensions: int = Field(ge=1)
     encoder: EncoderIdentity
     fields: tuple[str, ...]
     language: str | None
@@ -93,8 +94,8 @@ def read_header(folder: Path) -> Header:
     if not path.is_file():
         raise UnknownModel(f"{str(folder)!r} is not a search index: it has no {HEADER!r}. Name an index folder.")
     try:
-        fields = json.loads(path.read_bytes().decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        fields = parse_json(read_bytes(path))
+    except ValueError as error:
         raise corrupt(path, "it is not valid JSON") from error
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise corrupt(path, f"it does not say that it is a {FORMAT!r}")
@@ -115,6 +116,8 @@ def _checked(path: Path, fields: dict[str, object]) -> Header:
         header = Header.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         raise corrupt(path, f"its fields are not those of format version {fields['format_version']}") from error
+    if len(set(header.fields)) < len(header.fields):
+        raise corrupt(path, "it names a field twice")
     if header.metric != METRIC or header.encoder.dimensions != header.dimensions:
         raise corrupt(path, "its fields contradict one another")
     inside = [header.data, *header.files]

@@ -7,17 +7,29 @@ are left out: the inverse document frequency makes the frequent ones count for n
 Letters in names: N rows of the index, K rows asked for, L rows allowed.
 """
 
-from collections.abc import Callable, Iterable
+import copy
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bothways.errors import InvalidInput, MissingDependency
+from bothways.progress import progress
+from bothways.reading import parse_json, read_bytes
+from bothways.retrieval.passages import Passage, passage_of
 from bothways.retrieval.ranking import Ranking, Rows, Scores, best
 from bothways.retrieval.terms import terms_of
 
 DEFAULT_LANGUAGE = "english"
+
+# What bm25s reads.
+FILES = ("params.index.json", "vocab.index.json", *(f"{each}.csc.index.npy" for each in ("data", "indices", "indptr")))
+
+# What `LexicalIndex.build` makes bm25s write; it believes what it reads.
+_WRITTEN = {"method": "lucene", "backend": "numpy", "dtype": "float32", "int_dtype": "int32"}
 
 
 class LexicalIndex:
@@ -31,7 +43,7 @@ class LexicalIndex:
         return int(self._bm25.scores["num_docs"])
 
     @classmethod
-    def build(cls, texts: Iterable[str], language: str | None) -> "LexicalIndex":
+    def build(cls, texts: Sequence[str], language: str | None) -> "LexicalIndex":
         """An index of texts.
 
         Args:
@@ -45,7 +57,11 @@ class LexicalIndex:
         terms_of = analyser(language)
         # Numbers in the order of first appearance, so that the same texts give the same files.
         vocabulary: dict[str, int] = {}
-        ids = [[vocabulary.setdefault(term, len(vocabulary)) for term in terms_of(text)] for text in texts]
+        ids = []
+        with progress("indexing words", len(texts)) as bar:
+            for text in texts:
+                ids.append([vocabulary.setdefault(term, len(vocabulary)) for term in terms_of(text)])
+                bar.advance()
         bm25 = _bm25s().BM25(k1=1.2, b=0.75, method="lucene")
         with np.errstate(invalid="ignore"):  # texts without any words have a mean length of 0
             bm25.index((ids, vocabulary or {"": 0}), show_progress=False)
@@ -56,13 +72,24 @@ class LexicalIndex:
         """Read what ``save`` wrote; its arrays are memory-mapped.
 
         Raises:
+            ValueError: What is stored is not what ``save`` writes.
             MissingDependency: bm25s or PyStemmer is not installed.
         """
-        return cls(_bm25s().BM25.load(folder, mmap=True), language)
+        settings = parse_json(read_bytes(folder / "params.index.json"))
+        if {name: settings.get(name) for name in _WRITTEN} != _WRITTEN:
+            raise ValueError("other settings than an index is built with")
+        bm25 = _bm25s().BM25.load(folder, mmap=True)
+        _check_stored(bm25)
+        return cls(bm25, language)
 
     def save(self, folder: Path) -> None:
         """Write the files of the index into a folder, which is made."""
-        self._bm25.save(folder, show_progress=False)
+        written = copy.copy(self._bm25)
+        written.scores = {
+            name: written_whole(value) if isinstance(value, np.ndarray) else value
+            for name, value in self._bm25.scores.items()
+        }
+        written.save(folder, show_progress=False)
 
     def scores(self, query: str) -> Scores:
         """The score of each row, ``(N,)``; 0 where a row has no word of the query."""
@@ -71,6 +98,34 @@ class LexicalIndex:
             return np.zeros(len(self))
         scores_N: Scores = self._bm25.get_scores_from_ids(ids).astype(np.float64)
         return scores_N
+
+    def weights(self, query: str) -> dict[str, float]:
+        """The inverse document frequency of each term of a query that some row has."""
+        vocabulary, ends = self._bm25.vocab_dict, self._bm25.scores["indptr"]
+        rows = {
+            term: int(ends[vocabulary[term] + 1] - ends[vocabulary[term]])
+            for term in self._terms_of(query)
+            if term in vocabulary and vocabulary[term] + 1 < len(ends)
+        }
+        return {term: math.log1p((len(self) - count + 0.5) / (count + 0.5)) for term, count in rows.items()}
+
+    def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
+        """The part of a text that has most of a query's words in it."""
+        return passage_of(text, self.weights(query), self._terms_of, width=width)
+
+
+class _WrittenWhole(np.ndarray[Any, np.dtype[Any]]):
+    def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:  # noqa: A002, ANN401, ARG002 (NumPy's)
+        fid.write(np.ascontiguousarray(self).data)
+
+
+def written_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array in a form that ``np.save`` writes whole, or raises the system's error.
+
+    ``ndarray.tofile`` raises one without a number where the disk is full, and none at all where the last 4 KB of a file
+    find no room.
+    """
+    return array.view(_WrittenWhole)
 
 
 def matches(scores_N: Scores, k: int, allowed_L: Rows | None = None) -> Ranking:
@@ -109,6 +164,27 @@ def check_available(language: str | None) -> None:
     """
     _bm25s()
     analyser(language)
+
+
+def _check_stored(bm25: Any) -> None:  # noqa: ANN401 (bm25s has no types)
+    """Refuse arrays that would be read beyond their ends, or that give scores that are no numbers.
+
+    Raises:
+        ValueError: They do.
+    """
+    scores, terms = bm25.scores, bm25.vocab_dict
+    data, rows, starts, count = (scores[name] for name in ("data", "indices", "indptr", "num_docs"))
+    if any(each.ndim != 1 for each in (data, rows, starts)) or type(count) is not int or not isinstance(terms, dict):
+        raise ValueError("no vectors, number of rows and terms")
+    if data.dtype != np.float32 or rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or len(starts) < 2:
+        raise ValueError("vectors of other types")
+    if starts[0] or starts[-1] != len(data) or len(rows) != len(data) or (np.diff(starts.astype(np.int64)) < 0).any():
+        raise ValueError("terms that begin beyond the vectors")
+    if len(rows) and not (rows.min() >= 0 and rows.max() < count and np.isfinite(data).all()):
+        raise ValueError("rows beyond the texts, or scores that are not finite")
+    # bm25s adds an empty term, which no query has, after the last one.
+    if not all(type(number) is int and 0 <= number < len(starts) - (term != "") for term, number in terms.items()):
+        raise ValueError("terms beyond the vectors")
 
 
 def _bm25s() -> Any:  # noqa: ANN401 (bm25s has no types)

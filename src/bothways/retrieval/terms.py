@@ -29,6 +29,7 @@ _WITHOUT_MEANING = re.compile(rf"{UNSEEN.pattern}|[\u034f\u180b-\u180f\u200c\u20
 # Thai and Lao, Burmese, Khmer, kana, Chinese characters.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
 _UNSPACED += "\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _PART = re.compile(rf"([{_UNSPACED}]+)|[^\s{_UNSPACED}]+")
 
 
@@ -44,6 +45,11 @@ def terms_of(text: str) -> list[str]:
         return _ASCII_RUN.findall(text.lower())
     runs = _run().findall(_BEFORE_ENDING.sub(" ", unicodedata.normalize("NFC", text)))
     return [term for part in _PART.finditer(_folded(" ".join(runs))) for term in _terms(part)]
+
+
+def is_unspaced(run: str) -> bool:
+    """Whether a run has characters of a script without spaces between words."""
+    return _UNSPACED_CHARACTER.search(run) is not None
 
 
 def _folded(text: str) -> str:

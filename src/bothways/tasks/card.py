@@ -104,5 +104,9 @@ def unmeasured(why: str) -> str:
 
 
 LIKE_THESE = "Metrics and probabilities hold for texts like the held-out rows."
+COVERAGE_IS_APPROXIMATE = (
+    "Coverage was learnt from the rows that also chose the epoch to keep and the calibration, so it is approximate: "
+    "new rows may be covered a little less often than promised."
+)
 NOTICES_NOTHING = "The model does not notice texts that are unlike those of its training."
 OUT_OF_DOMAIN_LIMIT = "The border of the domain was drawn by"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from bothways.errors import InvalidInput, UnreadColumn
+from bothways.errors import InvalidInput, UnreadColumn, shown
 
 if TYPE_CHECKING:
     from bothways.data import Inputs, Joined, Row
@@ -252,8 +252,7 @@ def batch_of(columns: ColumnNames, value: object) -> tuple[list[Any], bool]:
     many = "such tuples" if columns.one.startswith("a tuple") else "such"
     listed, alone = as_batch(value, columns.one, many)
     if alone:
-        shown = f"{type(value).__name__}: {value!r:.80}"
-        raise InvalidInput(f"expected {columns.one}, or a list of {many}, got {shown}")
+        raise InvalidInput(f"expected {columns.one}, or a list of {many}, got {type(value).__name__}: {shown(value)}")
     return listed, False
 
 
@@ -368,4 +367,4 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple | list):
         parts = [type(part).__name__ for part in value[:3]] + ["..."] * (len(value) > 3)
         what = f"{what}[{', '.join(parts)}]"
-    return f"{what}: {value!r:.80}"
+    return f"{what}: {shown(value)}"

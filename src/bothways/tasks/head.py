@@ -23,6 +23,7 @@ from bothways.data import Example, Source
 from bothways.data.windows import WindowStore
 from bothways.encoder import ScoreHead
 from bothways.inference import TextRows, TokenRows
+from bothways.progress import phase
 from bothways.tasks.card import DataUsed, Worth, data_part, written_card
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.learning import Preparation
@@ -36,6 +37,8 @@ from bothways.training.objective import Validation
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
+
+_MERGED = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ class StoredInputs:
                 texts = [(start + np.flatnonzero(places_W == place)).tolist() for place in range(places_W[-1] + 1)]
             values = [self._rows(rows, each, lengths, dropped[number], outputs) for each in texts]
             found.append(outputs.scores(self.inputs[number] if self.inputs else None, values))
+            rows[start:end] = [_MERGED] * (end - start)  # of thousands of labels they are as large as all that is found
         return found
 
     def _rows(
@@ -293,6 +297,7 @@ def prepare_head(
 
     def finish(record: TrainingRecord) -> TrainedHead:
         learnt, scores = outputs.learn(model, stored, held, training.seed, opened.batch_tokens)
+        phase("evaluating on the held-out rows")
         metrics = learnt.outcomes(scores, held.truth).report(seed=training.seed)
         used = DataUsed(columns, stored.part(outputs), held.part(outputs), split=data.validation is None)
         card = written_card(opened.model, record, used, Worth(metrics, learnt.limits))

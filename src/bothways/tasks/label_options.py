@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bothways.choices import Merge, TargetKind
 from bothways.confidence.options import ConfidenceOptions
 from bothways.errors import InvalidInput
-from bothways.tasks.spec import PredictOptions
+from bothways.tasks.spec import PredictOptions, check_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +76,22 @@ class LabelPrediction(PredictOptions):
     Attributes:
         calibrated: Insist on calibrated probabilities (True), or take those of the head as it is (False); by default
             they are calibrated where the model is.
-        coverage: Also give a set of labels (or an interval around a number) that holds the truth with this probability.
+        coverage: Also give a set of labels (or an interval around a number) that holds the truth with this probability;
+            nearly so, as the held-out rows that it was learnt on also chose the epoch and the calibration.
+        top: How many labels with their probabilities, or answers, or fillings to give, best first.
 
     Raises:
-        InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated.
+        InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated; or top
+            is below 1.
     """
 
     calibrated: bool | None = None
     coverage: float | None = None
+    top: int | None = None
 
     def __post_init__(self) -> None:
+        if self.top is not None:
+            check_positive("top", self.top)
         if self.coverage is not None and not 0 < self.coverage < 1:
             raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {self.coverage}")
         if self.coverage is not None and self.calibrated is False:

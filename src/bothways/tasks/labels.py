@@ -3,6 +3,7 @@
 Shapes: N inputs, W windows of one text, B sequences, C outputs, L layers that a detector reads, H hidden, K = C + L H.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,7 +35,8 @@ from bothways.evaluation import (
 )
 from bothways.inference import TextRows
 from bothways.packing import Packed
-from bothways.tasks.card import NOTICES_NOTHING, optimistic
+from bothways.progress import phase
+from bothways.tasks.card import COVERAGE_IS_APPROXIMATE, NOTICES_NOTHING, optimistic
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
@@ -162,11 +164,13 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     def decide(self, scores: Iterable[LabelScores], options: LabelPrediction | None = None) -> Iterator[Prediction]:
         """Yield a prediction for each text."""
         chosen = options or LabelPrediction()
+        if chosen.top is not None and isinstance(self.target, Regression):
+            raise InvalidInput("top asks for labels, but this model predicts a number: leave it out.")
         calibration = None if chosen.calibrated is False else self.confidence.calibration
         guarantee = coverage_guarantee(self.confidence.conformal, chosen.coverage)
         for each in scores:
             prediction = self.target.predict(each.logits_RC[0], calibration, each.read)
-            yield self._with_domain(_with_coverage(prediction, guarantee), each)
+            yield _with_top(self._with_domain(_with_coverage(prediction, guarantee), each), chosen.top)
 
     def _with_domain(self, prediction: Prediction, scores: LabelScores) -> Prediction:
         if not isinstance(prediction, Classification):
@@ -273,6 +277,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         layers = self.options.layers(model.encoder.config.layers) if single else 0
         reading = replace(self, layers=layers)
         if self.merge == "attention":
+            phase("learning how much each window counts")
             attention = fit_attention(model, self.target, training, held, tokens=tokens, seed=seed)
             reading = replace(reading, attention=attention)
         module = reading.forward(model)
@@ -285,6 +290,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
                 )
             return reading.evidence(part.scores(reading, module, tokens)), part.truth
 
+        phase("reading the held-out rows")
         scores = held.scores(reading, module, tokens)
         confidence = learn_confidence(self.target, reading.evidence(scores), held.truth, self.options, seed, drawn)
         return replace(reading, confidence=confidence), scores
@@ -384,7 +390,8 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         stored = StoredLabels.of(opened.extras if ours else {})
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
         attention = read_attention(opened) if ours else None
-        confidence = open_confidence(stored, opened.checkpoint.folder, target.outputs)
+        encoder = opened.model.config
+        confidence = open_confidence(stored, opened.checkpoint.folder, target.outputs, encoder.layers, encoder.hidden)
         return cls(target, merge, confidence, confidence.layers, attention)
 
     def settings(self) -> dict[str, object]:
@@ -418,8 +425,10 @@ def learn_confidence(
         case MultiLabel():
             if options.calibration is None:
                 return Confidence()
+            phase("calibrating")
             return Confidence(Temperature(fit_sigmoid_temperature(held_out.logits_NC, truth.astype(np.int64))))
         case Regression():
+            phase("learning intervals with a coverage")
             return Confidence(conformal=ConformalInterval.fit(held_out.logits_NC[:, 0], truth))
 
 
@@ -428,6 +437,7 @@ def confidence_limits(confidence: Confidence) -> tuple[str, ...]:
     return (
         optimistic("rows", "the epoch to keep and the calibration"),
         "Metrics, probabilities and coverage hold for texts like the validation rows.",
+        *([COVERAGE_IS_APPROXIMATE] if confidence.conformal is not None else []),
         *([NOTICES_NOTHING] if confidence.out_of_domain is None else []),
     )
 
@@ -460,6 +470,13 @@ def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) 
         )
     if isinstance(target, Regression) and method not in ("auto", None):
         raise InvalidInput(f"numbers have no probabilities to calibrate by {method!r}: choose 'auto', or None.")
+
+
+def _with_top(prediction: Prediction, top: int | None) -> Prediction:
+    """Keep the probabilities of so many labels; they come most probable first."""
+    if top is None or isinstance(prediction, RegressionPrediction):
+        return prediction
+    return replace(prediction, probabilities=dict(itertools.islice(prediction.probabilities.items(), top)))
 
 
 def _with_coverage(prediction: Prediction, guarantee: LabelSets | float | None) -> Prediction:

@@ -25,6 +25,9 @@ from bothways.packing import Packed
 from bothways.tasks.targets import Target, Truth
 from bothways.training.objective import MicroBatch, Update, Validation
 
+# Tokens of a micro-batch on a CPU, which computes more of them no faster and would have to hold what they leave behind.
+_ON_CPU = 2048
+
 
 class HeadModel(nn.Module):
     """An encoder and a head; of the last layer, only what the head reads is computed to the end."""
@@ -118,7 +121,7 @@ class WindowObjective:
         answers: Their answers.
         validate: Metrics on held-out data, computed after each epoch.
         batch_size: Texts in one update.
-        tokens: Token budget of a micro-batch; what an update has beyond that is accumulated.
+        tokens: Token budget of a micro-batch, on a CPU at most 2,048; what an update has beyond that is accumulated.
         seed: Orders the texts, together with the epoch.
         identity: What else decides the course of the run.
 
@@ -184,7 +187,8 @@ class WindowObjective:
         apart = [self.store.windows_of([text]) for text in texts]
         units = apart if self.answers.joint else [[window] for windows in apart for window in windows]
         lengths = [int(self.store.lengths[windows].sum()) for windows in units]
-        for batch in by_token_budget(lengths, self.tokens):
+        at_most = min(self.tokens, _ON_CPU) if self.model.device.type == "cpu" else self.tokens
+        for batch in by_token_budget(lengths, at_most):
             chosen = [window for unit in batch for window in units[unit]]
             payload = Batch(self.store.pack(chosen).to(self.model.device), chosen)
             tokens = sum(lengths[unit] for unit in batch)

@@ -4,18 +4,20 @@ They read nothing but a `Fitted` value, so a model of one task and an ensemble h
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.choices import OnEmpty
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, read_rows
-from bothways.errors import InvalidInput
+from bothways.errors import EmptyInput, InvalidInput
 from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
 from bothways.tasks.columns import batch_of, column_names, input_of, renamed
@@ -198,6 +200,8 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
             InvalidInput: The model gives no probability of each label, or an input is not usable.
         """
         labels = self.labels
+        if options.pop("top", None) is not None:
+            raise InvalidInput("predict_proba gives the probabilities of all labels: leave top out, or use predict.")
         listed, _ = batch_of(self._columns(), inputs)
         stream = self.predict_stream(listed, total=len(listed), show_progress=show_progress, **options)
         found = [getattr(each, "probabilities", None) for each in stream]
@@ -206,15 +210,55 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         rows = [[each[label] for label in labels] for each in found if isinstance(each, Mapping)]
         return np.array(rows).reshape(-1, len(labels))
 
+    @overload
     def predict_rows(
         self,
         rows: Iterable[Row],
         *,
+        on_empty: Literal["error", "skip"] = ...,
+        show_progress: bool | None = ...,
+        **options: Unpack[PredictArguments],
+    ) -> Iterator[PredictionT]: ...
+
+    @overload
+    def predict_rows(
+        self,
+        rows: Iterable[Row],
+        *,
+        on_empty: OnEmpty,
+        show_progress: bool | None = ...,
+        **options: Unpack[PredictArguments],
+    ) -> Iterator[PredictionT | None]: ...
+
+    def predict_rows(
+        self,
+        rows: Iterable[Row],
+        *,
+        on_empty: OnEmpty = "error",
         show_progress: bool | None = None,
         **options: Unpack[PredictArguments],
-    ) -> Iterator[PredictionT]:
-        """Yield a prediction for each row, in order and in flat memory; columns as in `columns`."""
-        return self._predicted(map(self._columns().read, rows), None, show_progress, options)
+    ) -> Iterator[PredictionT | None]:
+        """Yield a prediction for each row, in order and in flat memory; columns as in `columns`.
+
+        Args:
+            rows: The rows.
+            on_empty: What becomes of a row without a text: an error, no prediction (``"skip"``), or None in its place
+                (``"null"``).
+            show_progress: Force the progress bar on or off.
+            options: As for `predict`.
+
+        Raises:
+            EmptyInput: A row has no text, and ``on_empty`` is ``"error"``.
+            InvalidInput: A row is not usable.
+        """
+        if on_empty == "error":
+            return self._predicted(map(self._columns().read, rows), None, show_progress, options)
+        if on_empty not in ("skip", "null"):
+            raise InvalidInput(f"on_empty must be 'error', 'skip' or 'null', but it is {on_empty!r}.")
+        waiting: deque[bool] = deque()  # whether each row that was read has a text
+        predicted = self._predicted(with_text(self._columns().read, rows, waiting), None, show_progress, options)
+        filled = with_gaps(predicted, waiting)
+        return filled if on_empty == "null" else (each for each in filled if each is not None)
 
     def score(
         self,
@@ -442,6 +486,12 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         return column_names(self._columns())
 
     @property
+    def input_columns(self) -> tuple[str, ...] | None:
+        """Columns that hold the inputs; None where several models or tasks read some each."""
+        found: tuple[str, ...] | None = getattr(self._columns(), "input_columns", None)
+        return found
+
+    @property
     def card(self) -> dict[str, Any]:
         """What the model says of its making; empty before a fit."""
         fitted = self._fitted
@@ -512,6 +562,27 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         fitted.outputs.confidence.chosen_calibration(getattr(wanted, "calibrated", None), self.name)
         scores = fitted.scores(inputs, wanted, total=total, show_progress=show_progress)
         return cast("Iterator[PredictionT]", fitted.outputs.decide(scores, wanted))
+
+
+def with_text(read: Callable[[Row], InputT], rows: Iterable[Row], waiting: deque[bool]) -> Iterator[InputT]:
+    """Yield the inputs of rows that have a text; ``waiting`` notes which ones do."""
+    for row in rows:
+        try:
+            value = read(row)
+        except EmptyInput:
+            waiting.append(False)
+            continue
+        waiting.append(True)
+        yield value
+
+
+def with_gaps(predicted: Iterable[PredictionT], waiting: deque[bool]) -> Iterator[PredictionT | None]:
+    """Yield predictions, and None for each row that had no text, in the order of the rows."""
+    for each in predicted:
+        while not waiting.popleft():
+            yield None
+        yield each
+    yield from (None for _ in waiting)
 
 
 def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: int) -> dict[str, Any]:

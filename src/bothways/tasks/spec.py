@@ -13,6 +13,9 @@ from bothways.tasks.columns import ColumnNames
 
 OptionsT = TypeVar("OptionsT")
 
+SENTENCE_TRANSFORMER = "SentenceTransformer"
+"""The class of sentence-transformers that opens embedders."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOptions:
@@ -27,6 +30,33 @@ class PredictOptions:
     def nested(self) -> tuple[str, ...]:
         """What predictions hold several of, so that they do not fit into the cells of a table."""
         return ()
+
+    @property
+    def listed(self) -> str | None:
+        """The part of a prediction whose items are the rows of a table, such as spans; None where predictions are."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """How the hub and other libraries know the models of a task.
+
+    Attributes:
+        pipeline: The hub's name of the task.
+        asked: An input as it stands in Python.
+        opens_as: The class of transformers, or of sentence-transformers, that opens it; empty where none does.
+        call: What that library's tokenizer is given; empty where that takes more than a line.
+    """
+
+    pipeline: str
+    asked: str
+    opens_as: str = ""
+    call: str = ""
+
+    @property
+    def library(self) -> str:
+        """The library that opens it."""
+        return {"": "bothways", SENTENCE_TRANSFORMER: "sentence-transformers"}.get(self.opens_as, "transformers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +79,7 @@ class TaskSpec:
         like: Name of the task that reads and answers the same, if this one only learns otherwise.
         kinds: Columns of other kinds of rows that it learns from.
         notes: Lines for help on what its data look like, below the example.
+        hub: What a model card says of it for the hub; None where the hub knows no such task.
         held_out: The training rows that are held out where no validation data are given; None where none are.
     """
 
@@ -67,6 +98,7 @@ class TaskSpec:
     cut: Cut = "longer"
     kinds: tuple[ColumnNames, ...] = ()
     notes: str = ""
+    hub: Hub | None = None
     held_out: str | None = "a tenth of the rows to learn from, drawn with the seed"
 
 

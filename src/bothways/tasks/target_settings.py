@@ -1,8 +1,10 @@
 """A target as ``config.json`` keeps it, in the words that the ecosystem's sequence classifiers use."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 
-from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.checkpoints.labels import numbered_names, placeholders
+from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel, Target
 
 
@@ -27,7 +29,7 @@ def stored_target(
         named: Whether names such as LABEL_0 were given by someone, and do not stand for none.
 
     Raises:
-        InvalidInput: The labels are missing, or their number is not that of the head's outputs.
+        InvalidInput: The number of the labels is not that of the head's outputs.
         CorruptCheckpoint: ``config.json`` and the head contradict each other.
     """
     problem = settings.get("problem_type")
@@ -37,7 +39,14 @@ def stored_target(
         if labels is not None:
             raise InvalidInput("labels name classes, but this checkpoint's head predicts a number: leave labels out.")
         return Regression()
-    names = tuple(labels) if labels is not None else stored_names(settings, named=named)
+    names = tuple(labels) if labels is not None else _names(settings) or placeholders(classes)
+    if labels is None and not named and names == placeholders(classes):
+        warnings.warn(
+            f"config.json does not say what the classes of its trained head are called, so they are {_few(names)}. To "
+            "name them, in the order of the outputs: labels=[...], or --labels on the command line.",
+            LabelsUnnamed,
+            stacklevel=2,
+        )
     if len(names) != classes or len(set(names)) != classes:
         raise InvalidInput(
             f"the trained head has {classes} outputs, so it needs as many labels, but got {list(names)}."
@@ -46,7 +55,7 @@ def stored_target(
 
 
 def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:
-    """The names of labels in ``config.json``, in the order of the outputs.
+    """The names of labels in ``config.json``, for tasks that cannot do without: spans are made of what tags are called.
 
     Args:
         settings: The checkpoint's ``config.json``.
@@ -56,15 +65,20 @@ def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, .
         InvalidInput: There are none.
         CorruptCheckpoint: They are not numbered.
     """
-    stored = settings.get("id2label")
-    stored = stored if isinstance(stored, dict) else {}
-    if not all(str(key).isdecimal() for key in stored):
-        raise CorruptCheckpoint(f"id2label in config.json must map numbers to labels, but its keys are {list(stored)}.")
-    names = tuple(str(stored[key]) for key in sorted(stored, key=int))
-    unnamed = names == tuple(f"LABEL_{index}" for index in range(len(names)))
-    if not names or (unnamed and not named):
+    names = _names(settings)
+    if not names or (names == placeholders(len(names)) and not named):
         raise InvalidInput(
             "config.json does not say what the classes of its trained head are called "
-            f"({', '.join(names[:3]) or 'no id2label'}). Pass labels=[...] in the order of the outputs."
+            f"({_few(names) or 'no id2label'}). Pass labels=[...] in the order of the outputs."
         )
     return names
+
+
+def _names(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names in the order of the outputs; none where there are none."""
+    stored = settings.get("id2label")
+    return numbered_names(stored if isinstance(stored, dict) else {})
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")

@@ -3,7 +3,7 @@
 Each variant knows how labels become numbers, which loss trains them, and how logits become probabilities,
 predictions and reports.
 
-Shapes: N texts, B windows of a batch, C outputs.
+Shapes: N texts, B windows of a batch or texts of a block, C outputs.
 """
 
 from collections.abc import Sequence
@@ -31,13 +31,15 @@ from bothways.evaluation import (
     mean_error,
     mean_squared_error,
     multi_label_nll,
-    negative_log_likelihood,
+    naming_hint,
     number_outcomes,
     share_error,
     sigmoid,
     softmax,
     spearman,
 )
+from bothways.evaluation.inputs import row_blocks
+from bothways.evaluation.metrics import nll_per_row
 from bothways.tasks.predictions import Classification, Labelling, Prediction, RegressionPrediction
 from bothways.tasks.scores import TokensRead
 from bothways.training.objective import Validation
@@ -95,14 +97,18 @@ class SingleLabel:
 
     def validate(self, logits_NC: Logits, truth_N: Truth) -> Validation:
         """Metrics on held-out texts; the score is accuracy."""
-        probabilities_NC = apply_temperature(logits_NC, 1.0)
-        right = float((probabilities_NC.argmax(1) == truth_N).mean())
-        nll = negative_log_likelihood(truth_N, probabilities_NC)
+        right_N, nll_N = np.empty(len(truth_N), dtype=bool), np.empty(len(truth_N))
+        for rows in row_blocks(*logits_NC.shape):
+            stated_BC = apply_temperature(logits_NC[rows], 1.0)
+            right_N[rows] = stated_BC.argmax(1) == truth_N[rows]
+            nll_N[rows] = nll_per_row(truth_N[rows], stated_BC)
+        right, nll = float(right_N.mean()), float(nll_N.mean())
         return Validation({"accuracy": right, "nll": nll}, right, share_error(right, len(truth_N)))
 
     def outcomes(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
         """Return what reports and comparisons are computed from."""
-        return class_outcomes(self.labels, truth_N, self.probabilities(logits_NC, calibration))
+        stated = (self.probabilities(logits_NC[rows], calibration) for rows in row_blocks(*logits_NC.shape))
+        return class_outcomes(self.labels, truth_N, stated)
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The most probable label."""
@@ -324,4 +330,6 @@ def _ranked(labels: Sequence[str], probabilities_C: NDArray[np.float64]) -> dict
 
 def _unknown_label(label: str, where: str, known: Sequence[str]) -> InvalidInput:
     shown = ", ".join(repr(name) for name in known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
-    return InvalidInput(f"{where} is labelled {label!r}, which this classifier does not know. It knows {shown}.")
+    return InvalidInput(
+        f"{where} is labelled {label!r}, which this classifier does not know. It knows {shown}.{naming_hint(known)}"
+    )

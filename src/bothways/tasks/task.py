@@ -15,14 +15,17 @@ from bothways.checkpoints import PretrainedEncoder
 from bothways.choices import Merge
 from bothways.data import Source, labelled_rows
 from bothways.errors import NotFitted
+from bothways.progress import reporting
 from bothways.storage import new_folder
 from bothways.tasks.columns import ColumnNames, batch_of, column_names, input_of
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation, run_training
 from bothways.tasks.opening import OpenedModel, OpenOptions, open_model
 from bothways.tasks.predictor import Fitted, Predictor
+from bothways.tasks.readme import write_readme
 from bothways.tasks.spec import chosen
 from bothways.text import Overflow
+from bothways.threads import loading
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.record import TrainingRecord
 
@@ -160,6 +163,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
     # --- the verbs ---
 
     @classmethod
+    @loading()
     def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[OpenArguments]) -> Self:
         """Open an encoder to fine-tune, or a trained model to use.
 
@@ -190,7 +194,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         """Fine-tune, keep a good epoch, and learn from held-out rows how far to trust the answers.
 
         Kept is the latest epoch whose validation score is within a standard error of the best. A training that fails,
-        or that Ctrl-C ends before an epoch was finished, leaves the model as it was.
+        or that Ctrl-C or SIGTERM ends before an epoch was finished, leaves the model as it was.
 
         Args:
             data: A file, rows (mappings, a DataFrame, a Dataset), or inputs with their ``labels``.
@@ -211,7 +215,8 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         ready = self._prepare(trained, before, rows, columns, own, training)
         record = run_training(ready.objective, trained.model, training)
         if not record.finished_no_epoch:
-            self._state = trained, ready.finish(record)
+            with reporting(training.show_progress):
+                self._state = trained, ready.finish(record)
         return record
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -225,6 +230,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         fitted = self.fitted
         with new_folder(folder, overwrite=overwrite) as new:
             fitted.write(new, self.spec.name)
+            write_readme(new, type(self).__name__, {"": self.spec})
 
     def prepare(
         self, opened: OpenedModel, data: TrainingData, options: Mapping[str, Any], training: TrainingOptions

@@ -19,6 +19,7 @@ from bothways.checkpoints.schema import StoredEnsemble
 from bothways.confidence.confidence import Confidence
 from bothways.confidence.files import stored_temperature
 from bothways.evaluation import Temperature
+from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.head import StoredInputs
 from bothways.tasks.objective import HeadModel
@@ -146,6 +147,7 @@ class TemperatureOutputs(CombinableOutputs[InputT, PlacesT], ABC, Generic[InputT
     ) -> tuple[Self, Sequence[Scores[PlacesT]]]:
         """Fit the temperature on held-out inputs."""
         del training, seed
+        phase("calibrating" if self.calibrates else "reading the held-out rows")
         scores = held.scores(self, model, tokens)
         return (self.calibrated_on(scores, held.truth) if self.calibrates else self), scores
 

@@ -26,6 +26,7 @@ from bothways.checkpoints.save import write_tensors
 from bothways.data.windows import StoredWindow, WindowStore
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.families.weight_map import check_numbers
 from bothways.inference import Runner
 from bothways.packing import Packed
 from bothways.tasks.head import StoredInputs
@@ -214,6 +215,8 @@ def read_attention(opened: OpenedModel) -> WindowAttention | None:
     if not path.is_file():
         return None
     stored = read_safetensors(path)
+    for name, value in stored.items():
+        check_numbers(f"{name} of {path.name}", value)
     try:
         attention = WindowAttention(opened.model.config.hidden, len(stored["dense.bias"]))
         attention.load_state_dict(stored)

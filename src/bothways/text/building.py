@@ -4,6 +4,7 @@
 says. Either way the truncation and padding that a file may carry are switched off, so nothing is cut unseen.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.text.checks import checked, library_token, needed, token_id
+from bothways.text.growth import check_added, check_growth
 from bothways.text.piece_tokenizer import piece_tokenizer
 from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
 from bothways.text.settings import Settings
@@ -35,13 +37,14 @@ class Built:
     stored_length: int | None
 
 
-def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings) -> Built:
+def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings, files: Mapping[str, bytes]) -> Built:
     """Read or build the tokenizer of a checkpoint folder.
 
     Args:
         folder: The checkpoint.
         recipe: The recipe, with the settings already applied.
         settings: The checkpoint's settings; those that it states outright also overrule ``tokenizer.json``.
+        files: The contents of its tokenizer files.
 
     Raises:
         UnknownModel: The folder has no tokenizer files.
@@ -49,11 +52,12 @@ def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings) -> Built:
         MissingDependency: Its vocabulary file can only be read with a package that is not installed.
         CorruptCheckpoint: A file is broken, or lacks a special token that the template needs.
     """
-    if (folder / TOKENIZER_FILE).is_file():
-        tokenizer = _read(folder / TOKENIZER_FILE)
+    if TOKENIZER_FILE in files:
+        tokenizer = _read(folder / TOKENIZER_FILE, files[TOKENIZER_FILE])
         _overrule(tokenizer, recipe, settings)
     else:
-        tokenizer = _build(folder, recipe)
+        tokenizer = _build(folder, recipe, files)
+        check_growth(tokenizer, folder / recipe.files[0])
         _add_tokens(tokenizer, settings)
         _add_mask(tokenizer, recipe)
         tokenizer.post_processor = _post_processor(tokenizer, recipe, folder / recipe.files[0])
@@ -61,19 +65,22 @@ def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings) -> Built:
     stored = tokenizer.truncation
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    # A template that names tokens which the file does not define is only noticed when it is used.
+    checked(folder / TOKENIZER_FILE, lambda: (tokenizer.encode(""), tokenizer.encode("", "")))
     return Built(tokenizer, int(stored["max_length"]) if stored else None)
 
 
-def _read(path: Path) -> tokenizers.Tokenizer:
-    tokenizer = checked(path, lambda: tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")))
-    # A template that names tokens which the file does not define is only noticed when it is used.
-    checked(path, lambda: (tokenizer.encode(""), tokenizer.encode("", "")))
+def _read(path: Path, content: bytes) -> tokenizers.Tokenizer:
+    checked(path, lambda: check_added(content, path))
+    tokenizer = checked(path, lambda: tokenizers.Tokenizer.from_buffer(content))
+    check_growth(tokenizer, path)
+    tokenizer.no_padding()  # it would be done by a pool of threads, which loading does without
     return tokenizer
 
 
-def _build(folder: Path, recipe: Recipe) -> tokenizers.Tokenizer:
+def _build(folder: Path, recipe: Recipe, files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     """Build from vocabulary files, or say which were expected."""
-    missing = [name for name in recipe.files if not (folder / name).is_file()]
+    missing = [name for name in recipe.files if name not in files]
     match recipe:
         case WordPiece() if not missing:
             return _word_piece(folder / "vocab.txt", recipe)
@@ -158,8 +165,9 @@ def _overrule(tokenizer: tokenizers.Tokenizer, recipe: Recipe, settings: Setting
 
 def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
     """Add the checkpoint's further tokens, and check that each gets the id that the checkpoint gives it."""
+    # In one call: the library searches all of them anew after each.
+    tokenizer.add_tokens([library_token(added.token, special=added.special) for added in settings.added])
     for added in settings.added:
-        tokenizer.add_tokens([library_token(added.token, special=added.special)])
         if (given := tokenizer.token_to_id(added.token.content)) != added.id:
             raise CorruptCheckpoint(
                 f"the tokenizer settings give the added token {added.token.content!r} the id {added.id}, but after "
@@ -177,6 +185,9 @@ def _add_mask(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> None:
 def _declare_special(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> None:
     """Have special tokens of the vocabulary found whole in a text; none gets a new id by this."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    for token in recipe.special.all():
-        if token.content not in known and tokenizer.token_to_id(token.content) is not None:
-            tokenizer.add_special_tokens([library_token(token, special=True)])
+    undeclared = [
+        library_token(token, special=True)
+        for token in recipe.special.all()
+        if token.content not in known and tokenizer.token_to_id(token.content) is not None
+    ]
+    tokenizer.add_special_tokens(undeclared)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import tokenizers
 
-from bothways.errors import CorruptCheckpoint
+from bothways.errors import BothwaysError, CorruptCheckpoint
 from bothways.text.special_tokens import Role, SpecialToken, SpecialTokens
 
 _T = TypeVar("_T")
@@ -22,7 +22,8 @@ def checked(path: Path, read: Callable[[], _T]) -> _T:
         return read()
     except BaseException as error:
         # A panic in Rust code is no Exception, and its class cannot be imported.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        panic = type(error).__name__ == "PanicException"
+        if isinstance(error, BothwaysError) or not (panic or isinstance(error, Exception)):
             raise
         raise CorruptCheckpoint(
             f"{path} is not a tokenizer file that can be read ({error}); fetch the checkpoint again."

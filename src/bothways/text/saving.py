@@ -9,6 +9,8 @@ from typing import TypeAlias
 import tokenizers
 from tokenizers import models
 
+from bothways.errors import CorruptCheckpoint
+from bothways.reading import MIB, read_bytes
 from bothways.storage import new_file
 from bothways.text.building import TOKENIZER_FILE
 from bothways.text.recipes import (
@@ -42,9 +44,27 @@ TOKENIZER_FILES = (
 )
 
 
+# The largest published one (XLM-V's, of 900,000 pieces) has 54 MiB; and lines or values as many times.
+_MOST_BYTES, _MOST_ENTRIES = 128 * MIB, 8_000_000
+
+
 def read_files(folder: Path) -> dict[str, bytes]:
-    """The content of every tokenizer file in a checkpoint folder, by name."""
-    return {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
+    """Read every tokenizer file in a checkpoint folder; return their contents by name.
+
+    Raises:
+        CorruptCheckpoint: One is no regular file, or too large.
+    """
+    return {name: _content(folder / name) for name in TOKENIZER_FILES if (folder / name).exists()}
+
+
+def _content(path: Path) -> bytes:
+    content = read_bytes(path, _MOST_BYTES)
+    if max(content.count(b","), content.count(b"\n")) > _MOST_ENTRIES:
+        raise CorruptCheckpoint(
+            f"expected {str(path)!r} to have at most {_MOST_ENTRIES} entries, but it has more: it is damaged. Get the "
+            "tokenizer again from where it came."
+        )
+    return content
 
 
 def write_tokenizer(

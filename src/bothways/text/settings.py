@@ -6,13 +6,12 @@ matching flags. Older checkpoints keep the special tokens in ``special_tokens_ma
 ``added_tokens_decoder``.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from bothways.errors import CorruptCheckpoint
+from bothways.reading import parse_json
 from bothways.text.recipes import (
     ByteLevelBPE,
     CleanedWords,
@@ -91,17 +90,17 @@ class Settings:
         return value if isinstance(value, str) else None
 
 
-def read_settings(folder: Path) -> Settings:
-    """Read a checkpoint folder's tokenizer settings; files that are not there count as empty.
+def read_settings(files: Mapping[str, bytes]) -> Settings:
+    """Read a checkpoint's tokenizer settings from its files, by name; those that are not there count as empty.
 
     Raises:
         CorruptCheckpoint: A file is not a JSON object, or a token in it is malformed.
     """
-    config = _read_object(folder / CONFIG_FILE)
+    config = _read_object(files, CONFIG_FILE)
     if "added_tokens_decoder" in config:
         return Settings(config, _decoder_tokens(config["added_tokens_decoder"]))
-    options = config | _read_object(folder / SPECIAL_MAP_FILE)
-    return Settings(options, _legacy_tokens(_read_object(folder / ADDED_TOKENS_FILE), _contents(options)))
+    options = config | _read_object(files, SPECIAL_MAP_FILE)
+    return Settings(options, _legacy_tokens(_read_object(files, ADDED_TOKENS_FILE), _contents(options)))
 
 
 def apply_settings(recipe: Recipe, settings: Settings) -> Recipe:
@@ -192,7 +191,7 @@ def _token(where: str, value: object) -> SpecialToken:
 
 def _decoder_tokens(decoder: object) -> tuple[AddedToken, ...]:
     """Read ``added_tokens_decoder``: ``{"50264": {"content": "<mask>", ..., "special": true}}``."""
-    if not isinstance(decoder, dict) or not all(key.isdecimal() for key in decoder):
+    if not isinstance(decoder, dict) or not all(key.isdecimal() and len(key) < 10 for key in decoder):
         raise CorruptCheckpoint(f"{CONFIG_FILE}: expected 'added_tokens_decoder' to be an object with ids as keys.")
     tokens = [
         AddedToken(int(key), _token("added_tokens_decoder", value), _is_special(value))
@@ -225,15 +224,14 @@ def _contents(options: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(_token(key, value).content for key, value in named if isinstance(value, str | dict))
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_object(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
     """Read a JSON object, or an empty one where there is no such file."""
-    if not path.is_file():
+    if name not in files:
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(value, ensure_ascii=False).encode()  # an escape may stand for half of a surrogate pair
-    except ValueError as error:  # what json and UTF-8 raise are both ValueErrors
-        raise CorruptCheckpoint(f"{path} is not JSON in UTF-8 ({error}); fetch the checkpoint again.") from error
+        value = parse_json(files[name])
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{name} is not JSON in UTF-8 ({error}); fetch the checkpoint again.") from error
     if not isinstance(value, dict):
-        raise CorruptCheckpoint(f"{path}: expected a JSON object, got {type(value).__name__}.")
+        raise CorruptCheckpoint(f"{name}: expected a JSON object, got {type(value).__name__}.")
     return value

@@ -57,7 +57,10 @@ class TextTokenizer:
         self._special_count = {pair: tokenizer.num_special_tokens_to_add(pair) for pair in (False, True)}
         # Without a template the fast call of the library loses the token types of pairs.
         self._has_template = tokenizer.post_processor is not None
-        self._largest_id = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        single, pair = tokenizer.encode(""), tokenizer.encode("", "")
+        # The template names ids of its own, which need not be those of the vocabulary.
+        self._largest_id = max(*tokenizer.get_vocab(with_added_tokens=True).values(), *single.ids, *pair.ids, -1, -1)
+        self._largest_types = max(single.type_ids, default=0), max(pair.type_ids, default=0)
         added = tokenizer.get_added_tokens_decoder().items()
         named = (tokenizer.token_to_id(token.content) for token in recipe.special.all())
         self.recipe = recipe
@@ -79,17 +82,18 @@ class TextTokenizer:
             UnknownModel: There is no such folder, or no tokenizer file in it.
             UnsupportedConfig: There is no ``tokenizer.json``, and a vocabulary file asks for what is not built.
             MissingDependency: There is none, and the SentencePiece file is read with the extra ``spm``.
-            CorruptCheckpoint: A file is broken.
+            CorruptCheckpoint: A file is broken, or makes texts grow without bound.
         """
         if not folder.is_dir():
             raise UnknownModel(f"expected a checkpoint folder, but there is none at {str(folder)!r}.")
-        settings = read_settings(folder)
+        files = read_files(folder)
+        settings = read_settings(files)
         own = apply_settings(recipe, settings)
-        built = build_tokenizer(folder, own, settings)
+        built = build_tokenizer(folder, own, settings, files)
         made = cls(
             built.tokenizer,
             own,
-            files=read_files(folder),
+            files=files,
             stored_length=built.stored_length,
             model_max_length=settings.model_max_length,
         )
@@ -153,12 +157,20 @@ class TextTokenizer:
         """Every token by its id, added ones included."""
         return {number: token for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items()}
 
-    def check_vocabulary(self, rows: int) -> None:
-        """Check that every token has a row in an embedding table of ``rows`` rows.
+    def check_vocabulary(self, rows: int, types: int = 0) -> None:
+        """Check that every token has a row in an embedding table of ``rows`` rows, and every type one of ``types``.
+
+        Without a table of types any will do; the second text of a pair may have a type that is refused when it is used.
 
         Raises:
-            IncompatibleWeights: The largest id is beyond the table.
+            IncompatibleWeights: The largest id, or type, is beyond the table.
         """
+        single, pair = self._largest_types
+        if types and (single >= types or pair >= max(types, 2)):
+            raise IncompatibleWeights(
+                f"the tokenizer's template gives tokens types up to {max(single, pair)}, but the model has {types}, "
+                "counted from 0: the tokenizer and the weights are of different checkpoints."
+            )
         if self._largest_id >= rows:
             raise IncompatibleWeights(
                 f"the tokenizer's ids go up to {self._largest_id} ({self._tokenizer.id_to_token(self._largest_id)!r}), "

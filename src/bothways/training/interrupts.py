@@ -1,49 +1,79 @@
-"""Ctrl-C during training: finish what must not be torn, then stop."""
+"""Ctrl-C and SIGTERM during training: finish what must not be torn, then stop."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Self
+from typing import Any, Self
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, by which schedulers and containers end a program; it ends what Ctrl-C ends, and in the same way."""
+
+
+def interruption(number: int | None) -> KeyboardInterrupt:
+    """Return what a signal raises."""
+    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+
+
+@contextmanager
+def raising_terminated() -> Iterator[None]:
+    """Raise `Terminated` on SIGTERM, where nothing else is to be done then and this is the main thread."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the signal module's signature)
+        raise interruption(number)
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class Interrupts:
-    """Holds back the first SIGINT until `check` is called; a second one raises KeyboardInterrupt where it comes.
+    """Holds back the first SIGINT or SIGTERM until `check` is called; a second one raises where it comes.
 
-    Outside the main thread, or where SIGINT is ignored (a background job), it changes nothing.
+    What is raised is a KeyboardInterrupt, of SIGTERM a `Terminated`. Outside the main thread, or where a signal is
+    ignored (SIGINT in a background job), it changes nothing.
+
+    Attributes:
+        received: The number of the first signal.
     """
 
     def __init__(self) -> None:
-        self._requested = False
+        self.received: int | None = None
         self._at_once = False
-        self._installed = False
-        self._before: object = None
+        self._before: dict[int, Any] = {}  # what getsignal returned
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            before = signal.getsignal(signal.SIGINT)
-            # None: installed by something other than Python, and not ours to put back.
-            if before is not None and before is not signal.SIG_IGN:
-                signal.signal(signal.SIGINT, self._handle)
-                self._before, self._installed = before, True
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                # None: installed by something other than Python, and not ours to put back.
+                if before is not None and before is not signal.SIG_IGN:
+                    signal.signal(number, self._handle)
+                    self._before[number] = before
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._installed:
-            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]  # what getsignal returned
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     @property
     def requested(self) -> bool:
-        """Whether there was a SIGINT that was held back."""
-        return self._requested
+        """Whether there was a signal that was held back."""
+        return self.received is not None
 
     def check(self) -> None:
-        """Raise the KeyboardInterrupt that was held back, if any."""
-        if self._requested:
-            raise KeyboardInterrupt
+        """Raise the interruption that was held back, if any."""
+        if self.requested:
+            raise interruption(self.received)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -56,6 +86,7 @@ class Interrupts:
             self._at_once = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the signal module's signature)
-        if self._requested or self._at_once:
-            raise KeyboardInterrupt
-        self._requested = True
+        held_back = not (self.requested or self._at_once)
+        self.received = self.received or number
+        if not held_back:
+            raise interruption(number)

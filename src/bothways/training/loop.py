@@ -16,7 +16,7 @@ from typing import Any, Generic
 import torch
 
 from bothways.errors import InvalidInput, TrainingDiverged
-from bothways.progress import Progress, progress
+from bothways.progress import Progress, duration, progress
 from bothways.training.interrupts import Interrupts
 from bothways.training.log import TrainingLog
 from bothways.training.meter import Meter
@@ -42,9 +42,9 @@ def train(
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the weights to keep.
 
     Those are of the latest epoch whose validation score is within a standard error of the highest (`kept_of`); without
-    validation the last weights stay. Ctrl-C ends the run after the current update
+    validation the last weights stay. Ctrl-C or SIGTERM ends the run after the current update
     (at once during validation), with a checkpoint if there is a folder for it, and likewise leaves the kept weights,
-    or the last if nothing was validated yet; a second Ctrl-C does not wait for the update. A run that fails leaves the
+    or the last if nothing was validated yet; a second one does not wait for the update. A run that fails leaves the
     kept weights, without validation those of the latest epoch, and in its first epoch those that it began with. The
     global random generators are seeded for the run and put back afterwards.
 
@@ -73,7 +73,9 @@ def train(
         stack.push(run.fall_back)
         resumed_from = run.resume() if options.resume else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))
-        run.bar = stack.enter_context(progress("training", run.total, show=options.show_progress))
+        run.bar = stack.enter_context(
+            progress("training", run.total, done=run.state.updates, show=options.show_progress)
+        )
         run.announce(resumed_from)
         interrupted = run.to_the_end(undo_unfinished=undo_unfinished)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
@@ -118,16 +120,21 @@ class _Run(Generic[Payload]):
     def conditions(self) -> dict[str, Any]:
         """What a continuation must share with this run."""
         identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
-        return {"settings": self.options.to_dict(), "identity": identity, "device": self.device.type}
+        conditions = {"settings": self.options.to_dict(), "identity": identity, "device": self.device.type}
+        # Sums are split among the threads, and rounded accordingly.
+        return conditions | ({"threads": torch.get_num_threads()} if self.device.type == "cpu" else {})
 
     def resume(self) -> int | None:
         """Take over the newest checkpoint; the updates done by then, or None if there is none."""
         checkpoint = None if self.folder is None else self.folder.load()
         if checkpoint is None:
             return None
-        check_conditions(checkpoint.conditions, self.conditions())
+        now = self.conditions()
+        # The number of threads is not recorded in older checkpoints.
+        check_conditions({**now, **checkpoint.conditions}, now)
+        checkpoint.state.check(epochs=self.options.epochs, per_epoch=self.per_epoch)
         restore_weights(self.module, checkpoint.weights)
-        self.optimizer.load(checkpoint.optimizer)
+        self.optimizer.load(checkpoint.optimizer, checkpoint.state.updates)
         checkpoint.random.restore()
         self.state = checkpoint.state
         if checkpoint.kept is not None:  # in its first epoch a run falls back to the start, which is not the checkpoint
@@ -141,7 +148,6 @@ class _Run(Generic[Payload]):
             self.log.write("start", updates=self.total, settings=self.options.to_dict())
         else:
             self.log.write("resumed", update=resumed_from, epoch=self.state.epoch + 1)
-            self._advance_bar(resumed_from)
         self.meter.go_on()
 
     def to_the_end(self, *, undo_unfinished: bool) -> bool:
@@ -217,6 +223,7 @@ class _Run(Generic[Payload]):
             settings=self.options,
             epochs=self.state.epoch,
             diverged=self.diverged,
+            signal=self.interrupts.received,
         )
 
     def _epoch(self) -> None:
@@ -276,6 +283,7 @@ class _Run(Generic[Payload]):
             raise
         if validation is not None:
             self._judge(validation)
+        self._say_epoch(validation)
         state = self.state
         state.epoch, state.update_in_epoch = state.epoch + 1, 0
         if validation is None or state.kept_epoch == state.epoch:
@@ -301,6 +309,14 @@ class _Run(Generic[Payload]):
         )
         state.validations.append(judged)
         self.log.write("epoch", **judged.to_dict())
+
+    def _say_epoch(self, validation: Validation | None) -> None:
+        losses = self.state.losses[-self.per_epoch :]
+        metrics = {"training loss": sum(losses) / len(losses), **(validation.metrics if validation else {})}
+        listed = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        if self.bar is not None:
+            epochs = f"epoch {self.state.epoch + 1} of {self.options.epochs}"
+            self.bar.say(f"{epochs}, {duration(self._seconds())}: {listed}")
 
     def _checkpoint(self) -> None:
         if self.folder is None:

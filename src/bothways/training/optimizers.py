@@ -18,6 +18,7 @@ from bothways.training.rows import RowGradients
 # against 46 ms for foreach and 43 ms for the plain loop.
 _FUSED = ("cpu", "cuda")
 _STEP = "step"
+_KINDS = {"exp_avg", "exp_avg_sq", _STEP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +89,11 @@ class NamedAdamW:
             for kind, value in self._adamw.state.get(parameter, {}).items()
         }
 
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Take over a state made by `state`.
+    def load(self, state: dict[str, Tensor], updates: int) -> None:
+        """Take over a state made by `state` after so many updates.
 
         Raises:
-            CorruptCheckpoint: The state is of other parameters.
+            CorruptCheckpoint: The state is of other parameters, or of another number of updates.
         """
         loaded: dict[nn.Parameter, dict[str, Tensor]] = {}
         named = dict(zip(self.names, self.parameters, strict=True))
@@ -106,6 +107,14 @@ class NamedAdamW:
             # Only the fused kernel wants its step counters on the parameter's device.
             device = named[name].device if self._fused or kind != _STEP else torch.device("cpu")
             loaded.setdefault(named[name], {})[kind] = value.to(device, copy=True)
+        for parameter, values in loaded.items():
+            step = values.get(_STEP)
+            if values.keys() != _KINDS or step is None or step.numel() != 1 or float(step) not in range(updates + 1):
+                raise CorruptCheckpoint(
+                    f"the optimizer state of a parameter of shape {tuple(parameter.shape)} must have {sorted(_KINDS)}, "
+                    f"the last one at most {updates}, but it has {sorted(values)} and {step}. Remove the folder of the "
+                    "checkpoints and train again."
+                )
         self._adamw.state.clear()
         for parameter, values in loaded.items():
             self._adamw.state[parameter] = values

@@ -46,11 +46,12 @@ class TrainingRecord:
         seconds: Wall time of training, validation and checkpoints, without what lay between an interruption and the
             checkpoint that was resumed.
         stopped_early: Patience ended the run.
-        interrupted: Ctrl-C ended the run, or was pressed at its end.
+        interrupted: Ctrl-C or SIGTERM ended the run, or came at its end.
         resumed_from: Updates done at the checkpoint that this run continued; None if it began afresh.
         settings: The options of the run.
         epochs: Epochs that were finished, their validation included.
         diverged: What was not finite and ended the run after them; None of all other runs.
+        signal: Number of the signal that interrupted the run; None of all other runs, and where no signal did.
     """
 
     losses: tuple[float, ...]
@@ -65,16 +66,17 @@ class TrainingRecord:
     settings: TrainingOptions
     epochs: int
     diverged: str | None = None
+    signal: int | None = None
 
     @property
     def finished_no_epoch(self) -> bool:
-        """True where Ctrl-C ended the run before an epoch was finished."""
+        """True where an interruption ended the run before an epoch was finished."""
         return self.interrupted and self.epochs == 0
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values; a metric that is not finite becomes None."""
         # asdict would copy the settings without naming the schedule's class.
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "signal"}
         return {
             **values,
             "losses": list(self.losses),

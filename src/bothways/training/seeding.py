@@ -56,12 +56,29 @@ class RandomState:
         version, words, gauss = values["python"]
         inner = values["numpy"]["state"]
         key = np.array(inner["key"], dtype=np.uint32)
-        return cls(
+        state = cls(
             python=(version, tuple(words), gauss),
             numpy={**values["numpy"], "state": {"key": key, "pos": inner["pos"]}},
             torch_cpu=bytes.fromhex(values["torch_cpu"]),
             torch_cuda=tuple(bytes.fromhex(state) for state in values["torch_cuda"]),
         )
+        state.check()
+        return state
+
+    def check(self) -> None:
+        """Refuse a state that a generator would not take.
+
+        Raises:
+            ValueError: A value is out of its range.
+        """
+        if self.numpy["state"]["key"].shape != (624,) or self.numpy["state"]["pos"] not in range(625):
+            raise ValueError("the state of numpy's generator must have 624 words and a place among them.")
+        try:
+            random.Random().setstate(self.python)
+            np.random.RandomState().set_state(self.numpy)
+            torch.Generator().set_state(_tensor(self.torch_cpu))
+        except (RuntimeError, TypeError, OverflowError) as error:
+            raise ValueError(f"a random generator does not take its state: {error}") from error
 
 
 @contextmanager

@@ -8,30 +8,35 @@ newest such folder is complete. The one before is removed only then::
         kept.safetensors          the model at the epoch that is kept so far, after the first
         optimizer.safetensors     "<kind>/<parameter>": the moments and step counters of AdamW
         state.json                position, losses, validations, random generators, settings, identity
+        checksums.json            SHA-256 of each of these files; checkpoints of format 3 have none
 """
 
 import dataclasses
 import json
-import os
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists
-from bothways.storage import new_folder
+from bothways.checkpoints.files import read_json, read_safetensors, sha256_of, verify_checksums
+from bothways.checkpoints.save import write_json, write_tensors
+from bothways.errors import CorruptCheckpoint, InvalidInput, OutputExists, UnknownModel
+from bothways.storage import new_folder, remove_leftovers
 from bothways.training.record import EpochValidation, highest_of, kept_of
 from bothways.training.seeding import RandomState
 from bothways.training.weights import Weights
 
-_FORMAT = 3
+_FORMAT, _WITHOUT_CHECKSUMS = 4, 3
 _PREFIX = "checkpoint-"
+_STATE, _CHECKSUMS = "state.json", "checksums.json"
+_WEIGHTS, _OPTIMIZER, _KEPT = "weights.safetensors", "optimizer.safetensors", "kept.safetensors"
+
+
+_ADVICE = "Remove the folder of the checkpoints and train again."
 
 
 @dataclass(slots=True)
@@ -77,6 +82,35 @@ class RunState:
         validations = [EpochValidation(**validation) for validation in values["validations"]]
         return cls(**{**values, "validations": validations})
 
+    def check(self, *, epochs: int, per_epoch: int) -> None:
+        """Refuse a state to which no run of so many epochs, of so many updates each, can have come.
+
+        Raises:
+            CorruptCheckpoint: A value is out of its range, or contradicts another.
+        """
+        counts = ("epoch", "update_in_epoch", "updates", "tokens", "log_lines")
+        wrong = next((name for name in counts if not _is_count(getattr(self, name))), None) or next(
+            (name for name, fits in self._fits(epochs, per_epoch) if not fits), None
+        )
+        if wrong is not None:
+            raise CorruptCheckpoint(
+                f"the {_STATE} of the checkpoint has {wrong} {getattr(self, wrong)!r:.80}, which a run of {epochs} "
+                f"epochs of {per_epoch} updates cannot have come to. {_ADVICE}"
+            )
+
+    def _fits(self, epochs: int, per_epoch: int) -> Iterator[tuple[str, bool]]:
+        """Names of values, and whether they fit those before them."""
+        yield "epoch", self.epoch <= epochs
+        yield "update_in_epoch", self.update_in_epoch <= (0 if self.epoch == epochs else per_epoch)
+        yield "updates", self.updates == self.epoch * per_epoch + self.update_in_epoch
+        yield "seconds", _is_finite(self.seconds) and self.seconds >= 0
+        yield "losses", _are_finite(self.losses) and len(self.losses) == self.updates
+        finished = [each.epoch for each in self.validations]
+        rising = all(_is_count(epoch) and epoch <= self.epoch for epoch in finished) and finished == sorted(
+            set(finished) - {0}
+        )
+        yield "validations", rising and all(_is_of(each, per_epoch) for each in self.validations)
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -119,7 +153,8 @@ class CheckpointFolder:
                 "remove them."
             )
         # What a killed process was writing, or had no time to remove.
-        for leftover in [*path.glob(f".{_PREFIX}*"), *found[:-1]]:
+        remove_leftovers(path, rf"{_PREFIX}\d+")
+        for leftover in [*path.glob(f".{_PREFIX}????????.????????"), *found[:-1]]:  # the first as once named
             shutil.rmtree(leftover)
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -131,8 +166,7 @@ class CheckpointFolder:
         before = self._complete()
         number = int(before[-1].name.removeprefix(_PREFIX)) + 1 if before else 1
         with new_folder(self._path / f"{_PREFIX}{number:08d}") as folder:
-            for name, content in _files(checkpoint):
-                _write(folder / name, content)
+            _write(folder, checkpoint)
         for older in before:
             shutil.rmtree(older)
 
@@ -140,31 +174,19 @@ class CheckpointFolder:
         """The newest checkpoint; None if no complete one was ever written.
 
         Raises:
-            CorruptCheckpoint: A file is missing or damaged.
+            CorruptCheckpoint: A file is missing, damaged, or not the one that was written.
         """
         complete = self._complete()
         if not complete:
             return None
         folder = complete[-1]
         try:
-            values = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-            if values["format"] != _FORMAT:
-                raise CorruptCheckpoint(
-                    f"the checkpoint {str(folder)!r} has format {values['format']!r}; this version reads {_FORMAT}."
-                )
-            state = RunState.from_dict(values["state"])
-            return Checkpoint(
-                weights=load_file(folder / "weights.safetensors"),
-                kept=load_file(folder / "kept.safetensors") if state.epoch else None,
-                optimizer=load_file(folder / "optimizer.safetensors"),
-                random=RandomState.from_dict(values["random"]),
-                state=state,
-                conditions=values["conditions"],
-            )
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise CorruptCheckpoint(
-                f"the checkpoint {str(folder)!r} cannot be read ({error}). Remove it and train again."
-            ) from error
+            return _read(folder)
+        except (
+            *(CorruptCheckpoint, UnknownModel),
+            *(AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
+        ) as error:
+            raise CorruptCheckpoint(f"the checkpoint {str(folder)!r} cannot be read: {error} {_ADVICE}") from error
 
     def _complete(self) -> list[Path]:
         found = (path for path in self._path.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit())
@@ -198,28 +220,62 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
-def _files(checkpoint: Checkpoint) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file, one in memory at a time."""
+def _write(folder: Path, checkpoint: Checkpoint) -> None:
     values = {
         "format": _FORMAT,
         "state": dataclasses.asdict(checkpoint.state),
         "random": checkpoint.random.to_dict(),
         "conditions": checkpoint.conditions,
     }
-    yield "state.json", json.dumps(values).encode()
-    yield "weights.safetensors", _tensors(checkpoint.weights)
-    yield "optimizer.safetensors", _tensors(checkpoint.optimizer)
+    write_json(folder / _STATE, values)
+    write_tensors(folder / _WEIGHTS, checkpoint.weights)
+    write_tensors(folder / _OPTIMIZER, checkpoint.optimizer)
     if checkpoint.kept is not None:
-        yield "kept.safetensors", _tensors(checkpoint.kept)
+        write_tensors(folder / _KEPT, checkpoint.kept)
+    write_json(folder / _CHECKSUMS, {path.name: sha256_of(path) for path in sorted(folder.iterdir())})
 
 
-def _tensors(tensors: Mapping[str, Tensor]) -> bytes:
-    return tensors_to_bytes({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+def _read(folder: Path) -> Checkpoint:
+    checksums: dict[str, Any] | None = read_json(folder / _CHECKSUMS) if (folder / _CHECKSUMS).is_file() else None
+    if checksums is not None:
+        verify_checksums(folder, {_STATE: "none", _WEIGHTS: "none", _OPTIMIZER: "none", **checksums})
+    values: dict[str, Any] = read_json(folder / _STATE)
+    expected = _WITHOUT_CHECKSUMS if checksums is None else _FORMAT
+    if values["format"] != expected:
+        problem = f"it lacks its {_CHECKSUMS}" if values["format"] == _FORMAT else "another version wrote it"
+        raise CorruptCheckpoint(f"{problem}: expected format {expected}, got {values['format']!r}.")
+    state = RunState.from_dict(values["state"])
+    if checksums is not None and bool(state.epoch) != (_KEPT in checksums):
+        raise CorruptCheckpoint(f"{_CHECKSUMS} must list {_KEPT} after the first epoch, and only then.")
+    return Checkpoint(
+        weights=read_safetensors(folder / _WEIGHTS),
+        kept=read_safetensors(folder / _KEPT) if state.epoch else None,
+        optimizer=read_safetensors(folder / _OPTIMIZER),
+        random=RandomState.from_dict(values["random"]),
+        state=state,
+        conditions=dict(values["conditions"]),
+    )
 
 
-def _write(path: Path, content: bytes) -> None:
-    # Not safetensors' save_file: it reports a full disk by an error of its own, which storage would not recognise.
-    with path.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+def _is_of(validation: EpochValidation, per_epoch: int) -> bool:
+    """Whether a validation can have come after the updates of its epoch."""
+    error, metrics = validation.standard_error, validation.metrics
+    return (
+        validation.update == validation.epoch * per_epoch
+        and _is_finite(validation.score)
+        and (_is_finite(error) and error >= 0)
+        and isinstance(metrics, dict)
+        and all(type(value) in (int, float) for value in metrics.values())
+    )
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _are_finite(values: object) -> bool:
+    return isinstance(values, list) and all(map(_is_finite, values))

@@ -7,7 +7,7 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
-from bothways.checkpoints.schema import StoredEnsemble, damaged
+from bothways.checkpoints.schema import MOST_MEMBERS, StoredEnsemble, damaged
 from bothways.compose.ensembles.combining import Combination, Mean, Method, Vote, check_method
 from bothways.compose.ensembles.files import (
     asked_reading,
@@ -22,6 +22,7 @@ from bothways.compose.ensembles.trained import EnsembleColumns, EnsemblePredicti
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import Temperature
+from bothways.progress import phase, reporting
 from bothways.tasks.card import NOTICES_NOTHING, Part, Worth, unmeasured, worth_card
 from bothways.tasks.columns import column_settings, renamed, stored_columns
 from bothways.tasks.opening import OpenOptions
@@ -97,8 +98,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             UnreadColumn: The members read no part of a row that ``columns`` names.
             NotFitted: One is no trained model.
         """
-        if len(members) < 2:
-            raise InvalidInput(f"an ensemble has two members or more, but got {len(members)}.")
+        if not 2 <= len(members) <= MOST_MEMBERS:
+            raise InvalidInput(f"an ensemble has from 2 to {MOST_MEMBERS} members, but got {len(members)}.")
         folders = list(map(Path, members))
         models = open_members(folders, options)
         fitted = gathered(folders, models, Vote() if method == "vote" else Mean())
@@ -112,7 +113,8 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             card = _card(method, [{"member": member.name} for member in fitted.members], worth)
             made._fitted = replace(fitted, card=card)
         else:
-            made._fitted = made._calibrated(calibrate, method, show_progress)
+            with reporting(show_progress):
+                made._fitted = made._calibrated(calibrate, method)
         return made
 
     @classmethod
@@ -179,7 +181,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
             "reading": self._asked_reading,
             "card": dict(fitted.card),
         }
-        write_ensemble(folder, self.folders, extras, overwrite=overwrite)
+        write_ensemble(folder, self.folders, self.spec, extras, overwrite=overwrite)
 
     def _columns(self) -> Any:  # noqa: ANN401 (of all members)
         return self.fitted.columns
@@ -187,13 +189,14 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
     def _not_fitted(self) -> NotFitted:
         return NotFitted("this ensemble has no members: make one with Ensemble.of.")
 
-    def _calibrated(self, data: Source, method: Method, show_progress: bool | None) -> TrainedEnsemble:
+    def _calibrated(self, data: Source, method: Method) -> TrainedEnsemble:
         """Fit the stacking where one is wanted, and what calibrates the result; write the card."""
         fitted = self.fitted
         outputs, own = fitted.outputs, fitted.outputs.own
         examples = outputs.read(data, fitted.columns)
         truth, inputs = outputs.encode(examples), [example.text for example in examples]
-        scores = list(fitted.scores(inputs, description="evaluating", total=len(inputs), show_progress=show_progress))
+        scores = list(fitted.scores(inputs, description="evaluating", total=len(inputs)))
+        phase("weighing the members, and calibrating" if method == "stacked" else "calibrating")
         unseen: Sequence[Scores[Any]] = scores
         learnt: dict[str, object] = {}
         if method == "stacked":

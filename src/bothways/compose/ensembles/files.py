@@ -19,6 +19,8 @@ from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.evaluation import Temperature
 from bothways.storage import new_folder
 from bothways.tasks.opening import OpenOptions
+from bothways.tasks.readme import write_readme
+from bothways.tasks.spec import TaskSpec
 from bothways.text.saving import TOKENIZER_FILES
 
 # What decides a member's answers, where it has them; other files may come and go beside.
@@ -48,7 +50,7 @@ def asked_reading(options: OpenOptions) -> OpenOptions:
 
 
 def write_ensemble(
-    folder: str | Path, members: Sequence[Path], extras: Mapping[str, object], *, overwrite: bool
+    folder: str | Path, members: Sequence[Path], spec: TaskSpec, extras: Mapping[str, object], *, overwrite: bool
 ) -> None:
     """Write the folder, whole or not at all.
 
@@ -66,6 +68,7 @@ def write_ensemble(
     ]
     with new_folder(folder, overwrite=overwrite) as new:
         write_json(new / OURS, {"format_version": FORMAT_VERSION, **extras, "members": stored})
+        write_readme(new, "Ensemble", {"": spec})
 
 
 def read_ensemble(folder: Path) -> tuple[StoredEnsemble, list[Path]]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bothways.compose.ensembles.combining import Combination
 from bothways.compose.ensembles.trained import EnsembleColumns, EnsembleOutputs, Member, TrainedEnsemble
 from bothways.errors import InvalidInput
+from bothways.evaluation import naming_hint
 from bothways.tasks.opening import OpenOptions
 from bothways.tasks.registry import SPECS, stored_task, task_class, task_of_heads
 from bothways.tasks.task import Task
@@ -105,7 +106,7 @@ def _places(first: Task[Any, Any, Any], folder: Path, member: Task[Any, Any, Any
         differences += [f"has {', '.join(map(repr, more))} besides"] * bool(more)
         raise InvalidInput(
             f"members of an ensemble have the same labels, but {str(folder)!r} {' and '.join(differences)}, against "
-            f"those of {first.name!r}."
+            f"those of {first.name!r}.{naming_hint((*lacking, *more))}"
         )
     return np.array([theirs.index(label) for label in ours], dtype=np.int64) if ours else None
 

@@ -23,6 +23,7 @@ from bothways.storage import new_folder
 from bothways.tasks.head import TrainedHead, opened_head
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.opening import OpenedModel
+from bothways.tasks.readme import write_readme
 from bothways.tasks.registry import SPECS, task_class
 
 
@@ -68,6 +69,8 @@ def write_parts(
             write_tensors(new / _file(name), part.tensors())
         write_model(new, settings, tensors | first[1].tensors(), {**extras, "heads": heads})
         model.tokenizer.save(new, types=model.config.reads_types)
+        specs = {name: part.spec for name, part in parts.items()}
+        write_readme(new, "MultiTask", specs)
 
 
 def _config(opened: OpenedModel, part: TrainedHead) -> dict[str, object]:

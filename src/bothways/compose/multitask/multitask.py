@@ -14,6 +14,7 @@ from bothways.compose.multitask.sampling import Proportional, Sampling
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
 from bothways.errors import InvalidInput, NotFitted
+from bothways.progress import reporting
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.head import TrainedHead, TrainingData
 from bothways.tasks.head_task import HeadTask
@@ -24,6 +25,7 @@ from bothways.tasks.predictor import Predictor, ScoredRows
 from bothways.tasks.registry import task_class
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.task import TRAINING
+from bothways.threads import loading
 from bothways.training.options import TrainingArguments, TrainingOptions
 from bothways.training.record import TrainingRecord
 
@@ -58,6 +60,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         self._fitted = fitted
 
     @classmethod
+    @loading()
     def from_pretrained(
         cls, name_or_path: str | Path, *, merge: Merge | None = None, **options: Unpack[OpenOptions]
     ) -> Self:
@@ -166,7 +169,8 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         )
         record = run_training(objective, opened.model, training)
         if not record.finished_no_epoch:
-            parts = {name: each.finish(record) for name, each in ready.items()}
+            with reporting(training.show_progress):
+                parts = {name: each.finish(record) for name, each in ready.items()}
             self._fitted = TrainedTasks(opened, parts, SharedColumns.of(parts))
         return record
 

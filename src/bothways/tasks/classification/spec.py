@@ -2,13 +2,19 @@
 
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction, PairLearning
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import Hub, TaskSpec
 
 CLASSIFICATION = TaskSpec(
     name="classification",
     home="bothways.tasks.classification.classifiers:TextClassifier",
     columns=TextColumns(),
     summary="Classify texts: one label, several labels or a number for each.",
+    hub=Hub(
+        "text-classification",
+        '"Lakers win in overtime"',
+        "AutoModelForSequenceClassification",
+        '"Lakers win in overtime"',
+    ),
     example={"text": "Lakers win in overtime", "label": "sports"},
     open_options=LabelOpening,
     fit_options=LabelLearning,
@@ -22,6 +28,12 @@ PAIRS = TaskSpec(
     home="bothways.tasks.classification.classifiers:PairClassifier",
     columns=PairColumns(),
     summary="Classify pairs of texts: entailment, paraphrase, similarity, relevance.",
+    hub=Hub(
+        "text-classification",
+        '("A man sleeps.", "It is night.")',
+        "AutoModelForSequenceClassification",
+        '"A man sleeps.", "It is night."',
+    ),
     example={"text_a": "A man sleeps.", "text_b": "It is night.", "label": "neutral"},
     notes="""\
 or, with --score score, a number to predict:

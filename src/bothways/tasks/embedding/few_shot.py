@@ -19,6 +19,7 @@ from bothways.confidence.files import open_confidence, write_confidence
 from bothways.data import Example
 from bothways.errors import InvalidInput
 from bothways.evaluation import Evidence
+from bothways.progress import phase
 from bothways.tasks.card import NOTICES_NOTHING, Worth, unmeasured, worth_card
 from bothways.tasks.columns import TextColumns, stored_columns
 from bothways.tasks.embedding.embedder import SentenceEmbedder, SentenceTask
@@ -179,7 +180,7 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
                 f"the trained head has {len(names)} outputs, so it needs as many different labels: {list(labels)}."
             )
         embedder, folder = _embedder_of(opened, None), opened.model.folder
-        confidence = open_confidence(stored, folder, len(names))
+        confidence = open_confidence(stored, folder, len(names), 1, embedder.dimensions)
         target = SingleLabel(names if labels is None else tuple(labels))
         outputs = LabelOutputs(target, confidence=confidence, layers=confidence.layers)
         head, card = read_head(folder / HEAD_FILE, len(names), embedder.dimensions), stored.card
@@ -215,6 +216,7 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
 
         def finish(record: TrainingRecord) -> TrainedFewShot:
             embedder = ready.finish(record)
+            phase("fitting the head")
             vectors_NK, _ = encode(embedder, rows)
             head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=options.strength)
             outputs = LabelOutputs(target, options=options)

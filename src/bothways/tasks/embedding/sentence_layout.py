@@ -4,7 +4,6 @@ The ecosystem's files are those of sentence-transformers: ``modules.json``, ``se
 ``1_Pooling/config.json`` and ``config_sentence_transformers.json``. ``bothways.json`` goes before them.
 """
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Unpack
@@ -14,6 +13,7 @@ from bothways.checkpoints.save import write_json
 from bothways.checkpoints.schema import StoredVectors, at_most
 from bothways.choices import Overflow, Pooling
 from bothways.errors import CorruptCheckpoint, InvalidInput, UnsupportedConfig
+from bothways.reading import parse_json, read_bytes
 from bothways.tasks.embedding.pooling import check_pooling
 from bothways.tasks.embedding.spec import EmbeddingOpening
 from bothways.tasks.opening import USUAL_LENGTH, OpenedModel, OpenOptions, kept_stride, open_model
@@ -151,7 +151,7 @@ def _check_modules(folder: Path) -> None:
     if not path.is_file():
         return
     try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in json.loads(path.read_text(encoding="utf-8"))]
+        kinds = [str(module["type"]).rpartition(".")[2] for module in parse_json(read_bytes(path))]
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptCheckpoint(f"{str(path)!r} must be a JSON list of modules with a type, but it is not.") from error
     unknown = [kind for kind in kinds if kind not in MODULES]

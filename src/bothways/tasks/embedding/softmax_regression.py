@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
+from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.save import write_tensors
 from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.families.weight_map import check_numbers
 
 _STEPS, _GRADIENT = 1000, 1e-9
 
@@ -93,18 +93,20 @@ def read_head(path: Path, classes: int, dimensions: int) -> LinearHead:
 
     Raises:
         CorruptCheckpoint: It is damaged, or does not fit.
+        IncompatibleWeights: It holds no floating point numbers.
     """
+    tensors = read_safetensors(path)
+    for name, value in tensors.items():
+        check_numbers(f"{name} of {path.name}", value)
     try:
-        tensors = load_file(path)
         head = LinearHead(tensors["weight"].float().numpy(), tensors["bias"].float().numpy())
-    except (OSError, SafetensorError, KeyError) as error:
+    except KeyError as error:
         raise CorruptCheckpoint(
             f"{str(path)!r} holds no head of a classifier ({error}). Get the model again."
         ) from error
-    fits = head.weight_CK.shape == (classes, dimensions) and head.bias_C.shape == (classes,)
-    if not fits or not np.isfinite(head.weight_CK).all():
+    if head.weight_CK.shape != (classes, dimensions) or head.bias_C.shape != (classes,):
         raise CorruptCheckpoint(
             f"{str(path)!r} must map vectors of {dimensions} to {classes} labels, but its weights are of the shape "
-            f"{head.weight_CK.shape}, or not finite. It belongs to another model, or the vectors were cut."
+            f"{head.weight_CK.shape}. It belongs to another model, or the vectors were cut."
         )
     return head

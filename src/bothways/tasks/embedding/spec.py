@@ -13,7 +13,7 @@ from bothways.confidence.options import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PAIR, TextColumns, is_two_texts, renamed, stored_columns, two_texts, typed_texts
 from bothways.tasks.label_options import LabelPrediction
-from bothways.tasks.spec import TaskSpec
+from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -333,6 +333,7 @@ EMBEDDING = TaskSpec(
     home="bothways.tasks.embedding.embedder:SentenceEmbedder",
     columns=ScoredPairs(),
     summary="Embed texts as vectors whose cosine says how alike they are.",
+    hub=Hub("sentence-similarity", '["A man sleeps.", "Someone is asleep."]', SENTENCE_TRANSFORMER),
     example={"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6},
     open_options=EmbeddingOpening,
     fit_options=EmbeddingLearning,
@@ -356,6 +357,7 @@ FEW_SHOT = TaskSpec(
     home="bothways.tasks.embedding.few_shot:FewShotClassifier",
     columns=TextColumns(),
     summary="Classify texts from a few examples of each label.",
+    hub=Hub("text-classification", '"Where is my card?"', SENTENCE_TRANSFORMER),
     example={"text": "Where is my card?", "label": "card_arrival"},
     open_options=FewShotOpening,
     fit_options=FewShotLearning,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Source
 from bothways.errors import InvalidInput
+from bothways.progress import phase
 from bothways.tasks.card import DataUsed, Worth, unmeasured, written_card
 from bothways.tasks.embedding.batches import DrawnRows, GivenRows, RowSource
 from bothways.tasks.embedding.losses import (
@@ -120,6 +121,8 @@ def prepare_embedder(
 
     def finish(record: TrainingRecord) -> TrainedEmbedder:
         used = DataUsed(columns, stored.part, None if held is None else held.part, split=examples.split)
+        if held is not None and why is None:
+            phase("evaluating on the held-out rows")
         found = measured()
         none = Worth(None, (unmeasured(str(why)),))
         metrics = none if found is None else metrics_of(*found, seed=training.seed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import RawTextColumns
-from bothways.tasks.spec import PredictOptions, TaskSpec, check_positive
+from bothways.tasks.spec import Hub, PredictOptions, TaskSpec, check_positive
 
 if TYPE_CHECKING:
     from bothways.objectives import Masking
@@ -86,6 +86,9 @@ MASKED_LM = TaskSpec(
     home="bothways.tasks.masked_lm.fill_mask:FillMask",
     columns=MaskedTextColumns(),
     summary="Fill masks with words, score texts, and continue pre-training on raw texts.",
+    hub=Hub(
+        "fill-mask", '"Paris is the [MASK] of France."', "AutoModelForMaskedLM", '"Paris is the [MASK] of France."'
+    ),
     example={"text": "Paris is the capital of France."},
     fit_options=MaskingOptions,
     data_options=MaskingOptions,

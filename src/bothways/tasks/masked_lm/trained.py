@@ -19,7 +19,7 @@ from bothways.evaluation.report import flat_estimates
 from bothways.families import HeadName
 from bothways.inference.masked_lm import MaskedLMScorer, Search, run_search, together
 from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking, masked_losses
-from bothways.progress import progress
+from bothways.progress import phase, progress
 from bothways.tasks.card import LIKE_THESE, DataUsed, Worth, data_part, optimistic, written_card
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
@@ -165,6 +165,7 @@ def prepare_masked_lm(
     first = _held_out(objective)
 
     def finish(record: TrainingRecord) -> TrainedMaskedLM:
+        phase("evaluating on the held-out texts")
         parts = data_part(len(examples), stored), data_part(len(held_out), held)
         used = DataUsed(columns, *parts, split=data.validation is None)
         card = written_card(opened.model, record, used, Worth(_held_out(objective), LIMITS))

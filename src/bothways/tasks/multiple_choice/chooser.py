@@ -21,7 +21,7 @@ from bothways.confidence.files import stored_temperature
 from bothways.confidence.options import TemperatureOptions
 from bothways.data import Example, Source, read_rows, value_at
 from bothways.data.windows import digest_of, digest_of_texts
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, shown
 from bothways.evaluation import (
     Outcomes,
     Temperature,
@@ -204,7 +204,7 @@ class ChoiceOutputs(TemperatureOutputs[Choices, Choices]):
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(value[1]):
                 raise InvalidInput(
                     f"{row.where}: the label in {columns.label!r} must be one of the choices or its number from 0 to "
-                    f"{len(value[1]) - 1}, but it is {label!r:.80}."
+                    f"{len(value[1]) - 1}, but it is {shown(label)}."
                 )
             examples.append(Example(value, number, row.number, row.where))
         return examples

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from bothways.confidence.options import TemperatureOptions
-from bothways.errors import InvalidInput
-from bothways.tasks.spec import PredictOptions, TaskSpec
+from bothways.errors import InvalidInput, shown
+from bothways.tasks.spec import Hub, PredictOptions, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -45,7 +45,7 @@ class ChoiceColumns:
         """Return a tuple or list of a context and its choices as a tuple."""
         if not (isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str)):
             raise InvalidInput(
-                f"input {number + 1} must be {self.one}, but it is {type(value).__name__}: {value!r:.80}"
+                f"input {number + 1} must be {self.one}, but it is {type(value).__name__}: {shown(value)}"
             )
         return self._checked(value[0], value[1], f"the choices of input {number + 1}")
 
@@ -53,7 +53,9 @@ class ChoiceColumns:
     def _checked(context: str, choices: object, where: str) -> tuple[str, tuple[str, ...]]:
         listed = list(choices) if isinstance(choices, list | tuple) else []
         if len(listed) < 2 or not all(isinstance(each, str) and each.strip() for each in listed):
-            raise InvalidInput(f"{where} must be a list of two or more texts, none of them empty, got {choices!r:.80}.")
+            raise InvalidInput(
+                f"{where} must be a list of two or more texts, none of them empty, got {shown(choices)}."
+            )
         return context, tuple(listed)
 
     def is_one(self, value: object) -> bool:
@@ -105,6 +107,11 @@ MULTIPLE_CHOICE = TaskSpec(
     home="bothways.tasks.multiple_choice.chooser:MultipleChoice",
     columns=ChoiceColumns(),
     summary="Choose which of several endings or answers goes with a context.",
+    hub=Hub(
+        "multiple-choice",
+        '("She opened the fridge and", ["took out the milk.", "flew away."])',
+        "AutoModelForMultipleChoice",
+    ),
     example={"context": "She opened the fridge and", "choices": ["took out the milk.", "flew away."], "label": 0},
     fit_options=TemperatureOptions,
     predict_options=ChoicePrediction,

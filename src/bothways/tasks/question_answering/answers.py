@@ -46,7 +46,8 @@ class QuestionAnswer:
         start: Its first character in the context.
         end: The character behind its last.
         probability: That this, be it an answer or none, is right; calibrated where the model was.
-        no_answer_probability: That there is no answer; 0 of a model that was never shown such a question.
+        no_answer_probability: That there is no answer; None of a model that learnt from no such
+            question.
         answers: The best that do not overlap, best first, also where ``answer`` is None.
         reading: How much of question and context was read.
     """
@@ -55,7 +56,7 @@ class QuestionAnswer:
     start: int | None
     end: int | None
     probability: float
-    no_answer_probability: float
+    no_answer_probability: float | None
     answers: tuple[Answer, ...]
     reading: TokensRead
 
@@ -116,10 +117,11 @@ def answered(found: FoundSpans, read: TokensRead, threshold: float | None, tempe
         )
         for span in found.apart
     )
+    declining = None if threshold is None else nothing
     if not answers or nothing >= each:
-        return QuestionAnswer(None, None, None, nothing, nothing, answers, read)
+        return QuestionAnswer(None, None, None, nothing, declining, answers, read)
     first = answers[0]
-    return QuestionAnswer(first.text, first.start, first.end, first.probability, nothing, answers, read)
+    return QuestionAnswer(first.text, first.start, first.end, first.probability, declining, answers, read)
 
 
 def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64]:

@@ -28,6 +28,7 @@ from bothways.evaluation import (
     share_error,
 )
 from bothways.inference import TokenRows
+from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.objective import Answers, HeadModel
@@ -38,6 +39,7 @@ from bothways.tasks.question_answering.questions import Answered, GoldAnswer, ho
 from bothways.tasks.question_answering.span_targets import SpanAnswers
 from bothways.tasks.question_answering.spans import Span, SpanScores
 from bothways.tasks.question_answering.spec import (
+    ALWAYS_ANSWERS,
     LONGEST_ANSWER,
     QUESTION_ANSWERING,
     AnswerLearning,
@@ -125,9 +127,10 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
         return replace(outcomes, tokens_read=texts_read(each.read for each in scores))
 
     def facts(self) -> dict[str, object]:
-        """Return threshold, temperature and the longest answer."""
+        """Return the threshold, whether there is one, temperature and the longest answer."""
         return {
             "no_answer_threshold": self.threshold,
+            "can_decline": self.threshold is not None,
             "temperature": None if self.temperature is None else asdict(self.temperature),
             "max_answer_tokens": self.max_answer_tokens,
         }
@@ -184,6 +187,7 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
     ) -> tuple[Self, list[SpanScored]]:
         """Choose the threshold of the highest F1, then fit the temperature."""
         del training, seed
+        phase("choosing when to answer, and calibrating" if self.calibrates else "choosing when to answer")
         scores = held.scores(self, model, tokens)
         return self.calibrated(scores, held.truth, temperature=self.calibrates), scores
 
@@ -216,9 +220,7 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
     @property
     def always(self) -> tuple[str, ...]:
         """The limit of a model that always gives an answer."""
-        if self.threshold is not None:
-            return ()
-        return ("No held-out question was without an answer, so the model always gives one.",)
+        return () if self.threshold is not None else (ALWAYS_ANSWERS,)
 
     # --- several models together: they choose of the spans that any of them has among its best, and of no answer ---
 

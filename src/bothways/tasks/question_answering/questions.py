@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bothways.data import Example, Row, Source, read_rows, value_at
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, shown
 from bothways.tasks.question_answering.spec import QuestionColumns
 
 _FORM = 'a list of {"text": ..., "start": ...}, empty where there is no answer'
@@ -101,7 +101,7 @@ def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
         found = "null" if value is None else f"of type {type(value).__name__}"
         if isinstance(value, list):
             number, other = next((n, each) for n, each in enumerate(value, 1) if not isinstance(each, Mapping))
-            found = f"a list whose element {number} is of type {type(other).__name__} ({other!r:.{_SHOWN}})"
+            found = f"a list whose element {number} is of type {type(other).__name__} ({shown(other, _SHOWN)})"
         raise InvalidInput(f"{where} is {found}, but it must be {_FORM}.")
     return tuple(_answer(each.get("text"), each.get("start", each.get("answer_start")), where) for each in value)
 
@@ -109,7 +109,7 @@ def _answers(value: object, where: str) -> tuple[GoldAnswer, ...]:
 def _answer(text: object, start: object, where: str) -> GoldAnswer:
     if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int):
         raise InvalidInput(
-            f"{where} must be {_FORM}, but one answer has the text {text!r:.80} and the start {start!r}."
+            f"{where} must be {_FORM}, but one answer has the text {text!r:.80} and the start {shown(start)}."
         )
     if not text.strip():
         raise InvalidInput(f"{where} holds an answer without text. Leave the list empty where there is no answer.")
@@ -123,6 +123,6 @@ def _check(answer: GoldAnswer, context: str, where: str) -> None:
     elsewhere = context.find(answer.text)
     hint = f"It stands at {elsewhere}." if elsewhere >= 0 else "The context does not hold it anywhere."
     raise InvalidInput(
-        f"{where}: the answer {answer.text!r:.{_SHOWN}} must stand at character {answer.start} of the context, but "
-        f"there it reads {found!r:.{_SHOWN}}. {hint}"
+        f"{where}: the answer {answer.text!r:.{_SHOWN}} must stand at character {shown(answer.start)} of the context, "
+        f"but there it reads {found!r:.{_SHOWN}}. {hint}"
     )

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, ClassVar
 from bothways.confidence.options import TemperatureOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import QUESTION, is_two_texts, two_texts
-from bothways.tasks.spec import PredictOptions, TaskSpec
+from bothways.tasks.spec import Hub, PredictOptions, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
 
 LONGEST_ANSWER = 100_000
 """No model reads as many tokens at once."""
+
+ALWAYS_ANSWERS = (
+    "No held-out question was without an answer, so the model cannot decline: it always gives one, and states no "
+    "probability that there is none."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,11 @@ class AnswerPrediction(PredictOptions):
         """Several answers."""
         return ("several answers to a question",) if (self.top or 1) > 1 else ()
 
+    @property
+    def listed(self) -> str | None:
+        """Several answers."""
+        return "answers" if (self.top or 1) > 1 else None
+
 
 def check_longest(tokens: int | None) -> None:
     """Raise InvalidInput unless the number of tokens is one that an answer can have."""
@@ -147,6 +157,12 @@ QUESTION_ANSWERING = TaskSpec(
     home="bothways.tasks.question_answering.answerer:QuestionAnswerer",
     columns=QuestionColumns(),
     summary="Find the part of a context that answers a question, or that there is none.",
+    hub=Hub(
+        "question-answering",
+        '("Who won?", "In 2016 the Broncos won.")',
+        "AutoModelForQuestionAnswering",
+        '"Who won?", "In 2016 the Broncos won."',
+    ),
     example={
         "question": "Who won?",
         "context": "In 2016 the Broncos won.",

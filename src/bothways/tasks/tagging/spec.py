@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bothways.choices import Scheme, SpanScheme
 from bothways.confidence.options import TemperatureOptions
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, shown
 from bothways.tasks.columns import typed_texts
-from bothways.tasks.spec import PredictOptions, TaskSpec
+from bothways.tasks.spec import Hub, PredictOptions, TaskSpec
 
 if TYPE_CHECKING:
     from bothways.data import Row
@@ -56,7 +56,7 @@ class TagColumns:
                 raise InvalidInput(f"text {number + 1}: {error}") from error
         else:
             raise InvalidInput(
-                f"expected text {number + 1} to be a str or a list of str, got {type(value).__name__}: {value!r:.80}"
+                f"expected text {number + 1} to be a str or a list of str, got {type(value).__name__}: {shown(value)}"
             )
         if not words.spans:
             raise InvalidInput(
@@ -142,12 +142,23 @@ class TagPrediction(PredictOptions):
         """Words and spans."""
         return "words", "spans"
 
+    @property
+    def listed(self) -> str:
+        """Spans."""
+        return "spans"
+
 
 TAGGING = TaskSpec(
     name="tagging",
     home="bothways.tasks.tagging.tagger:TextTagger",
     columns=TagColumns(),
     summary="Tag words: names, parts of speech and the like.",
+    hub=Hub(
+        "token-classification",
+        '"Ada Lovelace lived in London."',
+        "AutoModelForTokenClassification",
+        '"Ada Lovelace lived in London."',
+    ),
     example={"tokens": ["Li", "Na", "left"], "tags": ["B-PER", "I-PER", "O"]},
     open_options=TagOpening,
     fit_options=TagLearning,

@@ -1,0 +1,107 @@
+"""Files that others wrote, read within bounds: regular files alone, so many bytes, JSON so large and so deep.
+
+A named pipe never ends and a device has no end, so neither is opened as a file of a model or an index.
+"""
+
+import io
+import json
+import os
+import stat
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import CorruptCheckpoint, UnknownModel
+
+MIB = 2**20
+
+MOST_JSON = 32 * MIB
+"""Bytes of a file of settings: labels by the hundred thousand, and 10,000 times what usual ones have."""
+
+# What a file of that size could hold at most if it were made of empty lists; tokenizers of a million pieces have 3.
+_MOST_VALUES = 8_000_000
+_MOST_DEPTH = 100
+# A size that stands for no limit has 31 (int(1e30)), an id 19.
+_MOST_DIGITS = 100
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a file to read its bytes; a pipe or a device is refused at once, also one that nobody writes to.
+
+    Raises:
+        CorruptCheckpoint: It is no regular file.
+        UnknownModel: It is a folder, or may not be read.
+        FileNotFoundError: It is not there.
+    """
+    waitless = getattr(os, "O_NONBLOCK", 0)
+    try:
+        stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | waitless))  # noqa: SIM115
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # a name with a null character is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UnknownModel(
+            f"{str(path)!r} cannot be read ({reason}): check that it is a file with permission."
+        ) from error
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise CorruptCheckpoint(
+            f"expected {str(path)!r} to be a regular file, but it is a pipe or a device. Put the file itself there."
+        )
+    return stream
+
+
+def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
+    """Read a regular file of at most ``most`` bytes.
+
+    Raises:
+        CorruptCheckpoint: It is no regular file, or larger.
+        UnknownModel: It is a folder, or may not be read.
+        FileNotFoundError: It is not there.
+    """
+    with open_regular(path) as stream:
+        if os.fstat(stream.fileno()).st_size <= most and len(content := stream.read(most + 1)) <= most:
+            return content
+    raise CorruptCheckpoint(
+        f"expected {str(path)!r} to have at most {most // MIB} MiB, but it is larger: it is damaged, or no file of "
+        "this kind. Get it again from where it came."
+    )
+
+
+def parse_json(content: bytes) -> Any:  # noqa: ANN401 (what json.loads returns)
+    """Parse JSON in UTF-8.
+
+    Raises:
+        ValueError: It is none, or one too large, nested too deeply, with a number too long or half a character in it.
+    """
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise ValueError(f"more than {_MOST_VALUES} values")
+    try:
+        value = json.loads(content.decode("utf-8"), parse_int=_whole)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    _check_depth(value)
+    if b"\\u" in content:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError("an escape in it stands for half of a surrogate pair") from error
+    return value
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
+
+
+def _check_depth(value: object) -> None:
+    level, depth = [value], 0
+    while level:
+        if depth > _MOST_DEPTH:
+            raise ValueError(f"nested more than {_MOST_DEPTH} deep")
+        level, depth = [part for each in level for part in _parts(each)], depth + 1
+
+
+def _parts(value: object) -> Collection[object]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

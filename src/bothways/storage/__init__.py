@@ -1,0 +1,20 @@
+"""Output that appears whole or not at all.
+
+Files and folders are written under a temporary name beside their target, flushed to the disk, and renamed. If anything
+goes wrong in between, the temporary is removed and whatever was at the target before is still there. What a process
+that was killed has left is removed by the next one that writes there. A target that is a symbolic link stays one: what
+it points to is replaced. A device or a pipe cannot be replaced and is written to as it is.
+"""
+
+from bothways.storage.checks import check_file_writable as check_file_writable
+from bothways.storage.checks import check_folder_free as check_folder_free
+from bothways.storage.checks import check_folder_place as check_folder_place
+from bothways.storage.checks import is_stream as is_stream
+from bothways.storage.output import OUT_OF_ROOM as OUT_OF_ROOM
+from bothways.storage.output import give_usual_mode as give_usual_mode
+from bothways.storage.output import move_folder as move_folder
+from bothways.storage.output import new_file as new_file
+from bothways.storage.output import new_folder as new_folder
+from bothways.storage.temporary import held as held
+from bothways.storage.temporary import remove_leftovers as remove_leftovers
+from bothways.storage.temporary import temporary_folder as temporary_folder

@@ -1,0 +1,246 @@
+"""The model card that is saved beside a model, ``README.md``, written from ``bothways.json`` for people and the hub.
+
+Nothing reads it again: whoever has the model may edit it. The hub takes the lines between the dashes at its beginning
+as YAML (https://huggingface.co/docs/hub/model-cards); values stand there as JSON, which YAML includes.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from bothways.checkpoints.files import read_json
+from bothways.checkpoints.schema import OURS
+from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
+
+README = "README.md"
+PLACE = "path/to/this/folder"
+
+_MOST_LABELS = 40
+_LABELLED = ("classification", "pairs", "tagging")  # whose config.json has the labels
+_SETTINGS = ("learning_rate", "batch_size", "weight_decay", "warmup_fraction", "precision", "seed")
+
+# What the hub calls metrics that it knows.
+_METRICS = {
+    "accuracy": "accuracy",
+    "macro_f1": "f1",
+    "micro_f1": "f1",
+    "f1": "f1",
+    "span_f1": "f1",
+    "exact_match": "exact_match",
+    "mcc": "matthews_correlation",
+    "mse": "mse",
+    "mae": "mae",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+    "perplexity": "perplexity",
+}
+
+
+def write_readme(folder: Path, kind: str, specs: Mapping[str, TaskSpec]) -> None:
+    """Write the card of a model whose other files are in the folder already; the same wherever the folder lies.
+
+    Args:
+        folder: Where the model is being written.
+        kind: The class that opens it, such as ``"TextClassifier"``.
+        specs: Its task under the name ``""``; of a model of several tasks each under its own.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written to.
+    """
+    content = read_json(folder / OURS)
+    heads = content.get("heads")
+    found = {str(head["name"]): _mapping(head) for head in heads} if isinstance(heads, list) else {"": content}
+    cards = {task: _mapping(part.get("card")) for task, part in found.items()}
+    parts = [_front(cards.values(), kind, specs), f"# {kind}", _summary(folder, content, kind, specs)]
+    parts += ["## Use", *_usage(kind, specs, _mask(folder))]
+    for task, part in found.items():
+        parts += [f"## {task}: {specs[task].name.replace('_', ' ')}"] if task else []
+        for title, lines in _sections(specs[task], part, cards[task]):
+            parts += [f"{'###' if task else '##'} {title}", "\n".join(lines)]
+    (folder / README).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _front(cards: Iterable[Mapping[str, Any]], kind: str, specs: Mapping[str, TaskSpec]) -> str:
+    """The lines for the hub, with what it knows: a folder is no base model, and not all metrics have a name there."""
+    cards = list(cards)
+    hub = _hub(specs)
+    # Others open no ensemble, and of a few-shot classifier the embedder alone.
+    elsewhere = kind not in ("Ensemble", "FewShotClassifier")
+    values: dict[str, object] = {"library_name": hub.library if elsewhere else "bothways"}
+    values["pipeline_tag"] = hub.pipeline
+    values["tags"] = list(dict.fromkeys(["bothways", *(spec.name.replace("_", "-") for spec in specs.values())]))
+    values["base_model"] = next((card["base_model"] for card in cards if _on_hub(card.get("base_model"))), None)
+    known = [_METRICS[name] for card in cards for name in _mapping(card.get("metrics")) if name in _METRICS]
+    values["metrics"] = list(dict.fromkeys(known))
+    return "\n".join(["---", *(f"{name}: {json.dumps(value)}" for name, value in values.items() if value), "---"])
+
+
+def _hub(specs: Mapping[str, TaskSpec]) -> Hub:
+    spec = next(iter(specs.values()))
+    values = [spec.example[name] for name in spec.columns.input_columns if name in spec.example]
+    return spec.hub or Hub("", repr(values[0] if len(values) == 1 else tuple(values)))
+
+
+def _on_hub(name: object) -> bool:
+    """Whether it is a name on the hub, and not a path that looks like one."""
+    pattern = r"[A-Za-z0-9][\w.-]*/[\w.-]+"
+    return isinstance(name, str) and re.fullmatch(pattern, name, re.ASCII) is not None and not Path(name).exists()
+
+
+def _summary(folder: Path, content: Mapping[str, object], kind: str, specs: Mapping[str, TaskSpec]) -> str:
+    if kind == "MultiTask":
+        tasks = ", ".join(f"{_code(name)} ({spec.name.replace('_', ' ')})" for name, spec in specs.items())
+        return f"One encoder with several tasks: {tasks}."
+    spec = specs[""]
+    if kind == "Ensemble":
+        return f"An ensemble of models that {spec.does}. It holds no weights: it points to its members' folders."
+    stored = _mapping(read_json(folder / "config.json").get("id2label")) if spec.name in _LABELLED else {}
+    own = content.get("labels")
+    labels = [str(label) for label in (own if isinstance(own, list) else stored.values())]
+    named = ", ".join(map(_code, labels[:_MOST_LABELS]))
+    more = f" and {len(labels) - _MOST_LABELS:,} more" if len(labels) > _MOST_LABELS else ""
+    return spec.summary + (f" Labels: {named}{more}." if labels else "")
+
+
+def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]:
+    """How it is opened and asked, here and, where it opens there, in the ecosystem."""
+    hub = _hub(specs)
+    asked, call = (text.replace("[MASK]", mask) for text in (hub.asked, hub.call))
+    verb = "encode" if kind == "SentenceEmbedder" else "predict"
+    yield _block(
+        f"from bothways import {kind}",
+        "",
+        f'model = {kind}.from_pretrained("{PLACE}")',
+        f"print(model.{verb}({asked}))",
+    )
+    if kind == "Ensemble" or not hub.opens_as:
+        return
+    if hub.opens_as == SENTENCE_TRANSFORMER:
+        yield "Its embedder opens in sentence-transformers too:"
+        yield _block(
+            "from sentence_transformers import SentenceTransformer",
+            "",
+            f'model = SentenceTransformer("{PLACE}")',
+            f"print(model.encode({asked}))",
+        )
+    else:
+        own = f", as a model for {_code(next(iter(specs)))} alone" if kind == "MultiTask" else ""
+        yield f"It opens in transformers too{own}, without calibration and windows for long texts:"
+        shown = [f'print(model(**tokenizer({call}, return_tensors="pt")))'] if call else []
+        yield _block(
+            f"from transformers import {hub.opens_as}, AutoTokenizer",
+            "",
+            f'tokenizer = AutoTokenizer.from_pretrained("{PLACE}")',
+            f'model = {hub.opens_as}.from_pretrained("{PLACE}")',
+            *shown,
+        )
+
+
+def _sections(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
+    members, limits = card.get("members"), card.get("limits")
+    yield from (
+        (title, lines)
+        for title, lines in (
+            ("Data", list(_data(card))),
+            ("Metrics", list(_metrics(_mapping(card.get("metrics"))))),
+            ("Members", [_member(_mapping(each)) for each in members] if isinstance(members, list) else []),
+            ("Calibration", list(_calibration(spec, part, card))),
+            ("Training", list(_training(card))),
+            ("Limits", [f"- {_line(limit)}" for limit in limits] if isinstance(limits, list) else []),
+        )
+        if lines
+    )
+
+
+def _data(card: Mapping[str, Any]) -> Iterator[str]:
+    for name, numbers in _mapping(card.get("data")).items():
+        counts = [f"{value:,} {_named(key)}" for key, value in _mapping(numbers).items() if isinstance(value, int)]
+        sums = [f"{_named(key)} {_code(value)}" for key, value in _mapping(numbers).items() if isinstance(value, str)]
+        yield f"- {_line(name)}: {'; '.join([', '.join(counts), *sums])}"
+    if "validation" in card:
+        yield f"- where the validation rows are from: {_line(card['validation'])}"
+
+
+def _metrics(metrics: Mapping[str, Any]) -> Iterator[str]:
+    if not metrics:
+        return
+    yield f"On {_line(metrics.get('of'))}, {metrics.get('n')} of them.\n"
+    yield "| metric | value | 95 % interval |\n| --- | ---: | --- |"
+    for name, value in metrics.items():
+        low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
+        if _is_number(value) and _is_number(low) and _is_number(high):
+            yield f"| {_named(name)} | {value:.4f} | {low:.4f} to {high:.4f} |"
+
+
+def _member(member: Mapping[str, Any]) -> str:
+    """A member and its metrics on the rows that calibrated the ensemble."""
+    numbers = [f"{_named(name)} {value:.4f}" for name, value in member.items() if _is_number(value)]
+    return f"- {', '.join([_code(str(member.get('member'))), *numbers])}"
+
+
+def _calibration(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any]) -> Iterator[str]:
+    if spec.name not in ("embedding", "masked_lm") and part.get("target") != "regression":
+        usual = "temperature" if part.get("temperature") else None
+        method = _mapping(part.get("calibration")).get("method", usual)
+        yield f"- Probabilities are {f'calibrated by {_named(str(method))}' if method else 'not calibrated'}."
+    rows = {**_mapping(card.get("trust")), **card}.get("coverage_from_rows")
+    if _is_number(rows):
+        yield f"- Answers can be asked for with a given coverage, which was learnt from {rows:,} rows."
+    outside = _mapping(part.get("out_of_domain"))
+    if _is_number(threshold := outside.get("threshold")):
+        kind = _named(str(outside.get("kind")))
+        yield f"- Texts unlike those of the training are noticed by {kind}, above {threshold:.4g}."
+    if _is_number(threshold := part.get("no_answer_threshold")):
+        yield f"- It gives no answer where none scores above {threshold:.4g}."
+
+
+def _training(card: Mapping[str, Any]) -> Iterator[str]:
+    if "base_model" in card:
+        revision = f" at {_code(str(card['revision']))}" if card.get("revision") else ""
+        yield f"- base model: {_code(str(card['base_model']))}{revision}"
+    if training := _mapping(card.get("training")):
+        kept = training.get("kept_epoch")
+        yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept: {kept or 'the last'}"
+        settings = _mapping(training.get("settings"))
+        shown = [f"{_named(name)} {settings[name]}" for name in _SETTINGS if settings.get(name) is not None]
+        yield f"- {', '.join(shown)}"
+
+
+def _mask(folder: Path) -> str:
+    """How the tokenizer writes a mask."""
+    path = folder / "tokenizer_config.json"
+    mask = read_json(path).get("mask_token") if path.is_file() else None
+    mask = mask.get("content") if isinstance(mask, Mapping) else mask
+    return mask if isinstance(mask, str) else "[MASK]"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """The value, if it is an object: cards of other versions, or that someone edited, may lack some."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _named(name: str) -> str:
+    return _line(name.replace("_", " "))
+
+
+def _block(*lines: str) -> str:
+    return "\n".join(["```python", *lines, "```"])
+
+
+def _line(text: object) -> str:
+    """A text on one line, with what Markdown would take for marks as it stands."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(str(text).split()))
+
+
+def _code(text: str) -> str:
+    """A text as it stands, with a fence that is longer than any in it."""
+    text = " ".join(text.split())
+    runs = [len(run) for run in re.findall("`+", text)]
+    fence = "`" * (max(runs, default=0) + 1)
+    return f"{fence} {text} {fence}" if runs else f"{fence}{text}{fence}"

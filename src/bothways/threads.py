@@ -1,0 +1,148 @@
+"""The CPU threads that torch computes with: how many, how they wait, and what a forked process inherits of them.
+
+Every thread that computes in parallel has a pool of OpenMP's threads, made the first time. A fork copies the books of
+the forking thread's pool but none of the threads in it, and GNU's OpenMP then waits in the child for ever for threads
+that are not there. Loading a model therefore starts no pool, and a fork ends the forking thread's pools first: both
+processes start new ones when they next need them. The same numbers of threads are then there in the child.
+"""
+
+import ctypes
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+# Each says how many threads to take; torch asks MKL, and MKL OpenMP.
+_NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+# Each says how long a thread that waits for the others keeps its core busy.
+_WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
+_SOFT_PAUSE = 1  # omp_pause_soft
+
+
+def granted_cores(root: Path = Path("/")) -> int:
+    """Return the cores that this process may use: those of its affinity, but no more than its cgroups grant time for.
+
+    A part of a core counts as one.
+
+    Args:
+        root: The folder that holds ``proc`` and ``sys``.
+    """
+    return min([_cores(), *(math.ceil(quota) for quota in _quotas(root))])
+
+
+def choose_threads(threads: int | None = None) -> None:
+    """Set how many threads libraries compute with that are loaded from now on, and how these wait for each other.
+
+    A waiting thread spins for a while, which is the fastest where each has a core of its own. Where cores are shared
+    with other processes, it takes the core from the one that it waits for; there threads sleep. What the environment
+    says already stays, unless ``threads`` is given.
+
+    Args:
+        threads: How many; when None as many as there are cores, or as the cgroups of the process grant.
+    """
+    if threads is not None:
+        os.environ.update(dict.fromkeys((*_NUMBER, "RAYON_NUM_THREADS"), str(threads)))
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(threads)
+    elif not os.environ.keys() & set(_NUMBER) and granted_cores() < _cores():
+        os.environ["OMP_NUM_THREADS"] = str(granted_cores())
+    if not os.environ.keys() & _WAITING and cores_are_shared(threads or granted_cores()):
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
+
+def cores_are_shared(threads: int, root: Path = Path("/")) -> bool:
+    """Return whether other processes leave fewer than so many cores free, both now and over the last minute.
+
+    Args:
+        threads: Threads that want a core each.
+        root: The folder that holds ``proc``; where a system has none, the answer is no.
+    """
+    loads = root / "proc/loadavg"
+    if not loads.is_file():
+        return False
+    last_minute, _, _, running, _ = loads.read_text(encoding="ascii").split()
+    # Now: a load that an earlier command left behind is no other process. One that runs is this one.
+    busy = min(float(last_minute), int(running.partition("/")[0]) - 1)
+    return busy > (os.cpu_count() or 1) - threads + 0.5
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Compute with the calling thread alone while the block runs, so that loading starts no pool.
+
+    The first time in a process it also has torch use no more threads than the cgroups grant cores, where the
+    environment does not say how many to use.
+    """
+    import torch
+
+    _respect_cgroups()
+    number, openmp = torch.get_num_threads(), _openmp()
+    if openmp is None:
+        yield
+        return
+    # Not torch.set_num_threads, which other threads would see.
+    openmp.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        openmp.omp_set_num_threads(number)
+
+
+@cache
+def _respect_cgroups() -> None:
+    import torch
+
+    if not os.environ.keys() & set(_NUMBER) and torch.get_num_threads() > granted_cores():
+        torch.set_num_threads(granted_cores())
+
+
+@cache
+def _openmp() -> ctypes.CDLL | None:
+    """The OpenMP that torch computes with: what is asked of a library is looked for in those that it needs as well."""
+    import torch
+
+    found = ctypes.CDLL(torch._C.__file__)
+    return found if hasattr(found, "omp_set_num_threads") else None
+
+
+def _end_pools() -> None:
+    """End the pools of this thread, in every copy of GNU's OpenMP that was loaded: torch's and those of others."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text(encoding="utf-8", errors="replace").splitlines() if maps.is_file() else []
+    for path in {line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line}:
+        library = ctypes.CDLL(path)
+        if hasattr(library, "omp_pause_resource_all"):  # in GCC from version 9 on
+            library.omp_pause_resource_all(_SOFT_PAUSE)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Cores that each cgroup of the process grants, where it grants only some."""
+    memberships = root / "proc/self/cgroup"
+    lines = memberships.read_text(encoding="utf-8").splitlines() if memberships.is_file() else []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        mounts = ("",) if not controllers else (controllers, "cpu") if "cpu" in controllers.split(",") else ()
+        inner = PurePosixPath(path.lstrip("/"))
+        # In a container the path may be the host's, and what is mounted the container's own group.
+        for folder in {root / "sys/fs/cgroup" / mount / part for mount in mounts for part in (inner, *inner.parents)}:
+            yield from _quota(folder)
+
+
+def _quota(folder: Path) -> Iterator[float]:
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        files = [folder / name for name in names]
+        if all(file.is_file() for file in files):
+            granted, period = " ".join(file.read_text(encoding="ascii") for file in files).split()
+            if granted.isdecimal():  # not "max", nor -1
+                yield int(granted) / int(period)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_end_pools)

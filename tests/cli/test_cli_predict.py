@@ -1,0 +1,165 @@
+"""``predict`` on rows without a text, with the labels that come first, and with six digits."""
+
+import csv
+import itertools
+import json
+
+import numpy as np
+import pytest
+from command_line import call, rows, write_jsonl
+
+from bothways.cli.terminal import six_digits
+from bothways.data import read_rows
+from bothways.errors import EmptyInput, InvalidInput
+from bothways.tasks import TextClassifier
+
+
+@pytest.fixture
+def gaps(tmp_path):
+    """Rows of which some have no text: the first two, one in the middle and the last."""
+    made = rows(6, 2)
+    for place, nothing in ((0, ""), (1, None), (3, " \t"), (5, "")):
+        made[place]["text"] = nothing
+    return write_jsonl(tmp_path / "gaps.jsonl", made)
+
+
+@pytest.fixture
+def model(run):
+    return TextClassifier.from_pretrained(run, device="cpu")
+
+
+def test_a_row_without_a_text_ends_a_prediction_and_the_message_names_the_option(run, gaps):
+    outcome = call("predict", run, "--data", gaps)
+    assert outcome.code == 1
+    assert "line 1 of" in outcome.err
+    assert "--on-empty skip or --on-empty null" in outcome.err
+
+
+def test_rows_without_a_text_are_skipped_or_null_and_counted(run, gaps):
+    skipped = call("predict", run, "--data", gaps, "--on-empty", "skip")
+    assert [line["id"] for line in skipped.lines()] == ["r2", "r4"]
+    assert skipped.err == "4 rows without a text: left out.\n"
+    nulls = call("predict", run, "--data", gaps, "--on-empty", "null")
+    assert nulls.err == "4 rows without a text: their predictions are null.\n"
+    lines = nulls.lines()
+    assert [line["id"] for line in lines] == [f"r{number}" for number in range(6)]
+    assert [line for line in lines if line["label"]] == skipped.lines()
+    for line in lines:
+        assert line.keys() == lines[2].keys()
+        assert line["label"] or set(line.values()) == {line["id"], None}
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_a_table_has_empty_cells_for_rows_without_a_text(run, gaps, tmp_path, kind):
+    output = tmp_path / f"out.{kind}"
+    assert call("predict", run, "--data", gaps, "--output", output, "--on-empty", "null", "--keep").code == 0
+    with output.open(newline="") as stream:
+        table = list(csv.DictReader(stream, delimiter="\t" if kind == "tsv" else ","))
+    assert [row["id"] for row in table] == [f"r{number}" for number in range(6)]
+    assert [bool(row["probability"]) for row in table] == [False, False, True, False, True, False]
+
+
+def test_a_file_without_any_text_is_null_row_by_row(run, tmp_path):
+    data = write_jsonl(tmp_path / "d.jsonl", [{"id": "a", "text": ""}, {"id": "b", "text": ""}])
+    assert call("predict", run, "--data", data, "--on-empty", "null").lines() == [
+        {"id": "a", "prediction": None},
+        {"id": "b", "prediction": None},
+    ]
+
+
+def test_blank_lines_of_a_text_file_are_rows_without_a_text(run, tmp_path):
+    (tmp_path / "a.txt").write_text("w6 w8\n\nw5\n")
+    outcome = call("predict", run, "--data", tmp_path / "a.txt", "--on-empty", "skip")
+    assert len(outcome.lines()) == 2
+    assert "1 row without a text" in outcome.err
+
+
+def test_a_missing_column_is_no_row_without_a_text(run, tmp_path):
+    data = write_jsonl(tmp_path / "d.jsonl", [{"id": "a", "txt": "w6"}])
+    outcome = call("predict", run, "--data", data, "--on-empty", "skip")
+    assert outcome.code == 1
+    assert "has no column 'text'" in outcome.err
+
+
+def test_the_library_skips_them_or_gives_none_in_flat_memory(model, gaps):
+    found = list(model.predict_rows(read_rows(gaps), on_empty="null"))
+    assert [each is None for each in found] == [True, True, False, True, False, True]
+    assert list(model.predict_rows(read_rows(gaps), on_empty="skip")) == [found[2], found[4]]
+    with pytest.raises(EmptyInput, match="line 1"):
+        list(model.predict_rows(read_rows(gaps)))
+    with pytest.raises(InvalidInput, match="'error', 'skip' or 'null'"):
+        model.predict_rows([], on_empty="drop")
+    read = 0
+
+    def endless():
+        nonlocal read
+        for row in itertools.cycle(read_rows(gaps)):
+            read += 1
+            yield row
+
+    assert sum(each is None for each in itertools.islice(model.predict_rows(endless(), on_empty="null"), 60)) == 40
+    assert read < 1_000_000
+
+
+def test_top_gives_the_labels_that_come_first(run, model, tmp_path):
+    text = "w6 w8 w10"
+    whole = model.predict(text)
+    found = model.predict(text, top=1)
+    assert found.probabilities == {whole.label: whole.probability}
+    assert (found.label, found.outside_score) == (whole.label, whole.outside_score)
+    (line,) = call("predict", run, text, "--top", 1).lines()
+    assert line["probabilities"] == six_digits({whole.label: whole.probability})
+    # A set with a coverage is made of all labels, however few are given.
+    assert model.predict(text, top=1, coverage=0.9).label_set == model.predict(text, coverage=0.9).label_set
+    with pytest.raises(InvalidInput, match="top must be at least 1"):
+        model.predict(text, top=0)
+    with pytest.raises(InvalidInput, match="leave top out"):
+        model.predict_proba([text], top=1)
+
+
+def test_a_table_has_a_column_for_each_place_of_the_labels_that_come_first(run, files, tmp_path):
+    output = tmp_path / "out.csv"
+    assert call("predict", run, "--data", files / "test.jsonl.gz", "--output", output, "--top", 2).code == 0
+    with output.open(newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert {row["label_1"] for row in table} == {"even", "odd"}
+    for row in table:
+        assert (row["label_1"], row["probability_1"]) == (row["label"], row["probability"])
+        assert float(row["probability_1"]) + float(row["probability_2"]) == pytest.approx(1, abs=2e-6)
+        assert "probabilities_even" not in row
+
+
+@pytest.mark.parametrize("name", ["-", "out.jsonl", "out.csv"])
+def test_numbers_have_six_digits_in_every_form(run, tmp_path, name):
+    output = "-" if name == "-" else tmp_path / name
+    outcome = call("predict", run, "w6 w8 w10 w7", "--output", output)
+    written = outcome.out if name == "-" else output.read_text()
+    if name.endswith("csv"):
+        (row,) = csv.DictReader(written.splitlines())
+        numbers = [row["probability"], row["outside_score"], row["probabilities_even"]]
+    else:
+        row = json.loads(written)
+        numbers = [str(row["probability"]), str(row["outside_score"]), *map(str, row["probabilities"].values())]
+    assert all(len(each.split("e")[0].replace(".", "").lstrip("0")) <= 6 for each in numbers)
+    assert any(len(each) > 6 for each in numbers)
+
+
+def test_columns_that_are_kept_stay_as_they_were(run, tmp_path):
+    data = write_jsonl(tmp_path / "d.jsonl", [{"text": "w6", "price": 0.12345678901234568}])
+    (line,) = call("predict", run, "--data", data, "--keep").lines()
+    assert line["price"] == 0.12345678901234568
+
+
+def test_rows_without_a_text_have_no_vector_or_nan(files, gaps, tmp_path):
+    words = ("embed", files / "tiny", "--data", gaps, "--output")
+    outcome = call(*words, tmp_path / "a.npy")
+    assert outcome.code == 1
+    assert "--on-empty skip or --on-empty null" in outcome.err
+    assert "4 rows without a text: left out." in call(*words, tmp_path / "a.npy", "--on-empty", "skip").err
+    assert "their vectors are null" in call(*words, tmp_path / "b.npy", "--on-empty", "null").err
+    some_MD, all_ND = np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy")
+    assert np.isnan(all_ND).all(axis=1).tolist() == [True, True, False, True, False, True]
+    np.testing.assert_array_equal(all_ND[[2, 4]], some_MD)
+    assert call(*words, tmp_path / "b.jsonl", "--on-empty", "null").code == 0
+    lines = [json.loads(line)["vector"] for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert [each is None for each in lines] == [True, True, False, True, False, True]

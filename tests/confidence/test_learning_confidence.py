@@ -1,0 +1,36 @@
+"""What is learnt from held-out rows, on arrays: sets keep their promise on rows that nothing was fitted to."""
+
+import numpy as np
+import pytest
+
+from bothways.confidence.confidence import learn_classification
+from bothways.confidence.options import ConfidenceOptions
+from bothways.evaluation import Evidence, softmax
+from bothways.evaluation.conformal import coverage_of
+
+HELD_OUT, FRESH, DRAWS = 40, 1_000, 80
+
+
+def drawn(rows, seed, classes=4):
+    """Logits of a model that is twice as sure as it should be, and labels drawn from what it should have said."""
+    random = np.random.default_rng(seed)
+    logits_NC = random.normal(0, 3, (rows, classes))
+    labels_N = (random.random((rows, 1)) > softmax(logits_NC / 2).cumsum(1)).sum(1).clip(max=classes - 1)
+    return logits_NC, labels_N
+
+
+# The methods that fit a number or more to each class: of probabilities that were fitted to the rows themselves, sets
+# hold 0.76 and 0.68 of fresh rows where 0.8 is promised.
+@pytest.mark.parametrize("method", ["vector", "isotonic"])
+def test_sets_hold_fresh_rows_as_promised_where_the_same_rows_fit_the_calibration(method):
+    options = ConfidenceOptions(calibration=method, detector=None)
+    found = []
+    for seed in range(DRAWS):
+        logits_NC, labels_N = drawn(HELD_OUT + FRESH, seed)
+        held = Evidence.of(logits_NC[:HELD_OUT])
+        learnt = learn_classification(held, labels_N[:HELD_OUT], options, seed=seed, training=None)
+        fresh_NC = learnt.calibration.apply(logits_NC[HELD_OUT:])
+        included_NC = learnt.conformal.at(0.8).includes(fresh_NC, never_empty=False)
+        found.append(coverage_of(included_NC, labels_N[HELD_OUT:]))
+    noise = 3 * np.sqrt(0.8 * 0.2 / HELD_OUT / DRAWS)
+    assert 0.8 - noise <= np.mean(found) <= 0.8 + 1 / (HELD_OUT + 1) + noise

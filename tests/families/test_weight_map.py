@@ -1,0 +1,98 @@
+"""The rows of a weight map, written out for each layer, read and written back."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bothways.encoder.axes import SharedGroups
+from bothways.errors import IncompatibleWeights
+from bothways.families.weight_map import Fused, Ignored, Row, expand, known_names, read_weights, write_weights
+from tiny_models import tiny_config
+
+BERT = tiny_config("bert")  # three layers
+ROWS = (
+    Row("table", "embeddings.table"),
+    Row("layer.{i}.norm.{wb}", "layers.{i}.norm.{wb}"),
+    Fused(("layer.{i}.q", "layer.{i}.k"), "layers.{i}.qk"),
+    Ignored("buffer"),
+)
+
+
+def written_out(rows, config):
+    return [(mapped.theirs, mapped.ours) for mapped in expand(rows, config)]
+
+
+def test_a_row_is_there_once_for_each_layer_and_for_weight_and_bias():
+    assert written_out(ROWS, BERT) == [
+        (("table",), "embeddings.table"),
+        *(
+            ((f"layer.{index}.norm.{kind}",), f"layers.{index}.norm.{kind}")
+            for index in range(3)
+            for kind in ("weight", "bias")
+        ),
+        *(((f"layer.{index}.q", f"layer.{index}.k"), f"layers.{index}.qk") for index in range(3)),
+        (("buffer",), ""),
+    ]
+
+
+def test_parts_may_be_of_a_layer_or_of_all_of_them_and_have_a_bias_or_none():
+    rows = (Fused(("layer.{i}.q", "all.k"), "layers.{i}.qk"), Fused(("a.{wb}", "b"), "both.{wb}"))
+    assert written_out(rows, BERT) == [
+        *(((f"layer.{index}.q", "all.k"), f"layers.{index}.qk") for index in range(3)),
+        (("a.weight", "b"), "both.weight"),
+        (("a.bias", "b"), "both.bias"),
+    ]
+
+
+def test_groups_of_layers_count_their_own_layers():
+    rows = (Row("group.{g}.inner.{j}", "layers.{i}"),)
+    shared = replace(BERT, layers=12, sharing=SharedGroups(groups=2, inner=3))
+    places = [(f"group.{group}.inner.{place}",) for group in range(2) for place in range(3)]
+    assert written_out(rows, shared) == [(name, f"layers.{index}") for index, name in enumerate(places)]
+    own = [((f"group.{index}.inner.0",), f"layers.{index}") for index in range(3)]
+    assert written_out(rows, BERT) == own  # each a group of its own
+
+
+def stored(prefix=""):
+    """Tensors under a family's names; every one has values of its own."""
+    names = sorted(known_names(ROWS, BERT, prefix))
+    return {name: torch.arange(6.0).reshape(2, 3) + 10 * number for number, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_what_is_read_is_written_back_but_for_what_is_ignored(prefix):
+    theirs = stored(prefix)
+    ours = read_weights(ROWS, BERT, theirs, prefix)
+    assert ours.keys() == {name for _, name in written_out(ROWS, BERT)} - {""}
+    parts = [theirs[f"{prefix}layer.2.{name}"] for name in "qk"]
+    assert torch.equal(ours["layers.2.qk"], torch.cat(parts))
+    again = write_weights(ROWS, BERT, ours, prefix)
+    assert again.keys() == theirs.keys() - {f"{prefix}buffer"}
+    assert all(torch.equal(again[name], theirs[name]) for name in again)
+
+
+def test_what_is_read_is_a_copy_and_what_is_absent_is_left_out():
+    theirs = stored()
+    del theirs["table"], theirs["layer.1.q"], theirs["layer.1.k"]
+    ours = read_weights(ROWS, BERT, theirs)
+    assert {"embeddings.table", "layers.1.qk"}.isdisjoint(ours)
+    ours["layers.0.norm.bias"].zero_()
+    assert theirs["layer.0.norm.bias"].any()
+    assert write_weights(ROWS, BERT, {}) == {}
+
+
+def test_a_part_alone_and_parts_of_two_shapes_are_refused_by_name():
+    theirs = stored()
+    del theirs["layer.1.k"]
+    with pytest.raises(IncompatibleWeights, match=r"has layer\.1\.q but not layer\.1\.k; both belong to layers\.1\.qk"):
+        read_weights(ROWS, BERT, theirs)
+    theirs["layer.1.k"] = torch.ones(2, 2)
+    said = r"layer\.1\.q \(2, 3\) torch\.float32, layer\.1\.k \(2, 2\) torch\.float32"
+    with pytest.raises(IncompatibleWeights, match=said):
+        read_weights(ROWS, BERT, theirs)
+
+
+def test_a_number_is_read_as_a_vector_of_one():
+    ours = read_weights(ROWS, BERT, {"table": torch.tensor(2.0)})
+    assert torch.equal(ours["embeddings.table"], torch.tensor([2.0]))

@@ -1,0 +1,149 @@
+"""The page of an evaluation, of every kind of task."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import report_inputs as given
+from bothways.evaluation import (
+    answer_outcomes,
+    class_outcomes,
+    label_outcomes,
+    number_outcomes,
+    score_answers,
+    similarity_outcomes,
+    span_outcomes,
+    tag_outcomes,
+)
+from bothways.evaluation.tag_counts import TaggedWords
+from bothways.report import render
+from bothways.report.curves import MOST_POINTS, scatter
+from bothways.report.evaluation import Evaluated, evaluation_page
+
+CHECKSUM = "0123456789abcdef" * 4
+CARD = {"base_model": "base", "data": {"rows": 3, "sha256": CHECKSUM}, "validations": [{"epoch": 1, "score": 0.5}]}
+
+
+def reported(outcomes):
+    return outcomes.report(resamples=20)
+
+
+def classes(count, rows=300, names=None):
+    rng = np.random.default_rng(5)
+    truth_N = rng.integers(0, count, rows)
+    logits_NC = rng.normal(size=(rows, count)) + 3 * np.eye(count)[truth_N] + 2 * np.eye(count)[(truth_N + 1) % count]
+    exponentials_NC = np.exp(logits_NC)
+    labels = names or [f"label {number}" for number in range(count)]
+    return reported(class_outcomes(labels, truth_N, exponentials_NC / exponentials_NC.sum(axis=1, keepdims=True)))
+
+
+def answers():
+    found, annotated, stated_N = given.answers(1)
+    return reported(answer_outcomes(score_answers(found, annotated), stated_N))
+
+
+def spans():
+    return reported(span_outcomes(*given.spans(1), TaggedWords(*given.words(1)), ["LOC", "PER"]))
+
+
+KINDS = {
+    "classes": (lambda: classes(4), ["Calibration", "Classes"]),
+    "labels": (lambda: reported(label_outcomes(given.LABELS, *given.label_sets(1))), ["Calibration", "Labels"]),
+    "spans": (spans, ["Calibration", "Spans"]),
+    "tags": (lambda: reported(tag_outcomes(TaggedWords(*given.words(1)), given.LABELS)), ["Calibration", "Tags"]),
+    "answers": (answers, ["Calibration"]),
+    "numbers": (lambda: reported(number_outcomes(*given.numbers(1))), []),
+    "similarities": (lambda: reported(similarity_outcomes(*given.numbers(1))), []),
+}
+
+
+def sections(page):
+    return re.findall("<h2>(.*?)</h2>", page)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_every_kind_of_report_has_a_page(kind, calibrated):
+    make, parts = KINDS[kind]
+    report = make()
+    page = render(evaluation_page("x", {"": Evaluated(report, CARD, make() if calibrated else None)}))
+    assert sections(page) == ["Metrics", *parts, "The model"]
+    for each in report.estimates.values():
+        assert f"{each.value:.4f}" in page
+        assert f"{each.low:.4f} to {each.high:.4f}" in page
+    assert ("Without calibration" in page) is calibrated
+    assert CHECKSUM in page
+    assert "epoch 1, score 0.5" in page
+    # Every table is numbered, in the order of the page.
+    numbers = [int(number) for number in re.findall(r"<b>Table (\d+)\.</b>", page)]
+    assert numbers == list(range(1, page.count("<table>") + 1))
+
+
+def test_many_labels_have_a_table_of_what_is_confused_instead_of_a_matrix():
+    report = classes(40)
+    page = render(evaluation_page("x", {"": Evaluated(report, {})}))
+    assert "Confusion matrix" not in page
+    pairs = report.confused_pairs(30)
+    assert [each.count for each in pairs] == sorted((each.count for each in pairs), reverse=True)
+    for each in pairs:
+        row, column = report.labels.index(each.truth), report.labels.index(each.predicted)
+        assert row != column
+        assert each.count == report.confusion[row][column]
+        assert each.share == each.count / sum(report.confusion[row])
+        assert f"<td>{each.truth}</td><td>{each.predicted}</td>" in page
+    assert pairs[0].count == max(
+        count for row, counts in enumerate(report.confusion) for column, count in enumerate(counts) if row != column
+    )
+
+
+def test_long_labels_are_written_out():
+    names = [f"a label that is a sentence, number {number} of those that end alike" for number in range(3)]
+    page = render(evaluation_page("x", {"": Evaluated(classes(3, names=names), {})}))
+    assert all(f"<td>{name}</td>" in page for name in names)
+    # In a matrix they would be cut, and all alike.
+    assert "Confusion matrix" not in page
+    short = [f"{number} {name}" for number, name in enumerate(names)]
+    assert "Confusion matrix" in render(evaluation_page("x", {"": Evaluated(classes(3, names=short), {})}))
+
+
+def test_members_of_an_ensemble_stand_side_by_side():
+    members = (("runs/a", {"accuracy": 0.5, "nll": 0.75}), ("runs/b", {"accuracy": 0.25}))
+    report = replace(classes(3), members=members, disagreement={"differing": 0.125})
+    page = render(evaluation_page("x", {"": Evaluated(report, {})}))
+    assert '<td>runs/a</td><td class="number">0.5000</td><td class="number">0.7500</td>' in page
+    assert '<td>runs/b</td><td class="number">0.2500</td><td class="number"></td>' in page
+    assert "differing 0.1250" in page
+
+
+def test_several_tasks_have_sections_of_their_own():
+    page = render(evaluation_page("x", {"topic": Evaluated(classes(3), CARD), "qa": Evaluated(answers(), CARD)}))
+    assert sections(page) == [
+        *("topic: Metrics", "topic: Calibration", "topic: Classes", "qa: Metrics", "qa: Calibration"),
+        *("topic: the model", "qa: the model"),
+    ]
+
+
+def test_true_and_predicted_numbers_are_drawn():
+    points = [(1.0, 1.5), (2.0, 1.5), (4.0, 4.0)]
+    drawn = scatter(points, "true", "predicted")
+    assert drawn.count('opacity="0.45"') == len(points)
+    part = Evaluated(reported(number_outcomes(*given.numbers(1))), {}, None, points)
+    assert "Predicted numbers" in render(evaluation_page("x", {"": part}))
+    many = [(float(at), float(at)) for at in range(MOST_POINTS + 1)]
+    page = render(evaluation_page("x", {"": replace(part, points=many)}))
+    assert f"{MOST_POINTS:,} of {MOST_POINTS + 1:,} rows" in page
+
+
+def test_the_lowest_and_the_most_frequent_classes_are_chosen():
+    report = classes(40)
+    chosen = report.chosen_classes(10)
+    assert len(chosen) == 10
+    assert [report.labels.index(row.label) for row in chosen] == sorted(
+        report.labels.index(row.label) for row in chosen
+    )
+    lowest = sorted(report.per_class, key=lambda row: row.f1.value)[:5]
+    assert {row.f1.value for row in lowest} <= {row.f1.value for row in chosen}
+    assert max(row.support for row in report.per_class) == max(row.support for row in chosen)
+    assert report.chosen_classes(40) == report.per_class
