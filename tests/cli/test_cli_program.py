@@ -165,6 +165,7 @@ def test_modules_have_their_choices_from_one_place(module, name):
         (["trian"], 'Did you mean "train"?'),
         (["predict", "x", "text", "--ouput", "y"], "Did you mean --output?"),
         (["evaluate", "x"], "--data requires an argument"),
+        (["train", "classification", "--model", "x", "--data=y"], "Unknown option: --data.\n"),
         (["train", "classification", "--epochs", "0", "--model", "m", "--train", "t", "--output", "o"], "Must be >= 1"),
         (["predict", "x", "text", "--max-length", "many"], 'unable to convert "many" into int'),
         (["models", "--family", "gpt"], 'Choose from: "bert"'),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 
 from bothways.cli import (
     adapt,
@@ -163,6 +163,13 @@ def _show_warning(
     note(f"warning: {message}")
 
 
+def _unknown_option(error: CycloptsError) -> str:
+    """A line that names an unknown option, which may be why a required one is missing."""
+    unread = error.unused_tokens if isinstance(error, MissingArgumentError) else None
+    unknown = next((token for token in unread or () if token.startswith("--")), None)
+    return "" if unknown is None else f"Unknown option: {unknown.partition('=')[0]}.\n"
+
+
 def _run(arguments: list[str]) -> int:
     app = build_app()
     try:
@@ -174,7 +181,7 @@ def _run(arguments: list[str]) -> int:
         result = call(*bound.args, **bound.kwargs)
     except CycloptsError as error:
         command = " ".join(("bothways", *app.parse_commands(arguments)[0]))
-        complain(f"{error}\nSee: {command} --help")
+        complain(f"{_unknown_option(error)}{error}\nSee: {command} --help")
         return BAD_USAGE
     except KeyboardInterrupt as error:
         terminated = isinstance(error, Terminated)

@@ -7,6 +7,7 @@ as YAML (https://huggingface.co/docs/hub/model-cards); values stand there as JSO
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -18,7 +19,6 @@ README = "README.md"
 PLACE = "path/to/this/folder"
 
 _MOST_LABELS = 40
-_LABELLED = ("classification", "pairs", "tagging")  # whose config.json has the labels
 _SETTINGS = ("learning_rate", "batch_size", "weight_decay", "warmup_fraction", "precision", "seed")
 
 # What the hub calls metrics that it knows.
@@ -96,7 +96,7 @@ def _summary(folder: Path, content: Mapping[str, object], kind: str, specs: Mapp
     spec = specs[""]
     if kind == "Ensemble":
         return f"An ensemble of models that {spec.does}. It holds no weights: it points to its members' folders."
-    stored = _mapping(read_json(folder / "config.json").get("id2label")) if spec.name in _LABELLED else {}
+    stored = _mapping(read_json(folder / "config.json").get("id2label")) if spec.hub and spec.hub.names_labels else {}
     own = content.get("labels")
     labels = [str(label) for label in (own if isinstance(own, list) else stored.values())]
     named = ", ".join(map(_code, labels[:_MOST_LABELS]))
@@ -181,7 +181,8 @@ def _member(member: Mapping[str, Any]) -> str:
 
 
 def _calibration(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any]) -> Iterator[str]:
-    if spec.name not in ("embedding", "masked_lm") and part.get("target") != "regression":
+    calibratable = "calibrated" in (each.name for each in fields(spec.predict_options))
+    if calibratable and part.get("target") != "regression":
         usual = "temperature" if part.get("temperature") else None
         method = _mapping(part.get("calibration")).get("method", usual)
         yield f"- Probabilities are {f'calibrated by {_named(str(method))}' if method else 'not calibrated'}."

@@ -58,6 +58,11 @@ class Hub:
         """The library that opens it."""
         return {"": "bothways", SENTENCE_TRANSFORMER: "sentence-transformers"}.get(self.opens_as, "transformers")
 
+    @property
+    def names_labels(self) -> bool:
+        """Whether ``config.json`` names the labels, as it does for the classifiers of transformers."""
+        return self.opens_as.endswith("Classification")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
