@@ -1,7 +1,7 @@
 """Tiny graphs that read 512 tokens, exported once each, and batches to run them on."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -74,7 +74,7 @@ class Exported:
         return {name: value.numpy() for name, value in answers.items()}
 
 
-@cache
+@lru_cache(maxsize=8)  # each takes 150 MB
 def exported(model_type, head=None, **changes):
     """The graph of a family with one of its heads."""
     settings = long_settings(model_type) | changes
