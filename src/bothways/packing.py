@@ -116,9 +116,8 @@ class Packed(TokenRows):
         return values_T
 
     def sums(self, values_TH: Tensor) -> Tensor:
-        """Sum over the tokens of each sequence, (B, H)."""
-        sums_BH = values_TH.new_zeros((self.count, values_TH.shape[1]))
-        return sums_BH.index_add(0, self.sequence_T, values_TH)
+        """Sum over the tokens of each sequence, (B, H), in float32 or finer."""
+        return sum_rows(values_TH, self.sequence_T, self.count)
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same batch on another device."""
@@ -215,6 +214,18 @@ def to_padded(values_T: Tensor, lengths: Sequence[int], fill: float = 0.0) -> Te
     """
     rows = list(values_T.split_with_sizes(list(lengths)))
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+
+
+def sum_rows(values_TH: Tensor, index_T: Tensor, count: int) -> Tensor:
+    """Return the sums (count, ...) of the rows with the same index, in the type of `summing_type`."""
+    kind = summing_type(values_TH.dtype)
+    empty_CH = values_TH.new_zeros((count, *values_TH.shape[1:]), dtype=kind)
+    return empty_CH.index_add(0, index_T, values_TH.to(kind))
+
+
+def summing_type(dtype: torch.dtype) -> torch.dtype:
+    """Return the type to sum many numbers in: at least float32, since ones in bfloat16 add up to 256 and no further."""
+    return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
 
 
 def _max_length(packed: Packed) -> int:

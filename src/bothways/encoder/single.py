@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bothways.encoder.attention_call import AttentionCall
 from bothways.encoder.dropout import dropout as drop
+from bothways.packing import sum_rows
 
 
 def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
@@ -35,8 +36,7 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
     scores_BSN = scores_TN.new_full((len(q_BND), batch.max_length, q_BND.shape[1]), -torch.inf)
     weights_BSN = scores_BSN.index_put(places, scores_TN).softmax(1)
     weights_TN = (drop(weights_BSN, call.dropout) if call.dropout else weights_BSN)[places]
-    context_BND: Tensor = torch.zeros_like(q_BND).index_add(0, sequence_T, weights_TN[..., None] * v_TND)
-    return context_BND
+    return sum_rows(weights_TN[..., None] * v_TND, sequence_T, len(q_BND)).to(q_BND.dtype)
 
 
 def _relative(

@@ -42,6 +42,9 @@ WindowT = TypeVar("WindowT", bound=TokenIds)
 AnswerT = TypeVar("AnswerT")
 Rows = NDArray[np.float32]
 
+# What CUDA and MPS, the libraries of CUDA, and a CPU say.
+_OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
+
 
 class Runner(Generic[WindowT, AnswerT]):
     """Computes one answer for each window, in packed batches within a token budget.
@@ -233,5 +236,6 @@ def row_answers(
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch ran out of memory, which on a CPU has no error of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Return whether torch ran out of memory; only some of its allocators have an error of their own for that."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in said for sign in _OUT_OF_MEMORY)

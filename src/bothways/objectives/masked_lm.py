@@ -171,9 +171,9 @@ def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: i
         masked = [masker.validation(window.ids, window.number) for window in windows]
         batch = _masked_batch(packed, masked)
         logits_MV = model(batch.packed, batch.rows_M).float()
-        losses_M = nn.functional.cross_entropy(logits_MV, batch.targets_M, reduction="none").double()
-        right_M = (logits_MV.argmax(-1) == batch.targets_M).double()
-        counted_M3 = torch.stack([losses_M, right_M, torch.ones_like(right_M)], dim=1).cpu().numpy()
+        losses_M = nn.functional.cross_entropy(logits_MV, batch.targets_M, reduction="none")
+        right_M = (logits_MV.argmax(-1) == batch.targets_M).float()
+        counted_M3 = torch.stack([losses_M, right_M, torch.ones_like(right_M)], dim=1).cpu().double().numpy()
         begins_B = np.cumsum([0, *(len(one.places_M) for one in masked[:-1])])
         return [*np.add.reduceat(counted_M3, begins_B)]
 

@@ -28,7 +28,7 @@ from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.families.weight_map import check_numbers
 from bothways.inference import Runner
-from bothways.packing import Packed
+from bothways.packing import Packed, sum_rows
 from bothways.tasks.head import StoredInputs
 from bothways.tasks.objective import HeadModel
 from bothways.tasks.opening import OpenedModel
@@ -121,10 +121,8 @@ class LongTexts:
         greatest_N = torch.full((len(self.truth),), -torch.inf).to(scores_W)
         greatest_N = greatest_N.scatter_reduce(0, self.text_W, scores_W.detach(), "amax")
         weights_W = (scores_W - greatest_N[self.text_W]).exp()
-        sums_N = torch.zeros_like(greatest_N).index_add(0, self.text_W, weights_W)
-        share_W = weights_W / sums_N[self.text_W]
-        merged_NC = torch.zeros(len(self.truth), self.logits_WC.shape[1], device=share_W.device)
-        merged_NC = merged_NC.index_add(0, self.text_W, share_W[:, None] * self.logits_WC)
+        share_W = weights_W / sum_rows(weights_W, self.text_W, len(self.truth))[self.text_W]
+        merged_NC = sum_rows(share_W[:, None] * self.logits_WC, self.text_W, len(self.truth))
         return target.losses(merged_NC, self.truth).mean()
 
 

@@ -32,6 +32,7 @@ from bothways.evaluation import (
     share_error,
 )
 from bothways.inference import TextRows
+from bothways.packing import sum_rows
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE, ChoiceColumns, ChoicePrediction
@@ -108,8 +109,8 @@ class ChoiceAnswers:
         place_B = torch.from_numpy(input_B * (choice_B.max() + 1) + choice_B).to(scores.device)
         cells = len(inputs) * int(choice_B.max() + 1)
         weight_B = torch.from_numpy(length_B).to(scores.device)
-        sums = torch.zeros(cells, device=scores.device).index_add(0, place_B, weight_B)
-        merged = torch.zeros(cells, device=scores.device).index_add(0, place_B, weight_B * scores[:, 0])
+        sums = sum_rows(weight_B, place_B, cells)
+        merged = sum_rows(weight_B * scores[:, 0], place_B, cells)
         logits_NK = torch.where(sums > 0, merged / sums.clamp(min=1.0), ABSENT).view(len(inputs), -1)
         truth_N = torch.from_numpy(self._truth[inputs]).to(scores.device)
         return torch.nn.functional.cross_entropy(logits_NK, truth_N, reduction="sum")

@@ -1,4 +1,4 @@
-"""Where a model runs and in which precision."""
+"""Devices and precisions: names, and what a device can do."""
 
 import torch
 
@@ -26,6 +26,16 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
             f"the device {str(device)!r} cannot be used here; there are: {', '.join(there)}. Or say 'auto'."
         ) from error
     return wanted
+
+
+def compute_capability(device: torch.device) -> int:
+    """Return the major version of a CUDA device's compute capability; 0 for devices of other kinds."""
+    return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else 0
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether a GPU computes in bfloat16 by itself, from compute capability 8.0 on; others only emulate it."""
+    return compute_capability(device) >= 8
 
 
 def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
