@@ -223,6 +223,15 @@ def sum_rows(values_TH: Tensor, index_T: Tensor, count: int) -> Tensor:
     return empty_CH.index_add(0, index_T, values_TH.to(kind))
 
 
+def take_rows(values_RH: Tensor, index_T: Tensor) -> Tensor:
+    """Return the row that each index names (T, ...), where several may name one.
+
+    Their gradients are summed in the type of `summing_type`, and in a fixed order: on a CPU several threads sum those of
+    ``values[index]`` in the order in which they come to it.
+    """
+    return values_RH.to(summing_type(values_RH.dtype)).index_select(0, index_T).to(values_RH.dtype)
+
+
 def summing_type(dtype: torch.dtype) -> torch.dtype:
     """Return the type to sum many numbers in: at least float32, since ones in bfloat16 add up to 256 and no further."""
     return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype

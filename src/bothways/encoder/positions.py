@@ -29,6 +29,7 @@ from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Table
 from bothways.encoder.linear import Linear
 from bothways.encoder.projection import QKV
+from bothways.packing import take_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +208,10 @@ class Disentangled(nn.Module):
         keys_WND = queries_WND = None
         if self.wants_keys:
             keys_RND = qkv.keys(rows_RH) if self.keys is None else self._heads(self.keys(rows_RH))
-            keys_WND = keys_RND.index_select(0, places_W)
+            keys_WND = take_rows(keys_RND, places_W)
         if self.wants_queries:
             queries_RND = qkv.queries(rows_RH) if self.queries is None else self._heads(self.queries(rows_RH))
-            queries_WND = queries_RND.index_select(0, places_W)
+            queries_WND = take_rows(queries_RND, places_W)
         return qkv_T3ND, RelativeScores(keys_WND, queries_WND)
 
     def _heads(self, values_RH: Tensor) -> Tensor:
