@@ -226,8 +226,8 @@ def sum_rows(values_TH: Tensor, index_T: Tensor, count: int) -> Tensor:
 def take_rows(values_RH: Tensor, index_T: Tensor) -> Tensor:
     """Return the row that each index names (T, ...), where several may name one.
 
-    Their gradients are summed in the type of `summing_type`, and in a fixed order: on a CPU several threads sum those of
-    ``values[index]`` in the order in which they come to it.
+    Gradients are summed in the type of `summing_type` and in a fixed order; those of ``values[index]`` are summed on a
+    CPU in the order in which its threads come to them.
     """
     return values_RH.to(summing_type(values_RH.dtype)).index_select(0, index_T).to(values_RH.dtype)
 
