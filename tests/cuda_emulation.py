@@ -1,8 +1,8 @@
 """CUDA emulated with tensors on a CPU, for what can go wrong on a GPU and a machine without one would not notice.
 
 Emulated are the casts of autocast, which has other lists on CUDA than on a CPU; the variable-length kernel, which takes
-half precision alone; the backends that a GPU gets. Refused is what is wrong or slow there: sums in half precision, which
-CUDA rounds at each step, and, where asked for (`no_waits`), whatever has the host wait for the device.
+half precision alone; the backends that a GPU gets. Refused is what is wrong or slow there: sums in half precision,
+which CUDA rounds at each step, and, where asked for (`no_waits`), whatever has the host wait for the device.
 
 What is not emulated: the speed, the memory, and copies between host and device.
 """
@@ -26,21 +26,13 @@ TO_HALF = {
     *("conv1d", "conv2d", "conv3d", "prelu", "scaled_dot_product_attention", "linalg_vecdot", "multi_dot"),
 }
 TO_FLOAT32 = {
-    *("softmax", "log_softmax", "layer_norm", "group_norm", "sum", "prod", "cumsum", "cumprod", "norm", "vector_norm"),
-    *("exp", "expm1", "log", "log10", "log2", "log1p", "pow", "reciprocal", "rsqrt", "erfinv", "acos", "asin", "cosh"),
-    *("sinh", "tan", "softplus", "logsumexp", "cdist", "pdist", "dist", "renorm", "cosine_similarity", "normalize"),
-    *(
-        "cross_entropy",
-        "nll_loss",
-        "mse_loss",
-        "l1_loss",
-        "smooth_l1_loss",
-        "huber_loss",
-        "kl_div",
-        "triplet_margin_loss",
-    ),
-    *("binary_cross_entropy_with_logits", "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss"),
-    *("multilabel_soft_margin_loss", "multi_margin_loss", "soft_margin_loss", "triplet_margin_with_distance_loss"),
+    *("softmax", "log_softmax", "layer_norm", "group_norm", "sum", "prod", "cumsum", "cumprod", "norm"),
+    *("vector_norm", "exp", "expm1", "log", "log10", "log2", "log1p", "pow", "reciprocal", "rsqrt", "erfinv"),
+    *("acos", "asin", "cosh", "sinh", "tan", "softplus", "logsumexp", "cdist", "pdist", "dist", "renorm"),
+    *("cosine_similarity", "normalize", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss"),
+    *("huber_loss", "kl_div", "triplet_margin_loss", "binary_cross_entropy_with_logits"),
+    *("cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multilabel_soft_margin_loss"),
+    *("multi_margin_loss", "soft_margin_loss"),
 }
 TO_WIDEST = {"addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "index_put", "scatter_add", "tensordot"}
 REFUSED = {"binary_cross_entropy"}

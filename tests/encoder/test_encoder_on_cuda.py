@@ -1,4 +1,4 @@
-"""The encoder as a GPU computes it, emulated on a CPU: casts, sums in half precision, no waits. See `cuda_emulation`."""
+"""The encoder as a GPU computes it, emulated on a CPU (`cuda_emulation`): casts, sums in half precision, no waits."""
 
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ def test_scores_without_distances_go_to_flash_attention(model_type, dropout, mon
 def test_sums_over_tokens_are_not_in_half_precision(dtype, monkeypatch):
     ones_TH, batch = torch.ones(1000, 2, dtype=dtype), pack([[5] * 1000])
     with emulated_cuda(monkeypatch):
-        with pytest.raises(AssertionError, match="adds in bfloat16|adds in float16"):
+        with pytest.raises(AssertionError, match=r"index_add adds in b?float16"):
             torch.zeros(1, 2, dtype=dtype).index_add(0, batch.sequence_T, ones_TH)
         sums_BH = batch.sums(ones_TH)
     assert sums_BH.dtype == torch.float32
