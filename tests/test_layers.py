@@ -18,7 +18,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bothways"
 LAYERS = (
     ("errors", "choices"),
     ("reading", "storage", "progress", "threads"),
-    ("devices", "packing"),
+    ("devices",),
+    ("packing",),
     ("encoder",),
     ("text",),
     ("families",),

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.devices import on_device
 from bothways.errors import InvalidInput
 
 V = TypeVar("V")
@@ -122,10 +123,10 @@ class Packed(TokenRows):
     def to(self, device: torch.device | str) -> "Packed":
         """The same batch on another device."""
         return Packed(
-            self.ids_T.to(device, non_blocking=True),
-            self.types_T.to(device, non_blocking=True),
-            self.positions_T.to(device, non_blocking=True),
-            self.cu_seqlens.to(device, non_blocking=True),
+            on_device(self.ids_T, device),
+            on_device(self.types_T, device),
+            on_device(self.positions_T, device),
+            on_device(self.cu_seqlens, device),
             self.lengths,
         )
 

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.devices import on_device
 from bothways.encoder.attention_call import RelativeScores
 from bothways.encoder.axes import (
     AbsolutePositions,
@@ -106,7 +107,7 @@ class RotaryAngles(nn.Module):
         working = torch.float64 if dtype == torch.float64 else torch.float32
         by_theta = {}
         for theta, frequencies in self.frequencies.items():
-            frequencies_D = torch.tensor(frequencies, dtype=working).to(batch.positions_T.device, non_blocking=True)
+            frequencies_D = on_device(torch.tensor(frequencies, dtype=working), batch.positions_T.device)
             angles_TD = batch.positions_T[:, None].to(working) * frequencies_D
             both_TD = torch.cat([angles_TD, angles_TD], 1)
             by_theta[theta] = both_TD.cos(), both_TD.sin()
@@ -179,7 +180,7 @@ class DistanceTable(nn.Module):
         places_W = bucket_rows(self.kind, longest)
         low, high = int(places_W[0]), int(places_W[-1]) + 1
         rows_RH = self._normed(self.table.weight[low:high])
-        return Distances(rows_RH, torch.from_numpy(places_W - low).to(self.table.weight.device, non_blocking=True))
+        return Distances(rows_RH, on_device(places_W - low, self.table.weight.device))
 
     def _normed(self, rows_RH: Tensor) -> Tensor:
         return rows_RH if self.norm is None else self.norm(rows_RH)
@@ -233,7 +234,7 @@ class Sinusoids(nn.Module):
         working = torch.float64 if dtype == torch.float64 else torch.float32
         if self.clamp is not None:
             distances_W = distances_W.clamp(-self.clamp, self.clamp)
-        frequencies_D = torch.tensor(self.frequencies, dtype=working).to(device, non_blocking=True)
+        frequencies_D = on_device(torch.tensor(self.frequencies, dtype=working), device)
         angles = distances_W[:, None].to(working) * frequencies_D
         rows_WH = self.dropout(torch.cat([angles.sin(), angles.cos()], 1).to(dtype))
         return Distances(rows_WH, torch.arange(2 * longest - 1, device=device))

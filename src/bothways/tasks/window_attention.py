@@ -24,6 +24,7 @@ from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.pickling import reduce_module
 from bothways.checkpoints.save import write_tensors
 from bothways.data.windows import StoredWindow, WindowStore
+from bothways.devices import on_device
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.families.weight_map import check_numbers
@@ -189,8 +190,8 @@ def _long_texts(model: HeadModel, texts: StoredInputs, tokens: int) -> LongTexts
     return LongTexts(
         torch.stack(rows),
         torch.stack(logits),
-        torch.from_numpy(text_of_chosen.reshape(-1)).to(model.device),
-        torch.from_numpy(texts.truth[long_texts]).to(model.device),
+        on_device(text_of_chosen.reshape(-1), model.device),
+        on_device(texts.truth[long_texts], model.device),
     )
 
 

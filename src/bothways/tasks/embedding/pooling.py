@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import Pooling
+from bothways.devices import on_device
 from bothways.encoder.backends import runs_of_equal_length
 from bothways.errors import InvalidInput
 from bothways.packing import Packed, sum_rows
@@ -55,7 +56,7 @@ def merge_windows(
     texts = int(text_W[-1]) + 1
     if len(text_W) == texts:
         return vectors_WH
-    index_W = torch.from_numpy(text_W).to(vectors_WH.device)
+    index_W = on_device(text_W, vectors_WH.device)
     if pooling == "max":
         empty_PH = vectors_WH.new_zeros((texts, vectors_WH.shape[1]))
         return empty_PH.scatter_reduce(
