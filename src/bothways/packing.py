@@ -106,7 +106,10 @@ class Packed(TokenRows):
 
     def padded(self, values_T: Tensor, fill: float = 0.0) -> Tensor:
         """Rows of this batch (T, ...) as (B, S, ...) with ``fill`` in the padding."""
-        return to_padded(values_T, self.lengths, fill)
+        shape = values_T.shape[1:]
+        blank_R = values_T.new_full((self.count * self.max_length, *shape), fill)
+        # One step on a GPU, where `to_padded` takes one for each sequence.
+        return blank_R.index_copy(0, self.once(_places), values_T).view(self.count, self.max_length, *shape)
 
     def rows(self, values_BS: Tensor) -> Tensor:
         """What stands where the padded form has a token, as rows (T, ...) of this batch."""
