@@ -40,7 +40,7 @@ class TextOptions:
         max_length: Maximum tokens per window, special ones included.
         on_overflow: Treatment of longer texts.
         stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
-        block_texts: Maximum texts of a block, which is tokenised at once; when None, enough for short ones to fill a batch.
+        block_texts: Maximum texts of a block, which is tokenised at once; None for enough that short ones fill a batch.
         block_characters: Maximum characters of a block.
         as_words: Join the words of each text with single spaces first, as taggers do.
         cut: The text of a pair that is cut if the two are too long, see `bothways.text.overflow`.
