@@ -97,7 +97,7 @@ AREAS = {
         ]
     },
 }
-LEFT_OUT = {"VarLen", "_has_flash_attn", "_has_torch_varlen"}
+LEFT_OUT = {"VarLen", "flash_attn_kernel"}
 
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

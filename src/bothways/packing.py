@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.devices import on_device
 from bothways.errors import InvalidInput
 
 V = TypeVar("V")
@@ -105,7 +106,10 @@ class Packed(TokenRows):
 
     def padded(self, values_T: Tensor, fill: float = 0.0) -> Tensor:
         """Rows of this batch (T, ...) as (B, S, ...) with ``fill`` in the padding."""
-        return to_padded(values_T, self.lengths, fill)
+        shape = values_T.shape[1:]
+        blank_R = values_T.new_full((self.count * self.max_length, *shape), fill)
+        # One step on a GPU, where `to_padded` takes one for each sequence.
+        return blank_R.index_copy(0, self.once(_places), values_T).view(self.count, self.max_length, *shape)
 
     def rows(self, values_BS: Tensor) -> Tensor:
         """What stands where the padded form has a token, as rows (T, ...) of this batch."""
@@ -116,17 +120,16 @@ class Packed(TokenRows):
         return values_T
 
     def sums(self, values_TH: Tensor) -> Tensor:
-        """Sum over the tokens of each sequence, (B, H)."""
-        sums_BH = values_TH.new_zeros((self.count, values_TH.shape[1]))
-        return sums_BH.index_add(0, self.sequence_T, values_TH)
+        """Sum over the tokens of each sequence, (B, H), in float32 or finer."""
+        return sum_rows(values_TH, self.sequence_T, self.count)
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same batch on another device."""
         return Packed(
-            self.ids_T.to(device, non_blocking=True),
-            self.types_T.to(device, non_blocking=True),
-            self.positions_T.to(device, non_blocking=True),
-            self.cu_seqlens.to(device, non_blocking=True),
+            on_device(self.ids_T, device),
+            on_device(self.types_T, device),
+            on_device(self.positions_T, device),
+            on_device(self.cu_seqlens, device),
             self.lengths,
         )
 
@@ -215,6 +218,27 @@ def to_padded(values_T: Tensor, lengths: Sequence[int], fill: float = 0.0) -> Te
     """
     rows = list(values_T.split_with_sizes(list(lengths)))
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+
+
+def sum_rows(values_TH: Tensor, index_T: Tensor, count: int) -> Tensor:
+    """Return the sums (count, ...) of the rows with the same index, in the type of `summing_type`."""
+    kind = summing_type(values_TH.dtype)
+    empty_CH = values_TH.new_zeros((count, *values_TH.shape[1:]), dtype=kind)
+    return empty_CH.index_add(0, index_T, values_TH.to(kind))
+
+
+def take_rows(values_RH: Tensor, index_T: Tensor) -> Tensor:
+    """Return the row that each index names (T, ...), where several may name one.
+
+    Gradients are summed in the type of `summing_type` and in a fixed order; those of ``values[index]`` are summed on a
+    CPU in the order in which its threads come to them.
+    """
+    return values_RH.to(summing_type(values_RH.dtype)).index_select(0, index_T).to(values_RH.dtype)
+
+
+def summing_type(dtype: torch.dtype) -> torch.dtype:
+    """Return the type to sum many numbers in: at least float32, since ones in bfloat16 add up to 256 and no further."""
+    return torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
 
 
 def _max_length(packed: Packed) -> int:

@@ -19,12 +19,12 @@ from command_line import call, write_jsonl
 
 from bothways import choices
 from bothways.advice import facts, ranking
-from bothways.checkpoints.devices import DTYPES
 from bothways.cli import main
 from bothways.cli.app import build_app
 from bothways.cli.help import joined
 from bothways.compose.ensembles import combining
 from bothways.data import formats
+from bothways.devices import DTYPES
 from bothways.evaluation import tag_schemes
 from bothways.evaluation.calibrating import METHODS
 from bothways.evaluation.detectors import DETECTORS

@@ -1,5 +1,6 @@
 """Attention backends: which serves what, and that all of them compute the same."""
 
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -23,7 +24,7 @@ from bothways.errors import UnsupportedAttention
 from bothways.packing import pack
 from tiny_models import random_ids, scramble, tiny_config, tiny_encoder
 
-ON_GPU = AttentionRequest("cuda", torch.bfloat16, 64, 0.0, weights=False)
+ON_GPU = AttentionRequest("cuda", torch.bfloat16, 64, 0.0, weights=False, capability=8)
 ON_CPU = AttentionRequest("cpu", torch.float32, 64, 0.0, weights=False)
 ragged = st.lists(st.integers(1, 12), min_size=1, max_size=6).map(tuple)
 
@@ -34,11 +35,11 @@ def call_of(qkv_T3ND, bounds, dropout=0.0):
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """Pretend which of the two variable-length kernels are installed."""
+    """Pretend which of the two variable-length kernels are there."""
 
-    def pretend(*, torch_varlen, flash_attn):
-        monkeypatch.setattr(backends, "_has_torch_varlen", lambda: torch_varlen)
-        monkeypatch.setattr(backends, "_has_flash_attn", lambda: flash_attn)
+    def pretend(*, torch_has_one, flash_attn=None):
+        monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: torch_has_one)
+        monkeypatch.setattr(backends, "flash_attn_kernel", lambda: flash_attn)
 
     return pretend
 
@@ -55,12 +56,13 @@ def test_an_unknown_backend_is_refused_and_the_known_ones_are_named():
         (replace(ON_GPU, dtype=torch.float32), "needs float16 or bfloat16, not torch.float32"),
         (replace(ON_GPU, head_width=12), "multiple of 8 up to 256, not 12"),
         (replace(ON_GPU, head_width=264), "multiple of 8 up to 256, not 264"),
-        (replace(ON_GPU, dropout=0.1), "no attention dropout"),
+        (replace(ON_GPU, capability=7), r"compute capability 8\.0 or newer, and this one has 7\.x"),
         (replace(ON_GPU, weights=True), "does not return attention weights"),
+        (replace(ON_GPU, relative=True), "no scores that depend on distances"),
     ],
 )
 def test_varlen_says_why_it_cannot_serve(kernels, request_, words):
-    kernels(torch_varlen=True, flash_attn=False)
+    kernels(torch_has_one=True)
     with pytest.raises(UnsupportedAttention, match=f"'varlen' cannot serve this call: .*{words}"):
         choose(request_, "varlen")
     assert choose(request_).name != "varlen"
@@ -87,18 +89,43 @@ def test_flex_serves_distances_and_windows_by_name_alone():
 
 
 def test_varlen_without_a_kernel_says_which_ones_there_could_be(kernels):
-    kernels(torch_varlen=False, flash_attn=False)
-    with pytest.raises(UnsupportedAttention, match=r"torch\.nn\.attention\.varlen nor the flash_attn"):
+    kernels(torch_has_one=False)
+    with pytest.raises(UnsupportedAttention, match="built without flash attention, and there is no flash_attn package"):
         choose(ON_GPU, "varlen")
 
 
-def test_dropout_is_served_by_varlen_where_flash_attn_is_installed(kernels):
-    kernels(torch_varlen=True, flash_attn=True)
-    assert choose(replace(ON_GPU, dropout=0.1)).name == "varlen"
+@pytest.mark.parametrize("has", [{"torch_has_one": True}, {"torch_has_one": False, "flash_attn": print}])
+def test_varlen_serves_dropout_and_windows(kernels, has):
+    kernels(**has)
+    for request_ in (ON_GPU, replace(ON_GPU, dropout=0.1), replace(ON_GPU, local=True, dtype=torch.float16)):
+        assert choose(request_).name == "varlen"
+
+
+def test_a_flash_attn_that_cannot_be_imported_or_lacks_the_kernel_is_not_used(monkeypatch, tmp_path):
+    for content in ("raise ImportError('undefined symbol')", "flash_attn_func = None", "raise OSError('libcudart')"):
+        (tmp_path / "flash_attn.py").write_text(content)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
+        backends.flash_attn_kernel.cache_clear()
+        assert backends.flash_attn_kernel() is None
+    backends.flash_attn_kernel.cache_clear()
+
+
+def test_torch_has_the_kernel_as_it_is_called():
+    # The oldest torch that the package goes with has it so too; a later one may not.
+    schema = torch.ops.aten._flash_attention_forward.default._schema
+    names = [argument.name for argument in schema.arguments]
+    assert names[:10] == [
+        *("query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p"),
+        *("is_causal", "return_debug_mask"),
+    ]
+    assert {"scale", "window_size_left", "window_size_right"} <= set(names[10:])
+    assert torch._C._dispatch_has_kernel_for_dispatch_key("aten::_flash_attention_backward", "Meta")
+    assert "Autograd" in torch._C._dispatch_dump("aten::_flash_attention_forward")
 
 
 def test_the_fastest_backend_that_can_serve_is_chosen(kernels):
-    kernels(torch_varlen=True, flash_attn=False)
+    kernels(torch_has_one=True)
     assert choose(ON_GPU).name == "varlen"
     assert choose(replace(ON_GPU, dtype=torch.float32)).name == "padded"
     assert choose(ON_CPU).name == "sdpa"
@@ -249,4 +276,4 @@ def test_varlen_has_the_gradients_of_the_reference():
 
 @pytest.mark.gpu
 def test_varlen_is_what_half_precision_on_a_gpu_gets():
-    assert choose(AttentionRequest("cuda", torch.bfloat16, 64, 0.0, weights=False)).name == "varlen"
+    assert choose(ON_GPU).name == "varlen"

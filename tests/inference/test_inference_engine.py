@@ -369,3 +369,12 @@ def test_pairs_of_texts_are_read_as_one(model):
 def test_a_budget_below_one_is_refused(model, name, value):
     with pytest.raises(InvalidInput, match=f"{name} must be at least 1, but it is {value}"):
         engine_of(model, **{name: value})
+
+
+@pytest.mark.parametrize(("tokens", "texts"), [(None, 1024), (32768, 8192)])
+def test_blocks_are_large_enough_for_short_texts_to_fill_a_batch(model, tokens, texts):
+    taken = itertools.count()
+    answers = engine_of(model, tokens=tokens).run(text_of(2) for _ in taken)
+    next(answers)
+    # Two blocks were encoded, and a third was read.
+    assert next(taken) in range(2 * texts, 3 * texts + 2)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from bothways.checkpoints import load
 from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference import InferenceEngine, RequestQueue, Runner, TextOptions, TokenBudget
-from bothways.inference.runner import row_answers
+from bothways.inference.runner import is_out_of_memory, row_answers
+from bothways.packing import Packed
 from tiny_models import FIRST_WORD, VOCABULARY, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -326,3 +327,56 @@ def test_many_threads_push_at_once_and_each_gets_its_own():
             return queue.submit(windows).result(PATIENCE) == expected(windows)
 
         assert all(pool.map(ask, range(300)))
+
+
+def test_a_gpu_has_its_next_batch_before_the_last_one_is_read(monkeypatch):
+    happened = []
+
+    class Computing(list):
+        """The answers of a batch, of which is noted when they are read."""
+
+        def __iter__(self):
+            happened.append(("read", self[0]))
+            return super().__iter__()
+
+    def compute(packed, windows):
+        happened.append(("launched", windows[0].name))
+        return Computing(window.name for window in windows)
+
+    windows = [Given([7] * length, name) for name, length in enumerate((4, 4, 4, 2))]
+    one_by_one = Runner(compute, CPU, 4)
+    assert one_by_one.run(windows) == [0, 1, 2, 3]
+    assert happened == [(what, name) for name in range(4) for what in ("launched", "read")]
+    happened.clear()
+    monkeypatch.setattr(Packed, "to", lambda packed, _: packed)
+    ahead = Runner(compute, torch.device("cuda"), 4)
+    assert ahead.run(windows) == [0, 1, 2, 3]
+    assert happened == [
+        *[("launched", 0), ("launched", 1), ("read", 0), ("launched", 2), ("read", 1), ("launched", 3), ("read", 2)],
+        ("read", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA out of memory. Tried to allocate 20.00 MiB.",
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "MPS backend out of memory (MPS allocated: 9.00 GB)",
+        "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes.",
+    ],
+)
+def test_every_device_says_in_its_own_words_that_memory_is_out(message):
+    assert is_out_of_memory(RuntimeError(message))
+    assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+
+@pytest.mark.gpu
+def test_rows_of_a_gpu_are_copied_while_it_goes_on():
+    def forward(packed):
+        return packed.sums(packed.ids_T[:, None].double()).repeat(1, 64)
+
+    windows = [Given([7 + number] * 5) for number in range(300)]
+    found = Runner(row_answers(forward, per_token=False), torch.device("cuda"), 50).run(windows)
+    assert [row.tolist() for row in found] == [[5.0 * (7 + number)] * 64 for number in range(300)]

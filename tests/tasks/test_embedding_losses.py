@@ -33,7 +33,7 @@ def columns_of_vectors(count, seed=0):
 
 
 def batch_of(vectors, truth=None, identity=None):
-    different = torch.arange(ROWS * len(vectors)).view(len(vectors), ROWS).T
+    different = np.arange(ROWS * len(vectors)).reshape(len(vectors), ROWS).T
     return VectorBatch(tuple(vectors), different if identity is None else identity, truth, unit_length=True)
 
 
@@ -107,7 +107,7 @@ def test_loss_and_gradients_are_those_of_sentence_transformers(case, matryoshka)
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_texts_that_belong_to_a_row_are_no_negatives_of_it(symmetric):
     vectors = columns_of_vectors(3)
-    identity_NK = torch.arange(3 * ROWS).view(3, ROWS).T.clone()
+    identity_NK = np.arange(3 * ROWS).reshape(3, ROWS).T.copy()
     identity_NK[1, 1] = identity_NK[0, 1]  # the positive of row 0 is also that of row 1
     identity_NK[3, 0] = identity_NK[2, 0]  # rows 2 and 3 have the same anchor
     identity_NK[5, 2] = identity_NK[4, 1]  # the negative of row 5 is the positive of row 4
@@ -137,7 +137,7 @@ def test_a_positive_of_an_equal_anchor_is_no_negative_in_whatever_row_it_stands(
     vectors = [each[:4].detach() for each in columns_of_vectors(3)]
     # q finds p1 and p2; p2 also stands as the positive of z, and p1 as a negative of y.
     q, p1, p2, z, y, p3, *others = range(20, 30)
-    identity_NK = torch.tensor([[q, p1, others[0]], [q, p2, others[1]], [z, p2, others[2]], [y, p3, p1]])
+    identity_NK = np.array([[q, p1, others[0]], [q, p2, others[1]], [z, p2, others[2]], [y, p3, p1]])
     found = MultipleNegativesRanking(symmetric=symmetric).value(batch_of(vectors, identity=identity_NK)).item()
     anchors, positives, negatives = vectors
     candidates = torch.cat([positives, negatives])

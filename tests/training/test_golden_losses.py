@@ -93,11 +93,11 @@ CASES = {
 }
 
 
-def losses_of(case, folder):
+def losses_of(case, folder, **changes):
     """Train a tiny model afresh, and return the loss of each update."""
     name, made, options = CASES[case]
     write_checkpoint(folder / "base", case.removeprefix("family ") if case.startswith("family ") else "bert")
-    training = {**QUICK, **options, "log": folder / "log.jsonl"}
+    training = {**QUICK, **options, **changes, "log": folder / "log.jsonl"}
     if case == "distillation":
         write_checkpoint(folder / "teacher", seed=1)
         training["loss"] = Distillation(SentenceEmbedder.from_pretrained(folder / "teacher", device="cpu"))

@@ -122,10 +122,12 @@ def test_learning_rate_and_precision_are_chosen_where_they_are_left_open(hidden,
     assert given.resolved(hidden, torch.device("cpu")) == given
 
 
-@pytest.mark.parametrize(("has_it", "precision"), [(True, "bfloat16"), (False, "float32")])
-def test_a_gpu_trains_in_bfloat16_where_it_has_it(has_it, precision, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: has_it)
-    assert TrainingOptions().resolved(32, torch.device("cuda")).precision == precision
+@pytest.mark.parametrize(("capability", "precision"), [((9, 0), "bfloat16"), ((8, 0), "bfloat16"), ((7, 5), "float32")])
+def test_a_gpu_trains_in_bfloat16_where_it_has_it(capability, precision, monkeypatch):
+    # A T4 (7.5) only emulates it. The device that is asked is the one that is trained on, not the current one.
+    second = torch.device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", {second: capability}.__getitem__)
+    assert TrainingOptions().resolved(32, second).precision == precision
 
 
 def test_what_is_recorded_of_the_options_stays_as_it_is_on_disk():

@@ -18,8 +18,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from bothways.checkpoints.devices import pick_device
 from bothways.checkpoints.files import fingerprint, read_tensors, sha256_of
+from bothways.devices import pick_device
 from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
 from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel
 from bothways.families import Family

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint, warn_of_unread
-from bothways.checkpoints.devices import pick_device, pick_dtype
 from bothways.checkpoints.inputs import Group, InputReader, ModelInput, PaddedIds
 from bothways.checkpoints.labels import label_names, label_settings
 from bothways.checkpoints.output import Absent, EncoderOutput, HeadOutput, padded_weights
 from bothways.checkpoints.pickling import Whole, is_as_stored
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
+from bothways.devices import pick_device, pick_dtype
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead
 from bothways.encoder.heads import Choice, Labels, head_logits
 from bothways.errors import InvalidInput

@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from bothways.devices import compute_capability
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.axes import DisentangledPositions, LocalGlobalAttention
 from bothways.encoder.backends import choose
@@ -94,6 +95,7 @@ class SelfAttention(nn.Module):
             padding=isinstance(run.batch, PaddedRows),
             local=local,
             relative=self.positions.has_scores,
+            capability=compute_capability(hidden_TH.device),
         )
 
     def _out(self, context_TH: Tensor) -> Tensor:

@@ -82,6 +82,7 @@ class AttentionRequest:
         padding: Whether the batch keeps its padding.
         local: Whether tokens see only a part of their sequence.
         relative: Whether distances add to the scores.
+        capability: Major version of the compute capability of a CUDA device.
     """
 
     device: str
@@ -92,6 +93,7 @@ class AttentionRequest:
     padding: bool = False
     local: bool = False
     relative: bool = False
+    capability: int = 0
 
     def unmet(
         self, *, weights: bool = False, padding: bool = False, local: bool = False, relative: bool = False

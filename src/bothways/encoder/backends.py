@@ -6,9 +6,8 @@ the one that was named.
 Shapes: B sequences, T packed tokens, N heads, D head width, n tokens of one sequence.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.util import find_spec
 from typing import Protocol
 
 import torch
@@ -68,39 +67,41 @@ class VarLen:
     name = "varlen"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """It needs a GPU, half precision, a head width that the kernels know, and flash_attn where there is dropout."""
-        unmet = request.unmet()
+        """It needs a GPU that has flash attention, half precision, and a head width that the kernels know."""
+        unmet = request.unmet(local=True)
         if unmet is not None:
             return unmet
         if request.device != "cuda":
             return f"it needs a CUDA device, not {request.device!r}"
+        if request.capability < 8:
+            return f"it needs a GPU of compute capability 8.0 or newer, and this one has {request.capability}.x"
         if request.dtype not in (torch.float16, torch.bfloat16):
             return f"it needs float16 or bfloat16, not {request.dtype}"
         if request.head_width % 8 or request.head_width > 256:
             return f"it needs a head width that is a multiple of 8 up to 256, not {request.head_width}"
-        if request.dropout and not _has_flash_attn():
-            return "torch's variable-length kernel has no attention dropout; install flash_attn or set dropout to 0"
-        if not (_has_flash_attn() or _has_torch_varlen()):
-            return "neither torch.nn.attention.varlen nor the flash_attn package is there"
+        if not (flash_attn_kernel() or torch.backends.cuda.is_flash_attention_available()):
+            return "this torch was built without flash attention, and there is no flash_attn package that it can use"
         return None
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
         q_TND, k_TND, v_TND = call.qkv_T3ND.unbind(1)
-        starts, longest, scale = call.batch.cu_seqlens, call.batch.max_length, call.scale
+        starts, longest = call.batch.cu_seqlens, call.batch.max_length
+        seen = (-1, -1) if call.binding_reach is None else (call.binding_reach, call.binding_reach)
         context_TND: Tensor
-        if _has_flash_attn():
-            from flash_attn import flash_attn_varlen_func
-
-            context_TND = flash_attn_varlen_func(
-                q_TND, k_TND, v_TND, starts, starts, longest, longest, dropout_p=call.dropout, softmax_scale=scale
-            )
-        else:
-            from torch.nn.attention.varlen import varlen_attn
-
-            context_TND = varlen_attn(  # type: ignore[assignment]
-                q_TND, k_TND, v_TND, starts, starts, longest, longest, scale=scale
-            )
+        if kernel := flash_attn_kernel():
+            options = {"dropout_p": call.dropout, "softmax_scale": call.scale, "window_size": seen}
+            context_TND = kernel(q_TND, k_TND, v_TND, starts, starts, longest, longest, **options)
+            return context_TND
+        # What torch.nn.attention.varlen calls; that takes a second to import, and leaves out the dropout of the kernel.
+        context_TND, *_ = torch.ops.aten._flash_attention_forward(
+            *(q_TND, k_TND, v_TND, starts, starts, longest, longest, call.dropout),
+            is_causal=False,
+            return_debug_mask=False,
+            scale=call.scale,
+            window_size_left=seen[0],
+            window_size_right=seen[1],
+        )
         return context_TND
 
 
@@ -161,10 +162,11 @@ def _runs(packed: Packed) -> list[tuple[int, int, int]]:
 
 
 @cache
-def _has_flash_attn() -> bool:
-    return find_spec("flash_attn") is not None
-
-
-@cache
-def _has_torch_varlen() -> bool:
-    return find_spec("torch.nn.attention.varlen") is not None
+def flash_attn_kernel() -> Callable[..., Tensor] | None:
+    """Return the kernel of the flash_attn package; None where that is missing or was built for another torch."""
+    try:
+        from flash_attn import flash_attn_varlen_func
+    except (ImportError, OSError):
+        return None
+    kernel: Callable[..., Tensor] = flash_attn_varlen_func
+    return kernel

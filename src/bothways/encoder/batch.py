@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from bothways.packing import Packed, TokenRows
+from bothways.packing import Packed, TokenRows, summing_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class PaddedRows(TokenRows):
         return self.rows(self.padded(values_T))
 
     def sums(self, values_TH: Tensor) -> Tensor:
-        """Sum over the real tokens of each sequence, (B, H)."""
-        return self.padded(values_TH).sum(1)
+        """Sum over the real tokens of each sequence, (B, H), in float32 or finer."""
+        return self.padded(values_TH).sum(1, dtype=summing_type(values_TH.dtype))
 
     def to(self, device: torch.device | str) -> "PaddedRows":
         """The same batch on another device."""

@@ -313,7 +313,7 @@ def _rows(read: Read) -> Rows:
 
 
 def _means(hidden_TH: Tensor, batch: Batch) -> Tensor:
-    return batch.sums(hidden_TH) / batch.lengths_B[:, None]
+    return (batch.sums(hidden_TH) / batch.lengths_B[:, None]).to(hidden_TH.dtype)
 
 
 def _rate(config: EncoderConfig, rate: Rate) -> float:

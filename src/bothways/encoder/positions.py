@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.devices import on_device
 from bothways.encoder.attention_call import RelativeScores
 from bothways.encoder.axes import (
     AbsolutePositions,
@@ -29,6 +30,7 @@ from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Table
 from bothways.encoder.linear import Linear
 from bothways.encoder.projection import QKV
+from bothways.packing import take_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class RotaryAngles(nn.Module):
         working = torch.float64 if dtype == torch.float64 else torch.float32
         by_theta = {}
         for theta, frequencies in self.frequencies.items():
-            frequencies_D = torch.tensor(frequencies, dtype=working).to(batch.positions_T.device, non_blocking=True)
+            frequencies_D = on_device(torch.tensor(frequencies, dtype=working), batch.positions_T.device)
             angles_TD = batch.positions_T[:, None].to(working) * frequencies_D
             both_TD = torch.cat([angles_TD, angles_TD], 1)
             by_theta[theta] = both_TD.cos(), both_TD.sin()
@@ -178,7 +180,7 @@ class DistanceTable(nn.Module):
         places_W = bucket_rows(self.kind, longest)
         low, high = int(places_W[0]), int(places_W[-1]) + 1
         rows_RH = self._normed(self.table.weight[low:high])
-        return Distances(rows_RH, torch.from_numpy(places_W - low).to(self.table.weight.device, non_blocking=True))
+        return Distances(rows_RH, on_device(places_W - low, self.table.weight.device))
 
     def _normed(self, rows_RH: Tensor) -> Tensor:
         return rows_RH if self.norm is None else self.norm(rows_RH)
@@ -207,10 +209,10 @@ class Disentangled(nn.Module):
         keys_WND = queries_WND = None
         if self.wants_keys:
             keys_RND = qkv.keys(rows_RH) if self.keys is None else self._heads(self.keys(rows_RH))
-            keys_WND = keys_RND.index_select(0, places_W)
+            keys_WND = take_rows(keys_RND, places_W)
         if self.wants_queries:
             queries_RND = qkv.queries(rows_RH) if self.queries is None else self._heads(self.queries(rows_RH))
-            queries_WND = queries_RND.index_select(0, places_W)
+            queries_WND = take_rows(queries_RND, places_W)
         return qkv_T3ND, RelativeScores(keys_WND, queries_WND)
 
     def _heads(self, values_RH: Tensor) -> Tensor:
@@ -232,7 +234,7 @@ class Sinusoids(nn.Module):
         working = torch.float64 if dtype == torch.float64 else torch.float32
         if self.clamp is not None:
             distances_W = distances_W.clamp(-self.clamp, self.clamp)
-        frequencies_D = torch.tensor(self.frequencies, dtype=working).to(device, non_blocking=True)
+        frequencies_D = on_device(torch.tensor(self.frequencies, dtype=working), device)
         angles = distances_W[:, None].to(working) * frequencies_D
         rows_WH = self.dropout(torch.cat([angles.sin(), angles.cos()], 1).to(dtype))
         return Distances(rows_WH, torch.arange(2 * longest - 1, device=device))

@@ -1,8 +1,5 @@
 """Attention of one query for each sequence, the same for every backend: there is nothing to fuse.
 
-Rows that several tokens read are taken by ``index_select``: on a CPU the gradients of ``values[index]`` are summed by
-several threads in no fixed order.
-
 Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width.
 """
 
@@ -11,6 +8,7 @@ from torch import Tensor
 
 from bothways.encoder.attention_call import AttentionCall
 from bothways.encoder.dropout import dropout as drop
+from bothways.packing import sum_rows, take_rows
 
 
 def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
@@ -25,7 +23,7 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
     batch = call.batch
     sequence_T = batch.sequence_T
     distance_T = batch.positions_T[rows_B][sequence_T] - batch.positions_T
-    scores_TN = (q_BND.index_select(0, sequence_T) * k_TND).sum(-1)
+    scores_TN = (take_rows(q_BND, sequence_T) * k_TND).sum(-1)
     if call.relative is not None:
         scores_TN = scores_TN + _relative(q_BND, k_TND, sequence_T, distance_T, rows_B, call)
     scores_TN = scores_TN * call.scale
@@ -35,8 +33,7 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
     scores_BSN = scores_TN.new_full((len(q_BND), batch.max_length, q_BND.shape[1]), -torch.inf)
     weights_BSN = scores_BSN.index_put(places, scores_TN).softmax(1)
     weights_TN = (drop(weights_BSN, call.dropout) if call.dropout else weights_BSN)[places]
-    context_BND: Tensor = torch.zeros_like(q_BND).index_add(0, sequence_T, weights_TN[..., None] * v_TND)
-    return context_BND
+    return sum_rows(weights_TN[..., None] * v_TND, sequence_T, len(q_BND)).to(q_BND.dtype)
 
 
 def _relative(
@@ -49,12 +46,11 @@ def _relative(
     scores_TN = k_TND.new_zeros(k_TND.shape[:2])
     if relative.keys_WND is not None:
         asking_BND = q_BND if relative.shift_ND is None else q_BND + relative.shift_ND
-        keys_TND = relative.keys_WND.index_select(0, place_T)
-        scores_TN = scores_TN + (asking_BND.index_select(0, sequence_T) * keys_TND).sum(-1)
+        scores_TN = scores_TN + (take_rows(asking_BND, sequence_T) * take_rows(relative.keys_WND, place_T)).sum(-1)
     if relative.queries_WND is not None:
-        scores_TN = scores_TN + (k_TND * relative.queries_WND.index_select(0, place_T)).sum(-1)
+        scores_TN = scores_TN + (k_TND * take_rows(relative.queries_WND, place_T)).sum(-1)
     if relative.gain_TN is not None:
         types_T, gain_TN = call.batch.types_T, relative.gain_TN
         differ_T = types_T[rows_B][sequence_T] != types_T
-        scores_TN = scores_TN + gain_TN[rows_B].index_select(0, sequence_T) * differ_T[:, None]
+        scores_TN = scores_TN + take_rows(gain_TN[rows_B], sequence_T) * differ_T[:, None]
     return scores_TN

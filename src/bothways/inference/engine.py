@@ -28,6 +28,9 @@ from bothways.progress import progress
 from bothways.text import Cut, EncodedText, Overflow, Places, TextTokenizer, read_as_words
 from bothways.text.texts import Text, check_text
 
+# Texts of a block: this many, or as many as fill a batch if they have so few tokens each.
+LEAST_BLOCK, SHORTEST = 1024, 4
+
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
@@ -37,7 +40,7 @@ class TextOptions:
         max_length: Maximum tokens per window, special ones included.
         on_overflow: Treatment of longer texts.
         stride: Tokens that neighbouring windows share; a quarter of a window's room when None.
-        block_texts: Maximum texts of a block, which is tokenised at once.
+        block_texts: Maximum texts of a block, which is tokenised at once; None for enough that short ones fill a batch.
         block_characters: Maximum characters of a block.
         as_words: Join the words of each text with single spaces first, as taggers do.
         cut: The text of a pair that is cut if the two are too long, see `bothways.text.overflow`.
@@ -49,15 +52,16 @@ class TextOptions:
     max_length: int
     on_overflow: Overflow = "window"
     stride: int | None = None
-    block_texts: int = 1024
+    block_texts: int | None = None
     block_characters: int = 4_000_000
     as_words: bool = False
     cut: Cut = "longer"
 
     def __post_init__(self) -> None:
         for name in ("block_texts", "block_characters"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1, but it is {getattr(self, name)}.")
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise InvalidInput(f"{name} must be at least 1, but it is {size}.")
 
     def given(self, text: Text) -> Text:
         """A text, or two, as the tokenizer is to have it."""
@@ -129,6 +133,7 @@ class InferenceEngine:
         self.device = device
         self.options = options
         self.budget = TokenBudget.of(tokens, device)
+        self._block_texts = options.block_texts or max(LEAST_BLOCK, self.budget.tokens // SHORTEST)
 
     def run(
         self,
@@ -179,7 +184,7 @@ class InferenceEngine:
             _check(index, text)
             block.texts.append(self.options.given(text))
             characters += sum(map(len, _parts(text)))
-            if len(block.texts) == self.options.block_texts or characters >= self.options.block_characters:
+            if len(block.texts) == self._block_texts or characters >= self.options.block_characters:
                 yield block
                 block, characters = _Block(index + 1, []), 0
         if block.texts:

@@ -8,9 +8,11 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from bothways.devices import on_device
 from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.rows import SelectedRows
 from bothways.inference.runner import Runner
@@ -113,7 +115,7 @@ class MaskedLMScorer:
         return self._runner.run(queries)
 
     def _computed(self, packed: Packed, queries: Sequence[Query]) -> list[Answer]:
-        places_M = torch.tensor([query.place for query in queries], device=self._device)
+        places_M = on_device(np.array([query.place for query in queries]), self._device)
         rows_M = packed.first_tokens_B[: len(queries)] + places_M
         hidden_MH = self._encoder(packed, rows=SelectedRows(rows_M))
         size = max(1, MOST_LOGITS // self._encoder.config.vocabulary)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import islice
 from threading import Condition, Thread
 from time import monotonic
@@ -42,11 +43,16 @@ WindowT = TypeVar("WindowT", bound=TokenIds)
 AnswerT = TypeVar("AnswerT")
 Rows = NDArray[np.float32]
 
+# What CUDA and MPS, the libraries of CUDA, and a CPU say.
+_OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
+
 
 class Runner(Generic[WindowT, AnswerT]):
     """Computes one answer for each window, in packed batches within a token budget.
 
     It has no state but the budget, so any number of threads may use it at once.
+
+    A GPU gets its next batch before the answers of the last one are read.
 
     Args:
         compute: From a packed batch and its B windows to B answers. On a CPU the batch may hold sequences of one token
@@ -66,6 +72,7 @@ class Runner(Generic[WindowT, AnswerT]):
     ) -> None:
         self._compute = compute
         self._device = device
+        self._unread = 0 if device.type == "cpu" else 1  # batches that are computed while the next is made
         self.budget = TokenBudget.of(tokens, device)
 
     def run(self, windows: Sequence[WindowT]) -> list[AnswerT]:
@@ -75,8 +82,13 @@ class Runner(Generic[WindowT, AnswerT]):
             OutOfMemory: A single window does not fit into memory.
         """
         found: dict[int, AnswerT] = {}
+        unread: deque[tuple[list[int], Sequence[AnswerT]]] = deque()
         for batch in self._batches([len(window.ids) for window in windows]):
-            found.update(zip(batch, self._answers([windows[index] for index in batch]), strict=True))
+            unread.append((batch, self._answers([windows[index] for index in batch])))
+            if len(unread) > self._unread:
+                found.update(zip(*unread.popleft(), strict=True))
+        for computed in unread:
+            found.update(zip(*computed, strict=True))
         return [found[index] for index in range(len(windows))]
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
@@ -214,7 +226,7 @@ class RequestQueue(Generic[WindowT, AnswerT]):
 
 def row_answers(
     forward: Callable[[Packed], Tensor], *, per_token: bool
-) -> Callable[[Packed, Sequence[TokenIds]], list[Rows]]:
+) -> Callable[[Packed, Sequence[TokenIds]], Sequence[Rows]]:
     """Return what a `Runner` computes with a model that gives rows of numbers.
 
     Args:
@@ -222,16 +234,44 @@ def row_answers(
         per_token: Which of the two; an answer is then (K) for a window, or (n, K).
     """
 
-    def compute(packed: Packed, windows: Sequence[TokenIds]) -> list[Rows]:
-        rows: Rows = forward(packed).float().cpu().numpy()
+    def answers(rows: Rows, windows: Sequence[TokenIds]) -> list[Rows]:
         if not per_token:
             return [*rows[: len(windows)]]
         ends = np.cumsum([len(window.ids) for window in windows]).tolist()
         return [rows[end - len(window.ids) : end] for window, end in zip(windows, ends, strict=True)]
 
+    def compute(packed: Packed, windows: Sequence[TokenIds]) -> Sequence[Rows]:
+        rows = forward(packed).float()
+        if rows.device.type == "cuda":
+            return _Copying(rows, partial(answers, windows=windows))
+        return answers(rows.cpu().numpy(), windows)
+
     return compute
 
 
+class _Copying(Sequence[Rows]):
+    """Answers on their way from a GPU; whoever reads one waits for the copy."""
+
+    def __init__(self, rows: Tensor, answers: Callable[[Rows], list[Rows]]) -> None:
+        self._rows = rows.to("cpu", non_blocking=True)
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied.record()
+        self._of = answers
+
+    @cached_property
+    def _answers(self) -> list[Rows]:
+        self._copied.synchronize()
+        # Out of the pinned memory, which others wait for.
+        return self._of(self._rows.numpy().copy())
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (a number or a slice)
+        return self._answers[index]
+
+
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch ran out of memory, which on a CPU has no error of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Return whether torch ran out of memory; only some of its allocators have an error of their own for that."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in said for sign in _OUT_OF_MEMORY)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.data.windows import StoredWindow, WindowStore
+from bothways.devices import on_device
 from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput
@@ -171,9 +172,9 @@ def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: i
         masked = [masker.validation(window.ids, window.number) for window in windows]
         batch = _masked_batch(packed, masked)
         logits_MV = model(batch.packed, batch.rows_M).float()
-        losses_M = nn.functional.cross_entropy(logits_MV, batch.targets_M, reduction="none").double()
-        right_M = (logits_MV.argmax(-1) == batch.targets_M).double()
-        counted_M3 = torch.stack([losses_M, right_M, torch.ones_like(right_M)], dim=1).cpu().numpy()
+        losses_M = nn.functional.cross_entropy(logits_MV, batch.targets_M, reduction="none")
+        right_M = (logits_MV.argmax(-1) == batch.targets_M).float()
+        counted_M3 = torch.stack([losses_M, right_M, torch.ones_like(right_M)], dim=1).cpu().double().numpy()
         begins_B = np.cumsum([0, *(len(one.places_M) for one in masked[:-1])])
         return [*np.add.reduceat(counted_M3, begins_B)]
 
@@ -186,11 +187,9 @@ def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: i
 def _masked_batch(packed: Packed, masked: Sequence[MaskedTokens]) -> MaskedBatch:
     """A packed batch of windows, each with its masks."""
     device = packed.ids_T.device
-    read_T = torch.from_numpy(np.concatenate([one.ids_n for one in masked]).astype(np.int64)).to(device)
+    read_T = on_device(np.concatenate([one.ids_n for one in masked]).astype(np.int64), device)
     ids_T = torch.cat([read_T, packed.ids_T[len(read_T) :]])
     starts = np.cumsum([0, *packed.lengths[:-1]])[: len(masked)]
     rows_M = np.concatenate([start + one.places_M for start, one in zip(starts, masked, strict=True)])
     targets_M = np.concatenate([one.targets_M for one in masked]).astype(np.int64)
-    return MaskedBatch(
-        replace(packed, ids_T=ids_T), torch.from_numpy(rows_M).to(device), torch.from_numpy(targets_M).to(device)
-    )
+    return MaskedBatch(replace(packed, ids_T=ids_T), on_device(rows_M, device), on_device(targets_M, device))

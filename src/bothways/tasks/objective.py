@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bothways.data.windows import WindowStore, digest_of
+from bothways.devices import on_device
 from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.heads import EachToken, read_rows
 from bothways.errors import InvalidInput
@@ -99,8 +100,8 @@ class TextAnswers:
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Sum of the windows' losses, each weighted with its share of its text."""
-        truth = torch.from_numpy(self.truth[self._text_of_window[list(windows)]]).to(scores.device)
-        weights_B = torch.from_numpy(self.weights(windows).astype(np.float32)).to(scores.device)
+        truth = on_device(self.truth[self._text_of_window[list(windows)]], scores.device)
+        weights_B = on_device(self.weights(windows).astype(np.float32), scores.device)
         return (self.target.losses(scores, truth) * weights_B).sum()
 
 

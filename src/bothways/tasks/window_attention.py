@@ -24,11 +24,12 @@ from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.pickling import reduce_module
 from bothways.checkpoints.save import write_tensors
 from bothways.data.windows import StoredWindow, WindowStore
+from bothways.devices import on_device
 from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.families.weight_map import check_numbers
 from bothways.inference import Runner
-from bothways.packing import Packed
+from bothways.packing import Packed, sum_rows
 from bothways.tasks.head import StoredInputs
 from bothways.tasks.objective import HeadModel
 from bothways.tasks.opening import OpenedModel
@@ -121,10 +122,8 @@ class LongTexts:
         greatest_N = torch.full((len(self.truth),), -torch.inf).to(scores_W)
         greatest_N = greatest_N.scatter_reduce(0, self.text_W, scores_W.detach(), "amax")
         weights_W = (scores_W - greatest_N[self.text_W]).exp()
-        sums_N = torch.zeros_like(greatest_N).index_add(0, self.text_W, weights_W)
-        share_W = weights_W / sums_N[self.text_W]
-        merged_NC = torch.zeros(len(self.truth), self.logits_WC.shape[1], device=share_W.device)
-        merged_NC = merged_NC.index_add(0, self.text_W, share_W[:, None] * self.logits_WC)
+        share_W = weights_W / sum_rows(weights_W, self.text_W, len(self.truth))[self.text_W]
+        merged_NC = sum_rows(share_W[:, None] * self.logits_WC, self.text_W, len(self.truth))
         return target.losses(merged_NC, self.truth).mean()
 
 
@@ -191,8 +190,8 @@ def _long_texts(model: HeadModel, texts: StoredInputs, tokens: int) -> LongTexts
     return LongTexts(
         torch.stack(rows),
         torch.stack(logits),
-        torch.from_numpy(text_of_chosen.reshape(-1)).to(model.device),
-        torch.from_numpy(texts.truth[long_texts]).to(model.device),
+        on_device(text_of_chosen.reshape(-1), model.device),
+        on_device(texts.truth[long_texts], model.device),
     )
 
 

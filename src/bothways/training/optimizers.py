@@ -126,6 +126,5 @@ def clip_gradients(gradients: Sequence[Tensor], max_norm: float | None) -> Tenso
     if max_norm is not None:
         # As torch.nn.utils.clip_grad_norm_, which takes parameters and so would miss the rows of sparse gradients.
         scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-        for gradient in gradients:
-            gradient.mul_(scale)
+        torch._foreach_mul_(list(gradients), scale)  # one launch on a GPU, not one for each gradient
     return norm

@@ -157,10 +157,9 @@ class TrainingOptions:
         if rate is None:
             rate = RATE_OF_NARROW if hidden <= NARROW else RATE_OF_WIDE
         if precision is None:
-            import torch
+            from bothways.devices import has_bfloat16
 
-            half = device.type == "cuda" and torch.cuda.is_bf16_supported()
-            precision = "bfloat16" if half else "float32"
+            precision = "bfloat16" if has_bfloat16(device) else "float32"
         return dataclasses.replace(self, learning_rate=rate, precision=precision)
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,12 +12,13 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
-    """Where the generators of Python, numpy and torch (CPU and each CUDA device) stand."""
+    """Where the generators of Python, numpy and torch (CPU, each CUDA device, MPS) stand."""
 
     python: tuple[Any, ...]
     numpy: dict[str, Any]
     torch_cpu: bytes
     torch_cuda: tuple[bytes, ...]
+    torch_mps: bytes = b""
 
     @classmethod
     def capture(cls) -> "RandomState":
@@ -29,6 +30,7 @@ class RandomState:
             numpy=dict(np.random.get_state(legacy=False)),
             torch_cpu=torch.get_rng_state().numpy().tobytes(),
             torch_cuda=tuple(state.numpy().tobytes() for state in cuda),
+            torch_mps=torch.mps.get_rng_state().numpy().tobytes() if torch.backends.mps.is_available() else b"",
         )
 
     def restore(self) -> None:
@@ -38,6 +40,8 @@ class RandomState:
         torch.set_rng_state(_tensor(self.torch_cpu))
         for device, state in zip(range(torch.cuda.device_count()), self.torch_cuda, strict=False):
             torch.cuda.set_rng_state(_tensor(state), device)
+        if self.torch_mps and torch.backends.mps.is_available():
+            torch.mps.set_rng_state(_tensor(self.torch_mps))
 
     def to_dict(self) -> dict[str, Any]:
         """The state as JSON values."""
@@ -48,6 +52,7 @@ class RandomState:
             "numpy": {**self.numpy, "state": {"key": [int(word) for word in inner["key"]], "pos": int(inner["pos"])}},
             "torch_cpu": self.torch_cpu.hex(),
             "torch_cuda": [state.hex() for state in self.torch_cuda],
+            **({"torch_mps": self.torch_mps.hex()} if self.torch_mps else {}),
         }
 
     @classmethod
@@ -61,6 +66,7 @@ class RandomState:
             numpy={**values["numpy"], "state": {"key": key, "pos": inner["pos"]}},
             torch_cpu=bytes.fromhex(values["torch_cpu"]),
             torch_cuda=tuple(bytes.fromhex(state) for state in values["torch_cuda"]),
+            torch_mps=bytes.fromhex(values.get("torch_mps", "")),
         )
         state.check()
         return state

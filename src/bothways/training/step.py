@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bothways.devices import has_bfloat16
 from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference.runner import is_out_of_memory
 from bothways.training.objective import JointLoss, Objective, Payload, Update
@@ -58,8 +59,8 @@ class Stepper:
         self._total = total
         self._warmup = warmup_updates(total, options.warmup_fraction)
         self._device = optimizer.parameters[0].device
-        if options.precision == "bfloat16" and self._device.type == "cuda" and not torch.cuda.is_bf16_supported():
-            raise InvalidInput("this GPU has no bfloat16: train with precision='float32'.")
+        if options.precision == "bfloat16" and self._device.type == "cuda" and not has_bfloat16(self._device):
+            raise InvalidInput("this GPU only emulates bfloat16, which is slow: train with precision='float32'.")
 
     def step(self, objective: Objective[Payload], update: Update[Payload], done: int) -> Step:
         """Take the step that follows ``done`` others.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import Distance
+from bothways.devices import on_device
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets
 
@@ -28,13 +29,13 @@ class VectorBatch:
 
     Attributes:
         vectors: For each of the K texts of a row, the vectors of that text in all rows (N, H).
-        identity_NK: Equal texts have equal numbers.
+        identity_NK: Equal texts have equal numbers; on the host, so that which texts are equal is known there.
         truth: Scores (N), numbers of labels (N), or a teacher's vectors (N, D); None where rows have no such thing.
         unit_length: Whether cut vectors are scaled to length 1 again.
     """
 
     vectors: tuple[Tensor, ...]
-    identity_NK: Tensor
+    identity_NK: NDArray[np.int64]
     truth: Tensor | None
     unit_length: bool
 
@@ -88,13 +89,14 @@ class MultipleNegativesRanking:
     @staticmethod
     def _hidden(batch: VectorBatch) -> Tensor:
         """Return which candidates are no negatives of each row, its own positive left out (N, C)."""
-        texts_U, text_NK = torch.unique(batch.identity_NK, return_inverse=True)
-        anchors_A, anchor_N = torch.unique(batch.identity_NK[:, 0], return_inverse=True)
+        texts_U, text_R = np.unique(batch.identity_NK, return_inverse=True)
+        anchors_A, anchor_N = np.unique(batch.identity_NK[:, 0], return_inverse=True)
+        text_NK = text_R.reshape(batch.identity_NK.shape)
         # A row for each different anchor and not for each text: that is no larger than the scores are.
-        belongs_AU = torch.zeros(len(anchors_A), len(texts_U), dtype=torch.bool, device=text_NK.device)
+        belongs_AU = np.zeros((len(anchors_A), len(texts_U)), dtype=bool)
         for column in (0, 1):
             belongs_AU[anchor_N, text_NK[:, column]] = True
-        hidden_NC = belongs_AU[anchor_N][:, text_NK[:, 1:].T.reshape(-1)]
+        hidden_NC = on_device(belongs_AU[anchor_N][:, text_NK[:, 1:].T.reshape(-1)], batch.vectors[0].device)
         if batch.truth is not None:
             hidden_NC[:, : len(anchor_N)] |= batch.truth[:, None] == batch.truth
         return hidden_NC.fill_diagonal_(False)
@@ -123,8 +125,8 @@ class CoSENT:
         cosines_N = self.scale * (first_NH * second_NH).sum(1)
         scores_N = _truth(batch)
         wrong_NN = cosines_N[None, :] - cosines_N[:, None]
-        counted = wrong_NN[scores_N[:, None] > scores_N[None, :]]
-        return torch.logsumexp(torch.cat([counted.new_zeros(1), counted]), 0)
+        counted_NN = wrong_NN.masked_fill(scores_N[:, None] <= scores_N[None, :], -math.inf)
+        return torch.logsumexp(F.pad(counted_NN.flatten(), (1, 0)), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +195,10 @@ class Distillation:
         """Return the log probabilities of the other texts, for each text (N, N - 1)."""
         unit_NH = unit(vectors_NH)
         cosines_NN = unit_NH @ unit_NH.T
-        others_NN = ~torch.eye(len(cosines_NN), dtype=torch.bool, device=cosines_NN.device)
-        return (self.scale * cosines_NN[others_NN].view(len(cosines_NN), -1)).log_softmax(1)
+        texts = len(cosines_NN)
+        # Without its first number, rows of one more have the diagonal in their last column.
+        others_NM = cosines_NN.flatten()[1:].view(texts - 1, texts + 1)[:, :-1].reshape(texts, texts - 1)
+        return (self.scale * others_NM).log_softmax(1)
 
 
 PlainLoss: TypeAlias = MultipleNegativesRanking | CoSENT | Triplet | Distillation

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from bothways.checkpoints import PretrainedEncoder
 from bothways.choices import Pooling
 from bothways.data.windows import WindowStore
+from bothways.devices import on_device
 from bothways.encoder import Encoder
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows
 from bothways.errors import InvalidInput
@@ -243,8 +244,8 @@ class EmbeddingObjective:
         with torch.autocast(device.type, enabled=False):
             merged_PH = merge_windows(vectors_WH, plan.text_W, plan.lengths_W, self.settings.pooling)
             vectors_NKH = finished(merged_PH, self.settings).view(*rows.texts_RK.shape, -1)
-            identity_NK = torch.from_numpy(self.source.data.identity_P[rows.texts_RK]).to(device)
-            truth = None if rows.truth_R is None else torch.from_numpy(rows.truth_R).to(device)
+            identity_NK = self.source.data.identity_P[rows.texts_RK]
+            truth = None if rows.truth_R is None else on_device(rows.truth_R, device)
             batch = VectorBatch(vectors_NKH.unbind(1), identity_NK, truth, self.settings.unit_length)
             return self.loss_of_batch.value(batch)
 
@@ -275,4 +276,4 @@ def stored_vectors(
 
 def _in_order(vectors_WH: Tensor, places: Sequence[int]) -> Tensor:
     """Return vectors that stand in the order of ``places`` in that of the windows."""
-    return vectors_WH[torch.from_numpy(np.argsort(places)).to(vectors_WH.device)]
+    return vectors_WH[on_device(np.argsort(places), vectors_WH.device)]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import Pooling
+from bothways.devices import on_device
 from bothways.encoder.backends import runs_of_equal_length
 from bothways.errors import InvalidInput
-from bothways.packing import Packed
+from bothways.packing import Packed, sum_rows
 
 
 def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
@@ -55,15 +56,15 @@ def merge_windows(
     texts = int(text_W[-1]) + 1
     if len(text_W) == texts:
         return vectors_WH
-    index_W = torch.from_numpy(text_W).to(vectors_WH.device)
-    empty_PH = vectors_WH.new_zeros((texts, vectors_WH.shape[1]))
+    index_W = on_device(text_W, vectors_WH.device)
     if pooling == "max":
+        empty_PH = vectors_WH.new_zeros((texts, vectors_WH.shape[1]))
         return empty_PH.scatter_reduce(
             0, index_W[:, None].expand_as(vectors_WH), vectors_WH, "amax", include_self=False
         )
     shares_W = lengths_W / np.bincount(text_W, weights=lengths_W)[text_W]
     weighted_WH = vectors_WH * torch.from_numpy(shares_W).to(vectors_WH)[:, None]
-    return empty_PH.index_add(0, index_W, weighted_WH)
+    return sum_rows(weighted_WH, index_W, texts)
 
 
 def check_pooling(pooling: object) -> Pooling:

@@ -21,6 +21,7 @@ from bothways.confidence.files import stored_temperature
 from bothways.confidence.options import TemperatureOptions
 from bothways.data import Example, Source, read_rows, value_at
 from bothways.data.windows import digest_of, digest_of_texts
+from bothways.devices import on_device
 from bothways.errors import InvalidInput, shown
 from bothways.evaluation import (
     Outcomes,
@@ -32,6 +33,7 @@ from bothways.evaluation import (
     share_error,
 )
 from bothways.inference import TextRows
+from bothways.packing import sum_rows
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.multiple_choice.spec import MULTIPLE_CHOICE, ChoiceColumns, ChoicePrediction
@@ -105,13 +107,13 @@ class ChoiceAnswers:
         """Sum over contexts of the cross-entropy over their choices, given the windows' scores (B, 1)."""
         inputs, input_B = np.unique(self._input_W[list(windows)], return_inverse=True)
         choice_B, length_B = self._choice_W[list(windows)], self._lengths_W[list(windows)].astype(np.float32)
-        place_B = torch.from_numpy(input_B * (choice_B.max() + 1) + choice_B).to(scores.device)
+        place_B = on_device(input_B * (choice_B.max() + 1) + choice_B, scores.device)
         cells = len(inputs) * int(choice_B.max() + 1)
-        weight_B = torch.from_numpy(length_B).to(scores.device)
-        sums = torch.zeros(cells, device=scores.device).index_add(0, place_B, weight_B)
-        merged = torch.zeros(cells, device=scores.device).index_add(0, place_B, weight_B * scores[:, 0])
+        weight_B = on_device(length_B, scores.device)
+        sums = sum_rows(weight_B, place_B, cells)
+        merged = sum_rows(weight_B * scores[:, 0], place_B, cells)
         logits_NK = torch.where(sums > 0, merged / sums.clamp(min=1.0), ABSENT).view(len(inputs), -1)
-        truth_N = torch.from_numpy(self._truth[inputs]).to(scores.device)
+        truth_N = on_device(self._truth[inputs], scores.device)
         return torch.nn.functional.cross_entropy(logits_NK, truth_N, reduction="sum")
 
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.data.windows import WindowStore, digest_of
+from bothways.devices import on_device
 from bothways.packing import to_padded
 from bothways.tasks.question_answering.questions import GoldAnswer
 from bothways.tasks.question_answering.spans import CONTEXT
@@ -86,13 +86,13 @@ class SpanAnswers:
         entries = np.concatenate([self._first_W[each] + np.arange(self._count_W[each]) for each in windows])
         row_E = np.repeat(np.arange(len(windows)), count_B)
         weight_E = (self.weights(windows) / (2 * count_B))[row_E].astype(np.float32)
-        impossible_T = torch.from_numpy(~possible_T).to(scores.device)
+        impossible_T = on_device(~possible_T, scores.device)
         allowed_T2 = scores.masked_fill(impossible_T[:, None], float("-inf"))
         padded_BS2 = to_padded(allowed_T2, self._store.lengths[list(windows)].tolist(), float("-inf"))
         logs_BS2 = padded_BS2.log_softmax(dim=1)
-        rows, targets_E2 = (torch.from_numpy(each).to(scores.device) for each in (row_E, self._targets_E2[entries]))
+        rows, targets_E2 = (on_device(each, scores.device) for each in (row_E, self._targets_E2[entries]))
         logs_E = logs_BS2[rows, targets_E2[:, 0], 0] + logs_BS2[rows, targets_E2[:, 1], 1]
-        return -(logs_E * torch.from_numpy(weight_E).to(scores.device)).sum()
+        return -(logs_E * on_device(weight_E, scores.device)).sum()
 
 
 def tokens_of(answer: GoldAnswer, places: Places, context: str, *, last: bool) -> Tokens | None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.data.windows import WindowStore, digest_of
+from bothways.devices import on_device
 from bothways.text import FirstTokens, ReadWords
 
 Numbers = NDArray[np.int64]
@@ -118,10 +118,10 @@ class TagAnswers:
         """Sum of the words' cross-entropies, given the scores of all tokens (T, C)."""
         starts = np.cumsum([0, *self._lengths[list(windows[:-1])]])
         rows_M = np.concatenate([start + self._rows[each] for start, each in zip(starts, windows, strict=True)])
-        tags_M = torch.from_numpy(np.concatenate([self._tags[each] for each in windows])).to(scores.device)
+        tags_M = on_device(np.concatenate([self._tags[each] for each in windows]), scores.device)
         shares_M = np.concatenate([self._shares[each] for each in windows]).astype(np.float32)
-        losses_M = F.cross_entropy(scores[torch.from_numpy(rows_M).to(scores.device)], tags_M, reduction="none")
-        return (losses_M * torch.from_numpy(shares_M).to(scores.device)).sum()
+        losses_M = F.cross_entropy(scores[on_device(rows_M, scores.device)], tags_M, reduction="none")
+        return (losses_M * on_device(shares_M, scores.device)).sum()
 
 
 def _windows_of_texts(store: WindowStore) -> list[range]:

@@ -1,6 +1,11 @@
-"""Where a model runs and in which precision."""
+"""Devices and precisions: names, and what a device can do."""
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from bothways.errors import DeviceMismatch, InvalidInput
 
@@ -26,6 +31,24 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
             f"the device {str(device)!r} cannot be used here; there are: {', '.join(there)}. Or say 'auto'."
         ) from error
     return wanted
+
+
+def compute_capability(device: torch.device) -> int:
+    """Return the major version of a CUDA device's compute capability; 0 for devices of other kinds."""
+    return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else 0
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether a GPU computes in bfloat16 by itself, from compute capability 8.0 on; others only emulate it."""
+    return compute_capability(device) >= 8
+
+
+def on_device(values: Tensor | NDArray[Any], device: torch.device | str) -> Tensor:
+    """Return numbers of the host on a device, copied there without a wait for what a GPU has still to do."""
+    on_host = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    # Only memory that the system will not move can be copied while the host goes on.
+    pinned = torch.device(device).type == "cuda" and on_host.device.type == "cpu"
+    return on_host.pin_memory().to(device, non_blocking=True) if pinned else on_host.to(device)
 
 
 def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:

@@ -1,0 +1,27 @@
+"""Every task trains in bfloat16 as a GPU computes it, emulated on a CPU (`cuda_emulation`), and waits for nothing."""
+
+import pytest
+from test_golden_losses import CASES, losses_of
+
+from bothways.encoder.attention import SelfAttention
+from bothways.encoder.dropout import Dropout
+from bothways.training.step import Stepper
+from cuda_emulation import emulated_cuda, no_waits
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_training_in_bfloat16_has_the_losses_of_one_in_float32_but_for_rounding(case, tmp_path, monkeypatch):
+    backward = Stepper._backward
+
+    def watched(*given):
+        with no_waits():
+            return backward(*given)
+
+    # Each backend draws its dropout in another order.
+    monkeypatch.setattr(SelfAttention, "_dropout_rate", 0.0)
+    monkeypatch.setattr(Dropout, "forward", lambda _, values: values)
+    expected = losses_of(case, tmp_path / "float32")
+    monkeypatch.setattr(Stepper, "_backward", watched)
+    with emulated_cuda(monkeypatch):
+        found = losses_of(case, tmp_path / "bfloat16", precision="bfloat16")
+    assert found == pytest.approx(expected, rel=0.05)
