@@ -27,7 +27,7 @@ from bothways.tasks.targets import Target, Truth
 from bothways.training.objective import MicroBatch, Update, Validation
 
 # Tokens of a micro-batch on a CPU, which computes more of them no faster and would have to hold what they leave behind.
-_ON_CPU = 2048
+_ON_CPU = 1024
 
 
 class HeadModel(nn.Module):
