@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-pythons mutants check bench format clean
+.PHONY: help demo test test-all test-pythons mutants check bench gpu format clean
 
 help:
 	@printf '%s\n' \
@@ -25,6 +25,7 @@ help:
 	  "make mutants    change a sample of the code, one thing at a time, and see whether a test notices; 20 minutes" \
 	  "make check      ruff (rules and layout) and mypy" \
 	  "make bench      the benchmarks" \
+	  "make gpu        on a machine with a CUDA device: its tests and its benchmark, in the Python that runs them (PYTHON)" \
 	  "make format     lay the code out and repair what ruff can repair" \
 	  "make clean      remove $(VENV), caches and build outputs; runs and reports stay" \
 	  "" \
@@ -71,6 +72,11 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
+
+# A GPU's machine may have a torch of its own and no way to install another: nothing is installed here.
+gpu:
+	$(PYTHON) -m pytest tests -m gpu -q -p no:cacheprovider
+	$(PYTHON) -m benchmarks gpu
 
 clean:
 	rm -rf $(VENV) $(VENV)-python3.* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
