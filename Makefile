@@ -1,6 +1,7 @@
 # `make help` lists the targets and the variables.
 
 PYTHON ?= python3
+PYTHONS ?= python3.11 python3.12 python3.13
 CONSTRAINTS ?= constraints.txt
 TORCH_CONSTRAINT ?=
 JOBS ?= 2
@@ -21,7 +22,7 @@ help:
 	  "make demo       install what the demo needs into $(VENV) and run it" \
 	  "make test       the everyday tests, without the slow ones and those for a GPU" \
 	  "make test-all   every test; those for a GPU are skipped where there is none" \
-	  "make test-pythons  make test with each of Python 3.11, 3.12 and 3.13 that is here" \
+	  "make test-pythons  make test with each Python of PYTHONS that is here" \
 	  "make mutants    change a sample of the code, one thing at a time, and see whether a test notices; 20 minutes" \
 	  "make check      ruff (rules and layout) and mypy" \
 	  "make bench      the benchmarks" \
@@ -32,6 +33,8 @@ help:
 	  "Variables, with what they are now:" \
 	  "  PYTHON=$(PYTHON)" \
 	  "      the interpreter that $(VENV) is made from, 3.11 or newer" \
+	  "  PYTHONS=$(PYTHONS)" \
+	  "      names or paths of those that make test-pythons takes" \
 	  "  CONSTRAINTS=$(CONSTRAINTS)" \
 	  "      pinned versions; with CONSTRAINTS= pip chooses" \
 	  "  TORCH_CONSTRAINT=$(TORCH_CONSTRAINT)" \
@@ -41,7 +44,7 @@ help:
 	  "      test workers" \
 	  "  SLOW_PART=$(SLOW_PART)" \
 	  "      make test also runs this tenth of the slow tests, 0 to 9" \
-	  "The first three count when $(VENV) is made: make clean, then make again, to change them."
+	  "PYTHON and the constraints count when $(VENV) is made: make clean, then make again, to change them."
 
 demo: $(VENV)/.demo
 	$(BIN)/bothways demo
@@ -54,9 +57,11 @@ test-all: $(VENV)/.dev
 
 # An environment of its own for each interpreter that is here.
 test-pythons:
-	@for python in python3.11 python3.12 python3.13; do \
-	  $$python --version 2>/dev/null || { echo "$$python is not here"; continue; }; \
-	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=$(VENV)-$$python || exit 1; done
+	@for python in $(PYTHONS); do \
+	  version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || \
+	    { echo "$$python is not here"; continue; }; \
+	  echo "Python $$version"; \
+	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=$(VENV)-python$$version || exit 1; done
 
 mutants: $(VENV)/.dev
 	JOBS=$(JOBS) $(BIN)/python tests/mutants.py $(AREAS)
