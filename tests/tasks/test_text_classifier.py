@@ -170,14 +170,14 @@ def test_a_training_copies_the_encoder_once(base, monkeypatch):
     assert set(found) == {2}  # as it was opened, and as it is trained
 
 
-def test_a_cpu_computes_no_more_than_2048_tokens_at_once():
+def test_a_cpu_trains_on_no_more_than_1024_tokens_at_once():
     store = WindowStore.of([EncodedText((Window([5] * 100, [0] * 100),), 100)] * 64)
     config = tiny_config("bert")
     model = HeadModel(Encoder(config), ScoreHead(config, ScoreHeadKind(FirstToken(), None, Labels()), 2))
     answers = TextAnswers(Regression(), np.zeros(64), store)
     objective = WindowObjective(model, store, answers, lambda: None, batch_size=64, tokens=8192, seed=0, identity={})
     (update,) = objective.updates(epoch=0, start=0)
-    assert [part.tokens for part in update.micro_batches] == [2000, 2000, 2000, 400]
+    assert [part.tokens for part in update.micro_batches] == [*[1000] * 6, 400]
     assert update.weight == 64
 
 
