@@ -80,8 +80,8 @@ bench: $(VENV)/.bench
 
 # A GPU's machine may have a torch of its own and no way to install another: nothing is installed here.
 gpu:
-	$(PYTHON) -m pytest tests -m gpu -q -p no:cacheprovider
-	$(PYTHON) -m benchmarks gpu
+	PYTHONPATH=src $(PYTHON) -m pytest tests -m gpu -q -p no:cacheprovider
+	PYTHONPATH=src $(PYTHON) -m benchmarks gpu
 
 clean:
 	rm -rf $(VENV) $(VENV)-python3.* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

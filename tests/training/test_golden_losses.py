@@ -93,19 +93,19 @@ CASES = {
 }
 
 
-def losses_of(case, folder, **changes):
+def losses_of(case, folder, *, device="cpu", **changes):
     """Train a tiny model afresh, and return the loss of each update."""
     name, made, options = CASES[case]
     write_checkpoint(folder / "base", case.removeprefix("family ") if case.startswith("family ") else "bert")
     training = {**QUICK, **options, **changes, "log": folder / "log.jsonl"}
     if case == "distillation":
         write_checkpoint(folder / "teacher", seed=1)
-        training["loss"] = Distillation(SentenceEmbedder.from_pretrained(folder / "teacher", device="cpu"))
+        training["loss"] = Distillation(SentenceEmbedder.from_pretrained(folder / "teacher", device=device))
     if name == "multitask":
         parts = {"names": TaskData(tagged(18), tagged(6), task="tagging"), "animal": TaskData(texts(12), texts(6))}
-        MultiTask.from_pretrained(folder / "base", device="cpu").fit(parts, **training)
+        MultiTask.from_pretrained(folder / "base", device=device).fit(parts, **training)
     else:
-        model = task_class(SPECS[name]).from_pretrained(folder / "base", device="cpu")
+        model = task_class(SPECS[name]).from_pretrained(folder / "base", device=device)
         model.fit(made(24), validation=made(12), **training)
     lines = map(json.loads, (folder / "log.jsonl").read_text(encoding="utf-8").splitlines())
     return [line["loss"] for line in lines if line["event"] == "update"]
