@@ -63,6 +63,7 @@ AREAS = {
     "confidence": {
         f"bothways/confidence/{module}.py": [
             "tests/confidence/test_learning_confidence.py",
+            "tests/confidence/test_stored_confidence.py",
             "tests/confidence/test_classifier_confidence.py",
             "tests/frozen/test_frozen_models.py",
         ]

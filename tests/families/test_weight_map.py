@@ -6,8 +6,17 @@ import pytest
 import torch
 
 from bothways.encoder.axes import SharedGroups
-from bothways.errors import IncompatibleWeights
-from bothways.families.weight_map import Fused, Ignored, Row, expand, known_names, read_weights, write_weights
+from bothways.errors import CorruptCheckpoint, IncompatibleWeights
+from bothways.families.weight_map import (
+    Fused,
+    Ignored,
+    Row,
+    check_numbers,
+    expand,
+    known_names,
+    read_weights,
+    write_weights,
+)
 from tiny_models import tiny_config
 
 BERT = tiny_config("bert")  # three layers
@@ -96,3 +105,13 @@ def test_a_part_alone_and_parts_of_two_shapes_are_refused_by_name():
 def test_a_number_is_read_as_a_vector_of_one():
     ours = read_weights(ROWS, BERT, {"table": torch.tensor(2.0)})
     assert torch.equal(ours["embeddings.table"], torch.tensor([2.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("place", [0, 1, 2**16 - 1, 2**16, 2**16 + 1, 2**17, 2**17 + 2])
+def test_one_number_that_is_none_is_found_wherever_it_stands(place, dtype):
+    value = torch.full((2**17 + 3,), torch.finfo(dtype).max, dtype=dtype)
+    check_numbers("table", value)
+    value[place] = torch.nan
+    with pytest.raises(CorruptCheckpoint, match="in table"):
+        check_numbers("table", value)
