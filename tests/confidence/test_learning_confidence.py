@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bothways.confidence.confidence import learn_classification
+from bothways.confidence.confidence import learn_classification, learn_conformal_sets
 from bothways.confidence.options import ConfidenceOptions
 from bothways.evaluation import Evidence, softmax
-from bothways.evaluation.conformal import coverage_of
+from bothways.evaluation.conformal import ConformalSets, coverage_of
 
 HELD_OUT, FRESH, DRAWS = 40, 1_000, 80
 
@@ -34,3 +34,9 @@ def test_sets_hold_fresh_rows_as_promised_where_the_same_rows_fit_the_calibratio
         found.append(coverage_of(included_NC, labels_N[HELD_OUT:]))
     noise = 3 * np.sqrt(0.8 * 0.2 / HELD_OUT / DRAWS)
     assert 0.8 - noise <= np.mean(found) <= 0.8 + 1 / (HELD_OUT + 1) + noise
+
+
+def test_sets_of_a_model_without_calibration_are_learnt_from_its_probabilities_as_they_are():
+    logits_NC, labels_N = drawn(HELD_OUT, 0)
+    found = learn_conformal_sets(logits_NC, labels_N, None, seed=0)
+    np.testing.assert_allclose(found.held_out_M, ConformalSets.fit(softmax(logits_NC), labels_N).held_out_M)
