@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bothways.confidence.confidence import learn_classification, learn_conformal_sets
-from bothways.confidence.options import ConfidenceOptions
+from bothways.confidence.options import ConfidenceOptions, TemperatureOptions
+from bothways.errors import InvalidInput
 from bothways.evaluation import Evidence, softmax
 from bothways.evaluation.conformal import ConformalSets, coverage_of
 
@@ -40,3 +41,10 @@ def test_sets_of_a_model_without_calibration_are_learnt_from_its_probabilities_a
     logits_NC, labels_N = drawn(HELD_OUT, 0)
     found = learn_conformal_sets(logits_NC, labels_N, None, seed=0)
     np.testing.assert_allclose(found.held_out_M, ConformalSets.fit(softmax(logits_NC), labels_N).held_out_M)
+
+
+def test_words_and_answers_are_calibrated_by_a_temperature_or_not_at_all():
+    for calibration in ("auto", "temperature", None):
+        assert TemperatureOptions(calibration=calibration).calibration == calibration
+    with pytest.raises(InvalidInput, match="by a temperature or not at all, not by 'platt'"):
+        TemperatureOptions(calibration="platt")

@@ -20,7 +20,8 @@ from bothways.packing import pack
 from bothways.tasks.head import TrainingData
 from bothways.tasks.objective import WindowObjective
 from bothways.tasks.tagging.tag_set import TagSet
-from bothways.text import ReadWords, Words
+from bothways.tasks.tagging.word_windows import word_scores
+from bothways.text import FirstTokens, ReadWords, Words
 from bothways.training.options import TrainingOptions
 from classifier_cases import without_dropout
 from tiny_models import edit_config, write_checkpoint
@@ -449,3 +450,10 @@ def test_outputs_in_another_order_keep_their_tags_when_training_goes_on(folder, 
     tagger.fit(data, validation=data, epochs=1, learning_rate=1e-9, weight_decay=0.0)
     assert tagger.outputs.tag_set.labels == order
     assert tagger.evaluate(data, resamples=5).to_dict()["span_f1"] == before
+
+
+def test_words_in_several_windows_have_finite_scores_however_large_the_logits_are():
+    tokens = FirstTokens(*(np.array(each) for each in ([0, 0], [1, 0], [0, 1], [1, 1])))
+    rows = [np.array([[0.0, 0.0], [2000.0, 0.0]]), np.array([[-2000.0, 0.0]])]
+    found_WC = word_scores(rows, tokens, 1, np.zeros(2))
+    np.testing.assert_allclose(found_WC, [[-1000.0, -1000.0]])

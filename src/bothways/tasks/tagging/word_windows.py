@@ -57,21 +57,19 @@ class WordWindows:
     Attributes:
         store: The windows.
         tokens: For each text, the first tokens of its words.
-        lengths: For each text, its words.
     """
 
     store: WindowStore
     tokens: tuple[FirstTokens, ...]
-    lengths: tuple[int, ...]
 
     @classmethod
     def of(cls, store: WindowStore, texts: Iterable[ReadWords]) -> "WordWindows":
         """Find the words of texts in windows that were stored with offsets."""
-        tokens, lengths = [], []
-        for words, windows in zip(texts, _windows_of_texts(store), strict=True):
-            tokens.append(words.first_tokens([store.places(window) for window in windows]))
-            lengths.append(len(words.begins_W))
-        return cls(store, tuple(tokens), tuple(lengths))
+        of_texts = zip(texts, _windows_of_texts(store), strict=True)
+        return cls(
+            store,
+            tuple(words.first_tokens([store.places(window) for window in windows]) for words, windows in of_texts),
+        )
 
     @property
     def unread(self) -> list[int]:
