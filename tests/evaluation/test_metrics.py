@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import InvalidInput
 from bothways.evaluation import multi_label_nll, negative_log_likelihood, softmax
+from bothways.evaluation.inputs import probability_array
 from bothways.evaluation.metrics import (
     ClassCounts,
     accuracy,
@@ -193,3 +194,10 @@ def test_neither_the_order_of_rows_nor_of_classes_matters(rows, random, renumber
 def test_unusable_input_is_refused_with_what_was_expected(call, message):
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+@pytest.mark.parametrize("wrong", [1.5, 1 + 1e-5, -1e-5])
+def test_numbers_outside_of_0_to_1_are_no_probabilities_but_for_rounding(wrong):
+    assert probability_array([[1 + 1e-7, -1e-7]], "p", dimensions=2).tolist() == [[1.0, 0.0]]
+    with pytest.raises(InvalidInput, match="p: expected probabilities from 0 to 1"):
+        probability_array([[wrong, 0.5]], "p", dimensions=2)
