@@ -19,6 +19,7 @@ import math
 import os
 import re
 import shutil
+import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,6 +48,9 @@ from bothways.storage import check_folder_free, held, new_file, new_folder, remo
 VECTORS = "vectors.npy"
 RECORDS = "records.jsonl"
 LEXICAL = "lexical"
+
+# What numpy lets through where the header of an array is no Python expression.
+_NO_HEADER = (SyntaxError, tokenize.TokenError)
 
 # Vectors that are looked at at a time.
 _BLOCK = 4096
@@ -254,7 +258,7 @@ def _write_records(path: Path, contents: IndexContents) -> None:
 def _read_vectors(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
     try:
         vectors_ND = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OverflowError) as error:
+    except (ValueError, EOFError, OverflowError, *_NO_HEADER) as error:
         raise corrupt(path, "it is not an array file") from error
     if vectors_ND.shape != shape or vectors_ND.dtype != np.float32:
         raise corrupt(path, f"expected float32 of shape {shape}, got {vectors_ND.dtype} of shape {vectors_ND.shape}")
@@ -315,7 +319,10 @@ def _has_our_terms(header: Header, texts: tuple[str, ...]) -> bool:
 def _read_lexical(folder: Path, header: Header) -> LexicalIndex:
     try:
         lexical = LexicalIndex.load(folder, header.language)
-    except (ValueError, EOFError, KeyError, TypeError, AttributeError, RecursionError, FileNotFoundError) as error:
+    except (
+        *(ValueError, EOFError, KeyError, TypeError, AttributeError, RecursionError, FileNotFoundError),
+        *_NO_HEADER,
+    ) as error:
         raise corrupt(folder, f"this release of bm25s does not read it ({error})") from error
     if len(lexical) != header.count:
         raise corrupt(folder, f"expected {header.count} rows, got {len(lexical)}")
