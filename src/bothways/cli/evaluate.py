@@ -198,7 +198,7 @@ def _print_classes(report: "Report") -> None:
 
 
 def _parts(model: Any, rows: Any, found: Any, before: Any) -> "dict[str, Evaluated]":  # noqa: ANN401 (of any task)
-    """What the page shows of each task of a model."""
+    """Return the parts of the page, one for each task of a model."""
     from bothways.report.evaluation import Evaluated
 
     parts, uncalibrated = {}, _by_task(before)

@@ -63,7 +63,7 @@ class Form:
         yield from (_nulls(["prediction"], each) for each in waiting)
 
     def _answers(self, prediction: Mapping[str, object], number: int) -> list[dict[str, object]]:
-        """What is predicted of a row, as one row of the output or as several."""
+        """Return the prediction of a row as rows of the output: one, or several."""
         answer = rounded(prediction)
         if self.format == "conll":
             words: Any = answer["words"]

@@ -227,7 +227,7 @@ class RunFolders:
         return hashlib.sha256((folder / _DESCRIPTION).read_bytes()).hexdigest()
 
     def _is_own(self, model: str | None) -> bool:
-        """Whether the run has put this model at the output."""
+        """Return whether the run has put this model at the output."""
         path = self.unfinished / _LEFT
         return model is not None and path.is_file() and model in path.read_text(encoding="ascii").split()
 

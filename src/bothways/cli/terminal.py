@@ -52,7 +52,7 @@ def complain(message: str) -> None:
 
 
 def progress_beside(output: str, *, quiet: bool) -> bool | None:
-    """How progress shows: no bar beside results that may be on the same terminal."""
+    """Return how to show progress: not as a bar beside results on the same terminal."""
     return False if quiet or (output == "-" and sys.stderr is not None and sys.stderr.isatty()) else None
 
 

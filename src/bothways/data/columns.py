@@ -178,7 +178,7 @@ def class_label(value: object) -> str:
 
 
 def kind_of_label(value: object) -> type:
-    """What a label is written as: a string, a boolean, or a number, whole or with a fraction of 0."""
+    """Return the type that a label is written as: a string, a boolean, or a number, whole or with a fraction of 0."""
     value = _plain(value)
     return type(value) if isinstance(value, str | bool) else float
 

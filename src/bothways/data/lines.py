@@ -173,7 +173,7 @@ def _read_line(stream: IO[bytes], name: str, number: int, limit: LineLimit) -> b
 
 
 def _checked_blank(line: str, blank: int, name: str, number: int) -> int:
-    """How many lines up to this one are blank."""
+    """Count the blank lines that end with this one, and refuse too many."""
     if not line.isspace():
         return 0
     if blank == MOST_BLANK_LINES:

@@ -88,12 +88,11 @@ class VarLen:
         q_TND, k_TND, v_TND = call.qkv_T3ND.unbind(1)
         starts, longest = call.batch.cu_seqlens, call.batch.max_length
         seen = (-1, -1) if call.binding_reach is None else (call.binding_reach, call.binding_reach)
-        context_TND: Tensor
         if kernel := flash_attn_kernel():
             options = {"dropout_p": call.dropout, "softmax_scale": call.scale, "window_size": seen}
-            context_TND = kernel(q_TND, k_TND, v_TND, starts, starts, longest, longest, **options)
-            return context_TND
+            return kernel(q_TND, k_TND, v_TND, starts, starts, longest, longest, **options)
         # What torch.nn.attention.varlen calls; that takes a second to import, and leaves out the dropout of the kernel.
+        context_TND: Tensor
         context_TND, *_ = torch.ops.aten._flash_attention_forward(
             *(q_TND, k_TND, v_TND, starts, starts, longest, longest, call.dropout),
             is_causal=False,

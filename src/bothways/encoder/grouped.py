@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bothways.devices import on_device
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.dropout import dropout as drop
 from bothways.encoder.dropout import kept_scale, mark_dropped
@@ -77,8 +78,8 @@ def _groups(packed: Packed, heads: int, dtype: torch.dtype) -> list[_Group]:
         longest = max(lengths)
         # On the host: which rows are real is a question that a GPU would have to be waited for.
         real_BS = np.arange(longest) < np.array(lengths)[:, None]
-        rows_T = None if real_BS.all() else torch.from_numpy(np.flatnonzero(real_BS)).to(device, non_blocking=True)
-        bias_BS = torch.from_numpy(np.where(real_BS, 0.0, -np.inf)).to(device, dtype, non_blocking=True)
+        rows_T = None if real_BS.all() else on_device(np.flatnonzero(real_BS), device)
+        bias_BS = on_device(torch.from_numpy(np.where(real_BS, 0.0, -np.inf)).to(dtype), device)
         bias_P1S = bias_BS.repeat_interleave(heads, 0)[:, None]
         groups.append(_Group(sum(lengths), longest, rows_T, bias_P1S))
     return groups
