@@ -169,6 +169,7 @@ class _Objective:
     def __init__(self, module: nn.ModuleDict) -> None:
         self.module = module
         self.identity: dict[str, str] = {}
+        self.baseline, self.least_updates = None, 0
 
     def updates_per_epoch(self) -> int:
         return 1

@@ -147,8 +147,10 @@ needs_linux = pytest.mark.skipif(resident_bytes("VmHWM") is None, reason="this s
 )
 def test_memory_is_within_a_fifth_of_what_a_process_takes(name, batch, length, training):
     found = cost(find_config(name)[1], batch=batch, length=length)
-    expected = (found.training if training else found.inference).peak + RUNTIME_BYTES
     measured = measure(job_for(name, lengths=(length,), batch=batch, seconds=0.01, training=training))
+    # A build of torch for CUDA loads more libraries than the one that the estimate is of.
+    runtime = RUNTIME_BYTES if torch.version.cuda is None else measured.runtime_bytes
+    expected = (found.training if training else found.inference).peak + runtime
     assert expected == pytest.approx(measured.peak_bytes, rel=0.2)
 
 

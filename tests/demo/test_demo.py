@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -136,9 +137,7 @@ def test_the_report_draws_every_chart(report):
 
 
 def test_the_report_names_settings_seed_and_versions(report):
-    import torch
-
-    for said in (MODEL, f"{ROWS} train", "50 resamples", f"torch {torch.__version__}", bothways.__version__):
+    for said in (MODEL, f"{ROWS} train", "50 resamples", f"torch {version('torch')}", bothways.__version__):
         assert said in report.words
 
 

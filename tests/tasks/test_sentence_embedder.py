@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from bothways.checkpoints.sentence_layout import NEW_NAMES
 from bothways.data import read_rows
 from bothways.errors import (
     CorruptCheckpoint,
@@ -18,7 +19,6 @@ from bothways.errors import (
 from bothways.packing import pack, to_padded
 from bothways.tasks import SentenceEmbedder
 from bothways.tasks.embedding.pooling import pool
-from bothways.tasks.embedding.sentence_layout import NEW_NAMES
 from tiny_models import edit_config, random_ids, write_checkpoint
 
 TEXTS = [

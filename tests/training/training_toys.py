@@ -43,6 +43,8 @@ class Toy:
     order_seed: int = 3
     on_loss: Callable[[int], None] = lambda _: None
     on_validate: Callable[[int], None] = lambda _: None
+    baseline: str | None = None
+    least_updates: int = 0
     loss_calls: int = 0
     validations: int = 0
     seen: list[dict[str, Tensor]] = field(default_factory=list)

@@ -222,7 +222,9 @@ class Checkpoint:
     def _head_names(self, name: HeadName) -> set[str]:
         """Names of a head's tensors in every form that it may take."""
         return {
-            known for stored in variants(self.family.heads[name]) for known in known_names(stored.rows, self.config)
+            known
+            for stored in variants(name, self.family.heads[name])
+            for known in known_names(stored.rows, self.config)
         }
 
     def _encoder_weights(self, *, poolers: bool = False) -> dict[str, Tensor]:

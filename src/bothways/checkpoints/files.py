@@ -9,12 +9,14 @@ from torch import Tensor
 
 from bothways.checkpoints.pickled import read_pickled
 from bothways.errors import CorruptCheckpoint, UnknownModel, UnsafeCheckpoint
+from bothways.families.stored_heads import HEAD_FOLDER
 from bothways.reading import MIB, open_regular, parse_json, read_bytes
 
 WEIGHTS = "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
+HEAD_WEIGHTS = f"{HEAD_FOLDER}/{WEIGHTS}"
 
 # A model of 1,000 layers has 2 MiB; a million tensors have 60.
 _MOST_HEADER = 4 * MIB
@@ -69,6 +71,18 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
     raise UnknownModel(f"a model folder must hold {WEIGHTS} or {SHARD_INDEX}, but {str(folder)!r} holds neither.")
 
 
+def read_head_tensors(folder: Path) -> dict[str, Tensor]:
+    """The linear map of a classifier that stands beside the encoder, see `families.stored_heads.MEAN_HEAD`, if it does.
+
+    Raises:
+        CorruptCheckpoint: The file is truncated or not what its name says.
+    """
+    path = folder / HEAD_WEIGHTS
+    if not path.is_file():
+        return {}
+    return {f"{HEAD_FOLDER}/{name}": value for name, value in read_safetensors(path).items()}
+
+
 def sha256_of(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes.
 
@@ -83,7 +97,8 @@ def sha256_of(path: Path) -> str:
 def fingerprint(folder: Path) -> str:
     """SHA-256 of the weight files of a checkpoint folder, joined: two models are the same where theirs are."""
     names = sorted(path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
-    return "+".join(sha256_of(folder / name) for name in names)
+    head = [HEAD_WEIGHTS] if (folder / HEAD_WEIGHTS).is_file() else []
+    return "+".join(sha256_of(folder / name) for name in [*names, *head])
 
 
 def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:

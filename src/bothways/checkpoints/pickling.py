@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from bothways.checkpoints.files import fingerprint, read_tensors, sha256_of
+from bothways.checkpoints.files import fingerprint, read_head_tensors, read_tensors, sha256_of
 from bothways.devices import pick_device
 from bothways.encoder import Encoder, MaskedLMHead, Pooler, ScoreHead
 from bothways.errors import BothwaysError, CorruptCheckpoint, DeviceMismatch, UnknownModel
@@ -60,7 +60,8 @@ class ModelFolder:
         """
         if not self._verified:
             self._verify()
-        return self._family.canonical(read_tensors(self.path, allow_pickle=self._allow_pickle))
+        own = self._family.canonical(read_tensors(self.path, allow_pickle=self._allow_pickle))
+        return own | read_head_tensors(self.path)
 
     def __reduce__(self) -> Reduced:
         """Pickle with the checksum of what the folder holds now, or is expected to hold."""

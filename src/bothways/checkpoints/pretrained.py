@@ -179,18 +179,22 @@ class PretrainedEncoder:
 
     def write(self, folder: Path, extras: Mapping[str, object] | None = None) -> None:
         """Write the files of `save`, and ``bothways.json`` if there are extras, into a folder that is there."""
-        settings = {**self.settings, "architectures": [self.family.architecture(tuple(self.heads))]}
-        if self.heads:
-            tensors = encoder_tensors(self.family, self.config, ("", self.encoder), prefix=self.family.prefix)
-        else:
-            modules = [("", self.encoder), *([("pooler.", self.pooler)] if isinstance(self.pooler, Pooler) else [])]
-            tensors = encoder_tensors(self.family, self.config, *modules)
+        settings = {**self.settings, "architectures": [self.family.architecture(tuple(self.heads), self.settings)]}
+        tensors = self.encoder_tensors(tuple(self.heads))
         for name, head in self.heads.items():
             tensors |= head_tensors(self.family.head(name, self.settings).rows, self.config, head)
             if "id2label" not in self.settings and self.labels_of(name):
                 settings |= label_settings(self.labels_of(name))
         write_model(folder, settings, tensors, extras)
         self.tokenizer.save(folder, types=self.config.reads_types)
+
+    def encoder_tensors(self, heads: tuple[HeadName, ...]) -> dict[str, Tensor]:
+        """Return the encoder under the family's names, as it stands below these heads; a bare one with its pooler."""
+        family, config = self.family, self.config
+        if family.architecture(heads, self.settings) != family.base_architecture:
+            return encoder_tensors(family, config, ("", self.encoder), prefix=family.prefix)
+        pooler = [("pooler.", self.pooler)] if isinstance(self.pooler, Pooler) else []
+        return encoder_tensors(family, config, ("", self.encoder), *pooler)
 
     def _read(self, texts: str | Sequence[Text] | None, given: PaddedIds | None, on_overflow: Overflow) -> ModelInput:
         reader = self._reader()

@@ -11,12 +11,17 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bothways.checkpoints.files import WEIGHTS, sha256_of
+from bothways.checkpoints.files import HEAD_WEIGHTS, WEIGHTS, sha256_of
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS
+from bothways.checkpoints.sentence_layout import LAST_TOKEN, OLD_KEYS, POOLING_FILE
+from bothways.choices import Pooling
 from bothways.encoder.config import EncoderConfig
 from bothways.families import Family
+from bothways.families.stored_heads import HEAD_FOLDER, HEAD_POOLING
 from bothways.families.weight_map import WeightRow, write_weights
 from bothways.storage import give_usual_mode
+
+_HEAD = f"{HEAD_FOLDER}/"
 
 
 def encoder_tensors(
@@ -55,8 +60,12 @@ def write_model(
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
     """
-    write_json(folder / "config.json", {**settings, **_precision(settings, tensors)})
-    write_tensors(folder / WEIGHTS, tensors)
+    head = {name.removeprefix(_HEAD): value for name, value in tensors.items() if name.startswith(_HEAD)}
+    kept = {name: value for name, value in settings.items() if head or name != HEAD_POOLING}
+    write_json(folder / "config.json", {**kept, **_precision(settings, tensors)})
+    write_tensors(folder / WEIGHTS, {name: value for name, value in tensors.items() if not name.startswith(_HEAD)})
+    if head:
+        _write_head(folder, head)
     if extras is not None:
         files = sorted(folder.rglob("*.safetensors"))
         checksums = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
@@ -83,6 +92,45 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise OSError(number, os.strerror(number), str(path)) from error
     # The library makes it readable for its owner alone.
     give_usual_mode(path)
+
+
+def write_modules(folder: Path, behind: Mapping[str, str]) -> None:
+    """Write ``modules.json``: the encoder, and what is computed behind it.
+
+    Args:
+        folder: The checkpoint's.
+        behind: Folders of the modules by their kinds; they are made.
+    """
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate({"Transformer": "", **behind}.items())
+    ]
+    write_json(folder / "modules.json", modules)
+    for path in behind.values():
+        (folder / path).mkdir()
+
+
+def write_pooling(folder: Path, hidden: int, pooling: Pooling, *, cls_is_last: bool) -> None:
+    """Write how vectors of so many numbers are made.
+
+    What is called the [CLS] token there is the first token of a text, so an XLNet's is stored as its last token.
+    """
+    # The old keys, one for each pooling: new releases read them too.
+    modes = {key: known == pooling for known, key in OLD_KEYS.items()}
+    if cls_is_last:
+        modes |= {OLD_KEYS["cls"]: False, LAST_TOKEN: pooling == "cls"}
+    write_json(folder / POOLING_FILE, {"word_embedding_dimension": hidden, **modes})
+
+
+def _write_head(folder: Path, head: Mapping[str, Tensor]) -> None:
+    """Write the linear map of a `MEAN_HEAD` as sentence-transformers computes it: behind the mean of the tokens."""
+    labels, width = head["linear.weight"].shape
+    write_modules(folder, {"Pooling": POOLING_FILE.parent.name, "Dense": HEAD_FOLDER})
+    write_pooling(folder, width, "mean", cls_is_last=False)
+    dense = {"in_features": width, "out_features": labels, "bias": True}
+    activation = {"activation_function": "torch.nn.modules.linear.Identity"}
+    write_json(folder / HEAD_FOLDER / "config.json", {**dense, **activation})
+    write_tensors(folder / HEAD_WEIGHTS, head)
 
 
 def _precision(settings: Mapping[str, object], tensors: Mapping[str, Tensor]) -> dict[str, str]:

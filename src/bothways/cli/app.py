@@ -126,6 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings(), raising_terminated():
             warnings.simplefilter("always", TextsTruncated)
+            # For those who write programs; nobody can act on them here.
+            warnings.simplefilter("ignore", DeprecationWarning)
             warnings.showwarning = _show_warning
             with reporting(lines=True):
                 code = _run(sys.argv[1:] if arguments is None else list(arguments))

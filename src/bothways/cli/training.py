@@ -161,7 +161,8 @@ def _conclude(
 def _say_how_it_ended(record: "TrainingRecord", folders: RunFolders, saved: Path) -> None:
     """What the weights are of, where the training did not come to its end."""
     if record.diverged is not None:
-        complain(f"{record.diverged}\n{saved} has the epoch kept before that, {record.kept_epoch or record.epochs}.")
+        kept = record.epochs if record.kept_epoch is None else record.kept_epoch
+        complain(f"{record.diverged}\n{saved} has the epoch kept before that, {kept}.")
     elif record.interrupted:
         note(f"Interrupted: {saved} has {_whose_weights(record)}.{_how_to_resume(folders)}")
 
@@ -185,6 +186,7 @@ def _summary(facts: Mapping[str, object], record: "TrainingRecord", output: Path
         **facts,
         "kept_epoch": record.kept_epoch,
         "validation": _kept_metrics(record),
+        "baseline": None if record.baseline is None else dict(record.validations[0].metrics),
         "updates": record.updates,
         "tokens": record.tokens,
         "seconds": record.seconds,
@@ -195,16 +197,22 @@ def _summary(facts: Mapping[str, object], record: "TrainingRecord", output: Path
 
 
 def _in_words(facts: Mapping[str, object], record: "TrainingRecord", output: Path, next_step: str) -> str:
-    metrics = ", ".join(f"{name} {value:.4f}" for name, value in _kept_metrics(record).items())
+    metrics = _listed(_kept_metrics(record))
     how = ", stopped early" if record.stopped_early else ""
     lines = [f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}"]
     if record.validations:
-        lines += [f"kept epoch   {record.kept_epoch} of {len(record.validations)}", f"validation   {metrics}"]
+        lines += [f"kept epoch   {record.kept_epoch} of {record.epochs}", f"validation   {metrics}"]
+        if record.baseline is not None:
+            lines.append(f"baseline     {_listed(record.validations[0].metrics)} ({record.baseline})")
     lines += [f"{name:<12} {value}" for name, value in _spoken(facts)]
     lines += [f"saved in     {output}", f"next         {next_step}"]
     if facts.get("can_decline") is False:
         lines.append(f"note         {ALWAYS_ANSWERS}")
     return "\n".join(lines)
+
+
+def _listed(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
 def evaluate_next(model: object, folder: str) -> str:

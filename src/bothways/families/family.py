@@ -8,7 +8,7 @@ from torch import Tensor
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
 from bothways.families.config_keys import ConfigReader, Settings
-from bothways.families.stored_heads import HEAD_NAMES, FamilyHead, HeadName, StoredHead, resolved
+from bothways.families.stored_heads import HEAD_NAMES, MEAN_HEAD, FamilyHead, HeadName, StoredHead, reads_mean, resolved
 from bothways.families.weight_map import WeightRow
 from bothways.text.recipes import Recipe
 
@@ -77,7 +77,8 @@ class Family:
             UnsupportedConfig: A setting asks for a head that is not built.
             CorruptCheckpoint: A setting has the wrong type.
         """
-        return resolved(self.heads[self.head_name(name)], settings)
+        known = self.head_name(name)
+        return MEAN_HEAD if reads_mean(known, settings) else resolved(self.heads[known], settings)
 
     def head_name(self, name: str) -> HeadName:
         """The same name, known to be that of one of the family's heads.
@@ -92,13 +93,17 @@ class Family:
             )
         return found
 
-    def architecture(self, heads: Collection[HeadName]) -> str:
+    def architecture(self, heads: Collection[HeadName], settings: Settings) -> str:
         """What ``config.json`` calls a model with these heads.
+
+        Args:
+            heads: Their names.
+            settings: What else ``config.json`` says.
 
         Raises:
             InvalidInput: There is no architecture with these heads and no others; the message lists those there are.
         """
-        if not heads:
+        if not heads or (len(heads) == 1 and reads_mean(next(iter(heads)), settings)):
             return self.base_architecture
         found = next((name for name, held in self.architectures.items() if set(held) == set(heads)), None)
         if found is None:
@@ -110,6 +115,8 @@ class Family:
 
     def architecture_heads(self, settings: Settings) -> tuple[HeadName, ...]:
         """The heads that a ``config.json`` says its model has, as far as its architecture is a known one."""
+        if reads_mean("sequence", settings):
+            return ("sequence",)
         named = settings.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
         return self.architectures.get(first, ()) if isinstance(first, str) else ()

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from bothways.choices import HeadName as HeadName
-from bothways.encoder.heads import HeadKind, MaskedLMHeadKind
+from bothways.encoder.heads import HeadKind, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.config_keys import Settings
-from bothways.families.weight_map import WeightRow
+from bothways.families.weight_map import Row, WeightRow
 
 HEAD_NAMES: tuple[HeadName, ...] = get_args(HeadName)
 
@@ -57,10 +57,31 @@ class HeadBySetting:
 
 FamilyHead = StoredHead | HeadBySetting
 
+# A classifier that reads the mean of the tokens, as a sentence embedder does. No family has a class for it, so that it
+# is stored as a bare encoder with two modules of sentence-transformers behind it, the last of them the linear map.
+HEAD_POOLING, MEAN = "head_pooling", "mean"
+HEAD_FOLDER = "head"
+MEAN_HEAD = StoredHead(
+    ScoreHeadKind(MeanOfTokens(), None, Labels()), (Row(f"{HEAD_FOLDER}/linear.{{wb}}", "head.output.{wb}"),)
+)
 
-def variants(head: FamilyHead) -> tuple[StoredHead, ...]:
+
+def reads_mean(name: str, settings: Settings) -> bool:
+    """Return whether a head is `MEAN_HEAD`.
+
+    Raises:
+        UnsupportedConfig: Another pooling is asked for.
+    """
+    pooling = settings.get(HEAD_POOLING, MEAN)
+    if pooling != MEAN:
+        raise _not_built(HEAD_POOLING, pooling, (MEAN,))
+    return name == "sequence" and HEAD_POOLING in settings
+
+
+def variants(name: str, head: FamilyHead) -> tuple[StoredHead, ...]:
     """All forms that a head may take."""
-    return tuple(head.heads.values()) if isinstance(head, HeadBySetting) else (head,)
+    own = tuple(head.heads.values()) if isinstance(head, HeadBySetting) else (head,)
+    return (*own, MEAN_HEAD) if name == "sequence" else own
 
 
 def resolved(head: FamilyHead, settings: Settings) -> StoredHead:

@@ -5,6 +5,7 @@ Shapes: N texts, B windows of a batch, T packed tokens, M chosen places, H hidde
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -68,6 +69,9 @@ class MaskedLMObjective:
         InvalidInput: The batch size is below 1, or there is nothing to mask in the training windows or in the
             validation windows.
     """
+
+    baseline: ClassVar = None  # its head may be a new one
+    least_updates: ClassVar = 0
 
     def __init__(
         self,

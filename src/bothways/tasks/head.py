@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
+from bothways.checkpoints.save import head_tensors, write_model
 from bothways.data import Example, Source
 from bothways.data.windows import WindowStore
 from bothways.encoder import ScoreHead
 from bothways.inference import TextRows, TokenRows
-from bothways.progress import phase
+from bothways.progress import phase, reporting
 from bothways.tasks.card import DataUsed, Worth, data_part, written_card
 from bothways.tasks.columns import stored_columns
 from bothways.tasks.learning import Preparation
@@ -39,6 +39,9 @@ from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
 
 _MERGED = np.empty(0)
+
+# What a model is before the first update.
+LINEAR, CONTINUED = "linear model of frozen vectors", "before the training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +212,13 @@ class TrainedHead:
             OSError: The disk is full, or the folder cannot be written to.
         """
         model, outputs = self.opened.model, self.outputs
-        family, config = model.family, model.config
         own = outputs.settings()
-        stored = {**model.settings, "architectures": [family.architecture([outputs.head])], **own}
+        stored = {**model.settings, "architectures": [model.family.architecture([outputs.head], model.settings)], **own}
         stored = {name: value for name, value in stored.items() if name not in own or value is not None}
-        tensors = encoder_tensors(family, config, ("", self.model.encoder), prefix=family.prefix)
-        tensors |= head_tensors(family.head(outputs.head, stored).rows, config, self.model.head)
+        tensors = model.encoder_tensors((outputs.head,)) | self.tensors()
         extras = {"task": task, **outputs.write(folder), "card": dict(self.card), **self.opened.stored_reading()}
         write_model(folder, stored, tensors, extras)
-        model.tokenizer.save(folder, types=config.reads_types)
+        model.tokenizer.save(folder, types=model.config.reads_types)
 
 
 def rows_of_inputs(
@@ -285,11 +286,15 @@ def prepare_head(
         kept = [example for number, example in enumerate(examples) if number not in left_out]
         stored = StoredInputs.of(opened, outputs, kept)
     if before is not None and outputs.continues(before.outputs):
-        head = deepcopy(before.model.head)
+        begun = TrainedHead.of(spec, opened, deepcopy(before.model.head), outputs, columns)
+        baseline: str | None = CONTINUED
     else:
         with seeded(training.seed):
             head = opened.checkpoint.new_score_head(outputs.head, outputs.size)
-    begun = TrainedHead.of(spec, opened, head, outputs, columns)
+        begun = TrainedHead.of(spec, opened, head, outputs, columns)
+        with reporting(training.show_progress):
+            started = outputs.start(begun.model, stored, training.seed, training.max_tokens)
+        baseline = LINEAR if started else None
     model, answers, held_answers = begun.model, outputs.answers(stored), outputs.answers(held)
 
     def validate() -> Validation:
@@ -308,9 +313,10 @@ def prepare_head(
         stored.store,
         answers,
         validate,
-        batch_size=training.batch_size,
+        batch_size=training.rows_in_update(stored.store.texts),
         tokens=training.max_tokens,
         seed=training.seed,
         identity={"validation data": f"{held.digest} {held_answers.digest}", **outputs.identity},
+        baseline=baseline,
     )
     return Preparation(objective, finish, outputs.unit(stored.truth))

@@ -40,6 +40,7 @@ from bothways.tasks.card import COVERAGE_IS_APPROXIMATE, NOTICES_NOTHING, optimi
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
+from bothways.tasks.linear_start import start_head
 from bothways.tasks.merging import check_merge, merge_windows
 from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers
 from bothways.tasks.opening import OpenedModel
@@ -260,6 +261,12 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     def continues(self, before: Self) -> bool:
         """Whether the target is the same."""
         return self.target == before.target
+
+    def start(self, model: HeadModel, stored: StoredInputs, seed: int, tokens: int) -> bool:
+        """Fit a linear model to the vectors of the training texts."""
+        phase("fitting a linear model to the frozen encoder's vectors")
+        start_head(model, stored, self.target, seed, tokens)
+        return True
 
     def answers(self, stored: StoredInputs) -> Answers:
         """Return the labels of windows; those of one text share its weight of 1."""

@@ -36,7 +36,8 @@ def run_training(objective: Objective[Payload], model: PretrainedEncoder, option
     Raises:
         InvalidInput: An option is out of range. And everything that `bothways.training.loop.train` raises.
     """
-    resolved = options.resolved(model.config.hidden, model.device)
+    length = {"updates_per_epoch": objective.updates_per_epoch(), "least_updates": objective.least_updates}
+    resolved = options.resolved(model.config.hidden, model.device, **length)
     return train(objective, resolved, origin=None if options.checkpoints is None else _origin(model))
 
 

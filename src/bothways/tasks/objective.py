@@ -125,10 +125,14 @@ class WindowObjective:
         tokens: Token budget of a micro-batch, on a CPU at most 2,048; what an update has beyond that is accumulated.
         seed: Orders the texts, together with the epoch.
         identity: What else decides the course of the run.
+        baseline: What the model is before the first update, see `Objective.baseline`.
 
     Raises:
         InvalidInput: The batch size is below 1.
     """
+
+    # Fewer do not teach a head, however few the rows are.
+    least_updates: ClassVar = 150
 
     def __init__(
         self,
@@ -141,6 +145,7 @@ class WindowObjective:
         tokens: int,
         seed: int,
         identity: Mapping[str, str | int | float | bool | None],
+        baseline: str | None = None,
     ) -> None:
         if batch_size < 1:
             raise InvalidInput(f"batch_size must be at least 1, but it is {batch_size}.")
@@ -152,6 +157,7 @@ class WindowObjective:
         self.tokens = tokens
         self.seed = seed
         self._identity = identity
+        self.baseline = baseline
 
     @property
     def module(self) -> nn.Module:

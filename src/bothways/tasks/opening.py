@@ -12,9 +12,11 @@ from torch import Tensor
 
 from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint, pretrained
 from bothways.checkpoints.schema import Extras, Stored, at_most
+from bothways.checkpoints.sentence_layout import embeds_mean
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
+from bothways.families.stored_heads import HEAD_POOLING, MEAN
 from bothways.inference import InferenceEngine, TextOptions, TokenBudget
 from bothways.packing import Packed
 from bothways.tasks.predictions import warn_of_cut
@@ -106,6 +108,20 @@ class OpenedModel:
         model = self.model
         trainings = max(model.trainings, 1) if resumed else model.trainings + 1
         return replace(self, model=replace(model, encoder=deepcopy(model.encoder), trainings=trainings))
+
+    @property
+    def embeds_mean(self) -> bool:
+        """Whether the checkpoint makes vectors of texts, and makes them of the mean of the tokens."""
+        stored = self.extras.get("pooling")
+        if stored is not None:
+            return stored == "mean"
+        return embeds_mean(self.model.folder, cls_is_last=self.model.tokenizer.cls_is_last)
+
+    def reading_mean(self) -> "OpenedModel":
+        """Return the same, with classifiers that read the mean of the tokens; see `families.stored_heads.MEAN_HEAD`."""
+        settings = {**self.model.settings, HEAD_POOLING: MEAN}
+        checkpoint, model = replace(self.checkpoint, settings=settings), replace(self.model, settings=settings)
+        return replace(self, checkpoint=checkpoint, model=model)
 
     def engine(self, forward: Callable[[Packed], Tensor]) -> InferenceEngine:
         """An engine that reads texts in this way and gives what ``forward`` makes of them, see `InferenceEngine`."""

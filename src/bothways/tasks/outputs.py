@@ -163,6 +163,18 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """Whether a head with the outputs ``before`` can be trained further for these."""
         return self.labels == before.labels
 
+    def start(self, model: HeadModel, stored: "StoredInputs", seed: int, tokens: int) -> bool:
+        """Begin a new head at a linear model of what it reads of frozen hidden states; return whether that was done.
+
+        Args:
+            model: Encoder and head; only the last map of the head is changed.
+            stored: Training inputs.
+            seed: Of what is drawn.
+            tokens: Token budget of a batch.
+        """
+        del model, stored, seed, tokens
+        return False
+
     @abstractmethod
     def answers(self, stored: "StoredInputs") -> Answers:
         """Return the loss of windows."""

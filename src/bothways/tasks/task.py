@@ -157,6 +157,11 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
     ) -> Preparation[Any, FittedT]:
         """Read the data and lay out the training of ``opened``."""
 
+    def _for_training(self, opened: OpenedModel, before: FittedT | None, *, resumed: bool) -> OpenedModel:
+        """Return a copy of the encoder to train, and how the head above it is to read."""
+        del before
+        return opened.for_training(resumed=resumed)
+
     def _not_fitted(self) -> NotFitted:
         return self._state[0].not_fitted(self.spec.name, "head")
 
@@ -211,7 +216,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         columns, own, training = self.fit_options(options)
         rows = TrainingData(_rows(columns, data, labels), _validation_rows(columns, validation))
         opened, before = self._state
-        trained = opened.for_training(resumed=training.resume)
+        trained = self._for_training(opened, before, resumed=training.resume)
         ready = self._prepare(trained, before, rows, columns, own, training)
         record = run_training(ready.objective, trained.model, training)
         if not record.finished_no_epoch:

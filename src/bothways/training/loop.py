@@ -41,11 +41,12 @@ def train(
 ) -> TrainingRecord:
     """Train ``objective.module`` in place and leave it in ``eval()`` mode with the weights to keep.
 
-    Those are of the latest epoch whose validation score is within a standard error of the highest (`kept_of`); without
-    validation the last weights stay. Ctrl-C or SIGTERM ends the run after the current update
-    (at once during validation), with a checkpoint if there is a folder for it, and likewise leaves the kept weights,
-    or the last if nothing was validated yet; a second one does not wait for the update. A run that fails leaves the
-    kept weights, without validation those of the latest epoch, and in its first epoch those that it began with. The
+    Those are of the latest epoch whose validation score is within a standard error of the highest (`kept_of`), epoch 0
+    being the module as it came, where that has a worth of its own; without validation the last weights stay. Ctrl-C or
+    SIGTERM ends the run after the current update (at once during validation), with a checkpoint if there is a folder
+    for it, and likewise leaves the kept weights, or the last if nothing was validated yet; a second one does not wait
+    for the update. A run that fails leaves the kept weights, without validation those of the latest epoch, and in its
+    first epoch those that it began with. The
     global random generators are seeded for the run and put back afterwards.
 
     Args:
@@ -105,7 +106,10 @@ class _Run(Generic[Payload]):
         self.per_epoch = objective.updates_per_epoch()
         if self.per_epoch < 1:
             raise InvalidInput(f"there is nothing to train on: an epoch has {self.per_epoch} updates.")
-        self.total = options.epochs * self.per_epoch
+        if options.epochs is None:
+            raise InvalidInput("expected a number of epochs, got None: pass options.resolved(hidden, device).")
+        self.epochs = options.epochs
+        self.total = self.epochs * self.per_epoch
         self.stepper = Stepper(self.optimizer, options, self.total)
         self.state = RunState()
         self.meter = Meter()
@@ -132,7 +136,7 @@ class _Run(Generic[Payload]):
         now = self.conditions()
         # The number of threads is not recorded in older checkpoints.
         check_conditions({**now, **checkpoint.conditions}, now)
-        checkpoint.state.check(epochs=self.options.epochs, per_epoch=self.per_epoch)
+        checkpoint.state.check(epochs=self.epochs, per_epoch=self.per_epoch)
         restore_weights(self.module, checkpoint.weights)
         self.optimizer.load(checkpoint.optimizer, checkpoint.state.updates)
         checkpoint.random.restore()
@@ -176,7 +180,9 @@ class _Run(Generic[Payload]):
     def _epochs(self) -> bool:
         """Train all epochs that are left; whether Ctrl-C came before the last was finished."""
         try:
-            while self.state.epoch < self.options.epochs and not self.state.out_of_patience(self.options.patience):
+            if self.objective.baseline is not None and not self.state.updates and not self.state.validations:
+                self._validate_start(self.objective.baseline)
+            while self.state.epoch < self.epochs and not self.state.out_of_patience(self.options.patience):
                 self._epoch()
         except KeyboardInterrupt:
             self._settle_interruption()
@@ -223,6 +229,7 @@ class _Run(Generic[Payload]):
             settings=self.options,
             epochs=self.state.epoch,
             diverged=self.diverged,
+            baseline=self.objective.baseline if any(not each.epoch for each in self.state.validations) else None,
             signal=self.interrupts.received,
         )
 
@@ -270,53 +277,68 @@ class _Run(Generic[Payload]):
             self.log.write("update", epoch=self.state.epoch + 1, **summary)
             self._advance_bar(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
 
+    def _validate_start(self, what: str) -> None:
+        """Validate the module as it is before the first update, as epoch 0."""
+        validation = self._validation()
+        if validation is not None:
+            self._judge(validation, epoch=0)
+            self._say(what, validation.metrics)
+        self.meter.go_on()
+
     def _validate(self) -> None:
         """End the epoch: validate, and keep the weights if they are to be kept."""
+        validation = self._validation()
+        state = self.state
+        if validation is not None:
+            self._judge(validation, epoch=state.epoch + 1)
+        self._say_epoch(validation)
+        state.epoch, state.update_in_epoch = state.epoch + 1, 0
+        if validation is None or state.kept_epoch == state.epoch:
+            self._keep(copy_weights(self.module))
+        self.meter.go_on()
+
+    def _validation(self) -> Validation | None:
+        """What the held-out data say of the module as it is; time stands still meanwhile for the meter."""
         self.meter.pause()
         random = RandomState.capture()
         self.module.eval()
         try:
             with self.interrupts.at_once(), torch.no_grad():
-                validation = self.objective.validate()
+                return self.objective.validate()
         except KeyboardInterrupt:
             random.restore()  # so that a checkpoint made now is one between two updates
             raise
-        if validation is not None:
-            self._judge(validation)
-        self._say_epoch(validation)
-        state = self.state
-        state.epoch, state.update_in_epoch = state.epoch + 1, 0
-        if validation is None or state.kept_epoch == state.epoch:
-            self._keep(copy_weights(self.module))
-        self.meter.go_on()
 
     def _keep(self, weights: Weights) -> None:
         self.kept = weights
         if self.on_keep is not None:
             self.on_keep()
 
-    def _judge(self, validation: Validation) -> None:
+    def _judge(self, validation: Validation, *, epoch: int) -> None:
         """Put a validation on record."""
         state = self.state
         if not math.isfinite(validation.score):
             raise TrainingDiverged(
-                f"the validation score of epoch {state.epoch + 1} is {validation.score}: it must be a finite number, "
-                "for the epoch to keep is chosen by it. Look at the metrics and the validation data."
+                f"the validation score of epoch {epoch} is {validation.score}: it must be a finite number, for the "
+                "epoch to keep is chosen by it. Look at the metrics and the validation data."
             )
         score, standard_error = float(validation.score), float(validation.standard_error)
-        judged = EpochValidation(
-            state.epoch + 1, state.updates, score, dict(validation.metrics), standard_error=standard_error
-        )
+        judged = EpochValidation(epoch, state.updates, score, dict(validation.metrics), standard_error=standard_error)
         state.validations.append(judged)
         self.log.write("epoch", **judged.to_dict())
 
     def _say_epoch(self, validation: Validation | None) -> None:
+        """Say how an epoch went; of many, of a tenth of them."""
+        epoch = self.state.epoch + 1
+        if epoch % max(1, self.epochs // 10) and epoch != self.epochs:
+            return
         losses = self.state.losses[-self.per_epoch :]
         metrics = {"training loss": sum(losses) / len(losses), **(validation.metrics if validation else {})}
-        listed = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        self._say(f"epoch {epoch} of {self.epochs}, {duration(self._seconds())}", metrics)
+
+    def _say(self, what: str, metrics: Mapping[str, float]) -> None:
         if self.bar is not None:
-            epochs = f"epoch {self.state.epoch + 1} of {self.options.epochs}"
-            self.bar.say(f"{epochs}, {duration(self._seconds())}: {listed}")
+            self.bar.say(f"{what}: {', '.join(f'{name} {value:.4f}' for name, value in metrics.items())}")
 
     def _checkpoint(self) -> None:
         if self.folder is None:

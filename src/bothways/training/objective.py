@@ -61,7 +61,19 @@ class Validation:
 
 
 class Objective(Protocol[Payload]):
-    """A model, its data and its loss."""
+    """A model, its data and its loss.
+
+    Attributes:
+        baseline: What the module is before the first update, in words, where it is worth something: it is then
+            validated as epoch 0, and kept where no later epoch is as good. None where it has weights that say nothing.
+        least_updates: How many a training takes at least where nobody chose its epochs.
+    """
+
+    @property
+    def baseline(self) -> str | None: ...  # noqa: D102 (above)
+
+    @property
+    def least_updates(self) -> int: ...  # noqa: D102 (above)
 
     @property
     def module(self) -> nn.Module:

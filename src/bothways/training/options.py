@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "bfloat16"]
 
+# The default length: so many epochs, and more where the updates would be too few; small data have small updates.
+EPOCHS = 3
+FEW_ROWS, FEW_IN_UPDATE, IN_UPDATE = 2000, 16, 32
+
 # The default learning rate: wider encoders want smaller steps.
 NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
 
@@ -40,9 +44,9 @@ _RECORDED = (
 class TrainingArguments(TypedDict, total=False):
     """The fields of `TrainingOptions` as keyword arguments: ``fit(**options: Unpack[TrainingArguments])``."""
 
-    epochs: int
+    epochs: int | None
     learning_rate: float | None
-    batch_size: int
+    batch_size: int | None
     seed: int
     schedule: Schedule
     warmup_fraction: float
@@ -68,9 +72,10 @@ class TrainingOptions:
 
     Attributes:
         epochs: Passes over the training data; kept is the latest epoch whose validation score is within a standard
-            error of the best (of masked language models: the best).
+            error of the best (of masked language models: the best). By default 3, and more for heads on small data,
+            which need some 150 updates whatever their number of rows.
         learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
-        batch_size: Rows in one update.
+        batch_size: Rows in one update; by default 32, for heads 16 up to 2,000 training rows.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
         schedule: Course of the learning rate after the warm-up.
         warmup_fraction: Part of all updates in which the rate rises from 0 to the peak.
@@ -97,9 +102,9 @@ class TrainingOptions:
         InvalidInput: A value is out of its range.
     """
 
-    epochs: int = 3
+    epochs: int | None = None
     learning_rate: float | None = None
-    batch_size: int = 32
+    batch_size: int | None = None
     seed: int = 0
     schedule: Schedule = dataclasses.field(default_factory=LinearDecay)
     warmup_fraction: float = 0.1
@@ -120,11 +125,11 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        if not _is_integer(self.batch_size, 1):
+        if self.batch_size is not None and not _is_integer(self.batch_size, 1):
             raise InvalidInput(f"batch_size must be a whole number, at least 1, but it is {self.batch_size!r}.")
-        for name in ("epochs", "max_tokens", "log_every_updates"):
+        for name in ("max_tokens", "log_every_updates"):
             self._check_integer(name, minimum=1)
-        for name in ("patience", "checkpoint_every_updates"):
+        for name in ("epochs", "patience", "checkpoint_every_updates"):
             self._check_integer(name, minimum=1, optional=True)
         self._check_integer("seed", minimum=0)
         self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
@@ -146,21 +151,33 @@ class TrainingOptions:
         if self.resume and self.checkpoints is None:
             raise InvalidInput("resuming needs the folder of the checkpoints: pass checkpoints=<folder>.")
 
-    def resolved(self, hidden: int, device: "torch.device") -> Self:
-        """Return the options with learning rate and precision chosen where they are None.
+    def rows_in_update(self, rows: int | None = None) -> int:
+        """Return the batch size, chosen by the number of training rows where it is None and they are known."""
+        if self.batch_size is not None:
+            return self.batch_size
+        return FEW_IN_UPDATE if rows is not None and rows <= FEW_ROWS else IN_UPDATE
+
+    def resolved(
+        self, hidden: int, device: "torch.device", *, updates_per_epoch: int = 1, least_updates: int = 0
+    ) -> Self:
+        """Return the options with epochs, learning rate and precision chosen where they are None.
 
         Args:
             hidden: Width of the encoder.
             device: Where it is trained.
+            updates_per_epoch: Of the training.
+            least_updates: Epochs that are not given are as many as these take, and at least 3.
         """
-        rate, precision = self.learning_rate, self.precision
+        rate, precision, epochs = self.learning_rate, self.precision, self.epochs
+        if epochs is None:
+            epochs = max(EPOCHS, -(-least_updates // max(1, updates_per_epoch)))
         if rate is None:
             rate = RATE_OF_NARROW if hidden <= NARROW else RATE_OF_WIDE
         if precision is None:
             from bothways.devices import has_bfloat16
 
             precision = "bfloat16" if has_bfloat16(device) else "float32"
-        return dataclasses.replace(self, learning_rate=rate, precision=precision)
+        return dataclasses.replace(self, epochs=epochs, learning_rate=rate, precision=precision)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what decides the course of the run as JSON values; the schedule's class goes under ``"kind"``.

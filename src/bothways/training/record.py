@@ -14,7 +14,7 @@ class EpochValidation:
     """The validation after one epoch.
 
     Attributes:
-        epoch: Counted from 1.
+        epoch: Counted from 1; 0 before the first update.
         update: Updates done by then.
         score: Higher is better.
         metrics: By name.
@@ -39,8 +39,9 @@ class TrainingRecord:
     Attributes:
         losses: Mean loss per unit (example or target token) of each update.
         validations: One for each epoch that was validated.
-        kept_epoch: Epoch, from 1, whose weights the model has now (see `kept_of`); None if nothing was validated, and
-            then it has the last weights, after a divergence those of the latest epoch.
+        kept_epoch: Epoch, from 1, whose weights the model has now (see `kept_of`), or 0 for those that it began with;
+            None if nothing was validated, and then it has the last weights, after a divergence those of the latest
+            epoch.
         updates: Optimizer steps done.
         tokens: Tokens read in training.
         seconds: Wall time of training, validation and checkpoints, without what lay between an interruption and the
@@ -51,6 +52,7 @@ class TrainingRecord:
         settings: The options of the run.
         epochs: Epochs that were finished, their validation included.
         diverged: What was not finite and ended the run after them; None of all other runs.
+        baseline: What the model was before the first update, in words, where that was validated (as epoch 0).
         signal: Number of the signal that interrupted the run; None of all other runs, and where no signal did.
     """
 
@@ -66,6 +68,7 @@ class TrainingRecord:
     settings: TrainingOptions
     epochs: int
     diverged: str | None = None
+    baseline: str | None = None
     signal: int | None = None
 
     @property

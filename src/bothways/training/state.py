@@ -65,7 +65,7 @@ class RunState:
 
     @property
     def kept_epoch(self) -> int | None:
-        """The epoch, from 1, whose weights would be kept now."""
+        """The epoch, from 1, whose weights would be kept now; 0 for those that the run began with."""
         kept = kept_of(self.validations)
         return None if kept is None else kept.epoch
 
@@ -107,7 +107,7 @@ class RunState:
         yield "losses", _are_finite(self.losses) and len(self.losses) == self.updates
         finished = [each.epoch for each in self.validations]
         rising = all(_is_count(epoch) and epoch <= self.epoch for epoch in finished) and finished == sorted(
-            set(finished) - {0}
+            set(finished)
         )
         yield "validations", rising and all(_is_of(each, per_epoch) for each in self.validations)
 

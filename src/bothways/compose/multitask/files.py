@@ -75,7 +75,8 @@ def write_parts(
 
 def _config(opened: OpenedModel, part: TrainedHead) -> dict[str, object]:
     """What ``config.json`` says of a task."""
-    return {"architectures": [opened.model.family.architecture([part.outputs.head])], **part.outputs.settings()}
+    architecture = opened.model.family.architecture([part.outputs.head], opened.model.settings)
+    return {"architectures": [architecture], **part.outputs.settings()}
 
 
 def _stored(

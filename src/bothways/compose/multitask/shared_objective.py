@@ -8,6 +8,7 @@ Shapes: B windows of a batch, T tokens of a batch, H hidden, K numbers of all he
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +103,8 @@ class SharedObjective:
         units: What a task's score is divided by, so that the mean of the scores is one of like things.
     """
 
+    baseline: ClassVar = None  # not every head need have begun at a linear model
+
     def __init__(
         self,
         module: SharedHeads,
@@ -118,6 +121,11 @@ class SharedObjective:
         self.units = units
         self.names = list(objectives)
         self.shares = shares([each.updates_per_epoch() for each in objectives.values()], sampling)
+
+    @property
+    def least_updates(self) -> int:
+        """Those of all tasks."""
+        return sum(each.least_updates for each in self.objectives.values())
 
     @property
     def module(self) -> nn.Module:

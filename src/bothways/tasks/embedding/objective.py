@@ -16,6 +16,7 @@ H hidden.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -147,6 +148,10 @@ class EmbeddingObjective:
     Raises:
         InvalidInput: The batch size is below 2, or there are fewer than two rows.
     """
+
+    # The embedder as it came.
+    baseline: ClassVar = "before the training"
+    least_updates: ClassVar = 0
 
     def __init__(
         self,

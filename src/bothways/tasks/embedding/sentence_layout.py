@@ -9,32 +9,14 @@ from pathlib import Path
 from typing import Unpack
 
 from bothways.checkpoints.files import read_json
-from bothways.checkpoints.save import write_json
+from bothways.checkpoints.save import write_json, write_modules, write_pooling
 from bothways.checkpoints.schema import StoredVectors, at_most
+from bothways.checkpoints.sentence_layout import check_modules, stored_pooling
 from bothways.choices import Overflow, Pooling
-from bothways.errors import CorruptCheckpoint, InvalidInput, UnsupportedConfig
-from bothways.reading import parse_json, read_bytes
+from bothways.errors import InvalidInput
 from bothways.tasks.embedding.pooling import check_pooling
 from bothways.tasks.embedding.spec import EmbeddingOpening
 from bothways.tasks.opening import USUAL_LENGTH, OpenedModel, OpenOptions, kept_stride, open_model
-
-# Three files of one layout: its old and new names of the poolings, and the modules that are computed here.
-OLD_KEYS: dict[Pooling, str] = {
-    "mean": "pooling_mode_mean_tokens",
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "weighted_mean": "pooling_mode_weightedmean_tokens",
-    "mean_sqrt_length": "pooling_mode_mean_sqrt_len_tokens",
-}
-LAST_TOKEN = "pooling_mode_lasttoken"
-NEW_NAMES: dict[str, Pooling] = {
-    "mean": "mean",
-    "cls": "cls",
-    "max": "max",
-    "weightedmean": "weighted_mean",
-    "mean_sqrt_len_tokens": "mean_sqrt_length",
-}
-MODULES = ("Transformer", "Pooling", "Normalize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +75,8 @@ def settings_of(opened: OpenedModel, asked: EmbeddingOpening) -> EmbeddingSettin
         CorruptCheckpoint: A file is damaged.
     """
     folder, own, hidden = opened.model.folder, StoredVectors.of(opened.extras), opened.model.config.hidden
-    _check_modules(folder)
-    pooling = own.pooling or _pooling(folder, cls_is_last=opened.model.tokenizer.cls_is_last) or "mean"
+    check_modules(folder)
+    pooling = own.pooling or stored_pooling(folder, cls_is_last=opened.model.tokenizer.cls_is_last) or "mean"
     dimensions = at_most("dimensions", own.dimensions, hidden) or _whole(folder / _GENERAL, "truncate_dim", hidden)
     reading = opened.reading
     stored = EmbeddingSettings(
@@ -122,63 +104,14 @@ def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings
 
     What is called the [CLS] token there is the first token of a text, so an XLNet's is stored as its last token.
     """
-    paths = {"Transformer": "", "Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if settings.unit_length else {})
-    modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for index, (kind, path) in enumerate(paths.items())
-    ]
-    write_json(folder / "modules.json", modules)
+    write_modules(folder, {"Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if settings.unit_length else {}))
     write_json(folder / LENGTH_FILE, {"max_seq_length": settings.max_length, "do_lower_case": False})
     write_json(folder / _GENERAL, {"truncate_dim": settings.dimensions})
-    for path in filter(None, paths.values()):
-        (folder / path).mkdir()
-    # The old keys, one for each pooling: new releases read them too.
-    modes = {key: pooling == settings.pooling for pooling, key in OLD_KEYS.items()}
-    if cls_is_last:
-        modes |= {OLD_KEYS["cls"]: False, LAST_TOKEN: settings.pooling == "cls"}
-    write_json(folder / _POOLING, {"word_embedding_dimension": hidden, **modes})
+    write_pooling(folder, hidden, settings.pooling, cls_is_last=cls_is_last)
 
 
 _GENERAL = "config_sentence_transformers.json"
 LENGTH_FILE = "sentence_bert_config.json"
-_POOLING = Path("1_Pooling", "config.json")
-_OLD_NAMES = {OLD_KEYS[pooling]: name for name, pooling in NEW_NAMES.items()} | {LAST_TOKEN: "lasttoken"}
-
-
-def _check_modules(folder: Path) -> None:
-    """Refuse an embedder that computes more than is computed here: its vectors would come out different."""
-    path = folder / "modules.json"
-    if not path.is_file():
-        return
-    try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in parse_json(read_bytes(path))]
-    except (ValueError, TypeError, KeyError) as error:
-        raise CorruptCheckpoint(f"{str(path)!r} must be a JSON list of modules with a type, but it is not.") from error
-    unknown = [kind for kind in kinds if kind not in MODULES]
-    if unknown:
-        raise UnsupportedConfig(
-            f"{str(path)!r} puts the modules {', '.join(unknown)} into its sentence embedder, which are not built; "
-            f"only {', '.join(MODULES)} are."
-        )
-
-
-def _pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
-    if not (folder / _POOLING).is_file():
-        return None
-    stored = read_json(folder / _POOLING)
-    named: list[object] = [name for key, name in _OLD_NAMES.items() if stored.get(key) is True]
-    chosen = [stored["pooling_mode"]] if stored.get("pooling_mode") is not None else named
-    known = NEW_NAMES
-    if cls_is_last:
-        known = {name: pooling for name, pooling in NEW_NAMES.items() if pooling != "cls"} | {"lasttoken": "cls"}
-    only = chosen[0] if len(chosen) == 1 else None
-    if isinstance(only, str) and only in known:
-        return known[only]
-    hint = " There it is the first token, while this tokenizer's [CLS] is the last." if only == "cls" else ""
-    raise UnsupportedConfig(
-        f"{str(folder / _POOLING)!r} must choose one of the poolings {', '.join(known)}, "
-        f"but it chooses {', '.join(map(str, chosen)) or 'none of them'}.{hint}"
-    )
 
 
 def _whole(path: Path, name: str, highest: int) -> int | None:

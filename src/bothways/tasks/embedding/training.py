@@ -143,7 +143,7 @@ def prepare_embedder(
         _source(stored, loss, options.pairs_per_text, training.seed),
         loss,
         validate,
-        batch_size=training.batch_size,
+        batch_size=training.rows_in_update(),
         tokens=training.max_tokens,
         seed=training.seed,
         identity=identity,

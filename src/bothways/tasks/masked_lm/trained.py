@@ -161,7 +161,9 @@ def prepare_masked_lm(
     else:
         head = deepcopy(before.model.head)
     begun, tokens = TrainedMaskedLM.of(opened, head, columns, {}), training.max_tokens
-    objective = MaskedLMObjective(begun.model, stored, held, masker, batch_size=training.batch_size, tokens=tokens)
+    objective = MaskedLMObjective(
+        begun.model, stored, held, masker, batch_size=training.rows_in_update(), tokens=tokens
+    )
     first = _held_out(objective)
 
     def finish(record: TrainingRecord) -> TrainedMaskedLM:

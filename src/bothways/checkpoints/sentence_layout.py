@@ -1,0 +1,90 @@
+"""How a checkpoint folder says that it makes vectors of texts: the files of sentence-transformers.
+
+``modules.json`` names what is computed one after the other, and ``1_Pooling/config.json`` how the tokens' hidden states
+become one vector.
+"""
+
+from pathlib import Path
+
+from bothways.checkpoints.files import read_json
+from bothways.choices import Pooling
+from bothways.errors import CorruptCheckpoint, UnsupportedConfig
+from bothways.reading import parse_json, read_bytes
+
+# Three files of one layout: its old and new names of the poolings, and the modules that are computed here.
+OLD_KEYS: dict[Pooling, str] = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "weighted_mean": "pooling_mode_weightedmean_tokens",
+    "mean_sqrt_length": "pooling_mode_mean_sqrt_len_tokens",
+}
+LAST_TOKEN = "pooling_mode_lasttoken"
+NEW_NAMES: dict[str, Pooling] = {
+    "mean": "mean",
+    "cls": "cls",
+    "max": "max",
+    "weightedmean": "weighted_mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_length",
+}
+MODULES = ("Transformer", "Pooling", "Normalize")
+
+
+POOLING_FILE = Path("1_Pooling", "config.json")
+_OLD_NAMES = {OLD_KEYS[pooling]: name for name, pooling in NEW_NAMES.items()} | {LAST_TOKEN: "lasttoken"}
+
+
+def embeds_mean(folder: Path, *, cls_is_last: bool) -> bool:
+    """Return whether a checkpoint says that its vectors are the mean of the tokens, and nothing is computed of it."""
+    try:
+        check_modules(folder)
+        return stored_pooling(folder, cls_is_last=cls_is_last) == "mean"
+    except UnsupportedConfig:  # more modules, or another pooling, than are built: who asks can do without
+        return False
+
+
+def check_modules(folder: Path) -> None:
+    """Refuse an embedder that computes more than is computed here: its vectors would come out different.
+
+    Raises:
+        UnsupportedConfig: It does.
+        CorruptCheckpoint: ``modules.json`` is damaged.
+    """
+    path = folder / "modules.json"
+    if not path.is_file():
+        return
+    try:
+        kinds = [str(module["type"]).rpartition(".")[2] for module in parse_json(read_bytes(path))]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptCheckpoint(f"{str(path)!r} must be a JSON list of modules with a type, but it is not.") from error
+    unknown = [kind for kind in kinds if kind not in MODULES]
+    if unknown:
+        raise UnsupportedConfig(
+            f"{str(path)!r} puts the modules {', '.join(unknown)} into its sentence embedder, which are not built; "
+            f"only {', '.join(MODULES)} are."
+        )
+
+
+def stored_pooling(folder: Path, *, cls_is_last: bool) -> Pooling | None:
+    """Return the pooling that ``1_Pooling/config.json`` names; None where there is no such file.
+
+    Raises:
+        UnsupportedConfig: It names none that is built, or several.
+        CorruptCheckpoint: The file is damaged.
+    """
+    if not (folder / POOLING_FILE).is_file():
+        return None
+    stored = read_json(folder / POOLING_FILE)
+    named: list[object] = [name for key, name in _OLD_NAMES.items() if stored.get(key) is True]
+    chosen = [stored["pooling_mode"]] if stored.get("pooling_mode") is not None else named
+    known = NEW_NAMES
+    if cls_is_last:
+        known = {name: pooling for name, pooling in NEW_NAMES.items() if pooling != "cls"} | {"lasttoken": "cls"}
+    only = chosen[0] if len(chosen) == 1 else None
+    if isinstance(only, str) and only in known:
+        return known[only]
+    hint = " There it is the first token, while this tokenizer's [CLS] is the last." if only == "cls" else ""
+    raise UnsupportedConfig(
+        f"{str(folder / POOLING_FILE)!r} must choose one of the poolings {', '.join(known)}, "
+        f"but it chooses {', '.join(map(str, chosen)) or 'none of them'}.{hint}"
+    )
