@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ RESUMING = """\
 Ctrl-C or SIGTERM ends the training after the update at hand: the epoch kept
 so far is saved, and the same command with --resume continues."""
 
+_MISTAKES = 5  # that are shown on a terminal
 _SHOWN = ("epochs", "learning_rate", "batch_size", "patience", "seed")
 _CHECKPOINTS = Option(
     "checkpoints",
@@ -149,10 +150,15 @@ def _conclude(
     _say_how_it_ended(record, folders, saved)
     if finished:
         folders.finish()
+    card, mistakes = getattr(task.fitted, "card", {}), getattr(task.fitted, "mistakes", ())
     if json:
-        print_json(_summary(task.facts(), record, saved))
+        found = {"notes": card.get("notes", []), "confident_mistakes": [asdict(each) for each in mistakes]}
+        print_json({**_summary(task.facts(), record, saved), **found})
     else:
         print(_in_words(task.facts(), record, saved, then(task, shlex.quote(str(saved)))))
+        print("".join(f"note         {each}\n" for each in card.get("notes", [])), end="")
+        for each in mistakes[:_MISTAKES]:
+            print(f"look at      {each.where}: {each.label!r}, but {each.predicted!r} with {each.probability:.3f}")
     if interrupted:
         return interrupted_code(record.signal)
     return 0 if record.diverged is None and saved == folders.output else FAILED

@@ -26,8 +26,10 @@ from bothways.inference import TextRows, TokenRows
 from bothways.progress import phase, reporting
 from bothways.tasks.card import DataUsed, Worth, data_part, written_card
 from bothways.tasks.columns import stored_columns
+from bothways.tasks.findings import Mistake, notes_on_training
 from bothways.tasks.learning import Preparation
-from bothways.tasks.objective import HeadModel, Scoring, WindowObjective, window_scores
+from bothways.tasks.linear_start import LinearStart, start_head
+from bothways.tasks.objective import Answers, HeadModel, Scoring, WindowObjective, window_scores
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs, Rows
 from bothways.tasks.scores import Scores
@@ -41,7 +43,7 @@ from bothways.training.seeding import seeded
 _MERGED = np.empty(0)
 
 # What a model is before the first update.
-LINEAR, CONTINUED = "linear model of frozen vectors", "before the training"
+LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ class TrainedHead:
         outputs: What the head's outputs mean.
         columns: Where the parts of a row stand.
         card: What the model says of its making.
+        mistakes: The most confident answers that held-out rows contradict; not saved, for they quote the data.
     """
 
     spec: TaskSpec
@@ -158,6 +161,7 @@ class TrainedHead:
     outputs: Any  # HeadOutputs of the task
     columns: Any
     card: Mapping[str, Any] = field(default_factory=dict)
+    mistakes: tuple[Mistake, ...] = ()
 
     @classmethod
     def of(
@@ -285,17 +289,11 @@ def prepare_head(
     if left_out := outputs.check_data(stored, held):
         kept = [example for number, example in enumerate(examples) if number not in left_out]
         stored = StoredInputs.of(opened, outputs, kept)
-    if before is not None and outputs.continues(before.outputs):
-        begun = TrainedHead.of(spec, opened, deepcopy(before.model.head), outputs, columns)
-        baseline: str | None = CONTINUED
-    else:
-        with seeded(training.seed):
-            head = opened.checkpoint.new_score_head(outputs.head, outputs.size)
-        begun = TrainedHead.of(spec, opened, head, outputs, columns)
-        with reporting(training.show_progress):
-            started = outputs.start(begun.model, stored, training.seed, training.max_tokens)
-        baseline = LINEAR if started else None
-    model, answers, held_answers = begun.model, outputs.answers(stored), outputs.answers(held)
+    answers, held_answers = outputs.answers(stored), outputs.answers(held)
+    continued = before if before is not None and outputs.continues(before.outputs) else None
+    head = deepcopy(continued.model.head) if continued else _started(opened, outputs, stored.store, answers, training)
+    begun = TrainedHead.of(spec, opened, head, outputs, columns)
+    model, linear = begun.model, None if outputs.start_strength is None else LINEAR
 
     def validate() -> Validation:
         return outputs.validate(held.scores(outputs, model, training.max_tokens), held.truth)
@@ -306,7 +304,9 @@ def prepare_head(
         metrics = learnt.outcomes(scores, held.truth).report(seed=training.seed)
         used = DataUsed(columns, stored.part(outputs), held.part(outputs), split=data.validation is None)
         card = written_card(opened.model, record, used, Worth(metrics, learnt.limits))
-        return replace(begun, outputs=learnt, card={**card, **learnt.card()})
+        said, mistakes = learnt.findings(scores, held.truth, examples, held_out)
+        notes = [*notes_on_training(record, len(held_out)), *said]
+        return replace(begun, outputs=learnt, card={**card, **learnt.card(), "notes": notes}, mistakes=mistakes)
 
     objective = WindowObjective(
         model,
@@ -317,6 +317,23 @@ def prepare_head(
         tokens=training.max_tokens,
         seed=training.seed,
         identity={"validation data": f"{held.digest} {held_answers.digest}", **outputs.identity},
-        baseline=baseline,
+        baseline=CONTINUED if continued else linear,
     )
     return Preparation(objective, finish, outputs.unit(stored.truth))
+
+
+def _started(
+    opened: OpenedModel, outputs: HeadOutputs[Any, Any], store: WindowStore, answers: Answers, options: TrainingOptions
+) -> ScoreHead:
+    """Return a new head, begun at a linear model of the frozen encoder's hidden states where the outputs want that."""
+    with seeded(options.seed):
+        head = opened.checkpoint.new_score_head(outputs.head, outputs.size)
+    if outputs.start_strength is None:
+        return head
+    encoder = opened.model.encoder
+    head = head.to(opened.model.device, encoder.embedding.tokens.weight.dtype)
+    with reporting(options.show_progress):
+        phase("fitting a linear model to the frozen encoder's hidden states")
+    start = LinearStart(outputs.start_strength, options.seed, options.max_tokens)
+    start_head(HeadModel(encoder, head), store, answers, start)
+    return head

@@ -38,9 +38,10 @@ from bothways.packing import Packed
 from bothways.progress import phase
 from bothways.tasks.card import COVERAGE_IS_APPROXIMATE, NOTICES_NOTHING, optimistic
 from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.findings import Mistake, confident_mistakes, contradictions, notes_on_labels
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
-from bothways.tasks.linear_start import start_head
+from bothways.tasks.linear_start import STRENGTH
 from bothways.tasks.merging import check_merge, merge_windows
 from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers
 from bothways.tasks.opening import OpenedModel
@@ -262,11 +263,10 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         """Whether the target is the same."""
         return self.target == before.target
 
-    def start(self, model: HeadModel, stored: StoredInputs, seed: int, tokens: int) -> bool:
-        """Fit a linear model to the vectors of the training texts."""
-        phase("fitting a linear model to the frozen encoder's vectors")
-        start_head(model, stored, self.target, seed, tokens)
-        return True
+    @property
+    def start_strength(self) -> float:
+        """That of scikit-learn's classifiers; the loss of several labels is a mean, and theirs a sum."""
+        return STRENGTH * (self.size if isinstance(self.target, MultiLabel) else 1)
 
     def answers(self, stored: StoredInputs) -> Answers:
         """Return the labels of windows; those of one text share its weight of 1."""
@@ -324,6 +324,21 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     def card(self) -> dict[str, Any]:
         """Return what held-out rows taught."""
         return {"trust": self.confidence.to_card()}
+
+    def findings(
+        self,
+        scores: Sequence[LabelScores],
+        truth: Truth,
+        training: Sequence[Example[Any]],
+        held_out: Sequence[Example[Any]],
+    ) -> tuple[list[str], tuple[Mistake, ...]]:
+        """Return what speaks against the labels, and the most confident answers that they contradict."""
+        if isinstance(self.target, Regression):
+            return [], ()
+        logits_NC, calibration = logits_of_all(scores), self.confidence.calibration
+        notes = [*notes_on_labels(self.target, logits_NC, truth, calibration), *contradictions([*training, *held_out])]
+        stated_NC = self.target.probabilities(logits_NC, calibration)
+        return notes, confident_mistakes(self.target, stated_NC, truth, held_out)
 
     # --- several models together ---
 

@@ -1,11 +1,15 @@
-"""The linear model that a classifier begins with: what a frozen encoder's vectors tell of the labels.
+"""The linear model that a head begins with: what a frozen encoder's hidden states tell of the answers.
 
 A head whose last map is drawn at random sends noise into the encoder until it has been learnt; one that begins at the
-best linear model of the vectors as they are does not, and keeps what pre-training knows (Kumar et al. 2022,
+best linear model of the hidden states as they are does not, and keeps what pre-training knows (Kumar et al. 2022,
 arXiv:2202.10054). Measured before the first update, that model is also the baseline of the training.
 
-Shapes: N texts, B windows of a batch, H hidden, C outputs.
+Shapes: W windows, M rows that a head reads (windows, or their tokens), H hidden, C outputs.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,102 +17,113 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import LBFGS
 
-from bothways.encoder.heads import read_rows
+from bothways.data.windows import WindowStore
+from bothways.encoder.heads import EachToken, read_rows
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
-from bothways.tasks.head import StoredInputs
-from bothways.tasks.merging import merge_windows
-from bothways.tasks.objective import HeadModel
-from bothways.tasks.targets import MultiLabel, SingleLabel, Target, Truth
-
-MOST_ROWS = 20_000
-"""Rows that the linear model is fitted to, drawn from more."""
+from bothways.tasks.objective import Answers, HeadModel
 
 STRENGTH = 10.0
-"""How little the weights are held back, for vectors of mean squared length 1 (scikit-learn's C)."""
+"""How little the weights are held back, for hidden states of mean squared length 1 (scikit-learn's C)."""
 
-# Steps of the fit, fewer where thousands of labels make each of them long.
-_STEPS, _WORK = 200, 2e9
+# What the linear model is fitted to, drawn from more: rows, and rows times outputs.
+_MOST_ROWS, _MOST_SCORES = 40_000, 5e7
+
+# Steps of the fit, fewer where many outputs make each of them long; and scores up to which it is one in float64.
+_STEPS, _MOST_WORK, _EXACT = 200, 2e9, 5e6
 
 
-def start_head(model: HeadModel, stored: StoredInputs, target: Target, seed: int, tokens: int) -> None:
-    """Make a head's last map the best linear model of what it reads of the training texts.
+@dataclass(frozen=True, slots=True)
+class LinearStart:
+    """How a head's linear model is fitted.
 
-    Args:
-        model: Encoder and head; only the last map of the head is changed.
-        stored: Training texts and their truth.
-        target: What is predicted, and its loss.
-        seed: Draws texts where there are more than `MOST_ROWS`.
+    Attributes:
+        strength: How little the weights are held back.
+        seed: Draws windows where there are too many.
         tokens: Token budget of a batch.
     """
-    numbers_N = _drawn(target, stored.truth, seed)
-    part = stored if len(numbers_N) == stored.store.texts else stored.take(numbers_N)
-    store = part.store
+
+    strength: float
+    seed: int
+    tokens: int
+
+
+def start_head(model: HeadModel, store: WindowStore, answers: Answers, start: LinearStart) -> None:
+    """Make a head's last map the best linear model of what it reads; nothing else is changed.
+
+    Args:
+        model: Encoder and head.
+        store: Windows to learn from.
+        answers: Their answers.
+        start: How.
+    """
+    output, per_token = model.head.output, isinstance(model.head.kind.read, EachToken)
+    windows = _drawn(store.lengths if per_token else np.ones(len(store.lengths)), output.out_features, start.seed)
 
     def features(packed: Packed) -> Tensor:
-        features_BH: Tensor = model.head.transform(read_rows(model.head.kind.read, model.encoder, packed))
-        return features_BH.float()
+        features_MH: Tensor = model.head.transform(read_rows(model.head.kind.read, model.encoder, packed))
+        return features_MH.float()
 
     model.eval()
-    rows = Runner(row_answers(features, per_token=False), model.device, tokens).run(store.windows())
-    vectors_NH = merge_windows(np.stack(list(rows)), store.lengths, store.text_of_window)
-    weight_CH, bias_C = fit_linear(torch.from_numpy(vectors_NH), part.truth, target)
+    runner = Runner(row_answers(features, per_token=per_token), model.device, start.tokens)
+    rows = [each if per_token else each[None] for each in runner.run(store.windows(windows))]
+    numbers = windows.tolist()
+    weight_CH, bias_C = fit_linear(
+        torch.from_numpy(np.concatenate(rows)),
+        output.out_features,
+        lambda scores_MC: answers.loss(scores_MC, numbers),
+        units=float(answers.weights(numbers).sum()),
+        strength=start.strength,
+    )
     with torch.no_grad():
-        model.head.output.weight.copy_(weight_CH)
-        model.head.output.bias.copy_(bias_C)
+        output.weight.copy_(weight_CH)
+        output.bias.copy_(bias_C)
 
 
 def fit_linear(
-    vectors_NH: Tensor, truth: Truth, target: Target, *, strength: float = STRENGTH
+    vectors_MH: Tensor, outputs: int, loss: Callable[[Tensor], Tensor], *, units: float, strength: float = STRENGTH
 ) -> tuple[Tensor, Tensor]:
     """Return weights (C, H) and biases (C) of the linear model of least loss, with a penalty on its weights.
 
-        minimise  sum_n loss(W v_n + b, y_n) + |W|^2 s / (2 strength)
+        minimise  loss(V W^T + b) + |W|^2 s / (2 strength)
 
     where s is the mean squared length of the vectors, so that their scale does not matter (Hastie, Tibshirani and
-    Friedman 2009, section 4.4). Of several labels the loss is that of a model for each. The problem is convex, and
-    solved from zero with L-BFGS.
+    Friedman 2009, section 4.4). The problem is convex for the losses of labels and numbers; L-BFGS begins at zero.
 
     Args:
-        vectors_NH: What to tell the truth from.
-        truth: Encoded labels.
-        target: What is predicted, and its loss.
+        vectors_MH: What the answers are told from.
+        outputs: C.
+        loss: The sum of the losses, given scores (M, C).
+        units: How many losses that is a sum of.
         strength: How little the weights are held back.
     """
-    vectors_NH = vectors_NH.double()
-    mean_H = vectors_NH.mean(0)
-    scale = vectors_NH.square().sum(1).mean().sqrt().clamp(min=1e-12)
-    scaled_NH = (vectors_NH - mean_H) / scale
-    known = torch.from_numpy(np.asarray(truth))
-    weight_CH = torch.zeros(target.outputs, scaled_NH.shape[1], dtype=torch.float64, requires_grad=True)
-    bias_C = torch.zeros(target.outputs, dtype=torch.float64, requires_grad=True)
-    labels = target.outputs if isinstance(target, MultiLabel) else 1  # whose losses it gives the mean of
-    rows = len(scaled_NH)
-    steps = int(min(_STEPS, max(10.0, _WORK / (rows * target.outputs))))
+    work = float(len(vectors_MH) * outputs)
+    vectors_MH = vectors_MH.double() if work <= _EXACT else vectors_MH
+    mean_H = vectors_MH.mean(0)
+    scale = vectors_MH.square().sum(1).mean().sqrt().clamp(min=1e-12)
+    scaled_MH = (vectors_MH - mean_H) / scale
+    weight_CH = scaled_MH.new_zeros((outputs, scaled_MH.shape[1]), requires_grad=True)
+    bias_C = scaled_MH.new_zeros(outputs, requires_grad=True)
+    steps = int(min(_STEPS, max(10.0, _MOST_WORK / work)))
     options = {"max_iter": steps, "history_size": 20, "tolerance_grad": 1e-7, "line_search_fn": "strong_wolfe"}
     solver = LBFGS([weight_CH, bias_C], **options)  # type: ignore[arg-type]
 
-    def loss() -> Tensor:
+    def value() -> Tensor:
         solver.zero_grad()
-        losses_N = target.losses(scaled_NH @ weight_CH.T + bias_C, known).double() * labels
-        # Over the number of rows: the solver's tolerances are meant for losses of about 1.
-        value = (losses_N.sum() + weight_CH.square().sum() / (2 * strength)) / rows
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        # Of one unit: the solver's tolerances are meant for losses of about 1.
+        mean = (loss(scaled_MH @ weight_CH.T + bias_C) + weight_CH.square().sum() / (2 * strength)) / units
+        mean.backward()  # type: ignore[no-untyped-call]
+        return mean
 
-    solver.step(loss)  # type: ignore[no-untyped-call]
+    solver.step(value)  # type: ignore[no-untyped-call]
     with torch.no_grad():
         weight_CH = weight_CH / scale
         return weight_CH, bias_C - weight_CH @ mean_H
 
 
-def _drawn(target: Target, truth: Truth, seed: int) -> NDArray[np.int64]:
-    """Numbers of the texts to fit the model to: all, or so many, with one of each label among them."""
-    texts = len(truth)
-    if texts <= MOST_ROWS:
-        return np.arange(texts)
-    order = np.random.default_rng(seed).permutation(texts)
-    if isinstance(target, SingleLabel):
-        firsts = np.unique(truth[order], return_index=True)[1]
-        order = np.concatenate([order[firsts], np.delete(order, firsts)])
-    return np.sort(order[:MOST_ROWS])
+def _drawn(rows_W: NDArray[Any], outputs: int, seed: int) -> NDArray[np.int64]:
+    """Numbers of the windows to fit to, ascending: all, or as many as have so many rows."""
+    most = min(_MOST_ROWS, _MOST_SCORES / outputs)
+    order = np.random.default_rng(seed).permutation(len(rows_W))
+    kept = max(1, int(np.searchsorted(np.cumsum(rows_W[order]), most, side="right")))
+    return np.sort(order[:kept])

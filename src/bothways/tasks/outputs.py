@@ -23,6 +23,7 @@ from bothways.text.texts import Text
 from bothways.training.objective import Validation
 
 if TYPE_CHECKING:
+    from bothways.tasks.findings import Mistake
     from bothways.tasks.head import StoredInputs, TrainingData
     from bothways.tasks.opening import OpenedModel
 
@@ -163,17 +164,10 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """Whether a head with the outputs ``before`` can be trained further for these."""
         return self.labels == before.labels
 
-    def start(self, model: HeadModel, stored: "StoredInputs", seed: int, tokens: int) -> bool:
-        """Begin a new head at a linear model of what it reads of frozen hidden states; return whether that was done.
-
-        Args:
-            model: Encoder and head; only the last map of the head is changed.
-            stored: Training inputs.
-            seed: Of what is drawn.
-            tokens: Token budget of a batch.
-        """
-        del model, stored, seed, tokens
-        return False
+    @property
+    def start_strength(self) -> float | None:
+        """How little the linear model is held back that a new head begins at; None where one is drawn instead."""
+        return None
 
     @abstractmethod
     def answers(self, stored: "StoredInputs") -> Answers:
@@ -219,6 +213,24 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
     def card(self) -> dict[str, Any]:
         """Return further entries of the card."""
         return {}
+
+    def findings(
+        self,
+        scores: Sequence[Scores[PlacesT]],
+        truth: Any,  # noqa: ANN401 (the task's own)
+        training: Sequence[Example[Any]],
+        held_out: Sequence[Example[Any]],
+    ) -> tuple[list[str], tuple["Mistake", ...]]:
+        """Return what speaks against the data or the answers, in sentences, and the most confident mistakes.
+
+        Args:
+            scores: Of the held-out inputs.
+            truth: Theirs.
+            training: What was learnt from.
+            held_out: The held-out inputs.
+        """
+        del scores, truth, training, held_out
+        return [], ()
 
     # --- on disk ---
 

@@ -150,7 +150,7 @@ class EmbeddingObjective:
     """
 
     # The embedder as it came.
-    baseline: ClassVar = "before the training"
+    baseline: ClassVar = "embedder before the training"
     least_updates: ClassVar = 0
 
     def __init__(

@@ -37,6 +37,7 @@ from bothways.evaluation import (
 from bothways.evaluation.tag_schemes import check_scheme, scheme_of_names
 from bothways.inference import TokenRows
 from bothways.tasks.head import StoredInputs, TrainingData
+from bothways.tasks.linear_start import STRENGTH
 from bothways.tasks.objective import Answers
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import Identity, Rows
@@ -181,6 +182,11 @@ class TagOutputs(TemperatureOutputs[Words, Words]):
     def continues(self, before: Self) -> bool:
         """Whether the tags and their scheme are the same."""
         return self.tag_set == before.tag_set
+
+    @property
+    def start_strength(self) -> float:
+        """That of scikit-learn's classifiers."""
+        return STRENGTH
 
     def answers(self, stored: StoredInputs) -> Answers:
         """Return the tags of the words in each window."""
