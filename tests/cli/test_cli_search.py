@@ -8,7 +8,7 @@ import pytest
 from command_line import call, write_jsonl
 
 import tiny_models
-from bothways.retrieval import updating
+from bothways.retrieval import index_header, updating
 
 ROWS = [
     {"id": "d1", "text": "w5 w7 w9", "lang": "en", "year": 2001},
@@ -148,6 +148,39 @@ def test_words_of_the_query_are_bold_on_a_terminal(built_once, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     shown = call("search", "query", built_once, "w13", "--mode", "lexical", terminal=True)
     assert "w11 \x1b[1mw13\x1b[0m w15" in shown.out
+
+
+def test_search_is_hybrid_where_no_mode_is_named(built_once, judged):
+    query = ("search", "query", built_once, "w6 w7 w13", "--json")
+    assert call(*query).json() == call(*query, "--mode", "hybrid").json()
+    assert call(*query).json() != call(*query, "--mode", "dense").json()
+    evaluation = ("search", "evaluate", built_once, *judged)
+    report = call(*evaluation, "--against", "dense", "--json").json()
+    assert (report["mode"], report["against"][0]["mode"]) == ("hybrid", "dense")
+    itself = call(*evaluation, "--against", "hybrid")
+    assert (itself.code, "--against hybrid is the mode itself" in itself.err) == (2, True)
+
+
+def test_an_index_without_prepared_words_is_searched_by_meaning_until_it_is_saved_again(files, tmp_path):
+    index, rows = tmp_path / "index", [{"id": "a", "text": "w5 w6 \u00e9"}, {"id": "b", "text": "w7"}]
+    data = write_jsonl(tmp_path / "c.jsonl", rows)
+    assert call("search", "build", "--model", files / "tiny", "--data", data, "--output", index).code == 0
+    header = json.loads((index / "index.json").read_text()) | {"format_version": 3}
+    del header["checksum"]
+    (index / "index.json").write_text(json.dumps({**header, "checksum": index_header.header_checksum(header)}))
+    answers = {}
+    for mode in (None, "dense", "hybrid"):
+        words = [] if mode is None else ["--mode", mode]
+        answers[mode] = call("search", "query", index, "w6 w7", "--json", *words).json()
+    assert answers[None] == answers["dense"] != answers["hybrid"]
+    queries = write_jsonl(tmp_path / "q.jsonl", [{"id": "1", "text": "w7"}])
+    (tmp_path / "qrels.tsv").write_text("query_id\tdoc_id\trelevance\n1\tb\t1\n")
+    judged = ("search", "evaluate", index, "--queries", queries, "--qrels", tmp_path / "qrels.tsv")
+    assert call(*judged, "--json").json()["mode"] == "dense"
+    assert call(*judged, "--against", "dense").code == 2
+    assert call("search", "delete", index, "b").code == 0
+    query = ("search", "query", index, "w6 w7", "--json")
+    assert call(*query).json() == call(*query, "--mode", "hybrid").json() != call(*query, "--mode", "dense").json()
 
 
 def test_bm25_is_another_name_of_lexical_search(built_once, judged):
@@ -313,7 +346,7 @@ def test_modes_are_compared_on_the_same_queries(built_once, judged):
 def test_reranking_is_compared_with_the_mode_that_it_reranks(built_once, judged, judge):
     words = ["--mode", "dense", "--against", "dense", "--reranker", judge, "--relevant", "yes"]
     report = call("search", "evaluate", built_once, *judged, *words, "--json").json()
-    plain = call("search", "evaluate", built_once, *judged, "--json").json()
+    plain = call("search", "evaluate", built_once, *judged, "--mode", "dense", "--json").json()
     (other,) = report["against"]
     assert (other["mode"], other["mrr"]) == ("dense", plain["mrr"])
     assert report["recall@100"] == plain["recall@100"]
@@ -322,7 +355,7 @@ def test_reranking_is_compared_with_the_mode_that_it_reranks(built_once, judged,
 
 
 def test_an_evaluation_that_makes_no_sense_is_refused(built_once, judged, tmp_path):
-    assert call("search", "evaluate", built_once, *judged, "--against", "dense").code == 2
+    assert call("search", "evaluate", built_once, *judged, "--mode", "dense", "--against", "dense").code == 2
     for content, problem, names in (
         ("1 0 elsewhere 1\n", "the index has none of the 1 documents", ("d1", "elsewhere")),
         ("7 0 d1 1\n", "none of the 3 queries has a relevant document", ("1", "7")),

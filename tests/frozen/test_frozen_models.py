@@ -17,6 +17,7 @@ import pytest
 import bothways
 from bothways import open_trained
 from bothways.cli import main
+from bothways.retrieval import Dense
 
 HERE = Path(__file__).resolve().parent
 
@@ -106,7 +107,7 @@ def test_an_index_is_searched_as_it_was(version, name):
         assert differences(each["hits"], hits) == [], (each["query"], each["mode"])
     search = bothways.SemanticSearch.open(version / name, model=version / "embedder", device="cpu")
     dense = next(each for each in asked if each["mode"] == "dense")
-    hits = search.search(dense["query"], k=4)
+    hits = search.search(dense["query"], k=4, mode=Dense())
     assert [hit.id for hit in hits] == [hit["id"] for hit in dense["hits"]]
     assert [dict(hit.fields) for hit in hits] == [hit["fields"] for hit in dense["hits"]]
 

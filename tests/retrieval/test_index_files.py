@@ -11,7 +11,7 @@ import pytest
 from index_samples import ENCODER, built, random_vectors
 
 from bothways.errors import CorruptCheckpoint, OutOfDisk, OutputExists, UnknownModel
-from bothways.retrieval import SearchIndex, TextReading, index_files, index_header, lexical
+from bothways.retrieval import Dense, Hybrid, SearchIndex, TextReading, index_files, index_header, lexical
 
 DATA_FILES = [
     "lexical/data.csc.index.npy",
@@ -124,11 +124,14 @@ def test_an_index_of_format_version_1_opens_and_becomes_version_4_when_saved(fol
     }
     (old / "index.json").write_text(json.dumps({**fields, "checksum": index_header.header_checksum(fields)}))
     opened = SearchIndex.open(old)
+    assert opened.default_mode == Dense()  # it has no words
     assert opened.search(random_vectors(2), 3) == built(3).search(random_vectors(2), 3)
     assert opened.search_lexical(["2"], 1)[0][0].id == "2"
+    assert opened.default_mode == Dense()  # whatever was searched before
     opened.save(old, overwrite=True)
     assert sorted(path.name for path in old.iterdir()) == ["data-1", "index.json"]
     assert SearchIndex.open(old).texts == built(3).texts
+    assert opened.default_mode == SearchIndex.open(old).default_mode == Hybrid()
 
 
 def test_an_index_of_format_version_2_opens_without_knowing_how_texts_were_read(folder):
@@ -146,6 +149,7 @@ def test_words_of_format_version_3_are_cut_anew_where_they_may_be_others(tmp_pat
     rewritten(tmp_path / "index", format_version=3)
     opened = SearchIndex.open(tmp_path / "index")
     assert (opened._contents.lexical is not None) == kept
+    assert opened.default_mode == (Hybrid() if kept else Dense())
     assert [hit.id for hit in opened.search_lexical([text.split()[kept]], 2)[0]] == ["0"]
     opened.save(tmp_path / "index", overwrite=True)
     again = SearchIndex.open(tmp_path / "index")

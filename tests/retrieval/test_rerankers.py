@@ -12,6 +12,7 @@ from bothways.retrieval import (
     CandidateRanking,
     Candidates,
     CrossEncoder,
+    Dense,
     Hit,
     Mining,
     Rerank,
@@ -269,7 +270,7 @@ def search(base):
 def test_negatives_are_the_nearest_passages_that_are_no_answer(search):
     pairs = [("w5 w20", "w5 w20"), ("w5 w20", "w6 w21")]
     first, second = mine_negatives(search, pairs, Mining(per_query=4, share=None))
-    nearest = [hit.text for hit in search.search("w5 w20", 30) if hit.text not in ("w5 w20", "w6 w21")]
+    nearest = [hit.text for hit in search.search("w5 w20", 30, mode=Dense()) if hit.text not in ("w5 w20", "w6 w21")]
     assert search.search("w5 w20", 1)[0].text == "w5 w20"
     (alone,) = mine_negatives(search, pairs[1:], Mining(per_query=4, share=None))
     assert alone.negatives == tuple(nearest[:4])  # the query stands among the passages, and is not its own negative
@@ -278,10 +279,10 @@ def test_negatives_are_the_nearest_passages_that_are_no_answer(search):
 
 
 def test_what_scores_nearly_as_high_as_the_answer_is_passed_over(search):
-    pair = ("w5 w20", search.search("w5 w20", 30)[10].text)
-    bound = search.search("w5 w20", 30)[10].score
+    hits = search.search("w5 w20", 30, mode=Dense())
+    pair, bound = ("w5 w20", hits[10].text), hits[10].score
     (mined,) = mine_negatives(search, [pair], Mining(per_query=30, depth=30, share=0.9))
-    expected = [hit.text for hit in search.search("w5 w20", 30) if hit.score <= 0.9 * bound]
+    expected = [hit.text for hit in hits if hit.score <= 0.9 * bound]
     assert list(mined.negatives) == expected
     assert len(expected) < 19
 

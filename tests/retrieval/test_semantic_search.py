@@ -30,7 +30,7 @@ def search(minilm_folder, embedder):
 
 
 def test_the_nearest_text_is_found_with_its_cosine(search, embedder):
-    best, second = search.search("a pet cat", k=2)
+    best, second = search.search("a pet cat", k=2, mode=Dense())
     assert {best.id, second.id} == {"a", "d"}
     query_K, text_K = embedder.encode(["a pet cat", best.text])
     assert best.score == pytest.approx(float(query_K @ text_K), abs=1e-6)
@@ -132,6 +132,13 @@ def test_each_mode_finds_by_what_it_looks_at(search, mode, best):
     hits = search.search("kittens and wool", k=2, mode=mode)
     assert hits[0].id in best
     assert search.search(["kittens and wool", "rates"], k=2, mode=mode)[1][0].id == "b"
+
+
+def test_a_search_is_hybrid_where_no_mode_is_named(search, tmp_path):
+    queries = ["kittens and wool", "rates"]
+    assert search.search(queries) == search.search(queries, mode=Hybrid()) != search.search(queries, mode=Dense())
+    search.save(tmp_path / "index")
+    assert SemanticSearch.open(tmp_path / "index", device="cpu").index.default_mode == Hybrid()
 
 
 def test_what_is_no_mode_is_refused(search):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Example:
   bothways search evaluate index/ --queries queries.jsonl.gz --qrels qrels.tsv \\
-    --mode hybrid --against dense --against lexical --json"""
+    --against dense --against lexical --json"""
 
 
 def evaluate(
@@ -39,7 +39,7 @@ def evaluate(
     *,
     queries: File,
     qrels: Path,
-    mode: ModeName = "dense",
+    mode: ModeName | None = None,
     against: tuple[ModeName, ...] = (),
     text: Columns = TEXT,
     id: str = "id",  # noqa: A002 (the option's name)
@@ -60,7 +60,8 @@ def evaluate(
         index: Folder of the index.
         queries: Rows: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard input.
         qrels: Relevance judgements: TREC's four columns, or tab-separated query_id, doc_id, relevance under a header.
-        mode: By meaning (dense), by words (lexical, also called bm25), or by both (hybrid).
+        mode: By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25). Default:
+            as for search query.
         against: Another mode to compare with, on the same queries; give it again for several. With a reranker it may be
             the mode itself, as it is without.
         text: Column of the queries' texts; give it again to join several.
@@ -81,12 +82,13 @@ def evaluate(
     from bothways.evaluation.report import flat_estimates
     from bothways.retrieval import absent_documents, search_outcomes
 
-    if by_its_name(mode) in map(by_its_name, against) and reranking.reranker is None:
-        raise usage_error(f"--against {mode} is the mode itself.")
+    _check_different(mode, against, reranking)
     judgements, show = read_judgements(qrels), False if quiet else None
     asked = _queries(queries, text, id, format)
     rerank = rerank_of(reranking, opening)
     searcher = Searcher(index, [mode, *against], model, opening)
+    mode = searcher.mode
+    _check_different(mode, against, reranking)
     with _said_of(index, qrels):
         absent = absent_documents(judgements, searcher.index.ids)
 
@@ -117,6 +119,16 @@ def evaluate(
     if report.counts["unasked"]:
         note(f"left out, as no query asks for them: {report.counts['unasked']:,} of the judged queries")
     _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
+
+
+def _check_different(mode: ModeName | None, against: Sequence[ModeName], reranking: RerankOptions) -> None:
+    """Refuse to compare a mode with itself.
+
+    Raises:
+        CycloptsError: It is among the others, and no reranker makes a difference.
+    """
+    if mode is not None and by_its_name(mode) in map(by_its_name, against) and reranking.reranker is None:
+        raise usage_error(f"--against {mode} is the mode itself.")
 
 
 @contextmanager

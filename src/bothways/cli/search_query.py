@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Examples:
   bothways search query index/ "some words" --top 5 --json
-  bothways search query index/ "some words" --mode hybrid --filter 'year>=2020'"""
+  bothways search query index/ "some words" --mode lexical --filter 'year>=2020'"""
 
 _TITLE = "title"  # a field that an index may keep
 
@@ -34,7 +34,7 @@ def query(
     /,
     *words: str,
     top: PositiveInt = 5,
-    mode: ModeName = "dense",
+    mode: ModeName | None = None,
     filter: tuple[str, ...] = (),  # noqa: A002 (the option's name)
     json: Flag = False,
     model: str | None = None,
@@ -51,7 +51,8 @@ def query(
         index: Folder of the index.
         words: What to search for; in quotes, so that the shell leaves it as it is.
         top: How many texts to show.
-        mode: By meaning (dense), by words (lexical, also called bm25), or by both (hybrid).
+        mode: By both meaning and words (hybrid), by meaning (dense), or by words (lexical, also called bm25). Default:
+            hybrid; dense for an index of an earlier format, without words that can be searched.
         filter: A field's value: field=value, field>=number or field<=number. Give it again for more conditions;
             several values of one field are alternatives.
         json: Print a JSON list of rank, id, score, text and fields.
@@ -68,7 +69,7 @@ def query(
     filters = filters_of(filter)
     rerank = rerank_of(reranking, opening)
     searcher = Searcher(index, [mode], model, opening)
-    (hits,) = searcher.search([asked], top, mode, hybrid, filters=filters, rerank=rerank)
+    (hits,) = searcher.search([asked], top, searcher.mode, hybrid, filters=filters, rerank=rerank)
     if json:
         print_json(
             [

@@ -79,17 +79,24 @@ def open_search(
 
 
 class Searcher:
-    """An index, and its model where a mode needs it: words alone are found without."""
+    """An index, and its model where a mode needs it: words alone are found without.
 
-    def __init__(self, index: Path, modes: Sequence[ModeName], model: str | None, opening: ModelOptions) -> None:
-        from bothways.retrieval import SearchIndex
+    Attributes:
+        index: The index.
+        mode: The first of the modes that it was opened for; where that is None, the default mode of the index.
+    """
+
+    def __init__(self, index: Path, modes: Sequence[ModeName | None], model: str | None, opening: ModelOptions) -> None:
+        from bothways.retrieval import Hybrid, SearchIndex
 
         self._semantic: SemanticSearch | None = None
-        if {by_its_name(mode) for mode in modes} == {"lexical"}:
+        if {mode and by_its_name(mode) for mode in modes} == {"lexical"}:
             self.index: SearchIndex = SearchIndex.open(index)
         else:
             self._semantic = open_search(index, model, opening)
             self.index = self._semantic.index
+        default: ModeName = "hybrid" if isinstance(self.index.default_mode, Hybrid) else "dense"
+        self.mode: ModeName = modes[0] or default
 
     def search(
         self,

@@ -42,6 +42,7 @@ from bothways.demo import (
 from bothways.demo.story import Tested, commands, duration, tell, with_interval
 from bothways.evaluation import Estimate, Temperature, bootstrap_estimates
 from bothways.explain import attention_of
+from bothways.retrieval import Dense
 from bothways.storage import new_folder
 from bothways.tasks.predictions import Classification
 from bothways.training.interrupts import interruption
@@ -173,7 +174,7 @@ class Demo:
             embedder = SentenceEmbedder.from_pretrained(MODEL)
             semantic = SemanticSearch.build(embedder, [row["text"] for row in news.values()], ids=list(news))
             semantic.save(self.folder / INDEX)
-            answers = dict(zip(QUERIES, semantic.search(QUERIES, 3), strict=True))
+            answers = dict(zip(QUERIES, semantic.search(QUERIES, 3, mode=Dense()), strict=True))
             nearest = zip(news, semantic.index.search(semantic.index.vectors_ND, 3), strict=True)
             others = {id_: [hit for hit in hits if hit.id != id_][:2] for id_, hits in nearest}
         for query, (hit, *_) in answers.items():

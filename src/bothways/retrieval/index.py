@@ -22,7 +22,7 @@ from bothways.retrieval.hits import Hit
 from bothways.retrieval.index_files import IndexContents, read_index, write_index
 from bothways.retrieval.index_header import EncoderIdentity
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE, LexicalIndex, analyser, check_available, matches
-from bothways.retrieval.modes import Hybrid, fused
+from bothways.retrieval.modes import Dense, Hybrid, fused
 from bothways.retrieval.passages import Passage, passage_of
 from bothways.retrieval.ranking import Ranking, best
 from bothways.retrieval.updates import with_rows, without_rows
@@ -33,8 +33,9 @@ _HYBRID = Hybrid()
 class SearchIndex:
     """Texts, their unit-length vectors, ids and fields, and the encoder that made the vectors."""
 
-    def __init__(self, contents: IndexContents) -> None:
+    def __init__(self, contents: IndexContents, default_mode: Dense | Hybrid = _HYBRID) -> None:
         self._contents = contents
+        self._default_mode = default_mode
 
     @classmethod
     def build(
@@ -91,7 +92,9 @@ class SearchIndex:
             UnknownModel: There is no such folder, or it is no search index.
             CorruptCheckpoint: A file is missing, altered or truncated, or of a format version that is not known.
         """
-        return cls(read_index(Path(folder)))
+        contents = read_index(Path(folder))
+        # Of an index without usable words, preparing them would take each process minutes for a large corpus.
+        return cls(contents, Dense() if contents.lexical is None else _HYBRID)
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the index folder, whole or not at all: killed at any moment, it leaves the index that was there.
@@ -101,10 +104,20 @@ class SearchIndex:
             OutOfDisk: The disk is full; nothing was left behind.
         """
         self._lexical()
+        self._default_mode = _HYBRID
         write_index(Path(folder), self._contents, overwrite=overwrite)
 
     def __len__(self) -> int:
         return len(self._contents.ids)
+
+    @property
+    def default_mode(self) -> Dense | Hybrid:
+        """The mode of a search that names none: hybrid.
+
+        Dense for an index on disk whose words are not prepared as queries are cut (format versions 1 to 3); saved
+        again, it is hybrid.
+        """
+        return self._default_mode
 
     @property
     def encoder(self) -> EncoderIdentity:

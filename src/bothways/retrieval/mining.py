@@ -12,6 +12,7 @@ import numpy as np
 
 from bothways.errors import InvalidInput
 from bothways.progress import progress
+from bothways.retrieval.modes import Dense
 from bothways.retrieval.semantic import SemanticSearch
 
 _AT_ONCE = 256
@@ -23,7 +24,7 @@ class Mining:
 
     Attributes:
         per_query: How many for each pair.
-        depth: How many hits are looked at.
+        depth: How many of the nearest passages are looked at.
         share: Passages whose cosine is above this share of the positive's are passed over; None takes them too.
     """
 
@@ -73,7 +74,8 @@ def mine_negatives(
     with progress("mining", len(listed), show=show_progress) as bar:
         for start in range(0, len(listed), _AT_ONCE):
             block = listed[start : start + _AT_ONCE]
-            found = search.search([query for query, _ in block], chosen.depth, show_progress=False)
+            # The share is one of cosines.
+            found = search.search([query for query, _ in block], chosen.depth, mode=Dense(), show_progress=False)
             for (query, positive), hits, score in zip(block, found, _cosines(search, block), strict=True):
                 highest = np.inf if chosen.share is None else chosen.share * score
                 hard = [hit.text for hit in hits if hit.text not in answers[query] and hit.score <= highest]

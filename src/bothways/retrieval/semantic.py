@@ -1,4 +1,4 @@
-"""Search by meaning: an embedder, and the index of what it embedded."""
+"""Search with texts as queries: an embedder, and the index of what it embedded."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,11 +26,10 @@ from bothways.tasks.embedding.pooling import check_pooling
 from bothways.text import Overflow
 
 _BATCH = 1024
-_DENSE = Dense()
 
 
 class SemanticSearch:
-    """Finds the texts that are nearest in meaning to a query.
+    """Finds the texts that answer a query, by meaning and by words.
 
     >>> embedder = SentenceEmbedder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
     >>> search = SemanticSearch.build(embedder, ["A cat sleeps.", "Rates rose."])  # doctest: +SKIP
@@ -162,7 +161,7 @@ class SemanticSearch:
         query: str,
         k: int = ...,
         *,
-        mode: Mode = ...,
+        mode: Mode | None = ...,
         filters: Sequence[Filter] = ...,
         rerank: Rerank | None = ...,
         show_progress: bool | None = ...,
@@ -174,7 +173,7 @@ class SemanticSearch:
         query: Sequence[str],
         k: int = ...,
         *,
-        mode: Mode = ...,
+        mode: Mode | None = ...,
         filters: Sequence[Filter] = ...,
         rerank: Rerank | None = ...,
         show_progress: bool | None = ...,
@@ -185,7 +184,7 @@ class SemanticSearch:
         query: str | Sequence[str],
         k: int = 5,
         *,
-        mode: Mode = _DENSE,
+        mode: Mode | None = None,
         filters: Sequence[Filter] = (),
         rerank: Rerank | None = None,
         show_progress: bool | None = None,
@@ -195,21 +194,23 @@ class SemanticSearch:
         Args:
             query: One or several.
             k: Hits for each; lexical search and filters may leave fewer.
-            mode: By meaning, by words, or by both.
+            mode: By meaning (`Dense`), by words (`Lexical`), or by both (`Hybrid`); by both when None, as far as the
+                index can (`SearchIndex.default_mode`).
             filters: What the fields of a text must be, all of them.
             rerank: What puts the first hits into another order.
             show_progress: Force the progress bar on or off.
 
         Raises:
-            InvalidInput: A query is empty or no string, ``k`` is below 1, ``mode`` is none, a filter names a field that
-                the index does not have, or the embedder was trained in the meantime.
+            InvalidInput: A query is empty or no string, ``k`` is below 1, ``mode`` is no mode, a filter names a field
+                that the index does not have, or the embedder was trained in the meantime.
             MissingDependency: The extra ``search`` is not installed.
         """
         queries = [query] if isinstance(query, str) else list(query)
         _check_queries(queries)
+        chosen = self.index.default_mode if mode is None else mode
 
         def find(count: int) -> list[list[Hit]]:
-            return self._found(queries, count, mode, filters, show_progress)
+            return self._found(queries, count, chosen, filters, show_progress)
 
         answers = search_reranked(find, queries, k, rerank, show_progress=show_progress)
         return answers[0] if isinstance(query, str) else answers
