@@ -44,7 +44,10 @@ FORMS = {
     "pairs of other columns": ("scored", ["--anchor", "text_a", "--positive", "text_b"], "mrr"),
     "triplets": ("triplets", ["--negative", "negative", "--negative", "other"], "mrr"),
     "triplets by margin": ("triplets", ["--negative", "negative", "--loss", "triplet", "--margin", 0.5], "mrr"),
+    "triplets by default": ("triplets", [], "mrr"),
+    "triplets by default, by margin": ("triplets", ["--loss", "triplet", "--margin", 0.5], "mrr"),
     "labelled texts": ("labelled", ["--label", "label", "--pairs-per-text", 2], "mrr"),
+    "labelled texts by default": ("labelled", ["--symmetric"], "mrr"),
     "cut vectors": ("scored", ["--matryoshka", 24, 8], "spearman"),
 }
 

@@ -379,15 +379,73 @@ def test_an_evaluation_that_makes_no_sense_is_refused(built_once, judged, tmp_pa
 def test_hard_negatives_are_written_as_triplets_or_labelled_pairs(built_once, tmp_path):
     data = write_jsonl(tmp_path / "pairs.jsonl", [{"anchor": "w5 w7", "positive": "w5 w7 w9"}])
     words = ("search", "mine", built_once, "--data", data, "--share", 1, "--per-query", 2)
-    triplets = [json.loads(line) for line in call(*words).out.splitlines()]
-    assert {row["anchor"] for row in triplets} <= {"w5 w7"}
-    assert all(row["negative"] in {row["text"] for row in ROWS} - {"w5 w7 w9"} for row in triplets)
+    (row,) = [json.loads(line) for line in call(*words).out.splitlines()]
+    assert list(row) == ["anchor", "positive", "negative_1", "negative_2"]
+    assert (row["anchor"], row["positive"]) == ("w5 w7", "w5 w7 w9")
+    negatives = list(dict.fromkeys([row["negative_1"], row["negative_2"]]))
+    assert set(negatives) <= {row["text"] for row in ROWS} - {"w5 w7 w9"}
     outcome = call(*words, "--rows", "pairs", "--output", tmp_path / "labelled.jsonl")
-    assert f"rows from 1 in {tmp_path / 'labelled.jsonl'}" in outcome.err
+    assert f"rows from 1 in {tmp_path / 'labelled.jsonl'}\nnext: bothways train pairs --model" in outcome.err
     labelled = [json.loads(line) for line in (tmp_path / "labelled.jsonl").read_text().splitlines()]
     assert labelled[0] == {"text_a": "w5 w7", "text_b": "w5 w7 w9", "label": "yes"}
-    assert [row["text_b"] for row in labelled[1:]] == [row["negative"] for row in triplets]
+    assert [row["text_b"] for row in labelled[1:]] == negatives
     assert {row["label"] for row in labelled[1:]} <= {"no"}
+
+
+@pytest.fixture(scope="module")
+def passages(files, tmp_path_factory):
+    """An index of passages, and a file of queries and answers under other names than training reads."""
+    folder = tmp_path_factory.mktemp("passages")
+    texts = [f"w{5 + number} w{20 + number}" for number in range(12)]
+    data = write_jsonl(folder / "texts.jsonl", [{"text": text} for text in texts])
+    words = ("--model", files / "tiny", "--data", data, "--output", folder / "index", "--quiet")
+    assert call("search", "build", *words).code == 0
+    asked = [{"question": text.split()[0], "answer": text} for text in texts]
+    return folder / "index", write_jsonl(folder / "asked.jsonl", asked)
+
+
+@pytest.mark.parametrize("per_query", [1, 3, 11])
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_an_embedder_is_trained_on_mined_rows_without_further_options(files, passages, tmp_path, per_query, ending):
+    index, asked = passages
+    mined = tmp_path / f"mined.{ending}"
+    words = ("--data", asked, "--anchor", "question", "--positive", "answer", "--output", mined, "--share", 1)
+    outcome = call("search", "mine", index, *words, "--per-query", per_query)
+    assert outcome.code == 0, outcome.err
+    assert f"next: bothways train embedding --model {files / 'tiny'} --train {mined} --output runs/embedder" in (
+        outcome.err
+    )
+    trained = call(
+        *("train", "embedding", "--model", files / "tiny", "--train", mined, "--output", tmp_path / "run"),
+        *("--epochs", 1, "--device", "cpu", "--json"),
+    )
+    assert trained.code == 0, trained.err
+    assert "mrr" in trained.json()["validation"]
+    negatives = ["negative"] if per_query == 1 else [f"negative_{number + 1}" for number in range(per_query)]
+    columns = json.loads((tmp_path / "run" / "bothways.json").read_text())["card"]["columns"]
+    assert columns == {"anchor": "anchor", "positive": "positive", "negative": negatives}
+    assert "mrr" in call("evaluate", tmp_path / "run", "--data", mined, "--json").json()
+
+
+def test_triplets_repeat_negatives_where_fewer_are_found_and_leave_out_rows_without_any(passages, tmp_path):
+    index, _ = passages
+    pairs = [{"anchor": "w5", "positive": f"w{5 + number} w{20 + number}"} for number in range(10)]
+    pairs += [{"anchor": "w6", "positive": "w6 w21"}]
+    data = write_jsonl(tmp_path / "pairs.jsonl", pairs)
+    words = ("search", "mine", index, "--data", data, "--per-query", 3, "--depth", 12)
+    found = call(*words, "--share", 1).lines()
+    row = next(row for row in found if row["anchor"] == "w5")
+    assert {row["negative_1"], row["negative_2"], row["negative_3"]} <= {"w15 w30", "w16 w31"}
+    assert call(*words, "--share", 0.0001).lines() == []
+
+
+def test_a_reranker_is_trained_on_mined_pairs_without_further_options(files, passages, tmp_path):
+    index, asked = passages
+    mined = tmp_path / "mined.jsonl"
+    words = ("--data", asked, "--anchor", "question", "--positive", "answer", "--output", mined, "--rows", "pairs")
+    assert call("search", "mine", index, *words).code == 0
+    options = ("--model", files / "tiny", "--train", mined, "--output", tmp_path / "run", "--epochs", 1)
+    assert call("train", "pairs", *options, "--device", "cpu").code == 0
 
 
 def test_mined_rows_do_not_replace_those_that_they_are_mined_for(built_once, tmp_path):

@@ -22,7 +22,7 @@ from bothways.tasks.embedding.losses import (
 )
 from bothways.tasks.embedding.objective import Cached, EmbeddingObjective, VectorModel, stored_vectors
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows
-from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets, kind_of
+from bothways.tasks.embedding.spec import LabelledTexts, Pairs, PlainTexts, ScoredPairs, Triplets, kind_of, usual_kind
 from bothways.tasks.embedding.training import EmbeddingExamples
 from bothways.training.objective import Update
 from bothways.training.seeding import seeded
@@ -601,6 +601,43 @@ def test_labels_of_one_text_each_find_nothing(base):
 )
 def test_the_columns_tell_the_kind_of_data(given, kind):
     assert kind_of(**given) == kind
+
+
+@pytest.mark.parametrize(
+    ("there", "kind"),
+    [
+        (["text_a", "text_b", "score"], ScoredPairs()),
+        (["text_a", "text_b", "anchor", "positive"], ScoredPairs()),
+        (["anchor", "positive", "id"], Pairs()),
+        (["anchor", "positive", "negative", "text", "label"], Triplets()),
+        (["negative_10", "anchor", "negative_2", "positive"], Triplets(negative=("negative_2", "negative_10"))),
+        (["anchor", "positive", "negatives", "negative_x"], Pairs()),
+        (["label", "text"], LabelledTexts()),
+        (["text"], ScoredPairs()),
+    ],
+    ids=str,
+)
+def test_the_columns_that_are_there_tell_the_kind_of_data(there, kind):
+    assert usual_kind(there) == kind
+
+
+def test_a_fit_that_names_no_column_learns_from_the_kind_of_rows_there_are(base, tmp_path):
+    rows = [{**row, "negative_1": row["negative"]} for row in triplet_rows()]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    kinds = []
+    with (tmp_path / "rows.jsonl").open() as stream:
+        for data in (rows, tmp_path / "rows.jsonl", stream):
+            embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+            kinds.append((embedder.fit(data, epochs=1).updates, embedder.columns))
+    assert len(set(kinds)) == 1
+    assert kinds[0][1] == Triplets(negative=("negative", "negative_1"))
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    embedder.fit(rows, columns=Pairs(), epochs=1)
+    assert embedder.columns == Pairs()
+    with pytest.raises(TypeError, match="negatives"):
+        embedder.fit(tmp_path / "absent.jsonl", negatives="negative")
+    with pytest.raises(InvalidInput, match="no column 'text_a'"):
+        embedder.fit([{"first": "w5", "second": "w6"}])
 
 
 @pytest.mark.parametrize(

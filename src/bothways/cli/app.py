@@ -33,7 +33,7 @@ from bothways.cli import (
     train,
 )
 from bothways.cli.help import FilledParagraphs
-from bothways.cli.losses import LossOptions, with_loss
+from bothways.cli.losses import LossOptions, with_kind, with_loss
 from bothways.cli.options import HERE, ModelOptions
 from bothways.cli.terminal import complain, interrupted_code, note
 from bothways.errors import BothwaysError, InvalidInput, NotFitted, OutputExists, TextsTruncated, TextTooLong
@@ -74,7 +74,7 @@ def build_app() -> App:
     for spec in SPECS.values():
         # Masked language models are trained by `adapt`.
         if spec.name != "masked_lm":
-            extra = train.Extra(LossOptions, with_loss) if spec.name == "embedding" else None
+            extra = train.Extra(LossOptions, with_kind, with_loss) if spec.name == "embedding" else None
             name, example = train.command_name(spec), train.example_of(spec)
             training.command(train.training_command(spec, extra), name=name, help_epilogue=example)
     training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)

@@ -10,6 +10,7 @@ from bothways.choices import LossName
 from bothways.cli.options import Flag, PositiveFloat, PositiveInt, usage_error
 
 if TYPE_CHECKING:
+    from bothways.data import Source
     from bothways.tasks.embedding.embedder import SentenceEmbedder
     from bothways.tasks.embedding.losses import PlainLoss
     from bothways.tasks.embedding.spec import EmbeddingColumns
@@ -35,6 +36,21 @@ class LossOptions:
     """A larger embedder, a folder or a name, to learn likeness from."""
 
 
+def with_kind(source: "Source", given: Mapping[str, Any], words: dict[str, Any]) -> "tuple[Source, dict[str, Any]]":
+    """The rows to learn from, and the options of ``fit`` with the kind of rows, unless a column or a teacher tells it.
+
+    Raises:
+        InvalidInput: The rows cannot be read.
+    """
+    from bothways.tasks.embedding.rows import with_usual_kind
+    from bothways.tasks.embedding.spec import NAMES
+
+    if "teacher" in given or not words.keys().isdisjoint(NAMES):
+        return source, words
+    source, columns = with_usual_kind(source)
+    return source, {**words, "columns": columns}
+
+
 def with_loss(
     embedder: "SentenceEmbedder", given: dict[str, Any], words: dict[str, Any], opening: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -50,7 +66,7 @@ def with_loss(
     settings = dict(given)
     cut = settings.pop("matryoshka", None)
     named = {name: value for name, value in words.items() if name in NAMES}
-    columns = kind_of(**named, teacher="teacher" in settings)
+    columns = words.get("columns") or kind_of(**named, teacher="teacher" in settings)
     plain = _plain_loss(settings, columns, opening)
     loss = plain if cut is None else Matryoshka(plain, tuple(cut))
     check_loss(loss, columns, embedder.dimensions)

@@ -1,5 +1,7 @@
 """``bothways search mine``: passages that look like answers and are none, to train with."""
 
+import itertools
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,10 +21,13 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 A row of the data, and what becomes of it:
   {"anchor": "a question", "positive": "its answer"}
-  {"anchor": "a question", "positive": "its answer", "negative": "another"}
+  {"anchor": "a question", "positive": "its answer",
+   "negative_1": "another", "negative_2": "a third", "negative_3": "a fourth"}
 
 Examples:
-  bothways search mine index/ --data pairs.jsonl.gz --output triplets.jsonl.gz
+  bothways search mine index/ --data pairs.jsonl.gz --output mined.jsonl.gz
+  bothways train embedding --train mined.jsonl.gz --output runs/embedder \\
+    --model sentence-transformers/all-MiniLM-L6-v2
   bothways search mine index/ --data pairs.jsonl.gz --rows pairs \\
     --output labelled.jsonl.gz"""
 
@@ -47,14 +52,18 @@ def mine(
 ) -> None:
     """Find hard negatives: passages of an index that are near a query and do not answer it.
 
+    'bothways train embedding' and 'bothways train pairs' read the output as it is.
+
     Args:
         index: Folder of the index of all passages.
         data: Rows of a query and a passage that answers it; several rows may share a query.
         output: .jsonl, .csv or .tsv (also .gz), replaced if it is there; '-' is standard output.
         anchor: Column of the queries.
         positive: Column of the passages that answer.
-        rows: Triplets, to train an embedder, or pairs labelled yes and no, to train a reranker.
-        per_query: Most negatives for each row.
+        rows: Triplets (anchor, positive, and negative_1, negative_2, ... or, of one, negative) to train an embedder,
+            or pairs (text_a, text_b) labelled yes and no to train a reranker.
+        per_query: Negatives for each row. Where fewer are found, triplets repeat them and pairs leave them out; where
+            none is found, there is no triplet.
         depth: Hits that are looked at.
         share: Passages above this share of the answer's cosine are passed over: they may be answers themselves.
         format: Of the data, where the name does not say it.
@@ -72,16 +81,24 @@ def mine(
         mining = Mining(per_query, depth, share)
     pairs = [(text_at(row, anchor), text_at(row, positive)) for row in read_rows(data, format=format)]
     show = progress_beside(output, quiet=quiet)
-    mined = mine_negatives(open_search(index, model, opening), pairs, mining, show_progress=show)
-    count = write_rows(output, _triplets(mined, anchor, positive) if rows == "triplets" else _labelled(mined))
+    search = open_search(index, model, opening)
+    mined = mine_negatives(search, pairs, mining, show_progress=show)
+    count = write_rows(output, _triplets(mined, per_query) if rows == "triplets" else _labelled(mined))
     if output != "-" and not quiet:
         note(f"{counted(count, 'row')} from {len(pairs):,} in {output}")
+        if count:
+            task, run = ("embedding", "runs/embedder") if rows == "triplets" else ("pairs", "runs/reranker")
+            named = shlex.quote(model or search.index.encoder.name)
+            note(f"next: bothways train {task} --model {named} --train {shlex.quote(output)} --output {run}")
 
 
-def _triplets(mined: "Iterable[Mined]", anchor: str, positive: str) -> Iterator[Mapping[str, object]]:
+def _triplets(mined: "Iterable[Mined]", per_query: int) -> Iterator[Mapping[str, object]]:
+    """Rows under the names that an embedder reads by itself, each with as many negatives: a table has no gaps."""
+    names = ["negative"] if per_query == 1 else [f"negative_{number}" for number in range(1, per_query + 1)]
     for each in mined:
-        for negative in each.negatives:
-            yield {anchor: each.query, positive: each.positive, "negative": negative}
+        if each.negatives:
+            negatives = dict(zip(names, itertools.cycle(each.negatives), strict=False))
+            yield {"anchor": each.query, "positive": each.positive, **negatives}
 
 
 def _labelled(mined: "Iterable[Mined]") -> Iterator[Mapping[str, object]]:

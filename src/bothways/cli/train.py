@@ -26,7 +26,7 @@ from bothways.tasks.registry import task_class
 from bothways.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
-    from bothways.data import Row
+    from bothways.data import Row, Source
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
@@ -45,11 +45,14 @@ class Extra:
 
     Attributes:
         options: The group.
+        read: Given the rows to learn from, the options of the group and those of ``fit``, returns the rows and the
+            options of ``fit`` with what the rows tell.
         completed: Given the task, the options of the group, those of ``fit`` and those of opening a model, returns the
             options of ``fit``.
     """
 
     options: type
+    read: "Callable[[Source, Mapping[str, Any], dict[str, Any]], tuple[Source, dict[str, Any]]]"
     completed: Callable[[Any, dict[str, Any], dict[str, Any], Mapping[str, Any]], dict[str, Any]]
 
 
@@ -99,12 +102,13 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
             options_of_opening = open_options(reading, opening)
             with bad_usage(*words, *opened):
                 task = task_class(spec).from_pretrained(model, **opened, **options_of_opening)
-                more = (task, given_of(loss), words, options_of_opening)
-                chosen = extra.completed(*more) if extra else words
-                task.fit_options({**chosen, **options})
-            record = task.fit(
-                labelled_source(train, format), validation=optional_source(validation, format), **chosen, **options
-            )
+                task.fit_options({**words, **options})
+            rows, chosen = labelled_source(train, format), words
+            if extra:
+                rows, chosen = extra.read(rows, given_of(loss), words)
+                with bad_usage(*words):
+                    chosen = extra.completed(task, given_of(loss), chosen, options_of_opening)
+            record = task.fit(rows, validation=optional_source(validation, format), **chosen, **options)
             if others is not None and not record.finished_no_epoch:
                 task.fit_threshold(others)
             return task, record

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.checkpoints import fingerprint
-from bothways.data import as_batch
+from bothways.data import Source, as_batch
 from bothways.errors import InvalidInput, TextsTruncated
 from bothways.tasks.columns import renamed
 from bothways.tasks.embedding.losses import Distillation, plain
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.embedding.outputs import unit_rows
+from bothways.tasks.embedding.rows import with_usual_kind
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
 from bothways.tasks.embedding.spec import (
     EMBEDDING,
@@ -37,8 +38,9 @@ from bothways.tasks.learning import Preparation
 from bothways.tasks.opening import OpenedModel, OpenOptions
 from bothways.tasks.predictions import Similarity
 from bothways.tasks.scores import TokensRead
-from bothways.tasks.task import Task, Trained
+from bothways.tasks.task import FitArguments, Task, Trained
 from bothways.training.options import TrainingOptions
+from bothways.training.record import TrainingRecord
 
 InputT = TypeVar("InputT")
 PredictionT = TypeVar("PredictionT", covariant=True)
@@ -86,6 +88,27 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
     @classmethod
     def _open(cls, opened: OpenedModel, options: EmbeddingOpening) -> TrainedEmbedder:
         return TrainedEmbedder.of(opened, options)
+
+    def fit(
+        self,
+        data: Source | Iterable[Any],
+        labels: Iterable[object] | None = None,
+        *,
+        validation: Source | Iterable[Any] | tuple[Iterable[Any], Iterable[object]] | None = None,
+        **options: Unpack[FitArguments],
+    ) -> TrainingRecord:
+        """Fine-tune as every task does (`Task.fit`).
+
+        Where no column is named, those of the first row tell what kind of rows it learns from: ``text_a``, ``text_b``
+        and ``score``; ``anchor`` and ``positive``, perhaps with ``negative`` or ``negative_1``, ``negative_2``, ...;
+        ``text`` and ``label``.
+        """
+        loss, named = options.get("loss"), ("columns", *NAMES)
+        taught = loss is not None and isinstance(plain(loss), Distillation)
+        if labels is None and not taught and all(options.get(name) is None for name in named):
+            self.fit_options(options)  # an option that is not known is refused before anything is read
+            data, options["columns"] = with_usual_kind(data)
+        return super().fit(data, labels, validation=validation, **options)
 
     def _prepare(
         self,

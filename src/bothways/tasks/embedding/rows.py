@@ -3,6 +3,7 @@
 Shapes: R rows, K texts of a row, P texts (R times K).
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from bothways.data import Source, read_rows, text_at, value_at
 from bothways.data.windows import WindowStore, digest_of
 from bothways.errors import InvalidInput
 from bothways.tasks.card import data_part
-from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, ScoredPairs
+from bothways.tasks.embedding.spec import EmbeddingColumns, LabelledTexts, ScoredPairs, usual_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,19 @@ class EmbeddingRow:
     label: Any
     where: str
     columns: EmbeddingColumns
+
+
+def with_usual_kind(source: Source) -> tuple[Source, EmbeddingColumns]:
+    """Return a source and the kind of its rows, which the columns of the first one tell.
+
+    Standard input and open streams, which can be read only once, become lists of their rows.
+
+    Raises:
+        InvalidInput: The source cannot be read, or has no rows.
+    """
+    piped = isinstance(source, str | os.PathLike) and str(source) == "-"
+    kept: Source = list(read_rows(source)) if piped or hasattr(source, "readline") else source
+    return kept, usual_kind(next(read_rows(kept)).values)
 
 
 def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[EmbeddingRow]:

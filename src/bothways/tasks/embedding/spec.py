@@ -1,10 +1,11 @@
 """What sentence embedding and classification from a few examples declare. Loads no torch.
 
 Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names, and the columns that a call
-names tell which kind it is (`kind_of`).
+names tell which kind it is (`kind_of`); where a call names none, those of the first row do (`usual_kind`).
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
@@ -210,6 +211,9 @@ def names_of(kind: type[EmbeddingColumns]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
 
+# One negative of a row, or one of several.
+_NEGATIVE = re.compile(r"negative(?:_(\d{1,9}))?", re.ASCII)
+
 NAMES = tuple(dict.fromkeys(name for kind in KINDS for name in names_of(kind)))
 
 
@@ -239,6 +243,22 @@ def kind_of(*, teacher: bool = False, **names: str | tuple[str, ...] | None) -> 
         )
     columns: EmbeddingColumns = renamed(kind(), given)
     return columns
+
+
+def usual_kind(there: Iterable[str]) -> EmbeddingColumns:
+    """Return the kind of rows that have these columns under their usual names; scored pairs where no kind has.
+
+    >>> usual_kind(["anchor", "positive", "negative_1", "negative_2"])
+    Triplets(anchor='anchor', positive='positive', negative=('negative_1', 'negative_2'))
+    """
+    names = set(map(str, there))
+    if {"text_a", "text_b"} <= names:
+        return ScoredPairs()
+    if {"anchor", "positive"} <= names:
+        numbered = {name: int(found[1] or 0) for name in names if (found := _NEGATIVE.fullmatch(name))}
+        negatives = tuple(sorted(numbered, key=lambda name: (numbered[name], name)))
+        return Triplets(negative=negatives) if negatives else Pairs()
+    return LabelledTexts() if {"text", "label"} <= names else ScoredPairs()
 
 
 def stored_kind(card: Mapping[str, Any]) -> EmbeddingColumns:
@@ -340,14 +360,16 @@ EMBEDDING = TaskSpec(
     does="compare vectors of texts",
     kinds=(Pairs(), Triplets(), LabelledTexts()),
     notes="""\
-or pairs that belong together, by --anchor and --positive:
+or pairs that belong together:
   {"anchor": "How do I pay?", "positive": "Cards are accepted."}
-or triplets, by --negative:
+or triplets (several negatives: negative_1, negative_2, ...; see search mine):
   {"anchor": "How do I pay?", "positive": "By card.", "negative": "Pay rises."}
-or texts that belong to those of their label, by --label:
+or texts that belong to those of their label:
   {"text": "Where is my card?", "label": "card_arrival"}
 or, with --teacher, texts for a larger embedder to teach:
-  {"text": "Where is my card?"}""",
+  {"text": "Where is my card?"}
+The columns of the first row tell which kind it is. To read other columns, name
+them: --anchor question --positive answer.""",
     held_out="about a tenth of the rows to learn from (at most some 2,000), drawn with the seed, those with the same "
     "first text together",
 )
