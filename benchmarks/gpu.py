@@ -169,7 +169,7 @@ class _Objective:
     def __init__(self, module: nn.ModuleDict) -> None:
         self.module = module
         self.identity: dict[str, str] = {}
-        self.baseline, self.least_updates = None, 0
+        self.baseline, self.baseline_counts_in_full, self.least_updates = None, False, 0
 
     def updates_per_epoch(self) -> int:
         return 1

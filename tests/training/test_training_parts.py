@@ -83,7 +83,7 @@ def test_a_floor_outside_the_fractions_is_refused(floor):
 @pytest.mark.parametrize(
     ("name", "values"),
     {
-        "epochs": [0, -1, 1.5, True, None],
+        "epochs": [0, -1, 1.5, True],
         "learning_rate": [0.0, -1e-5, math.nan, math.inf, "fast"],
         "warmup_fraction": [-0.1, 1.1, math.nan],
         "weight_decay": [-0.1, math.nan, math.inf, None],
@@ -117,9 +117,22 @@ def test_the_arguments_of_fit_are_the_options():
 @pytest.mark.parametrize(("hidden", "rate"), [(32, 1e-4), (512, 1e-4), (513, 3e-5)])
 def test_learning_rate_and_precision_are_chosen_where_they_are_left_open(hidden, rate):
     resolved = TrainingOptions(patience=2).resolved(hidden, torch.device("cpu"))
-    assert resolved == TrainingOptions(patience=2, learning_rate=rate, precision="float32")
-    given = TrainingOptions(learning_rate=0.5, precision="bfloat16")
+    assert resolved == TrainingOptions(patience=2, epochs=3, learning_rate=rate, precision="float32")
+    given = TrainingOptions(epochs=1, learning_rate=0.5, precision="bfloat16")
     assert given.resolved(hidden, torch.device("cpu")) == given
+
+
+@pytest.mark.parametrize(
+    ("per_epoch", "least", "epochs"), [(3, 150, 50), (4, 150, 38), (50, 150, 3), (500, 150, 3), (3, 0, 3)]
+)
+def test_small_data_are_read_in_more_epochs(per_epoch, least, epochs):
+    options = TrainingOptions().resolved(32, torch.device("cpu"), updates_per_epoch=per_epoch, least_updates=least)
+    assert options.epochs == epochs
+
+
+@pytest.mark.parametrize(("given", "rows", "size"), [(None, 2000, 16), (None, 2001, 32), (None, None, 32), (5, 10, 5)])
+def test_small_data_are_read_in_smaller_batches(given, rows, size):
+    assert TrainingOptions(batch_size=given).rows_in_update(rows) == size
 
 
 @pytest.mark.parametrize(("capability", "precision"), [((9, 0), "bfloat16"), ((8, 0), "bfloat16"), ((7, 5), "float32")])

@@ -44,6 +44,7 @@ class Toy:
     on_loss: Callable[[int], None] = lambda _: None
     on_validate: Callable[[int], None] = lambda _: None
     baseline: str | None = None
+    baseline_counts_in_full: bool = False
     least_updates: int = 0
     loss_calls: int = 0
     validations: int = 0

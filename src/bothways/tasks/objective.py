@@ -131,6 +131,7 @@ class WindowObjective:
         InvalidInput: The batch size is below 1.
     """
 
+    baseline_counts_in_full: ClassVar = False
     # Fewer do not teach a head, however few the rows are.
     least_updates: ClassVar = 150
 

@@ -7,12 +7,13 @@ as YAML (https://huggingface.co/docs/hub/model-cards); values stand there as JSO
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.schema import OURS
+from bothways.families.stored_heads import HEAD_POOLING
 from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 
 README = "README.md"
@@ -49,7 +50,7 @@ def write_readme(folder: Path, kind: str, specs: Mapping[str, TaskSpec]) -> None
     Raises:
         OSError: The disk is full, or the folder cannot be written to.
     """
-    content = read_json(folder / OURS)
+    content, specs = read_json(folder / OURS), _as_stored(folder, specs)
     heads = content.get("heads")
     found = {str(head["name"]): _mapping(head) for head in heads} if isinstance(heads, list) else {"": content}
     cards = {task: _mapping(part.get("card")) for task, part in found.items()}
@@ -60,6 +61,17 @@ def write_readme(folder: Path, kind: str, specs: Mapping[str, TaskSpec]) -> None
         for title, lines in _sections(specs[task], part, cards[task]):
             parts += [f"{'###' if task else '##'} {title}", "\n".join(lines)]
     (folder / README).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, TaskSpec]:
+    """The tasks, a classifier that reads the mean of the tokens as one that sentence-transformers opens."""
+    if HEAD_POOLING not in read_json(folder / "config.json"):
+        return specs
+    return {name: replace(spec, hub=spec.hub and _giving_logits(spec.hub)) for name, spec in specs.items()}
+
+
+def _giving_logits(hub: Hub) -> Hub:
+    return replace(hub, opens_as=SENTENCE_TRANSFORMER, gives_logits=True)
 
 
 def _front(cards: Iterable[Mapping[str, Any]], kind: str, specs: Mapping[str, TaskSpec]) -> str:
@@ -118,12 +130,16 @@ def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]
     if kind == "Ensemble" or not hub.opens_as:
         return
     if hub.opens_as == SENTENCE_TRANSFORMER:
-        yield "Its embedder opens in sentence-transformers too:"
+        yield (
+            "It opens in sentence-transformers too, which gives its logits, without calibration and windows:"
+            if hub.gives_logits
+            else "Its embedder opens in sentence-transformers too:"
+        )
         yield _block(
             "from sentence_transformers import SentenceTransformer",
             "",
             f'model = SentenceTransformer("{PLACE}")',
-            f"print(model.encode({asked}))",
+            f"print(model.encode({f'[{asked}]' if hub.gives_logits else asked}))",
         )
     else:
         own = f", as a model for {_code(next(iter(specs)))} alone" if kind == "MultiTask" else ""
@@ -139,7 +155,7 @@ def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]
 
 
 def _sections(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
-    members, limits = card.get("members"), card.get("limits")
+    members, limits, notes = card.get("members"), card.get("limits"), card.get("notes")
     yield from (
         (title, lines)
         for title, lines in (
@@ -148,6 +164,7 @@ def _sections(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any]) 
             ("Members", [_member(_mapping(each)) for each in members] if isinstance(members, list) else []),
             ("Calibration", list(_calibration(spec, part, card))),
             ("Training", list(_training(card))),
+            ("Notes", [f"- {_line(note)}" for note in notes] if isinstance(notes, list) else []),
             ("Limits", [f"- {_line(limit)}" for limit in limits] if isinstance(limits, list) else []),
         )
         if lines
@@ -203,7 +220,12 @@ def _training(card: Mapping[str, Any]) -> Iterator[str]:
         yield f"- base model: {_code(str(card['base_model']))}{revision}"
     if training := _mapping(card.get("training")):
         kept = training.get("kept_epoch")
-        yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept: {kept or 'the last'}"
+        kept = "the last" if kept is None else kept
+        yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept: {kept}"
+        if baseline := training.get("baseline"):
+            before = _mapping(_mapping(next(iter(training.get("validations") or ()), None)).get("metrics"))
+            listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in before.items() if _is_number(value))
+            yield f"- baseline (epoch 0), {_line(baseline)}: {listed}"
         settings = _mapping(training.get("settings"))
         shown = [f"{_named(name)} {settings[name]}" for name in _SETTINGS if settings.get(name) is not None]
         yield f"- {', '.join(shown)}"

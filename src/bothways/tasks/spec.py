@@ -46,12 +46,14 @@ class Hub:
         asked: An input as it stands in Python.
         opens_as: The class of transformers, or of sentence-transformers, that opens it; empty where none does.
         call: What that library's tokenizer is given; empty where that takes more than a line.
+        gives_logits: Whether it is a classifier that sentence-transformers opens, whose vectors are then logits.
     """
 
     pipeline: str
     asked: str
     opens_as: str = ""
     call: str = ""
+    gives_logits: bool = False
 
     @property
     def library(self) -> str:
@@ -61,7 +63,7 @@ class Hub:
     @property
     def names_labels(self) -> bool:
         """Whether ``config.json`` names the labels, as it does for the classifiers of transformers."""
-        return self.opens_as.endswith("Classification")
+        return self.gives_logits or self.opens_as.endswith("Classification")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ bfloat16 autocast, early stopping, choice of the epoch to keep, Ctrl-C, JSON Lin
 device.
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -281,7 +282,8 @@ class _Run(Generic[Payload]):
         """Validate the module as it is before the first update, as epoch 0."""
         validation = self._validation()
         if validation is not None:
-            self._judge(validation, epoch=0)
+            error = 0.0 if self.objective.baseline_counts_in_full else validation.standard_error
+            self._judge(dataclasses.replace(validation, standard_error=error), epoch=0)
             self._say(what, validation.metrics)
         self.meter.go_on()
 

@@ -66,11 +66,16 @@ class Objective(Protocol[Payload]):
     Attributes:
         baseline: What the module is before the first update, in words, where it is worth something: it is then
             validated as epoch 0, and kept where no later epoch is as good. None where it has weights that say nothing.
+        baseline_counts_in_full: Whether a later epoch must be as good as that, and not only within a standard error of
+            it: where training can harm what was there.
         least_updates: How many a training takes at least where nobody chose its epochs.
     """
 
     @property
     def baseline(self) -> str | None: ...  # noqa: D102 (above)
+
+    @property
+    def baseline_counts_in_full(self) -> bool: ...  # noqa: D102 (above)
 
     @property
     def least_updates(self) -> int: ...  # noqa: D102 (above)

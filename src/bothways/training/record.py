@@ -94,7 +94,7 @@ def highest_of(validations: list[EpochValidation]) -> EpochValidation | None:
 
 
 def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
-    """The latest validation whose score is at most one standard error below the highest.
+    """The latest validation whose score is at most one standard error below the highest, and below that of the start.
 
     The rule of one standard error (Breiman et al. 1984, section 3.4.3): what is likelier to be good beforehand is
     preferred unless the data clearly speak against it. Here that is the longer training, whose last steps the schedule
@@ -104,7 +104,8 @@ def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
     highest = highest_of(validations)
     if highest is None:
         return None
-    least = highest.score - highest.standard_error
+    start = validations[0] if validations[0].epoch == 0 else highest
+    least = max(each.score - each.standard_error for each in (highest, start))
     return next(each for each in reversed(validations) if each.score >= least)
 
 

@@ -103,6 +103,7 @@ class SharedObjective:
         units: What a task's score is divided by, so that the mean of the scores is one of like things.
     """
 
+    baseline_counts_in_full: ClassVar = False
     baseline: ClassVar = None  # not every head need have begun at a linear model
 
     def __init__(

@@ -151,6 +151,7 @@ class EmbeddingObjective:
 
     # The embedder as it came.
     baseline: ClassVar = "embedder before the training"
+    baseline_counts_in_full: ClassVar = True
     least_updates: ClassVar = 0
 
     def __init__(
