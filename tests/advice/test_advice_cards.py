@@ -1,12 +1,14 @@
 """The catalogue counts what can be counted, and agrees with what was published."""
 
 import dataclasses
+import re
 
 import pytest
 
 from bothways.advice import card, catalogue
 from bothways.advice.cards import comparable, full_name
 from bothways.advice.facts import Facts, Score, Shape, published_facts
+from bothways.checkpoints.hub import COMMIT
 from bothways.errors import InvalidInput, UnknownModel
 from bothways.families import FAMILIES
 
@@ -103,6 +105,34 @@ def test_no_model_has_two_scores_of_one_measure_without_a_note_that_tells_them_a
     plain = [score.measure for score in scores if not score.note]
     assert len(plain) == len(set(plain))
     assert all(0 < score.value < 100 for score in scores)
+
+
+def _value(name, benchmark, split):
+    (score,) = [each for each in CARDS[name].scores if (each.benchmark, each.split) == (benchmark, split)]
+    return score.value
+
+
+def test_figures_that_a_paper_revised_are_those_of_its_last_version():
+    assert _value("xlnet/xlnet-large-cased", "RACE", "test") == 85.4
+    assert _value("almanach/camembert-base", "XNLI", "test") == 82.5
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher"),
+    [
+        ("distilbert/distilbert-base-uncased", "google-bert/bert-base-uncased"),
+        ("distilbert/distilroberta-base", "FacebookAI/roberta-base"),
+    ],
+)
+def test_what_is_said_of_a_student_is_what_its_scores_say(student, teacher):
+    behind = _value(teacher, "MNLI", "dev") - _value(student, "MNLI", "dev")
+    assert re.search(rf"{behind:.1f} (points )?on MNLI", " ".join(CARDS[student].lineage.weaknesses))
+
+
+def test_commits_are_whole():
+    commits = [model.commit for model in published_facts().models.values() if model.commit]
+    assert len(set(commits)) == len(commits) > 10
+    assert all(COMMIT.fullmatch(commit) for commit in commits)
 
 
 def test_every_model_for_fine_tuning_in_english_has_the_score_that_models_are_ranked_by():

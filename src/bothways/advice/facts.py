@@ -133,6 +133,8 @@ class ModelFacts:
         cased: Whether it tells upper from lower case.
         language: What it was trained on.
         made_for: What its weights are meant for.
+        commit: A commit of the hub's to get it at; empty where none is carried.
+        pickled: Whether its weights on the hub are a pickle alone.
         year: Of publication, where no family here says it.
         shape: Its shape, where no family here says it.
         stated: Published numbers of parameters.
@@ -143,6 +145,8 @@ class ModelFacts:
     cased: bool = False
     language: Language = "english"
     made_for: Purpose = "fine-tuning"
+    commit: str = ""
+    pickled: bool = False
     year: int | None = None
     shape: Shape | None = None
     stated: tuple[StatedSize, ...] = ()
