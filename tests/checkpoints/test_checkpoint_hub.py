@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+from types import SimpleNamespace
 
 import huggingface_hub
 import huggingface_hub.constants
@@ -11,8 +12,10 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, Repo
 from safetensors.torch import load_file
 
 from bothways.checkpoints import MINILM, hub, open_checkpoint
-from bothways.checkpoints.hub import Embedded, locate
+from bothways.checkpoints.hub import Cached, Embedded, Located, cached_models, locate, recorded_commit
 from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, UnknownModel
+from bothways.progress import reporting
+from bothways.tasks import TextClassifier
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "google-bert/bert-base-uncased"
@@ -42,10 +45,96 @@ def http(kind):
     return kind.__new__(kind, "it failed")
 
 
-def test_a_hub_name_without_a_commit_is_refused(snapshot):
-    with pytest.raises(UnknownModel, match=r"name the commit.* revision=.*--revision and --download"):
+def cached(cache, folder, commit=COMMIT, *, recorded=None):
+    """Lay a model into a hub cache as ``huggingface_hub`` does, and put a commit on record for its branch."""
+    repository = cache / "models--google-bert--bert-base-uncased"
+    shutil.copytree(folder, repository / "snapshots" / commit)
+    if recorded is not None:
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(recorded)
+    return repository / "snapshots" / commit
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """The folder of an empty hub cache."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_a_hub_name_without_a_commit_is_not_looked_for_on_the_hub(snapshot, cache):
+    with pytest.raises(UnknownModel, match=r"no commit .* on record.*--download.* revision=.*--revision"):
         locate(NAME)
     assert not snapshot.calls
+
+
+def test_a_plain_name_stands_for_the_commit_on_record(cache, folder):
+    there = cached(cache, folder, recorded=COMMIT)
+    for download in (False, True):  # with a download too: the branch was resolved before
+        located = locate(NAME, download=download)
+        assert (located.folder, located.name, located.revision) == (there, NAME, COMMIT)
+    assert open_checkpoint(NAME).revision == COMMIT
+
+
+def test_a_plain_name_without_a_record_names_the_commits_that_the_cache_holds(cache, folder):
+    cached(cache, folder)
+    with pytest.raises(UnknownModel, match=f"The cache holds the commits {COMMIT}"):
+        locate(NAME)
+
+
+@pytest.mark.parametrize("content", ["", "main", "../../elsewhere", COMMIT[:-1], "\xff" * 40, "0" * 1000])
+def test_a_record_that_is_not_a_commit_is_none(cache, folder, content):
+    cached(cache, folder, recorded=content)
+    with pytest.raises(UnknownModel, match="on record"):
+        locate(NAME)
+
+
+def test_a_commit_on_record_whose_files_are_gone_is_asked_for(cache, folder, snapshot):
+    shutil.rmtree(cached(cache, folder, recorded=COMMIT))
+    snapshot.answer = LocalEntryNotFoundError("not there")
+    with pytest.raises(OfflineError, match=f"at {COMMIT} is not in the local hub cache; pass download=True"):
+        locate(NAME)
+    assert snapshot.calls[0][1]["revision"] == COMMIT
+
+
+def test_a_download_by_name_resolves_the_branch_once_and_tells_the_commit(cache, folder, monkeypatch, capsys):
+    """With ``huggingface_hub`` itself; its hub is a stand-in that moves its branch on after each question."""
+    asked = []
+
+    def repo_info(_api, **options):
+        asked.append(options["revision"])
+        return SimpleNamespace(sha=COMMIT if len(asked) == 1 else "f" * 40)
+
+    def list_repo_tree(_api, **_options):
+        return []
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", repo_info)
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_tree", list_repo_tree)
+    there = cached(cache, folder)
+    with reporting(lines=True):
+        assert locate(NAME, download=True).revision == COMMIT
+    assert f"{NAME}: its branch main is at commit {COMMIT}" in capsys.readouterr().err
+    assert recorded_commit(NAME) == COMMIT
+    assert [locate(NAME, download=True), locate(NAME)] == [Located(there, NAME, COMMIT)] * 2
+    assert asked == ["main"]
+
+
+def test_a_model_trained_from_a_plain_name_has_the_commit_in_its_card(cache, folder):
+    cached(cache, folder, recorded=COMMIT)
+    model = TextClassifier.from_pretrained(NAME, device="cpu")
+    model.fit(["w5 w6", "w7 w8"] * 4, ["a", "b"] * 4, epochs=1, show_progress=False)
+    assert (model.card["base_model"], model.card["revision"]) == (NAME, COMMIT)
+
+
+def test_what_can_be_loaded_without_a_download_is_listed(cache, folder, minilm_folder):
+    there = cached(cache, folder, recorded=COMMIT)
+    other = cached(cache, folder, "f" * 40)
+    (cache / "models--someone--without-weights" / "snapshots" / COMMIT).mkdir(parents=True)
+    assert list(cached_models()) == [
+        Cached(MINILM, minilm_folder, None, by_name=True),
+        Cached(NAME, there, COMMIT, by_name=True),
+        Cached(NAME, other, "f" * 40, by_name=False),
+    ]
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:-1], COMMIT + "0", COMMIT.upper(), "", COMMIT + "\n"])
@@ -68,17 +157,13 @@ def test_without_being_asked_only_the_cache_is_looked_at(snapshot):
     assert snapshot.calls[0][1]["local_files_only"] is True
 
 
-def test_a_model_that_is_not_in_the_cache_is_not_fetched(monkeypatch, tmp_path):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+def test_a_model_that_is_not_in_the_cache_is_not_fetched(cache):
     with pytest.raises(OfflineError, match="download=True"):
         locate(NAME, revision=COMMIT)
 
 
-def test_a_model_in_the_cache_is_found_there(monkeypatch, tmp_path, folder):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    cached = tmp_path / "models--google-bert--bert-base-uncased" / "snapshots" / COMMIT
-    shutil.copytree(folder, cached)
-    assert open_checkpoint(NAME, revision=COMMIT).folder == cached
+def test_a_model_in_the_cache_is_found_there(cache, folder):
+    assert cached(cache, folder) == open_checkpoint(NAME, revision=COMMIT).folder
 
 
 @pytest.mark.parametrize("download", [True, False])

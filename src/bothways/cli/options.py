@@ -37,9 +37,10 @@ class ModelOptions:
     dtype: Dtype = "float32"
     """Precision of the weights."""
     revision: str | None = None
-    """Commit (40 hexadecimal digits) that a name on the model hub is pinned to."""
+    """Commit (40 hexadecimal digits) of a name on the model hub; by default the one that its download resolved."""
     download: Flag = False
-    """Fetch the model from the hub if it is not here; nothing is ever downloaded without this."""
+    """Fetch the model from the hub if it is not here; nothing is ever downloaded without this. A name alone is
+    resolved to a commit once, and stands for it from then on."""
     allow_pickle: Flag = False
     """Also read weights from a .bin file, after a scan, where there is nothing else."""
 

@@ -66,7 +66,8 @@ def tokenize(
         format: Of the data, where the name does not say it.
         max_length: The limit to hold texts against, special tokens included; the model's own when left out.
         json: Print one JSON object for each text: count, windows, tokens, ids; with --compare, one for all.
-        revision: Commit (40 hexadecimal digits) that a name on the model hub is pinned to.
+        revision: Commit (40 hexadecimal digits) of a name on the model hub; by default the one that its download
+            resolved.
         download: Fetch the model from the hub if it is not here.
         threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
     """

@@ -67,7 +67,7 @@ def export(
         head: See `export_checkpoint`.
         dtype: Precision of the weights; ONNX files are written in float32.
         overwrite: Whether an earlier export at the output may be replaced.
-        revision: The commit that a hub name is pinned to.
+        revision: The commit of a hub name; when None, the one that its download resolved.
         download: Whether the hub may be asked for it.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
 

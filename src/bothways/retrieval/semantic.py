@@ -121,7 +121,7 @@ class SemanticSearch:
             model: Where that model lies now, if it was moved.
             max_length: Most tokens read at once; as when the index was built when left out.
             on_overflow: What becomes of longer texts and queries; as when the index was built when left out.
-            revision: The commit that a hub name is pinned to.
+            revision: The commit of a hub name; when None, the one that its download resolved.
             device: Where queries are embedded.
             dtype: Precision of the weights.
             download: Whether the hub may be asked for the model.

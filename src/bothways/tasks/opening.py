@@ -38,7 +38,7 @@ class OpenOptions(TypedDict, total=False):
         on_overflow: Longer texts are read in overlapping windows (``"window"``, the default), or refused
             (``"error"``), or cut (``"truncate"``).
         stride: Tokens that neighbouring windows share; a quarter of a window's room when left out.
-        revision: The commit that a hub name is pinned to.
+        revision: The commit of a hub name; when None, the one that its download resolved.
         device: ``"auto"`` takes a GPU where there is one.
         dtype: Precision of the weights.
         download: Whether the hub may be asked for it.
