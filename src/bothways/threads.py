@@ -122,17 +122,27 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _quotas(root: Path) -> Iterator[float]:
-    """Cores that each cgroup of the process grants, where it grants only some."""
+def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
+    """Yield the folders that may say what the cgroups of this process, and those above them, grant of a resource.
+
+    Args:
+        controller: The resource: ``"cpu"`` or ``"memory"``.
+        root: The folder that holds ``proc`` and ``sys``.
+    """
     memberships = root / "proc/self/cgroup"
     lines = memberships.read_text(encoding="utf-8").splitlines() if memberships.is_file() else []
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        mounts = ("",) if not controllers else (controllers, "cpu") if "cpu" in controllers.split(",") else ()
+        mounts = ("",) if not controllers else (controllers, controller) if controller in controllers.split(",") else ()
         inner = PurePosixPath(path.lstrip("/"))
         # In a container the path may be the host's, and what is mounted the container's own group.
-        for folder in {root / "sys/fs/cgroup" / mount / part for mount in mounts for part in (inner, *inner.parents)}:
-            yield from _quota(folder)
+        yield from {root / "sys/fs/cgroup" / mount / part for mount in mounts for part in (inner, *inner.parents)}
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Cores that each cgroup of the process grants, where it grants only some."""
+    for folder in cgroup_folders("cpu", root):
+        yield from _quota(folder)
 
 
 def _quota(folder: Path) -> Iterator[float]:

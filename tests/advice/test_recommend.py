@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from bothways.advice import CONSTRAINTS, TASKS, LeftOut, Measured, Speed, recommend
+from bothways.advice import CONSTRAINTS, TASKS, AtHand, Hardware, LeftOut, Measured, Speed, recommend
 from bothways.advice.tasks import find_task
 from bothways.errors import BothwaysError, InvalidInput
 
@@ -178,6 +178,41 @@ def test_limits_that_nothing_meets_are_said():
 def test_a_question_that_makes_no_sense_is_refused(options, said):
     with pytest.raises(InvalidInput, match=said):
         recommend("classification", **options)
+
+
+# --- on a machine ---
+
+
+def test_models_that_the_free_memory_does_not_hold_are_left_out():
+    advised = recommend("classification", most=30, hardware=Hardware("cpu", 2, 600.0, 1e10, 2e10))
+    assert all(model.memory_mb <= 600 for model in advised.ranked)
+    left = {each.name: each.reason for each in advised.left_out}
+    assert "more than the 600 MB that are free here" in left["FacebookAI/roberta-large"]
+    assert "MB to fine-tune it, which are not free here" in reasons_of(advised, "distilbert/distilbert-base-uncased")
+    assert "not free here" not in reasons_of(advised, "google/electra-small-discriminator")
+
+
+def test_a_limit_of_ones_own_is_held_before_what_is_free():
+    advised = recommend("classification", max_memory_mb=400, hardware=Hardware("cpu", 2, 600.0, 1e10, 2e10))
+    assert any(each.reason.endswith("more than 400") for each in advised.left_out)
+
+
+def test_speed_is_estimated_from_operations_and_the_speed_of_the_machine():
+    advised = recommend("classification", "latency", most=30, hardware=Hardware("cpu", 2, None, 1e10, 2e10))
+    for model in advised.ranked:
+        assert model.estimated_latency_ms == pytest.approx(model.flops_per_token * 128 / 1e10 * 1e3)
+        assert model.estimated_tokens_per_second == pytest.approx(2e10 / model.flops_per_token)
+        assert model.latency_ms is None
+    assert "estimated here: 262.6 ms for one text" in reasons_of(advised, "google/electra-small-discriminator")
+
+
+def test_the_commit_that_is_at_hand_goes_before_the_one_of_the_catalogue():
+    name, other = "FacebookAI/roberta-base", "f" * 40
+    held = [AtHand(name, "roberta", "", each, by_name, 500.0) for each, by_name in (("0" * 40, False), (other, True))]
+    advised = recommend("classification", most=30, at_hand=held)
+    (model,) = [each for each in advised.ranked if each.name == name]
+    assert (model.commit, model.at_hand, model.command) == (other, True, "")
+    assert advised.at_hand == tuple(held)
 
 
 # --- with measurements ---

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import huggingface_hub.constants
 import pytest
 from command_line import call
 
@@ -10,11 +11,86 @@ import tiny_models
 from bothways.advice import Assumptions
 from bothways.cli.cost import DecoderOptions
 
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
-def test_a_recommendation_names_the_kind_of_model_first_and_then_models_with_reasons():
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """A hub cache that knows one model by its name; the current folder is empty."""
+    repository = tmp_path / "hub" / "models--google--electra-small-discriminator"
+    tiny_models.write_checkpoint(repository / "snapshots" / COMMIT, "electra")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "hub"
+
+
+def test_a_recommendation_says_what_is_at_hand_then_the_kind_of_model_and_then_models_with_reasons(cache):
     out = call("recommend", "--task", "sentiment", "--constraint", "latency", "--most", 2).out
-    assert out.startswith("classification: an encoder\n")
+    assert out.startswith("At hand, without a download:\n")
+    assert "\n  google/electra-small-discriminator: electra, " in out
+    assert out.index("\nThis machine: ") < out.index("\nclassification: an encoder\n")
     assert "\n1. google/electra-small-discriminator\n   MNLI dev accuracy 81.3" in out
+    assert f"\n   at hand: commit {COMMIT}\n" in out
+    assert "\n   estimated here: " in out
+    assert (
+        "\n   commit: the download resolves it; get it: bothways models microsoft/deberta-v3-xsmall --download" in out
+    )
+
+
+def test_a_recommendation_names_the_commit_and_the_command_to_get_it(cache):
+    ranked = call("recommend", "--task", "nli", "--most", 30, "--json").json()["ranked"]
+    commands = {model["name"]: model["command"] for model in ranked}
+    roberta = "e2da8e2f811d1448a5b465c236feacd80ffbac7b"
+    assert (
+        commands["FacebookAI/roberta-base"]
+        == f"bothways models FacebookAI/roberta-base --revision {roberta} --download"
+    )
+    assert commands["microsoft/deberta-v3-base"].endswith(" --download --allow-pickle")
+    assert commands["google/electra-small-discriminator"] == ""
+
+
+def test_a_task_for_a_decoder_measures_no_machine(cache, monkeypatch):
+    monkeypatch.setattr("bothways.advice.this_machine", lambda: pytest.fail("it was measured"))
+    out = call("recommend", "--task", "chat").out
+    assert out.startswith("At hand")
+    assert "\nchat: a decoder\n" in out
+
+
+def test_a_model_is_fetched_by_its_name_and_says_its_commit_and_folder(cache):
+    folder = cache / "models--google--electra-small-discriminator" / "snapshots" / COMMIT
+    for name in ("electra-small-discriminator", "google/electra-small-discriminator"):
+        outcome = call("models", name, "--download")
+        assert outcome.out == f"google/electra-small-discriminator at {COMMIT}\n{folder}\n", outcome.err
+    found = call("models", "google/electra-small-discriminator", "--download", "--revision", COMMIT, "--json").json()
+    assert found == {"name": "google/electra-small-discriminator", "revision": COMMIT, "folder": str(folder)}
+
+
+def test_a_model_whose_weights_are_a_pickle_says_how_to_fetch_it(cache):
+    folder = cache / "models--google--electra-small-discriminator" / "snapshots" / COMMIT
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    words = ("models", "google/electra-small-discriminator", "--download")
+    refused = call(*words)
+    assert refused.code == 1
+    assert "Add --allow-pickle" in refused.err
+    assert call(*words, "--allow-pickle").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--download",), "needs the name"),
+        (("roberta-base", "--revision", COMMIT), "give --download too"),
+        (("roberta-base", "--allow-pickle"), "give --download too"),
+        (("roberta-base", "--download", "--family", "bert"), "no --family"),
+    ],
+)
+def test_a_fetch_that_makes_no_sense_is_bad_usage(words, said):
+    outcome = call("models", *words)
+    assert outcome.code == 2
+    assert said in outcome.err
 
 
 def test_a_recommendation_in_json_has_the_same():

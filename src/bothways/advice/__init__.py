@@ -1,11 +1,13 @@
 """Which model for which task: the catalogue, recommendations, measurements on this machine, and costs."""
 
 from bothways.advice.advising import LeftOut, Recommendation, recommend
+from bothways.advice.at_hand import AtHand, models_at_hand
 from bothways.advice.cards import ModelCard, card, catalogue
 from bothways.advice.comparing import ModelComparison, compare_models
 from bothways.advice.costs import Cost, cost, find_config
 from bothways.advice.decoder import Assumptions, Comparison, against_decoder
 from bothways.advice.facts import Score, StatedSize
+from bothways.advice.hardware import Hardware, this_machine
 from bothways.advice.measuring import Job, Measured, Speed, job_for, measure
 from bothways.advice.ranking import CONSTRAINTS, Ranked
 from bothways.advice.tasks import TASKS, TaskAdvice
@@ -14,8 +16,10 @@ __all__ = [
     "CONSTRAINTS",
     "TASKS",
     "Assumptions",
+    "AtHand",
     "Comparison",
     "Cost",
+    "Hardware",
     "Job",
     "LeftOut",
     "Measured",
@@ -35,5 +39,7 @@ __all__ = [
     "find_config",
     "job_for",
     "measure",
+    "models_at_hand",
     "recommend",
+    "this_machine",
 ]

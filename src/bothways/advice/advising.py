@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bothways.advice.at_hand import AtHand
 from bothways.advice.cards import ModelCard, catalogue
-from bothways.advice.costs import FLOAT32, RUNTIME_BYTES, find_config
+from bothways.advice.costs import FLOAT32, RUNTIME_BYTES, TRAINING_COPIES, find_config
 from bothways.advice.dry import inference_bytes
-from bothways.advice.facts import Language, Measure
+from bothways.advice.facts import Language, Measure, published_facts
+from bothways.advice.hardware import Hardware
 from bothways.advice.measuring import Measured, job_for, measure
 from bothways.advice.ranking import (
     CONSTRAINTS,
@@ -51,6 +53,8 @@ class Recommendation:
         ranked: Models that fit, the best first; empty where the task does not want an encoder.
         left_out: Models that do not fit.
         notes: What else to know.
+        at_hand: Models that can be loaded without a download.
+        hardware: The machine that was taken into account; None without one.
     """
 
     task: TaskAdvice
@@ -60,6 +64,8 @@ class Recommendation:
     ranked: tuple[Ranked, ...]
     left_out: tuple[LeftOut, ...]
     notes: tuple[str, ...]
+    at_hand: tuple[AtHand, ...] = ()
+    hardware: Hardware | None = None
 
     @property
     def architecture(self) -> Architecture:
@@ -75,6 +81,7 @@ class Limits:
         latency_ms: Of one text; needs a measurement.
         memory_mb: Of a process that reads one text.
         context: Tokens that must be read at once.
+        free_mb: As ``memory_mb``, because no more is free.
 
     Raises:
         InvalidInput: A limit is not above 0.
@@ -83,12 +90,21 @@ class Limits:
     latency_ms: float | None = None
     memory_mb: float | None = None
     context: int | None = None
+    free_mb: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("latency_ms", "memory_mb", "context"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidInput(f"the limit {name} must be above 0, but it is {value}.")
+
+    def too_much(self, memory_mb: float, takes: str) -> str:
+        """Why so much memory is too much; empty where it is not."""
+        if self.memory_mb is not None and memory_mb > self.memory_mb:
+            return f"{takes} {memory_mb:,.0f} MB, more than {self.memory_mb:,.0f}"
+        if self.free_mb is not None and memory_mb > self.free_mb:
+            return f"{takes} {memory_mb:,.0f} MB, more than the {self.free_mb:,.0f} MB that are free here"
+        return ""
 
 
 def recommend(
@@ -101,6 +117,8 @@ def recommend(
     language: Language = "english",
     most: int = 5,
     measured: bool = False,
+    hardware: Hardware | None = None,
+    at_hand: Sequence[AtHand] = (),
     show_progress: bool | None = None,
 ) -> Recommendation:
     """First the kind of model that a task wants, then models in order, each with reasons.
@@ -115,6 +133,9 @@ def recommend(
         most: Models to name.
         measured: Build the candidates at random weights, each in a process of its own, and go by their speed and
             memory on this machine.
+        hardware: A machine to take into account, such as `this_machine()`: models that its free memory does not hold
+            are left out, and the speed of the others is estimated.
+        at_hand: Models that need no download, such as `models_at_hand()`.
         show_progress: Force the progress bar on or off; by default it shows on a terminal only.
 
     Raises:
@@ -122,7 +143,7 @@ def recommend(
             ``measured``.
     """
     advice = find_task(task)
-    limits = Limits(max_latency_ms, max_memory_mb, context)
+    limits = Limits(max_latency_ms, max_memory_mb, context, None if hardware is None else hardware.free_mb)
     if constraint not in CONSTRAINTS:
         raise InvalidInput(f"the constraint must be one of {', '.join(CONSTRAINTS)}, but it is {constraint!r}.")
     if language not in YARDSTICKS:
@@ -133,7 +154,8 @@ def recommend(
         raise InvalidInput(f"at least one model must be wanted, but most is {most}.")
     yardstick = YARDSTICKS[language]
     if advice.architecture != "encoder":
-        return Recommendation(advice, constraint, TEXT_TOKENS, str(yardstick), (), (), (_instead(advice),))
+        nothing = Recommendation(advice, constraint, TEXT_TOKENS, str(yardstick), (), (), (_instead(advice),))
+        return replace(nothing, at_hand=tuple(at_hand), hardware=hardware)
     wanted = min(context or TEXT_TOKENS, LONGEST)
     candidates, left_out, notes = _candidates(advice, constraint, limits, language, wanted)
     length = max((each.length(wanted) for each in candidates), default=wanted)
@@ -142,10 +164,33 @@ def recommend(
         ordered, too_slow = _measured(ordered, limits, most, length, show_progress)
         left_out += too_slow
         ordered = in_order(ordered, advice, constraint)
-    ranked = tuple(with_reasons(each, ordered, advice, constraint, yardstick) for each in ordered[:most])
+    chosen = [_here(each, each.length(length), hardware, at_hand) for each in ordered[:most]]
+    ranked = tuple(with_reasons(each, ordered, advice, constraint, yardstick, limits.free_mb) for each in chosen)
     if not ranked:
         notes.append("no model fits these limits: loosen one of them.")
-    return Recommendation(advice, constraint, length, str(yardstick), ranked, tuple(left_out), tuple(notes))
+    advised = Recommendation(advice, constraint, length, str(yardstick), ranked, tuple(left_out), tuple(notes))
+    return replace(advised, at_hand=tuple(at_hand), hardware=hardware)
+
+
+def _here(candidate: Candidate, length: int, hardware: Hardware | None, at_hand: Sequence[AtHand]) -> Candidate:
+    """The candidate with what this machine makes of it: its speed, and how to get it."""
+    figures, name = candidate.figures, candidate.card.name
+    facts = published_facts().models.get(name)
+    # The one that its name alone finds, before others.
+    held = sorted((each for each in at_hand if each.name == name), key=lambda each: not each.by_name)
+    known = (facts and facts.commit) or None
+    figures = replace(figures, commit=held[0].commit if held else known, at_hand=bool(held))
+    if not held:
+        pinned = f" --revision {known}" if known else ""
+        pickled = " --allow-pickle" if facts and facts.pickled else ""
+        figures = replace(figures, command=f"bothways models {name}{pinned} --download{pickled}")
+    if hardware is not None:
+        figures = replace(
+            figures,
+            estimated_latency_ms=figures.flops_per_token * length / hardware.flops_one * 1e3,
+            estimated_tokens_per_second=hardware.flops_batch / figures.flops_per_token,
+        )
+    return replace(candidate, figures=figures)
 
 
 def _instead(advice: TaskAdvice) -> str:
@@ -198,6 +243,7 @@ def _candidate(card: ModelCard, language: Language, length: int) -> Candidate:
         context=config.max_length,
         flops_per_token=flops_per_token(config, length),
         memory_mb=memory / 1e6,
+        training_mb=(RUNTIME_BYTES + TRAINING_COPIES * parameters * FLOAT32) / 1e6,
     )
     return Candidate(card, score, figures)
 
@@ -207,8 +253,8 @@ def _misfit(candidate: Candidate, advice: TaskAdvice, constraint: Constraint, li
     card, figures = candidate.card, candidate.figures
     if limits.context is not None and not _reads(card, limits.context):
         return f"reads {figures.context} tokens at once, fewer than {limits.context}"
-    if limits.memory_mb is not None and figures.memory_mb > limits.memory_mb:
-        return f"needs about {figures.memory_mb:,.0f} MB, more than {limits.memory_mb:,.0f}"
+    if too_much := limits.too_much(figures.memory_mb, "needs about"):
+        return too_much
     if constraint == "pretraining" and card.lineage is not None and card.lineage.distilled:
         return "is distilled, so it needs a trained teacher first"
     if advice.cased and card.cased is False:
@@ -251,6 +297,4 @@ def _updated(figures: Ranked, found: Measured) -> Ranked:
 def _too_much(figures: Ranked, limits: Limits) -> str:
     if limits.latency_ms is not None and (figures.latency_ms or 0) > limits.latency_ms:
         return f"takes {figures.latency_ms:,.0f} ms for one text, more than {limits.latency_ms:,.0f}"
-    if limits.memory_mb is not None and figures.memory_mb > limits.memory_mb:
-        return f"took {figures.memory_mb:,.0f} MB, more than {limits.memory_mb:,.0f}"
-    return ""
+    return limits.too_much(figures.memory_mb, "took")

@@ -16,6 +16,9 @@ FLOAT32 = 4  # bytes
 # Python with torch, this package and what both load on first use; measured on Linux with torch for CPUs.
 RUNTIME_BYTES = 280_000_000
 
+# The weights, those kept so far, AdamW's two moments and the gradients: the least that training holds at once.
+TRAINING_COPIES = 5
+
 # Places in a batch are int32.
 MOST_TOKENS = 2**31 - 1
 

@@ -31,6 +31,13 @@ class Ranked:
         memory_mb: Of a process that reads one text, in MB: estimated; where it was measured, with batches of 8 texts.
         latency_ms: Of one text, measured; None where that was not asked for.
         tokens_per_second: Of a batch, measured; None likewise.
+        estimated_latency_ms: Of one text, from its counted operations and the speed of a machine; None without one.
+        estimated_tokens_per_second: Of a batch, likewise.
+        training_mb: The least memory of a process that fine-tunes it with AdamW in float32, in MB: the runtime and five
+            times the weights. Activations come on top.
+        commit: On the hub: the one that is at hand, else one that the catalogue knows; None where neither does.
+        at_hand: Whether it can be loaded without a download.
+        command: How to get it on the command line; empty where it is at hand.
     """
 
     name: str
@@ -41,6 +48,12 @@ class Ranked:
     memory_mb: float
     latency_ms: float | None = None
     tokens_per_second: float | None = None
+    estimated_latency_ms: float | None = None
+    estimated_tokens_per_second: float | None = None
+    training_mb: float = 0.0
+    commit: str | None = None
+    at_hand: bool = False
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +153,21 @@ def with_reasons(
     advice: TaskAdvice,
     constraint: Constraint,
     yardstick: Measure,
+    free_mb: float | None = None,
 ) -> Ranked:
-    """The figures of a candidate, with reasons."""
+    """The figures of a candidate, with reasons; ``free_mb`` is what a machine has free for it."""
     figures, card, lineage = candidate.figures, candidate.card, candidate.card.lineage
     reasons = [_accuracy_reason(candidate, yardstick), _arithmetic_reason(figures)]
     if figures.latency_ms is not None and figures.tokens_per_second is not None:
         speed = f"{figures.latency_ms:,.1f} ms for one text, {figures.tokens_per_second:,.0f} tokens a second"
         reasons.append(f"measured here: {speed}, {figures.memory_mb:,.0f} MB at the most")
     else:
-        reasons.append(f"about {figures.memory_mb:,.0f} MB to read one text")
+        reasons.append(f"about {figures.memory_mb:,.0f} MB to read one text{_training_memory(figures, free_mb)}")
+        if figures.estimated_latency_ms is not None and figures.estimated_tokens_per_second is not None:
+            reasons.append(
+                f"estimated here: {figures.estimated_latency_ms:,.1f} ms for one text, "
+                f"{figures.estimated_tokens_per_second:,.0f} tokens a second"
+            )
     if constraint in _PRICES:
         reasons.append(_price_reason(candidate, _beaten_by(candidate, others, _PRICES[constraint])))
     if lineage is not None:
@@ -158,6 +177,11 @@ def with_reasons(
     if advice.embeds and card.made_for != "embedding":
         reasons.append("gives no useful sentence vectors before it is trained for that")
     return replace(figures, reasons=tuple(reasons))
+
+
+def _training_memory(figures: Ranked, free_mb: float | None) -> str:
+    too_much = free_mb is not None and figures.training_mb > free_mb
+    return f", more than {figures.training_mb:,.0f} MB to fine-tune it" + ", which are not free here" * too_much
 
 
 def _accuracy_reason(candidate: Candidate, yardstick: Measure) -> str:

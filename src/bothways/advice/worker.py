@@ -24,6 +24,7 @@ from bothways.training.objective import MicroBatch, Update
 from bothways.training.options import TrainingOptions
 
 FEWEST, MOST = 3, 200  # repeats
+_CPU = torch.device("cpu")
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
     config = family_of(job["family"]).config(job["settings"])
     before = resident_bytes("VmRSS")
     encoder = Encoder(config)
-    batches = {length: _batch(job["batch"], length, config.vocabulary) for length in job["lengths"]}
+    batches = {length: random_texts(job["batch"], length, config.vocabulary) for length in job["lengths"]}
     speeds = []
     if job["kind"] == "training":
         longest = batches[max(job["lengths"])]
@@ -40,7 +41,7 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
         train(_Toy(encoder, longest), options)
     else:
         encoder.eval()
-        speeds = [_speed(encoder, length, batch, job["seconds"]) for length, batch in batches.items()]
+        speeds = [speed_of(encoder, length, batch, job["seconds"]) for length, batch in batches.items()]
     return {
         "runtime_bytes": before,
         "peak_bytes": resident_bytes("VmHWM"),
@@ -61,17 +62,27 @@ def resident_bytes(kind: str) -> int | None:
     return next((int(words[1]) * 1024 for words in lines if words and words[0] == f"{kind}:"), None)
 
 
-def _batch(count: int, length: int, vocabulary: int) -> Packed:
+def random_texts(count: int, length: int, vocabulary: int) -> Packed:
+    """Return a batch of so many texts of one length, with random tokens."""
     ids = torch.randint(0, vocabulary, (count, length), generator=torch.Generator().manual_seed(0))
     return pack([row.numpy() for row in ids])
 
 
-def _speed(encoder: Encoder, length: int, batch: Packed, seconds: float) -> dict[str, float]:
-    """Latency of one text and tokens a second of a batch, medians over repeats."""
-    single = pack([batch.ids_T[:length].numpy()])
+def speed_of(
+    encoder: Encoder, length: int, batch: Packed, seconds: float, device: torch.device = _CPU
+) -> dict[str, float]:
+    """Return the latency of one text and the tokens a second of a batch, medians over repeats."""
+    single = pack([batch.ids_T[:length].numpy()]).to(device)
+    many_texts = batch.to(device)
+
+    def finish(packed: Packed) -> None:
+        encoder(packed)
+        if device.type != "cpu":
+            getattr(torch, device.type).synchronize()
+
     with torch.inference_mode():
-        one = _median_seconds(lambda: encoder(single), seconds)
-        many = _median_seconds(lambda: encoder(batch), seconds)
+        one = _median_seconds(lambda: finish(single), seconds)
+        many = _median_seconds(lambda: finish(many_texts), seconds)
     return {"length": length, "latency_ms": one * 1e3, "tokens_per_second": sum(batch.lengths) / many}
 
 

@@ -131,7 +131,7 @@ def _from_hub(name: str, revision: str | None, *, download: bool, allow_pickle: 
     if commit is None:
         commit = folder.name  # the cache names the folder of a snapshot by its commit
         phase(f"{name}: its branch {BRANCH} is at commit {commit}, which the name stands for from now on")
-    if allow_pickle and not _has_tensors(folder):
+    if allow_pickle and not has_weights(folder):
         folder = _fetched(name, commit, (*FILES, PICKLED), download=download)
     return Located(folder, name, commit)
 
@@ -218,14 +218,20 @@ def cached_models() -> Iterator[Cached]:
     """Yield the models that installed packages carry, and those of the local hub cache that have weights."""
     carried = {name: folder for name, package in EMBEDDED.items() if (folder := _carried(package)) is not None}
     for name, folder in carried.items():
-        if _has_tensors(folder):
+        if has_weights(folder):
             yield Cached(name, folder, None, by_name=True)
     for repository in sorted(cache_folder().glob("models--*")):
         name = repository.name.removeprefix("models--").replace("--", "/")
         known = None if name in carried else recorded_commit(name)
         for folder in _snapshots(name):
-            if _has_tensors(folder) or (folder / PICKLED).is_file():
+            if has_weights(folder, allow_pickle=True):
                 yield Cached(name, folder, folder.name, by_name=folder.name == known)
+
+
+def has_weights(folder: Path, *, allow_pickle: bool = False) -> bool:
+    """Return whether a folder has weights that may be read."""
+    names = (WEIGHTS, SHARD_INDEX, PICKLED) if allow_pickle else (WEIGHTS, SHARD_INDEX)
+    return any((folder / name).is_file() for name in names)
 
 
 def cache_folder() -> Path:
@@ -241,7 +247,3 @@ def _repository(name: str) -> Path:
 
 def _snapshots(name: str) -> list[Path]:
     return sorted(path for path in _repository(name).glob("snapshots/*") if COMMIT.fullmatch(path.name))
-
-
-def _has_tensors(folder: Path) -> bool:
-    return any((folder / weights).is_file() for weights in (WEIGHTS, SHARD_INDEX))

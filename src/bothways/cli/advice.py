@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from bothways.choices import Constraint, Language
 from bothways.cli.options import Flag, PositiveFloat, PositiveInt, bad_usage
-from bothways.cli.terminal import note, plain_table, print_json, print_table
+from bothways.cli.terminal import note, plain_table, print_json, print_table, printable
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
-    from bothways.advice import Recommendation
+    from bothways.advice import Ranked, Recommendation
     from bothways.advice.comparing import ModelComparison
+
+MOST_AT_HAND = 10  # that are named in words
 
 RECOMMEND_EXAMPLE = """\
 Example:
@@ -33,7 +35,10 @@ def recommend(
     json: Flag = False,
     threads: PositiveInt | None = None,
 ) -> None:
-    """Which kind of model a task wants, and which models, in order, with reasons.
+    """What is at hand, which kind of model a task wants, and which models, in order, with reasons.
+
+    This machine is taken into account: models that its free memory does not hold are left out, and the speed of the
+    others is estimated from one that is measured in a second.
 
     Args:
         task: What to do with texts, such as classification, ner, search or chat; an unknown one lists the known ones.
@@ -50,9 +55,12 @@ def recommend(
         threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
     """
     choose_threads(threads)
+    from bothways.advice import models_at_hand, this_machine
     from bothways.advice import recommend as advise
+    from bothways.advice.tasks import find_task
 
     with bad_usage():
+        encoder = find_task(task).architecture == "encoder"
         advised = advise(
             task,
             constraint,
@@ -62,6 +70,8 @@ def recommend(
             language=language,
             most=most,
             measured=measure,
+            hardware=this_machine() if encoder else None,
+            at_hand=models_at_hand(),
         )
     if json:
         print_json(asdict(advised))
@@ -70,8 +80,9 @@ def recommend(
 
 
 def _show(advised: "Recommendation") -> None:
+    _show_at_hand(advised)
     task = advised.task
-    print(f"{task.name}: {'an' if task.architecture[0] == 'e' else 'a'} {task.architecture}")
+    print(f"\n{task.name}: {'an' if task.architecture[0] == 'e' else 'a'} {task.architecture}")
     print(task.why)
     for example in task.examples:
         print(f"  {example}")
@@ -84,6 +95,7 @@ def _show(advised: "Recommendation") -> None:
             print(f"\n{place}. {model.name}")
             for reason in model.reasons:
                 print(f"   {reason}")
+            print(f"   {_getting(model)}")
     if advised.left_out:
         print("\nLeft out:")
         named: dict[str, list[str]] = {}
@@ -95,20 +107,63 @@ def _show(advised: "Recommendation") -> None:
         print(f"\n{remark[0].upper()}{remark[1:]}")
 
 
+def _show_at_hand(advised: "Recommendation") -> None:
+    if advised.at_hand:
+        print("At hand, without a download:")
+    else:
+        print("At hand: no model of an installed package, of the hub cache, or in a folder here.")
+    for each in advised.at_hand[:MOST_AT_HAND]:
+        kind = f"trained for {each.task}" if each.task else each.family
+        pinned = f", --revision {each.commit}" if each.commit and not each.by_name else ""
+        print(f"  {printable(each.name)}: {printable(kind)}, {each.weights_mb:,.0f} MB{pinned}")
+    if len(advised.at_hand) > MOST_AT_HAND:
+        print(f"  and {len(advised.at_hand) - MOST_AT_HAND} more (--json lists all)")
+    here = advised.hardware
+    if here is not None:
+        free = "free memory unknown" if here.free_mb is None else f"{here.free_mb:,.0f} MB free"
+        gpu = "no GPU" if here.device == "cpu" else here.device
+        print(
+            f"This machine: {here.cores} core{'s' * (here.cores > 1)}, {gpu}, {free}; "
+            f"{here.flops_one / 1e9:,.0f} GFLOPs a second on one text, {here.flops_batch / 1e9:,.0f} on a batch "
+            "(two layers of BERT-base, measured now)"
+        )
+
+
+def _getting(model: "Ranked") -> str:
+    """Where the model is, or how to get it."""
+    commit = f"commit {model.commit}" if model.commit else ""
+    if model.at_hand:
+        return f"at hand{': ' if commit else ''}{commit}"
+    return f"{commit or 'commit: the download resolves it'}; get it: {model.command}"
+
+
 def _show_table(advised: "Recommendation") -> None:
     measured = advised.ranked[0].latency_ms is not None
+    estimated = not measured and advised.hardware is not None
     table = plain_table()
     table.add_column("", justify="right")
     table.add_column("name", overflow="fold")
-    for heading in ("accuracy", "MFLOPs/token", "MB", *(("ms", "tokens/s") if measured else ())):
+    for heading in (
+        "accuracy",
+        "MFLOPs/token",
+        "MB",
+        *(("ms", "tokens/s") if measured else ("~ms", "~tokens/s") * estimated),
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for place, model in enumerate(advised.ranked, start=1):
         accuracy = "?" if model.accuracy is None else f"{model.accuracy:.1f}"
         cells = [str(place), model.name, accuracy, f"{model.flops_per_token / 1e6:,.0f}", f"{model.memory_mb:,.0f}"]
         if model.latency_ms is not None and model.tokens_per_second is not None:
             cells += [f"{model.latency_ms:,.1f}", f"{model.tokens_per_second:,.0f}"]
+        elif model.estimated_latency_ms is not None and model.estimated_tokens_per_second is not None:
+            cells += [f"{model.estimated_latency_ms:,.0f}", f"{model.estimated_tokens_per_second:,.0f}"]
         table.add_row(*cells)
     print_table(table)
+    if estimated:
+        print(
+            "\n~ estimated from counted operations and the speed above. Narrow models and those with relative\n"
+            "positions take longer; --measure builds and times each."
+        )
 
 
 COMPARE_EXAMPLE = """\

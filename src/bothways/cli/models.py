@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.choices import FamilyName
 from bothways.cli.options import Flag, usage_error
-from bothways.cli.terminal import plain_table, print_json, print_table
+from bothways.cli.terminal import plain_table, print_json, print_table, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,10 +16,20 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Example:
   bothways models --family roberta
-  bothways models FacebookAI/roberta-base"""
+  bothways models FacebookAI/roberta-base
+  bothways models FacebookAI/roberta-base --download"""
 
 
-def models(name: str | None = None, /, *, family: FamilyName | None = None, json: Flag = False) -> None:
+def models(
+    name: str | None = None,
+    /,
+    *,
+    family: FamilyName | None = None,
+    download: Flag = False,
+    revision: str | None = None,
+    allow_pickle: Flag = False,
+    json: Flag = False,
+) -> None:
     """The catalogue: families of encoders and their published sizes, or the card of one model.
 
     Parameters are counted here, on models that take no memory. Scores are those of the publications, each with its
@@ -28,11 +38,22 @@ def models(name: str | None = None, /, *, family: FamilyName | None = None, json
     Args:
         name: A model of the catalogue; its name on the hub, or the part behind the slash.
         family: Only this family.
-        json: Print JSON: a list, or the one card.
+        download: Fetch the model from the hub if it is not here, whether the catalogue knows it or not, and print its
+            commit and its folder. A name alone is resolved to a commit once, and stands for it from then on.
+        revision: With --download: the commit (40 hexadecimal digits) to fetch.
+        allow_pickle: With --download: also fetch weights in a .bin file, where there is nothing else.
+        json: Print JSON: a list, or the one card, or what was fetched.
     """
     from bothways.advice import card, catalogue
     from bothways.families import FAMILIES
 
+    if download:
+        if name is None or family is not None:
+            raise usage_error("--download needs the name of a model, and no --family.")
+        _fetch(name, revision, allow_pickle=allow_pickle, json=json)
+        return
+    if revision is not None or allow_pickle:
+        raise usage_error("--revision and --allow-pickle say what to fetch: give --download too.")
     if name is not None:
         if family is not None:
             raise usage_error("give a model's name, or --family, not both.")
@@ -47,6 +68,31 @@ def models(name: str | None = None, /, *, family: FamilyName | None = None, json
         print_json([_as_json(each) for each in cards])
     else:
         _print_table(cards)
+
+
+def _fetch(name: str, revision: str | None, *, allow_pickle: bool, json: bool) -> None:
+    """Have a model in the local hub cache, and say where it is.
+
+    Raises:
+        UnsafeCheckpoint: The hub has its weights in a pickle alone, and that was not allowed.
+    """
+    from bothways.advice.cards import full_name, model_names
+    from bothways.checkpoints.hub import has_weights, locate
+    from bothways.errors import UnsafeCheckpoint
+
+    short = {each.split("/")[-1].lower() for each in model_names()}
+    full = full_name(name) if name.lower() in short else name
+    found = locate(full, revision=revision, download=True, allow_pickle=allow_pickle)
+    if not has_weights(found.folder, allow_pickle=allow_pickle):
+        raise UnsafeCheckpoint(
+            f"{full!r} has no weights in safetensors on the hub. Add --allow-pickle to fetch a .bin file, "
+            "which is scanned before it is read."
+        )
+    if json:
+        print_json({"name": full, "revision": found.revision, "folder": str(found.folder)})
+    else:
+        print(f"{printable(full)} {f'at {found.revision}' if found.revision else 'of an installed package'}")
+        print(printable(str(found.folder)))
 
 
 def _as_json(card: "ModelCard") -> dict[str, Any]:
@@ -110,7 +156,7 @@ def _print_table(cards: "Sequence[ModelCard]") -> None:
         name = f"{card.name} *" if _is_installed(card.name) else card.name
         table.add_row(name, *map(str, numbers), str(context))
     print_table(table)
-    print("\n* is here already. The others: a folder, or --revision COMMIT --download to take them from the model hub.")
+    print("\n* is here already. The others: bothways models NAME --download takes them from the model hub.")
     if any(card.counted is None for card in cards):
         print("~ as published; the other numbers of parameters are counted here.")
 

@@ -1,0 +1,93 @@
+"""Models that can be loaded without a download: of installed packages, of the local hub cache, and in folders here."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from bothways.checkpoints.files import read_json
+from bothways.checkpoints.hub import cached_models
+from bothways.checkpoints.schema import OURS
+from bothways.errors import BothwaysError
+from bothways.families import FAMILIES
+
+MOST_FOLDERS = 5000  # that are looked at, so that a large home folder costs no time
+
+
+@dataclass(frozen=True, slots=True)
+class AtHand:
+    """A model that can be loaded without a download.
+
+    Attributes:
+        name: What `bothways.load` finds it by: its hub name, or a folder.
+        family: Its ``model_type``; empty for a model of several parts.
+        task: What it was trained for here; empty for others.
+        commit: On the hub, where it came from there.
+        by_name: Whether the name is enough; otherwise the commit has to be given as the revision.
+        weights_mb: Size of its weights on disk, in MB of a million bytes.
+    """
+
+    name: str
+    family: str
+    task: str
+    commit: str | None
+    by_name: bool
+    weights_mb: float
+
+
+def models_at_hand(folder: str | Path = ".") -> tuple[AtHand, ...]:
+    """List the models that can be loaded without a download, and the size of each.
+
+    Args:
+        folder: Where to look for model folders, in it and in the folders in it.
+    """
+    cached = (
+        found
+        for each in cached_models()
+        if (found := _at_hand(each.folder, each.name, each.commit, by_name=each.by_name)) is not None
+    )
+    return (*cached, *_in_folders(Path(folder)))
+
+
+def _in_folders(root: Path) -> Iterator[AtHand]:
+    inside: list[Path] = []
+    for path in islice(_folders(root), MOST_FOLDERS):
+        found = _at_hand(path, str(path))
+        if found is None:
+            inside.append(path)
+        else:
+            yield found
+    for path in islice((below for each in inside for below in _folders(each)), MOST_FOLDERS):
+        found = _at_hand(path, str(path))
+        if found is not None:
+            yield found
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(root) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError:
+        return
+    yield from (root / name for name in names)
+
+
+def _at_hand(folder: Path, name: str, commit: str | None = None, *, by_name: bool = True) -> AtHand | None:
+    try:
+        config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+        ours = read_json(folder / OURS) if (folder / OURS).is_file() else {}
+    except (BothwaysError, OSError):
+        return None
+    family, task = str(config.get("model_type", "")), str(ours.get("task", ""))
+    size = _weights_bytes(folder) if family in FAMILIES or (task and not family) else 0
+    return AtHand(name, family, task, commit, by_name, size / 1e6) if size else None
+
+
+def _weights_bytes(folder: Path) -> int:
+    """Bytes of the weights of a model, its parts included: safetensors, else pickles."""
+    for kind in ("*.safetensors", "*.bin"):
+        size = sum(path.stat().st_size for path in folder.rglob(kind) if path.is_file())
+        if size:
+            return size
+    return 0
