@@ -1,13 +1,9 @@
 """The two sides of the training benchmarks: our classifier and transformers' Trainer, on the same rows.
 
-Both sides: MiniLM, batch 32, AdamW, linear schedule with 10 % warm-up, the same learning rate and epochs. The Trainer
-is used as its documentation shows (``DataCollatorWithPadding``); "length grouping" is its
-``train_sampling_strategy="group_by_length"`` (``group_by_length=True`` before version 5). Its predictions are made by
-a plain loop here, because its ``predict`` returns the rows out of order when lengths are grouped.
+Both sides: MiniLM, batch 32, AdamW, linear schedule with 10 % warm-up, the same learning rate and epochs. "Length
+grouping" is the Trainer's ``train_sampling_strategy="group_by_length"``.
 """
 
-import dataclasses
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks import trust
-from benchmarks.harness import MODEL, minilm_folder
-from benchmarks.texts import MAX_TOKENS
-from benchmarks.workers import AbsentPeerError
+from benchmarks.harness import MODEL
+from benchmarks.task_data import TaskData, label_accuracy
+from benchmarks.trainer_peers import BATCH, LEARNING_RATE, SequencePeer, common_settings, grouped_settings
 
-BATCH, LEARNING_RATE, WARM_UP = 32, 1e-4, 0.1
 OURS, TRAINER, GROUPED = "bothways", "Trainer, default", "Trainer, length grouping"
 
 Row = dict[str, str]
@@ -108,92 +103,18 @@ class Trainer:
     """transformers' Trainer."""
 
     def __init__(self, threads: int, device: str, *, grouped: bool) -> None:
-        try:
-            import accelerate  # noqa: F401
-            import transformers
-        except ImportError as error:
-            raise AbsentPeerError(str(error)) from error
-        import torch
-
-        torch.set_num_threads(threads)
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
-        self._grouped = grouped
-        self._device = device
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_folder(), model_max_length=MAX_TOKENS)
-        self._labels: list[str] = []
-        self._model: Any = None
+        self._peer = SequencePeer(threads, device, settings=grouped_settings if grouped else common_settings)
 
     def fit(self, data: Data, epochs: int, seed: int) -> None:
         """Train a fresh model; the rows are tokenised before, as the documentation does with ``map``."""
-        import transformers
-
-        self._labels = data.labels()
-        transformers.set_seed(seed)
-        self._model = transformers.AutoModelForSequenceClassification.from_pretrained(
-            minilm_folder(), num_labels=len(self._labels)
-        )
-        ids = self._tokenizer([row["text"] for row in data.train], truncation=True)["input_ids"]
-        rows = [
-            {"input_ids": sequence, "attention_mask": [1] * len(sequence), "labels": self._labels.index(row["label"])}
-            for sequence, row in zip(ids, data.train, strict=True)
-        ]
-        with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
-            trainer = transformers.Trainer(
-                model=self._model,
-                args=trainer_arguments(folder, epochs, seed, self._device, grouped=self._grouped),
-                train_dataset=rows,
-                data_collator=transformers.DataCollatorWithPadding(self._tokenizer),
-                processing_class=self._tokenizer,
-            )
-            trainer.remove_callback(transformers.PrinterCallback)
-            trainer.train()
+        self._peer.fit(TaskData("texts", data.train, data.validation, data.test, epochs, label_accuracy), seed)
 
     def probabilities(self, texts: Sequence[str]) -> Probabilities:
         """Softmax of the logits, in the order of the texts."""
-        import torch
-
-        ids = self._tokenizer(list(texts), truncation=True)["input_ids"]
-        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
-        found = np.empty((len(ids), len(self._labels)))
-        self._model.eval()
-        with torch.inference_mode():
-            for start in range(0, len(order), BATCH):
-                rows = order[start : start + BATCH]
-                batch = self._tokenizer.pad({"input_ids": [ids[row] for row in rows]}, return_tensors="pt")
-                logits_BC = self._model(**batch.to(self._model.device)).logits
-                found[rows] = logits_BC.double().softmax(-1).cpu().numpy()
-        return Probabilities(self._labels, found, None)
+        return Probabilities(self._peer.labels, self._peer.probabilities([{"text": text} for text in texts]), None)
 
     def trust(self, _: Data) -> None:
         """It says nothing."""
-
-
-def trainer_arguments(folder: str, epochs: int, seed: int, device: str, *, grouped: bool) -> Any:  # noqa: ANN401
-    """The settings of transformers' Trainer."""
-    import transformers
-
-    known = {entry.name for entry in dataclasses.fields(transformers.TrainingArguments)}
-    grouping: dict[str, object] = {}
-    if grouped:
-        new = "train_sampling_strategy" in known
-        grouping = {"train_sampling_strategy": "group_by_length"} if new else {"group_by_length": True}
-    return transformers.TrainingArguments(
-        output_dir=folder,
-        num_train_epochs=epochs,
-        per_device_train_batch_size=BATCH,
-        learning_rate=LEARNING_RATE,
-        lr_scheduler_type="linear",
-        warmup_steps=WARM_UP,  # below 1 it is a share of all steps
-        seed=seed,
-        save_strategy="no",
-        logging_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=device == "cpu",
-        dataloader_pin_memory=device != "cpu",
-        **grouping,
-    )
 
 
 @dataclass

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.classifiers import BATCH, LEARNING_RATE
 from benchmarks.harness import DATA, MODEL, Options, table
 from benchmarks.task_data import Row, mean_average_precision
-from benchmarks.texts import read_rows
+from benchmarks.texts import labelled_texts, read_rows
 from benchmarks.workers import Worker
 
 SHOTS, EPOCHS, MANY_EPOCHS = 8, 3, 20
@@ -51,10 +51,7 @@ class Subject:
 def _few_shot(device: str, seed: int, quick: bool) -> Figures:
     from bothways import FewShotClassifier, SentenceEmbedder, TextClassifier
 
-    rows, test = (
-        [row for row in read_rows(DATA / f"clinc150/{part}.jsonl.gz") if row["label"] != "oos"]
-        for part in ("train", "test")
-    )
+    rows, test = (labelled_texts(DATA / f"clinc150/{part}.jsonl.gz") for part in ("train", "test"))
     names = sorted({row["label"] for row in rows})[: 3 if quick else None]
     train = _shots(rows, names, seed)
     test = [row for row in test if row["label"] in names]

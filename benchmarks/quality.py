@@ -33,7 +33,7 @@ from benchmarks.contrasts import single as contrast
 from benchmarks.harness import DATA, Options, commit, environment, say, table, write_results
 from benchmarks.task_data import NAMES as TASKS
 from benchmarks.task_quality import PEER, common_seeds, single, tasks_table
-from benchmarks.texts import read_rows
+from benchmarks.texts import OUT_OF_SCOPE, labelled_texts, read_rows
 from benchmarks.trust import trust_table
 from benchmarks.workers import Worker
 from bothways.storage import new_file
@@ -41,7 +41,6 @@ from bothways.storage import new_file
 EPOCHS = {"sst2": 3, "clinc150": 5, "ag_news": 3}
 AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 1_000
 SIDES = (OURS, GROUPED)
-OUTSIDE = "oos"
 
 
 def run(options: Options) -> Path:
@@ -130,25 +129,20 @@ def load(dataset: str, *, quick: bool) -> Data:
     folder = DATA / dataset
     if not folder.exists():
         raise SystemExit(f"the quality benchmark needs ../shared/data/{dataset}, which is not there")
-    train = _rows(folder / "train.jsonl.gz")
-    test = _rows(folder / "test.jsonl.gz")
-    outside = [row for row in read_rows(folder / "test.jsonl.gz") if row["label"] == OUTSIDE]
+    train = labelled_texts(folder / "train.jsonl.gz")
+    test = labelled_texts(folder / "test.jsonl.gz")
+    outside = [row for row in read_rows(folder / "test.jsonl.gz") if row["label"] == OUT_OF_SCOPE]
     if dataset == "ag_news":
         random.Random(2_000).shuffle(train)
         validation = train[AG_NEWS_TRAIN : AG_NEWS_TRAIN + AG_NEWS_VALIDATION]
         train = train[:AG_NEWS_TRAIN]
     else:
-        validation = _rows(folder / "validation.jsonl.gz")
+        validation = labelled_texts(folder / "validation.jsonl.gz")
     if quick:
         names = set(sorted({row["label"] for row in train})[:3])
         train, validation, test = ([row for row in rows if row["label"] in names] for rows in (train, validation, test))
         return Data(_spread(train, 48), _spread(validation, 128), _spread(test, 24), outside[:24])
     return Data(train, validation, test, outside)
-
-
-def _rows(path: Path) -> list[Row]:
-    """Text and label of the rows that have an intent (CLINC150 marks the others ``oos``)."""
-    return [{"text": row["text"], "label": row["label"]} for row in read_rows(path) if row["label"] != OUTSIDE]
 
 
 def _spread(rows: list[Row], count: int) -> list[Row]:

@@ -16,7 +16,7 @@ from benchmarks.harness import DATA
 from benchmarks.texts import read_rows
 
 Row = dict[str, Any]
-Kind = Literal["tagging", "pairs", "ranking", "scored_pairs", "embedding", "answering"]
+Kind = Literal["texts", "scored_texts", "tagging", "pairs", "ranking", "scored_pairs", "embedding", "answering"]
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,13 @@ def _subjqa() -> TaskData:
 
 
 _LOADERS: dict[str, Callable[[], TaskData]] = {
-    "wnut17": lambda: _tagging("wnut17", 5, _span_f1),
-    "wikiann_en": lambda: _tagging("wikiann_en", 3, _span_f1),
+    "wnut17": lambda: _tagging("wnut17", 5, span_f1),
+    "wikiann_en": lambda: _tagging("wikiann_en", 3, span_f1),
     "ud_ewt_pos": lambda: _tagging("ud_ewt_pos", 3, _token_accuracy),
-    "sick": lambda: _pairs("sick", "pairs", _accuracy),
+    "sick": lambda: _pairs("sick", "pairs", label_accuracy),
     "trecqa": lambda: _pairs("trecqa", "ranking", mean_average_precision),
-    "stsb_cross": lambda: _pairs("stsb", "scored_pairs", _correlation),
-    "stsb_bi": lambda: _pairs("stsb", "embedding", _correlation),
+    "stsb_cross": lambda: _pairs("stsb", "scored_pairs", correlation),
+    "stsb_bi": lambda: _pairs("stsb", "embedding", correlation),
     "squad_v1": _squad_v1,
     "squad_v2": _squad_v2,
     "squad_v2_halves": _squad_v2_halves,
@@ -123,7 +123,8 @@ _LOADERS: dict[str, Callable[[], TaskData]] = {
 NAMES = tuple(_LOADERS)
 
 
-def _span_f1(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
+def span_f1(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
+    """Span F1 of seqeval, and the share of words whose tag is right."""
     from seqeval.metrics import f1_score
 
     truth = [row["tags"] for row in rows]
@@ -139,12 +140,14 @@ def _share(truth: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -> 
     return float(np.mean([one == other for one, other in pairs]))
 
 
-def _accuracy(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
+def label_accuracy(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
+    """Share of rows whose most probable label is theirs."""
     best = [max(answer, key=answer.get) for answer in answers]
     return {"accuracy": float(np.mean([row["label"] == label for row, label in zip(rows, best, strict=True)]))}
 
 
-def _correlation(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
+def correlation(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
+    """Spearman's and Pearson's correlation of numbers."""
     from scipy.stats import pearsonr, spearmanr
 
     truth = [row["score"] for row in rows]

@@ -3,12 +3,14 @@
 import statistics
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.classifiers import BATCH, LEARNING_RATE, OURS
 from benchmarks.harness import MODEL, Options, table
 from benchmarks.task_data import Row, TaskData, load
 from benchmarks.task_peers import PEERS, QA_LENGTH
+from benchmarks.trainer_peers import SCORED
 from benchmarks.workers import Worker
 
 PEER = "peer"
@@ -17,19 +19,34 @@ PEER = "peer"
 class OurSide:
     """This package, as a user calls it."""
 
-    def __init__(self, threads: int, device: str) -> None:
+    def __init__(self, threads: int, device: str, checkpoint: str | Path = MODEL) -> None:
         import torch
 
         torch.set_num_threads(threads)
         self.device = device
+        self.checkpoint = checkpoint
         self.kind = ""
         self.model: Any = None
 
     def fit(self, data: TaskData, seed: int) -> None:
         """Train a fresh model."""
-        from bothways import PairClassifier, QuestionAnswerer, SentenceEmbedder, TextTagger
+        self.train(
+            data,
+            validation=data.validation,
+            epochs=data.epochs,
+            learning_rate=LEARNING_RATE,
+            batch_size=BATCH,
+            seed=seed,
+            show_progress=False,
+        )
+
+    def train(self, data: TaskData, **options: Any) -> None:  # noqa: ANN401
+        """Train a fresh model with these options of ``fit``."""
+        from bothways import PairClassifier, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
 
         tasks = {
+            "texts": TextClassifier,
+            "scored_texts": TextClassifier,
             "tagging": TextTagger,
             "pairs": PairClassifier,
             "ranking": PairClassifier,
@@ -37,22 +54,12 @@ class OurSide:
             "answering": QuestionAnswerer,
             "embedding": SentenceEmbedder,
         }
-        scored = data.kind == "scored_pairs"
-        more = {"label": "score"} if scored else {}
+        scored = data.kind in SCORED
         self.kind = data.kind
         self.model = tasks[data.kind].from_pretrained(
-            MODEL, device=self.device, **({"target": "regression"} if scored else {})
+            self.checkpoint, device=self.device, **({"target": "regression"} if scored else {})
         )
-        self.model.fit(
-            data.train,
-            validation=data.validation,
-            epochs=data.epochs,
-            learning_rate=LEARNING_RATE,
-            batch_size=BATCH,
-            seed=seed,
-            show_progress=False,
-            **more,
-        )
+        self.model.fit(data.train, **({"label": "score"} if scored else {}), **options)
 
     def answers(self, rows: Sequence[Row]) -> list[Any]:
         """What the task's metrics read, for each row."""
@@ -61,14 +68,14 @@ class OurSide:
         if self.kind == "answering":
             asked = [(row["question"], row["context"]) for row in rows]
             return [each.answer or "" for each in self.model.predict(asked)]
-        pairs = [(row["text_a"], row["text_b"]) for row in rows]
         if self.kind == "embedding":
-            firsts, seconds = (self.model.encode([pair[side] for pair in pairs]) for side in (0, 1))
+            firsts, seconds = (self.model.encode([row[side] for row in rows]) for side in ("text_a", "text_b"))
             return [float(cosine) for cosine in (firsts * seconds).sum(1)]
+        inputs = [row["text"] if "text" in row else (row["text_a"], row["text_b"]) for row in rows]
         if self.kind == "ranking":  # what CrossEncoder ranks by
-            return [each.probabilities for each in self.model.predict(pairs, calibrated=False)]
-        found = self.model.predict(pairs)
-        return [each.value for each in found] if self.kind == "scored_pairs" else [each.probabilities for each in found]
+            return [each.probabilities for each in self.model.predict(inputs, calibrated=False)]
+        found = self.model.predict(inputs)
+        return [each.value if self.kind in SCORED else each.probabilities for each in found]
 
 
 class Subject:
@@ -79,19 +86,22 @@ class Subject:
 
     def run(self, name: str, seed: int, quick: bool) -> dict[str, Any]:
         """Train once, and the figures on the test rows."""
-        data = load(name, quick=quick)
-        began = time.perf_counter()
-        self.side.fit(data, seed)
-        trained = time.perf_counter()
-        figures = data.score(data.test, self.side.answers(data.test))
-        counts = {"train": len(data.train), "validation": len(data.validation), "test": len(data.test)}
-        return {
-            "figures": figures,
-            "fit_seconds": trained - began,
-            "test_seconds": time.perf_counter() - trained,
-            "rows": counts,
-            "epochs": data.epochs,
-        }
+        return measured(self.side, load(name, quick=quick), seed)
+
+
+def measured(side: Any, data: TaskData, seed: int) -> dict[str, Any]:  # noqa: ANN401
+    """Train a side once; the figures on the test rows, the seconds and the rows."""
+    began = time.perf_counter()
+    side.fit(data, seed)
+    trained = time.perf_counter()
+    figures = data.score(data.test, side.answers(data.test))
+    return {
+        "figures": figures,
+        "fit_seconds": trained - began,
+        "test_seconds": time.perf_counter() - trained,
+        "rows": {"train": len(data.train), "validation": len(data.validation), "test": len(data.test)},
+        "epochs": data.epochs,
+    }
 
 
 def build(side: str, kind: str, threads: int, device: str) -> Subject:

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.harness import DATA, minilm_folder, say
 
 MAX_TOKENS = 512
+OUT_OF_SCOPE = "oos"
 SENTENCES, PASSAGES = 2_000, 400
 
 _WIKIPEDIA = DATA / "wikipedia_text" / "train.txt.gz"
@@ -99,6 +100,11 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a gzipped JSON Lines file."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
+
+
+def labelled_texts(path: Path) -> list[dict[str, str]]:
+    """Text and label of the rows that have an intent (CLINC150 marks the others ``oos``)."""
+    return [{"text": row["text"], "label": row["label"]} for row in read_rows(path) if row["label"] != OUT_OF_SCOPE]
 
 
 def _cut(workload: Workload, keep: int | None) -> Workload:

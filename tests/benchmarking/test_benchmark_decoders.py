@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import scipy.special
-from benchmarks.task_peers import AnsweringPeer, PairPeer, TaggingPeer
+from benchmarks.task_peers import AnsweringPeer
+from benchmarks.trainer_peers import SequencePeer, TaggingPeer
 
 transformers = pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
 pytest.importorskip("accelerate", reason="transformers' training settings ask for it")
@@ -41,7 +42,7 @@ def test_tags_are_those_of_transformers_pipeline_at_the_first_pieces(minilm_fold
 def test_probabilities_of_pairs_are_the_softmax_of_each_pair_alone(minilm_folder):
     import torch
 
-    peer = PairPeer(1, "cpu")
+    peer = SequencePeer(1, "cpu")
     peer.labels, peer.model = ["A", "B", "C"], random_model("BertForSequenceClassification", num_labels=3)
     made = [{"text_a": " ".join(WORDS[n % 3]), "text_b": "They met. " * (1 + n % 5)} for n in range(40)]
     for row, answer in zip(made, peer.answers(made), strict=True):

@@ -9,12 +9,12 @@ from benchmarks import trust
 from benchmarks.classifiers import Probabilities, accuracy, error_of_chance, expected_calibration_error
 from benchmarks.contrasts import _sentences
 from benchmarks.task_data import (
-    _accuracy,
     _answers,
-    _correlation,
-    _span_f1,
     _token_accuracy,
+    correlation,
+    label_accuracy,
     mean_average_precision,
+    span_f1,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +40,7 @@ def test_spans_and_tags_are_scored_as_by_seqeval():
     answers = [[tag if random.random() < 0.7 else str(random.choice(TAGS)) for tag in each] for each in truth]
     given_rows = [{"tags": each} for each in truth]
     share = seqeval.metrics.accuracy_score(truth, answers)
-    found = _span_f1(given_rows, answers)
+    found = span_f1(given_rows, answers)
     assert found == pytest.approx({"span F1": seqeval.metrics.f1_score(truth, answers), "token accuracy": share})
     assert 0.2 < found["span F1"] < found["token accuracy"] < 0.9
     assert _token_accuracy(given_rows, answers) == pytest.approx({"token accuracy": share})
@@ -60,7 +60,7 @@ def test_accuracies_are_those_of_scikit_learn():
     expected = accuracy_score(truth, best)
     assert accuracy(Probabilities(list(LABELS), stated_NC, None), made) == pytest.approx(expected)
     answers = [dict(zip(LABELS, each, strict=True)) for each in stated_NC]
-    assert _accuracy(made, answers) == pytest.approx({"accuracy": expected})
+    assert label_accuracy(made, answers) == pytest.approx({"accuracy": expected})
 
 
 def test_the_calibration_error_is_that_of_scikit_learns_curve():
@@ -85,7 +85,7 @@ def test_correlations_are_those_of_scipy_under_their_names():
     random = np.random.default_rng(0)
     truth = random.normal(size=60)
     answers = np.exp(truth + random.normal(size=60))
-    found = _correlation([{"score": each} for each in truth], list(answers))
+    found = correlation([{"score": each} for each in truth], list(answers))
     ranks = [scipy.stats.rankdata(each) for each in (truth, answers)]
     assert found["Spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
     assert found["Pearson"] == pytest.approx(np.corrcoef(truth, answers)[0, 1])
