@@ -6,16 +6,19 @@ from pathlib import Path
 
 from benchmarks.contrasts import NAMES as CONTRASTS
 from benchmarks.harness import Options, limit_threads, say
+from benchmarks.small_data.options import Part, add_options
 from benchmarks.task_data import NAMES as TASKS
 
-NAMES = ("embedding", "finetuning", "relative", "startup", "memory", "quality", "retrieval", "predicting", "gpu")
+NAMES = ("embedding", "finetuning", "relative", "startup", "memory", "quality", "retrieval", "predicting")
+# Run only when asked for by name: one needs a GPU, the other takes days.
+BY_NAME = ("gpu", "small_data")
 
 
 def main() -> None:
     """Run the benchmarks that were asked for, one after the other."""
     default = Options()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("which", nargs="?", default="all", choices=(*NAMES, "all"))
+    parser.add_argument("which", nargs="?", default="all", choices=(*NAMES, *BY_NAME, "all"))
     parser.add_argument("--rounds", type=int, default=default.rounds, help="interleaved rounds (default 5)")
     parser.add_argument("--quick", action="store_true", help="a small sample, to see that everything runs")
     parser.add_argument("--threads", type=int, default=default.threads, help="compute threads a contestant (default 1)")
@@ -31,9 +34,12 @@ def main() -> None:
         choices=(*default.datasets, *TASKS, *CONTRASTS),
         help="quality",
     )
-    parser.add_argument("--seeds", nargs="+", type=int, default=default.seeds, help="quality (default 1 2 3)")
-    parser.add_argument("--device", default=default.device, help="quality: cpu (default) or cuda")
-    parser.add_argument("--kept", action="store_true", help="quality: a table of what was trained before, no training")
+    parser.add_argument("--seeds", nargs="+", type=int, default=default.seeds, help="quality, small_data")
+    parser.add_argument("--device", default=default.device, help="quality, small_data: cpu (default) or cuda")
+    parser.add_argument(
+        "--kept", action="store_true", help="quality, small_data: tables of what was trained before, no training"
+    )
+    add_options(parser)
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.threads < 1 or arguments.texts < 100:
         parser.error("--rounds and --threads must be at least 1, --texts at least 100")
@@ -48,10 +54,10 @@ def main() -> None:
         seeds=tuple(arguments.seeds),
         device=arguments.device,
         kept=arguments.kept,
+        small_data=Part.of(arguments),
     )
     limit_threads(options.threads)
-    # One that needs a GPU is asked for by name.
-    for name in NAMES[:-1] if arguments.which == "all" else (arguments.which,):
+    for name in NAMES if arguments.which == "all" else (arguments.which,):
         say(f"benchmark: {name}")
         importlib.import_module(f"benchmarks.{name}").run(options)
 

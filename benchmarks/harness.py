@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bothways.storage import new_file
+
+if TYPE_CHECKING:
+    from benchmarks.small_data.options import Part
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = REPOSITORY.parent / "shared" / "data"
@@ -57,9 +60,10 @@ class Options:
         contestants: Names to run, or empty for all.
         texts: Texts of the memory benchmark.
         datasets: Data sets of the quality benchmark.
-        seeds: Seeds of the quality benchmark.
-        device: Device of the quality benchmark.
-        kept: A table of what the quality benchmark trained before, without training more.
+        seeds: Seeds of the quality and small_data benchmarks; empty for their own.
+        device: Device of the quality and small_data benchmarks.
+        kept: Tables of what these two trained before, without training more.
+        small_data: What part of the small_data benchmark is run; None for all of it.
     """
 
     rounds: int = 5
@@ -69,9 +73,10 @@ class Options:
     contestants: tuple[str, ...] = ()
     texts: int = 1_000_000
     datasets: tuple[str, ...] = ("sst2", "clinc150", "ag_news")
-    seeds: tuple[int, ...] = (1, 2, 3)
+    seeds: tuple[int, ...] = ()
     device: str = "cpu"
     kept: bool = False
+    small_data: "Part | None" = None
 
     def chosen(self, names: Sequence[str]) -> list[str]:
         """Those of ``names`` that were asked for, in their order."""

@@ -41,6 +41,7 @@ from bothways.storage import new_file
 EPOCHS = {"sst2": 3, "clinc150": 5, "ag_news": 3}
 AG_NEWS_TRAIN, AG_NEWS_VALIDATION = 2_000, 1_000
 SIDES = (OURS, GROUPED)
+SEEDS = (1, 2, 3)
 
 
 def run(options: Options) -> Path:
@@ -51,7 +52,7 @@ def run(options: Options) -> Path:
     plan = {
         _key(dataset, seed, side, versions, options): (dataset, seed, side)
         for dataset in options.datasets
-        for seed in options.seeds
+        for seed in options.seeds or SEEDS
         for side in options.chosen(_sides(dataset))
     }
     if options.kept:

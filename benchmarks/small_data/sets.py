@@ -1,0 +1,153 @@
+"""The sets of the small-data benchmark, and how training and test rows are drawn from them.
+
+Rows to validate on are nobody's gift: each contestant gets the training rows alone and holds out what it needs.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from benchmarks import task_data
+from benchmarks.harness import DATA
+from benchmarks.task_data import Row, TaskData, correlation, label_accuracy
+from benchmarks.texts import labelled_texts, read_rows
+from benchmarks.trainer_peers import SCORED
+
+# Rows of each class, a number of rows, or the whole training file.
+A_CLASS = 8
+SIZES = (str(A_CLASS), "100", "500", "2000", "all")
+AT_LEAST = 2  # rows of each class at the other sizes: one to learn from and one to hold out
+FEW_ROWS, FEW_SEEDS, SEEDS = 500, (1, 2, 3, 4, 5), (1, 2, 3)
+BINS = 5  # what stands for classes where numbers are predicted: fifths of the training rows
+
+
+def number_metrics(rows: Sequence[Row], answers: Sequence[Any]) -> dict[str, float]:
+    """R2, which sees a wrong scale, and the correlations, which do not (0 for a constant answer)."""
+    truth, found = np.array([row["score"] for row in rows]), np.array(answers)
+    spread = float(((truth - truth.mean()) ** 2).sum())
+    r2 = 1 - float(((truth - found) ** 2).sum()) / spread if spread else 0.0
+    correlations = correlation(rows, answers) if spread and np.ptp(found) else {"Spearman": 0.0, "Pearson": 0.0}
+    return {"R2": r2, **correlations}
+
+
+def _texts(folder: str) -> TaskData:
+    train, test = (labelled_texts(DATA / folder / f"{part}.jsonl.gz") for part in ("train", "test"))
+    return TaskData("texts", train, [], test, 3, label_accuracy)
+
+
+def _imdb_stars() -> TaskData:
+    """Reviews with their stars, 1 to 10 without 5 and 6, which stand at the end of their ids."""
+    parts = (
+        [{"text": row["text"], "score": float(row["id"].rpartition("_")[2])} for row in read_rows(path)]
+        for path in (DATA / f"imdb/{part}.jsonl.gz" for part in ("train", "test"))
+    )
+    train, test = parts
+    return TaskData("scored_texts", train, [], test, 3, number_metrics)
+
+
+def _task(name: str) -> TaskData:
+    data = replace(task_data.load(name, quick=False), validation=[])
+    return replace(data, score=number_metrics) if data.kind in SCORED else data
+
+
+_LOADERS: dict[str, Callable[[], TaskData]] = {
+    "sst2": lambda: _texts("sst2"),
+    "ag_news": lambda: _texts("ag_news"),
+    "bbc_news": lambda: _texts("bbc_news"),
+    "clinc150": lambda: _texts("clinc150"),
+    "imdb": lambda: _texts("imdb"),
+    "sick": lambda: _task("sick"),
+    "trecqa": lambda: _task("trecqa"),
+    "wnut17": lambda: _task("wnut17"),
+    "stsb": lambda: _task("stsb_cross"),
+    "imdb_stars": _imdb_stars,
+}
+SETS = tuple(_LOADERS)
+
+
+@cache
+def load(name: str) -> TaskData:
+    """The whole of a set.
+
+    Raises:
+        SystemExit: The data are not on this machine.
+    """
+    if not DATA.exists():
+        raise SystemExit("the small_data benchmark needs ../shared/data, which is not there")
+    return _LOADERS[name]()
+
+
+def drawn(data: TaskData, size: str, seed: int, test_rows: int) -> TaskData | None:
+    """The set with as many training and test rows as are wanted; None where it has no such size.
+
+    A number of rows is drawn from all rows alike, but for as many as make up two of each class. There is no such size
+    where it would be the whole set, or less than two rows of each class.
+
+    Args:
+        data: The whole set.
+        size: One of ``SIZES``, or another number of rows; ``8`` is of each class.
+        seed: Draws the training rows.
+        test_rows: At most so many test rows, the same for every seed; of rankings about as many, in whole questions.
+            0 for all.
+    """
+    order = list(data.train)
+    random.Random(seed).shuffle(order)
+    classes = _classes(data, order)
+    if size == "all":
+        chosen = range(len(order))
+    elif size == str(A_CLASS):
+        chosen = _of_each(classes, A_CLASS)
+    else:
+        first = _of_each(classes, AT_LEAST)
+        if not len(first) <= int(size) < len(order):
+            return None
+        others = sorted(set(range(len(order))) - set(first))
+        chosen = sorted([*first, *others[: int(size) - len(first)]])
+    return replace(data, train=[order[index] for index in chosen], test=_test_rows(data, test_rows))
+
+
+def usual_seeds(rows: int) -> tuple[int, ...]:
+    """Three seeds, and five where few training rows make the draw matter more."""
+    return FEW_SEEDS if rows < FEW_ROWS else SEEDS
+
+
+def _classes(data: TaskData, rows: Sequence[Row]) -> list[set[Any]]:
+    """What each row counts as a row of: its label, the kinds of its spans, or the bin of its number."""
+    if data.kind == "tagging":
+        return [{tag[2:] for tag in row["tags"] if tag != "O"} for row in rows]
+    if data.kind in SCORED:
+        borders = np.quantile([row["score"] for row in data.train], np.arange(1, BINS) / BINS)
+        return [{int(np.searchsorted(borders, row["score"]))} for row in rows]
+    return [{row["label"]} for row in rows]
+
+
+def _of_each(classes: Sequence[set[Any]], count: int) -> list[int]:
+    """The first rows that a class has need of, until each has ``count`` of them or no more."""
+    having: Counter[Any] = Counter()
+    chosen = []
+    for index, of_row in enumerate(classes):
+        if any(having[name] < count for name in of_row):
+            having.update(of_row)
+            chosen.append(index)
+    return chosen
+
+
+def _test_rows(data: TaskData, most: int) -> list[Row]:
+    if not most or len(data.test) <= most:
+        return data.test
+    groups: dict[Any, list[Row]] = {}
+    for index, row in enumerate(data.test):
+        groups.setdefault(row["text_a"] if data.kind == "ranking" else index, []).append(row)
+    order = list(groups.values())
+    random.Random(0).shuffle(order)
+    rows: list[Row] = []
+    for group in order:
+        if len(rows) >= most:
+            break
+        rows += group
+    return rows

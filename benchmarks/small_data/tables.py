@@ -1,0 +1,170 @@
+"""The tables of the small-data benchmark.
+
+Every figure is a mean over the seeds with its standard deviation. A difference is formed seed by seed, on the same
+training and test rows, and is a tie where its mean is not larger than its standard deviation.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.harness import table
+
+OURS, BASELINE = "ours", "probe"
+LABELS = {
+    "tfidf": "TF-IDF, linear",
+    "probe": "embeddings, linear",
+    "setfit": "SetFit",
+    "trainer": "Trainer, defaults",
+    "trainer_tuned": "Trainer, tuned epochs",
+    "ours": "ours",
+}
+MODELS = {"minilm": "MiniLM", "random": "A BERT of MiniLM's shape with random weights"}
+BELOW = 2_000  # rows; the sets whose mean lead is summed up
+
+Run = Mapping[str, Any]
+
+
+def tables(runs: Sequence[Run], left_out: Mapping[str, str]) -> str:
+    """All tables, in Markdown."""
+    parts = [_note(runs)]
+    models = [model for model in MODELS if any(run["model"] == model for run in runs)]
+    for model in models or [""]:
+        of_model = [run for run in runs if run["model"] in (model, "")]
+        parts += [f"## {MODELS.get(model, 'Without an encoder')}", figures_table(of_model)]
+    for model in models:
+        of_model = [run for run in runs if run["model"] in (model, "")]
+        found = leads(of_model)
+        if found:
+            parts += [f"## Ours minus the best peer, {MODELS[model]}", leads_table(found), summary(found, of_model)]
+    if left_out:
+        parts.append("Left out: " + "; ".join(f"{name} ({reason})" for name, reason in left_out.items()) + ".")
+    return "\n\n".join(parts)
+
+
+def figures_table(runs: Sequence[Run]) -> str:
+    """A row for each set and size, a column for each contestant."""
+    names = [name for name in LABELS if any(run["contestant"] == name for run in runs)]
+    rows = []
+    for of_cell in _grouped(runs):
+        figures = [_figures(of_cell, name) for name in names]
+        seconds = [_seconds(of_cell, name) for name in names]
+        rows.append([*_named(of_cell), *(_spread(list(each.values())) for each in figures), " / ".join(seconds)])
+    return table(("data", "training rows", *(LABELS[name] for name in names), "seconds per fit"), rows)
+
+
+def leads(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each set and size ours minus the peer that is hardest to beat, over the seeds that both have."""
+    found = []
+    for of_cell in _grouped(runs):
+        ours = _figures(of_cell, OURS)
+        peers = {name: _differences(ours, _figures(of_cell, name)) for name in LABELS if name != OURS}
+        peers = {name: differences for name, differences in peers.items() if differences}
+        if peers:
+            best = min(peers, key=lambda name: statistics.mean(peers[name]))
+            found.append({"runs": of_cell, "peer": best, "differences": peers[best]})
+    return found
+
+
+def leads_table(found: Sequence[Mapping[str, Any]]) -> str:
+    """Ours minus the best peer, with the spread and what it comes to."""
+    rows = [
+        [
+            *_named(each["runs"]),
+            LABELS[each["peer"]],
+            _spread(each["differences"], "+.4f"),
+            str(len(each["differences"])),
+            verdict(each["differences"]),
+        ]
+        for each in found
+    ]
+    return table(("data", "training rows", "best peer", "ours minus it", "seeds", ""), rows)
+
+
+def verdict(differences: Sequence[float]) -> str:
+    """Ahead, behind or a tie; one seed decides nothing."""
+    if len(differences) < 2:
+        return "one seed"
+    mean = statistics.mean(differences)
+    if abs(mean) <= statistics.stdev(differences):
+        return "tie"
+    return "ahead" if mean > 0 else "behind"
+
+
+def summary(found: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> str:
+    """What the differences come to together."""
+    verdicts = [verdict(each["differences"]) for each in found]
+    counts = ", ".join(f"{name} {verdicts.count(name)}" for name in ("ahead", "tie", "behind", "one seed"))
+    lines = [f"Of {len(found)} sets and sizes: {counts}."]
+    small = [
+        statistics.mean(each["differences"])
+        for each in found
+        if _metric(each["runs"]) == "accuracy" and each["runs"][0]["rows"]["train"] < BELOW
+    ]
+    if small:
+        lines.append(
+            f"Accuracy below {BELOW:,} rows: {100 * statistics.mean(small):+.2f} points on the best peer, the mean of "
+            f"{len(small)}."
+        )
+    against = [_differences(_figures(cell, OURS), _figures(cell, BASELINE)) for cell in _grouped(runs)]
+    below = [verdict(differences) for differences in against if differences].count("behind")
+    if any(against):
+        lines.append(f"Behind the linear model on embeddings: {below} of {sum(map(bool, against))}.")
+    return " ".join(lines)
+
+
+def _note(runs: Sequence[Run]) -> str:
+    cap = runs[0]["test_cap"]
+    commits = sorted({str(run["commit"]) for run in runs if run["contestant"] == OURS})
+    machines = sorted({f"{run['cpu']}, {run['cores']} cores, {run['threads']} thread(s)" for run in runs})
+    return (
+        f"Test rows: {f'at most {cap:,} of each set, the same for all' if cap else 'all'}. Mean and standard deviation "
+        "over the seeds, which draw the training rows; what a draw of other test rows would change is not in it (of "
+        "1,000 rows a share of .9 has a standard error of .009). R2 of numbers, span F1 of tags, MAP of rankings, "
+        f"accuracy of labels. 8 a class: of numbers 8 of each fifth. Ours at {', '.join(commits) or 'no commit'}; "
+        f"measured on {'; '.join(machines)}; device {', '.join(sorted({run['device'] for run in runs}))}."
+    )
+
+
+def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs of each set and size, by set and by rows."""
+    keys = sorted({(run["set"], run["size"]) for run in runs}, key=lambda key: (key[0], _rows_of(runs, key)))
+    return [[run for run in runs if (run["set"], run["size"]) == key] for key in keys]
+
+
+def _rows_of(runs: Sequence[Run], key: tuple[str, str]) -> int:
+    return max(run["rows"]["train"] for run in runs if (run["set"], run["size"]) == key)
+
+
+def _named(of_cell: Sequence[Run]) -> list[str]:
+    first = of_cell[0]
+    counts = sorted({run["rows"]["train"] for run in of_cell})
+    rows = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    more = {"8": " (8 a class)", "all": " (all)"}.get(first["size"], "")
+    return [f"{first['set']}, {_metric(of_cell)}", rows + more]
+
+
+def _metric(of_cell: Sequence[Run]) -> str:
+    return str(next(iter(of_cell[0]["figures"])))
+
+
+def _figures(of_cell: Sequence[Run], name: str) -> dict[int, float]:
+    """A contestant's figure for each seed."""
+    metric = _metric(of_cell)
+    return {run["seed"]: run["figures"][metric] for run in of_cell if run["contestant"] == name}
+
+
+def _differences(ours: Mapping[int, float], peer: Mapping[int, float]) -> list[float]:
+    return [ours[seed] - peer[seed] for seed in sorted(ours) if seed in peer]
+
+
+def _seconds(of_cell: Sequence[Run], name: str) -> str:
+    seconds = [run["fit_seconds"] for run in of_cell if run["contestant"] == name]
+    return f"{statistics.mean(seconds):,.0f}" if seconds else "-"
+
+
+def _spread(values: Sequence[float], form: str = ".4f") -> str:
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):{form}}{spread}"

@@ -1,0 +1,209 @@
+"""The contestants of the small-data benchmark that train an encoder: ours, transformers' Trainer and SetFit."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import ceil, isnan
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import minilm_folder
+from benchmarks.small_data.linear import valid_tags
+from benchmarks.task_data import Row, TaskData
+from benchmarks.task_quality import OurSide
+from benchmarks.trainer_peers import SCORED, WARM_UP, SequencePeer, TaggingPeer
+from benchmarks.workers import AbsentPeerError
+
+HELD_OUT, WEIGHT_DECAY = 0.1, 0.01
+# Epochs to choose from, by the largest number of training rows that they are tried with.
+EPOCHS_TRIED: dict[float, tuple[int, ...]] = {500: (3, 10, 30), 2_000: (3, 10), float("inf"): (3, 5)}
+# Two texts of 20 pairs for each training text: SetFit's default before its version 1 (Tunstall et al. 2022).
+SETFIT_BATCH, SETFIT_ITERATIONS = 16, 20
+
+
+class Ours(OurSide):
+    """This package with no option of training; the seed is no such."""
+
+    def fit(self, data: TaskData, seed: int) -> None:
+        """Train a fresh model; it holds out what it needs."""
+        self.train(data, seed=seed, show_progress=False)
+
+
+class ValidTaggingPeer(TaggingPeer):
+    """Token classification whose answers are valid sequences of tags."""
+
+    def decoded(self, scores_WC: np.ndarray) -> list[str]:
+        """The best valid sequence."""
+        return valid_tags(self.labels, scores_WC.astype(np.float64), [len(scores_WC)])[0]
+
+
+class TrainerAtDefaults:
+    """transformers' Trainer as it comes: batches of 8, 5e-5, three epochs."""
+
+    tagger: type[TaggingPeer] = TaggingPeer
+
+    def __init__(self, threads: int, device: str, checkpoint: Path) -> None:
+        self._arguments = threads, device, checkpoint
+        self._peer: Any = None
+
+    def settings(self, epochs: int) -> dict[str, Any]:  # noqa: ARG002
+        """What differs from the Trainer's defaults."""
+        return {}
+
+    def fit(self, data: TaskData, seed: int) -> None:
+        """Train a fresh model on all rows."""
+        peer = self.tagger if data.kind == "tagging" else SequencePeer
+        self._peer = peer(*self._arguments, self.settings)
+        self._peer.fit(data, seed)
+
+    def answers(self, rows: Sequence[Row]) -> list[Any]:
+        """What the task's metrics read, for each row."""
+        return list(self._peer.answers(rows))
+
+
+class TrainerTuned(TrainerAtDefaults):
+    """transformers' Trainer with the epochs that rows held out as by ours choose, then trained on all rows.
+
+    With our weight decay and warm-up. Numbers are standardised, and tags decoded to sequences that are valid. Of
+    equally good numbers of epochs the largest is taken: few rows want long training (Mosbach et al. 2021,
+    arXiv:2006.04884).
+    """
+
+    tagger = ValidTaggingPeer
+
+    def settings(self, epochs: int) -> dict[str, Any]:
+        """The epochs, and what ours does by default, too."""
+        return {"num_train_epochs": epochs, "weight_decay": WEIGHT_DECAY, "warmup_steps": WARM_UP}
+
+    def fit(self, data: TaskData, seed: int) -> None:
+        """Choose the epochs, then train."""
+        self._scale = _scale(data)
+        learnt, held = held_out(data, seed)
+        tried = {}
+        for epochs in next(epochs for most, epochs in EPOCHS_TRIED.items() if len(data.train) <= most):
+            self._train(replace(data, train=learnt, epochs=epochs), seed)
+            figure = next(iter(data.score(held, self.answers(held)).values()))
+            tried[epochs] = 0.0 if isnan(figure) else figure
+        best = max(tried, key=lambda epochs: (tried[epochs], epochs))
+        self._train(replace(data, epochs=best), seed)
+        self.notes = {"epochs": best, "tried": {str(epochs): figure for epochs, figure in tried.items()}}
+
+    def answers(self, rows: Sequence[Row]) -> list[Any]:
+        """Numbers in the scale of the data."""
+        found = super().answers(rows)
+        if self._scale is None:
+            return found
+        mean, deviation = self._scale
+        return [each * deviation + mean for each in found]
+
+    def _train(self, data: TaskData, seed: int) -> None:
+        if self._scale is not None:
+            mean, deviation = self._scale
+            data = replace(data, train=[{**row, "score": (row["score"] - mean) / deviation} for row in data.train])
+        super().fit(data, seed)
+
+
+class SetFit:
+    """SetFit at its defaults; where those need too many updates, with the number of pairs that it had before them."""
+
+    def __init__(self, threads: int, device: str, checkpoint: Path, most_updates: int) -> None:
+        try:
+            import setfit
+        except ImportError as error:
+            raise AbsentPeerError(f"{error}; README.md says how it is installed") from error
+        import torch
+
+        torch.set_num_threads(threads)
+        self._package, self._device, self._checkpoint = setfit, device, checkpoint
+        self._most_updates = most_updates
+        self._model: Any = None
+        self.notes: dict[str, Any] = {}
+
+    def fit(self, data: TaskData, seed: int) -> None:
+        """Train on pairs, then the head."""
+        import datasets
+
+        labels = sorted({row["label"] for row in data.train})
+        settings = setfit_settings([row["label"] for row in data.train], self._most_updates)
+        if settings is None:
+            raise ValueError("expected rows whose pairs need no more updates than are allowed")
+        self.notes = dict(settings)
+        self._model = self._package.SetFitModel.from_pretrained(
+            str(self._checkpoint), labels=labels, device=self._device
+        )
+        datasets.disable_progress_bars()
+        with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
+            arguments = self._package.TrainingArguments(
+                output_dir=folder,
+                seed=seed,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to="none",
+                show_progress_bar=False,
+                **settings,
+            )
+            rows = datasets.Dataset.from_list(data.train)
+            self._package.Trainer(model=self._model, args=arguments, train_dataset=rows).train()
+
+    def answers(self, rows: Sequence[Row]) -> list[dict[str, float]]:
+        """Probabilities by label."""
+        found_BC = self._model.predict_proba([row["text"] for row in rows], as_numpy=True, show_progress_bar=False)
+        return [dict(zip(self._model.labels, each, strict=True)) for each in found_BC.tolist()]
+
+
+def setfit_settings(labels: Sequence[str], most_updates: int) -> dict[str, int] | None:
+    """SetFit's settings that need no more updates than this; None where there are none.
+
+    By default it draws every pair of texts, each with itself too, and the rarer of like and unlike pairs as often as
+    the others.
+    """
+    count = len(labels)
+    like = sum(of_label * (of_label + 1) // 2 for of_label in np.unique(labels, return_counts=True)[1].tolist())
+    pairs = 2 * max(like, count * (count + 1) // 2 - like)
+    if ceil(pairs / SETFIT_BATCH) <= most_updates:
+        return {}
+    before = ceil(2 * SETFIT_ITERATIONS * count / SETFIT_BATCH)
+    return {"num_iterations": SETFIT_ITERATIONS} if before <= most_updates else None
+
+
+def held_out(data: TaskData, seed: int) -> tuple[list[Row], list[Row]]:
+    """The rows to learn from and those to choose by, drawn as `fit` of ours draws them."""
+    from bothways.tasks.splits import hold_out
+
+    def group(row: Row) -> object:
+        return " ".join(row["tokens"]) if data.kind == "tagging" else row.get("text", row.get("text_a"))
+
+    names: Callable[[Any], tuple[str, ...]] = {
+        "tagging": lambda tags: tuple(set(tags)),
+        **dict.fromkeys(SCORED, lambda _: ()),
+    }.get(data.kind, lambda label: (label,))
+    column = "tags" if data.kind == "tagging" else "score" if data.kind in SCORED else "label"
+    examples = [SimpleNamespace(label=row[column], row=row) for row in data.train]
+    parts = hold_out(examples, HELD_OUT, seed, names, group=lambda each: group(each.row))
+    learnt, held = ([each.row for each in part] for part in parts)
+    return learnt, held
+
+
+def random_bert(folder: Path) -> Path:
+    """Write a BERT of MiniLM's shape and tokenizer with random weights; the same for every seed."""
+    import shutil
+
+    import torch
+    import transformers
+
+    shutil.copytree(minilm_folder(), folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    return folder
+
+
+def _scale(data: TaskData) -> tuple[float, float] | None:
+    """Mean and deviation of the numbers to predict; None of labels."""
+    if data.kind not in SCORED:
+        return None
+    numbers = [row["score"] for row in data.train]
+    return float(np.mean(numbers)), float(np.std(numbers)) or 1.0
