@@ -118,7 +118,8 @@ def planned(options: Options, part: Part, left_out: dict[str, str]) -> Iterator[
                     if reason is None:
                         yield Cell(name, size, seed, model, contestant)
                     else:
-                        left_out[f"{contestant} on {name}, {size} rows"] = reason
+                        of_size = f", {size} rows" if rows.kind == "texts" else ""
+                        left_out[f"{contestant} on {name}{of_size}"] = reason
 
 
 def _of_models(models: Sequence[str], chosen: Sequence[str]) -> Iterator[tuple[str, str]]:
