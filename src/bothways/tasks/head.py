@@ -29,7 +29,7 @@ from bothways.tasks.columns import stored_columns
 from bothways.tasks.findings import Mistake, notes_on_training
 from bothways.tasks.learning import Preparation
 from bothways.tasks.linear_start import LinearStart, start_head
-from bothways.tasks.objective import Answers, HeadModel, Scoring, WindowObjective, window_scores
+from bothways.tasks.objective import Answers, HeadModel, Scoring, WindowObjective, passes_in_epoch, window_scores
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs, Rows
 from bothways.tasks.scores import Scores
@@ -308,15 +308,18 @@ def prepare_head(
         notes = [*notes_on_training(record, len(held_out)), *said]
         return replace(begun, outputs=learnt, card={**card, **learnt.card(), "notes": notes}, mistakes=mistakes)
 
+    texts = stored.store.texts
+    size = training.rows_in_update(texts)
     objective = WindowObjective(
         model,
         stored.store,
         answers,
         validate,
-        batch_size=training.rows_in_update(stored.store.texts),
+        batch_size=size,
         tokens=training.max_tokens,
         seed=training.seed,
         identity={"validation data": f"{held.digest} {held_answers.digest}", **outputs.identity},
+        passes=passes_in_epoch(texts, size) if training.epochs is None else 1,
         baseline=CONTINUED if continued else linear,
     )
     return Preparation(objective, finish, outputs.unit(stored.truth))

@@ -26,6 +26,9 @@ from bothways.packing import Packed
 from bothways.tasks.targets import Target, Truth
 from bothways.training.objective import MicroBatch, Update, Validation
 
+# Fewer do not teach a head, however few the rows are; and after how many it is worth while to validate.
+LEAST_UPDATES, _LEAST_IN_EPOCH = 150, 15
+
 # Tokens of a micro-batch on a CPU, which computes more of them no faster and would have to hold what they leave behind.
 _ON_CPU = 1024
 
@@ -113,6 +116,11 @@ class Batch:
     windows: list[int]
 
 
+def passes_in_epoch(texts: int, batch_size: int) -> int:
+    """How often an epoch of default length goes through the texts: often enough to be worth a validation."""
+    return -(-_LEAST_IN_EPOCH // -(-texts // batch_size))
+
+
 class WindowObjective:
     """Trains a `HeadModel` to answer the windows of a store.
 
@@ -125,6 +133,7 @@ class WindowObjective:
         tokens: Token budget of a micro-batch, on a CPU at most 2,048; what an update has beyond that is accumulated.
         seed: Orders the texts, together with the epoch.
         identity: What else decides the course of the run.
+        passes: How often an epoch goes through the texts, see `passes_in_epoch`.
         baseline: What the model is before the first update, see `Objective.baseline`.
 
     Raises:
@@ -132,8 +141,7 @@ class WindowObjective:
     """
 
     baseline_counts_in_full: ClassVar = False
-    # Fewer do not teach a head, however few the rows are.
-    least_updates: ClassVar = 150
+    least_updates: ClassVar = LEAST_UPDATES
 
     def __init__(
         self,
@@ -146,6 +154,7 @@ class WindowObjective:
         tokens: int,
         seed: int,
         identity: Mapping[str, str | int | float | bool | None],
+        passes: int = 1,
         baseline: str | None = None,
     ) -> None:
         if batch_size < 1:
@@ -157,6 +166,7 @@ class WindowObjective:
         self.batch_size = batch_size
         self.tokens = tokens
         self.seed = seed
+        self.passes = passes
         self._identity = identity
         self.baseline = baseline
 
@@ -172,19 +182,25 @@ class WindowObjective:
             "training data": f"{self.store.digest} {self.answers.digest}",
             "batch size": self.batch_size,
             "token budget": self.tokens,
+            **({"passes": self.passes} if self.passes > 1 else {}),
             **self._identity,
         }
 
     def updates_per_epoch(self) -> int:
-        """Number of batches of ``batch_size`` texts, the last one smaller."""
-        return -(-self.store.texts // self.batch_size)
+        """Number of batches of ``batch_size`` texts, the last one of each pass smaller."""
+        return self.passes * self._updates_per_pass()
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
-        """The epoch's texts in an order of its own."""
-        order = np.random.default_rng([self.seed, epoch]).permutation(self.store.texts)
-        for number in range(start, self.updates_per_epoch()):
-            texts = order[number * self.batch_size : (number + 1) * self.batch_size]
-            yield Update(tuple(self._micro_batches(texts)))
+        """The epoch's texts, in each pass in an order of its own."""
+        done, first = divmod(start, self._updates_per_pass())
+        for number in range(epoch * self.passes + done, (epoch + 1) * self.passes):
+            order = np.random.default_rng([self.seed, number]).permutation(self.store.texts)
+            for place in range(first, self._updates_per_pass()):
+                yield Update(tuple(self._micro_batches(order[place * self.batch_size :][: self.batch_size])))
+            first = 0
+
+    def _updates_per_pass(self) -> int:
+        return -(-self.store.texts // self.batch_size)
 
     def loss(self, payload: Batch) -> Tensor:
         """Sum of the losses of the micro-batch's units."""

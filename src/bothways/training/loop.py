@@ -330,10 +330,7 @@ class _Run(Generic[Payload]):
         self.log.write("epoch", **judged.to_dict())
 
     def _say_epoch(self, validation: Validation | None) -> None:
-        """Say how an epoch went; of many, of a tenth of them."""
         epoch = self.state.epoch + 1
-        if epoch % max(1, self.epochs // 10) and epoch != self.epochs:
-            return
         losses = self.state.losses[-self.per_epoch :]
         metrics = {"training loss": sum(losses) / len(losses), **(validation.metrics if validation else {})}
         self._say(f"epoch {epoch} of {self.epochs}, {duration(self._seconds())}", metrics)
