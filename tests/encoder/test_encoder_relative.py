@@ -1,18 +1,22 @@
 """Relative scores by shifted views, and local windows by blocks: what the plain reference gives, gradients too."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bothways.encoder import relative
 from bothways.encoder.attention_call import AttentionCall, RelativeScores
 from bothways.encoder.axes import EveryDistance, LogBuckets
 from bothways.encoder.backends import BACKENDS, REFERENCE
-from bothways.encoder.positions import bucket_rows
+from bothways.encoder.batch import PaddedRows
+from bothways.encoder.positions import DistanceTable, bucket_rows
 from bothways.packing import pack
+from tiny_models import random_ids, tiny_encoder
 
 SKEWED, LOCAL, PADDED, FLEX = (BACKENDS[name] for name in ("skewed", "local", "padded", "flex"))
 HEADS, WIDTH = 3, 4
@@ -78,9 +82,89 @@ def test_blocks_of_any_length_equal_the_reference(lengths, terms, seed):
 
 
 @pytest.mark.parametrize("terms", TERMS)
-def test_a_padded_batch_with_biases_equals_the_reference(terms):
-    lengths = (9, 4, 1)
+@pytest.mark.parametrize("lengths", [(1,), (1, 1), (2,), (9, 4, 1), (70, 3)])
+def test_a_padded_batch_with_biases_equals_the_reference(lengths, terms):
     assert_same(outcome(PADDED, lengths, terms), outcome(REFERENCE, lengths, terms))
+
+
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize(("count", "longest"), [(1, 1), (3, 1), (2, 9)])
+def test_a_batch_that_keeps_its_padding_gives_what_the_packed_one_gives(count, longest, terms):
+    lengths = (longest,) * count
+    found = []
+    for kept in (False, True):
+        tensors = tensors_of(lengths, terms)
+        call = call_of(lengths, tensors)
+        if kept:
+            ids_BS, types_BS = (rows_T.view(count, longest) for rows_T in (call.packed.ids_T, call.packed.types_T))
+            call = replace(call, batch=PaddedRows.of(ids_BS, torch.ones_like(ids_BS), types_BS))
+        context_TND = PADDED.attend(call)
+        context_TND.square().sum().backward()
+        found.append({"context": context_TND.detach()} | {name: value.grad for name, value in tensors.items()})
+    assert_same(found[1], found[0])
+
+
+class NoIndexOfPairs(TorchDispatchMode):
+    """Fails where a whole number is made for each pair of ``pairs`` tokens, or numbers are read by such an index."""
+
+    def __init__(self, pairs):
+        super().__init__()
+        self.pairs = pairs
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **kwargs or {})
+        for value in [found, *args]:
+            if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64):
+                assert value.numel() < self.pairs, f"{function} has an index of {tuple(value.shape)}"
+        return found
+
+
+@pytest.mark.parametrize("backend", [PADDED, SKEWED], ids=["padded", "skewed"])
+@pytest.mark.parametrize("terms", TERMS)
+def test_no_index_of_all_pairs_is_made(backend, terms):
+    lengths = (40, 31, 1)
+    call = call_of(lengths, tensors_of(lengths, terms))
+    with NoIndexOfPairs(max(lengths) ** 2):
+        backend.attend(call).square().sum().backward()
+
+
+def test_an_index_of_all_pairs_would_be_noticed():
+    lengths = (40, 31, 1)
+    with pytest.raises(AssertionError, match="has an index of"), NoIndexOfPairs(max(lengths) ** 2):
+        REFERENCE.attend(call_of(lengths, tensors_of(lengths, "keys")))
+
+
+@pytest.mark.parametrize("model_type", ["deberta", "deberta-v2", "xlnet"])
+@pytest.mark.parametrize("lengths", [(1,), (16, 7, 1)])
+def test_encoders_whose_texts_are_longer_than_their_distances_equal_the_reference(model_type, lengths):
+    encoder = tiny_encoder(model_type, dtype=torch.float64)
+    if isinstance(encoder.positions, DistanceTable):
+        assert len(encoder.positions.table.weight) < 2 * 16 - 1
+    found = []
+    for backend in ("padded", "skewed", "reference"):
+        encoder.zero_grad()
+        hidden_TH = encoder(pack(random_ids(lengths)), backend=backend)
+        (hidden_TH * torch.linspace(-1, 1, hidden_TH.numel(), dtype=torch.float64).view_as(hidden_TH)).sum().backward()
+        gradients = {name: value.grad for name, value in encoder.named_parameters() if value.grad is not None}
+        found.append({"hidden": hidden_TH.detach(), **gradients})
+    for ours in found[:2]:
+        assert_same(ours, found[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_biases_in_half_precision_are_those_of_float32_but_for_rounding(dtype):
+    """Many rows meet one distance: their gradients must not be summed in half precision."""
+    lengths, found = (128,) * 8, []
+    for precision in (torch.float64, dtype):
+        tensors = {name: value.detach().to(precision) for name, value in tensors_of(lengths, "everything").items()}
+        tensors = {name: value.requires_grad_() for name, value in tensors.items()}
+        context_TND = PADDED.attend(call_of(lengths, tensors))
+        # All of one sign, so that a sum that stops growing is seen.
+        (context_TND.double() * tensors["qkv"][:, 2].detach().double()).sum().backward()
+        found.append({"context": context_TND.detach()} | {name: value.grad for name, value in tensors.items()})
+    for name, expected in found[0].items():
+        error = (found[1][name].double() - expected).norm() / expected.norm()
+        assert error < (0.04 if dtype == torch.bfloat16 else 0.005), f"{name}: {error}"
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from torch import Tensor
 
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest, RelativeScores
-from bothways.encoder.batch import Batch
+from bothways.encoder.batch import Batch, PaddedRows
 from bothways.encoder.dropout import dropout as drop
 from bothways.packing import Packed
 
@@ -69,11 +69,15 @@ class Padded:
         """What distances and segments add to scaled scores: (B, N, S, S)."""
         assert call.relative is not None  # the caller looked
         relative, batch = call.relative, call.batch
-        bias = _distance_scores(q_BNSD, k_BNSD, relative, batch.once(_padded_distances))
+        if isinstance(batch, PaddedRows):
+            # A graph would read a strided view by a larger index still.
+            bias = _distance_scores(q_BNSD, k_BNSD, relative, batch.once(_padded_distances)) * call.scale
+        else:
+            bias = _shifted_scores(q_BNSD, k_BNSD, relative, call.scale)
         if relative.gain_TN is not None:
-            gain_BNS1 = batch.padded(relative.gain_TN).transpose(1, 2)[..., None]
+            gain_BNS1 = batch.padded(relative.gain_TN * call.scale).transpose(1, 2)[..., None]
             bias = bias + gain_BNS1 * batch.once(_segments_differ)
-        return bias * call.scale
+        return bias
 
 
 def _far(packed: Packed, length: int, reach: int) -> Tensor:
@@ -135,3 +139,31 @@ def _distance_scores(q_NnD: Tensor, k_NnD: Tensor, relative: RelativeScores, pla
         found_Nnn = met_NnW.gather(-1, place_nn.t().expand(scores_Nnn.shape))
         scores_Nnn = scores_Nnn + found_Nnn.transpose(-1, -2)
     return scores_Nnn
+
+
+def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, scale: float) -> Tensor:
+    """What distances add to scaled scores, (B, N, S, S), read without an index of S x S."""
+    terms = []
+    if relative.keys_WND is not None:
+        asking_BNSD = q_BNSD if relative.shift_ND is None else q_BNSD + relative.shift_ND[:, None]
+        # The table is by i - j, and rows are queries.
+        terms.append(_met(asking_BNSD * scale, relative.keys_WND.flip(0)))
+    if relative.queries_WND is not None:
+        terms.append(_met(k_BNSD * scale, relative.queries_WND).transpose(-1, -2))
+    return sum(terms[1:], terms[0])
+
+
+def _met(rows_BNSD: Tensor, table_WND: Tensor) -> Tensor:
+    """Products of each row with the vectors of W distances, (B, N, S, S): row i and column j are those of j - i.
+
+    They are a view of the products in which each row begins one place earlier (Dai et al. 2019, arXiv:1901.02860,
+    appendix B).
+    """
+    count, heads, longest, width = rows_BNSD.shape
+    # One distance more, which nobody reads: a GPU multiplies an even width faster.
+    table_NDV = F.pad(table_WND, (0, 0, 0, 0, 0, 1)).permute(1, 2, 0)
+    # All sequences in one product, which also sums the gradients of the table.
+    met_NRV = torch.bmm(rows_BNSD.transpose(0, 1).reshape(heads, count * longest, width), table_NDV)
+    block, step = 2 * longest * longest, 2 * longest - 1
+    size, steps = (count, heads, longest, longest), (block, count * block, step, 1)
+    return met_NRV.as_strided(size, steps, storage_offset=longest - 1)
