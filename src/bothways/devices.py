@@ -43,6 +43,17 @@ def has_bfloat16(device: torch.device) -> bool:
     return compute_capability(device) >= 8
 
 
+def inference_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    """Return the precision of weights that are not trained: the chosen one, else bfloat16 on a GPU that has it.
+
+    Where a GPU has none, and on other devices, it is float32.
+
+    Raises:
+        InvalidInput: What is chosen is no precision, see `pick_dtype`.
+    """
+    return pick_dtype(("bfloat16" if has_bfloat16(device) else "float32") if dtype is None else dtype)
+
+
 def on_device(values: Tensor | NDArray[Any], device: torch.device | str) -> Tensor:
     """Return numbers of the host on a device, copied there without a wait for what a GPU has still to do."""
     on_host = torch.from_numpy(values) if isinstance(values, np.ndarray) else values

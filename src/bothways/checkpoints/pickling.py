@@ -11,7 +11,7 @@ import copy
 import copyreg
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import safetensors.torch
@@ -117,6 +117,20 @@ def remember_source(module: M, build: Callable[[], nn.Module]) -> M:
     """
     _SOURCES[module] = build
     return module
+
+
+def built_again(module: M) -> M:
+    """Return a module with the weights that its folder holds, in float32 on the same device.
+
+    Raises:
+        UnknownModel: The folder is not there any more. And everything else that opening it raises.
+    """
+    build = _SOURCES.get(module)
+    device = next(module.parameters()).device
+    if build is None:  # it travelled with its weights, which are all there is
+        return copy.deepcopy(module).float()
+    again = cast("M", build())
+    return remember_source(again, build).to(device, torch.float32).train(module.training)
 
 
 def reduce_module(module: nn.Module) -> Reduced:

@@ -5,6 +5,7 @@ Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -15,14 +16,15 @@ from bothways.checkpoints.checkpoint import Checkpoint, open_checkpoint, warn_of
 from bothways.checkpoints.inputs import Group, InputReader, ModelInput, PaddedIds
 from bothways.checkpoints.labels import label_names, label_settings
 from bothways.checkpoints.output import Absent, EncoderOutput, HeadOutput, padded_weights
-from bothways.checkpoints.pickling import Whole, is_as_stored
+from bothways.checkpoints.pickling import Whole, built_again, is_as_stored
 from bothways.checkpoints.save import encoder_tensors, head_tensors, write_model
-from bothways.devices import pick_device, pick_dtype
+from bothways.devices import inference_dtype, pick_device
 from bothways.encoder import Encoder, EncoderConfig, Head, Pooler, Recorder, ScoreHead
 from bothways.encoder.heads import Choice, Labels, head_logits
 from bothways.errors import InvalidInput
 from bothways.families import Family, HeadName
 from bothways.packing import to_padded
+from bothways.progress import phase
 from bothways.storage import new_folder
 from bothways.text import Overflow, TextTokenizer
 from bothways.text.texts import Text
@@ -50,6 +52,8 @@ class PretrainedEncoder:
     revision: str | None
     trainings: int = 0
     """How often its weights were trained since they were what the folder holds."""
+    rounded: bool = False
+    """Whether its weights were rounded for inference because nobody chose a precision."""
 
     @property
     def config(self) -> EncoderConfig:
@@ -60,6 +64,10 @@ class PretrainedEncoder:
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.encoder.embedding.tokens.weight.device
+
+    def in_full(self, module: M) -> M:
+        """Return the encoder, or the pooler, as it is trained and saved: read anew if it was rounded for inference."""
+        return built_again(module) if self.rounded else module
 
     def __reduce__(self) -> tuple[type["PretrainedEncoder"], tuple[Any, ...]]:
         """Pickle by the folder while the encoder is what it holds, else whole: see `bothways.checkpoints.pickling`."""
@@ -190,11 +198,11 @@ class PretrainedEncoder:
 
     def encoder_tensors(self, heads: tuple[HeadName, ...]) -> dict[str, Tensor]:
         """Return the encoder under the family's names, as it stands below these heads; a bare one with its pooler."""
-        family, config = self.family, self.config
+        family, encoder = self.family, self.in_full(self.encoder)
         if family.architecture(heads, self.settings) != family.base_architecture:
-            return encoder_tensors(family, config, ("", self.encoder), prefix=family.prefix)
-        pooler = [("pooler.", self.pooler)] if isinstance(self.pooler, Pooler) else []
-        return encoder_tensors(family, config, ("", self.encoder), *pooler)
+            return encoder_tensors(family, self.config, ("", encoder), prefix=family.prefix)
+        pooler = [("pooler.", self.in_full(self.pooler))] if isinstance(self.pooler, Pooler) else []
+        return encoder_tensors(family, self.config, ("", encoder), *pooler)
 
     def _read(self, texts: str | Sequence[Text] | None, given: PaddedIds | None, on_overflow: Overflow) -> ModelInput:
         reader = self._reader()
@@ -247,7 +255,7 @@ def load(
     heads: str | Sequence[str] = (),
     revision: str | None = None,
     device: str | torch.device = "auto",
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype | None = "float32",
     download: bool = False,
     allow_pickle: bool = False,
 ) -> PretrainedEncoder:
@@ -260,7 +268,9 @@ def load(
             ``multiple_choice``.
         revision: The commit of a hub name; when None, the one that its download resolved.
         device: ``"auto"`` takes a GPU where there is one.
-        dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``.
+        dtype: ``float32``, ``bfloat16``, ``float16`` or ``float64``; None for inference alone takes bfloat16 on a GPU
+            that has it, else float32. Whether a GPU multiplies float32 in TF32 is torch's setting,
+            ``torch.set_float32_matmul_precision``.
         download: Whether the hub may be asked for it.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan, where there is nothing else.
 
@@ -283,10 +293,14 @@ def pretrained(
     *,
     heads: str | Sequence[str] = (),
     device: str | torch.device = "auto",
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype | None = "float32",
 ) -> PretrainedEncoder:
     """The encoder and tokenizer of a checkpoint that is already open, and those of its heads that are asked for."""
-    place, precision = pick_device(device), pick_dtype(dtype)
+    place = pick_device(device)
+    precision = inference_dtype(dtype, place)
+    rounded = dtype is None and precision != torch.float32
+    if rounded:
+        _tell_of_rounding(place.type)
     tokenizer = TextTokenizer.from_folder(checkpoint.folder, checkpoint.family.tokenizer)
     tokenizer.check_vocabulary(checkpoint.config.vocabulary, checkpoint.config.embedding.types)
     pooler = _pooler(checkpoint)
@@ -303,10 +317,17 @@ def pretrained(
         name=checkpoint.name,
         folder=checkpoint.folder,
         revision=checkpoint.revision,
+        rounded=rounded,
     )
     for name in names:
         model.labels_of(name)
     return model
+
+
+@cache
+def _tell_of_rounding(device: str) -> None:
+    """Say it once in a process."""
+    phase(f"computing in bfloat16 on {device}; for float32 choose dtype='float32' (--dtype float32)")
 
 
 def _placed(module: M, place: torch.device, precision: torch.dtype) -> M:

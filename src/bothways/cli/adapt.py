@@ -66,7 +66,7 @@ def adapt(
         from bothways.tasks import FillMask
 
         with bad_usage():
-            task = FillMask.from_pretrained(model, **open_options(reading, opening))
+            task = FillMask.from_pretrained(model, **open_options(reading, opening.in_full))
         if not task.has_head:
             note(f"{model} has no masked language modelling head: a new one is drawn, on its own token table.")
         record = task.fit(

@@ -68,7 +68,7 @@ def compare(
     """
     from bothways.data import read_rows
 
-    opened_both = _opened((first, second), task, given_of(opened), reading, model)
+    opened_both = _opened((first, second), task, given_of(opened), reading, model.in_full)
     one, other = (reading_columns(each, given_of(columns)) for each in opened_both)
     # Read once: standard input cannot be read for each of the two.
     rows = list(read_rows(data, format=format))

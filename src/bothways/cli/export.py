@@ -37,8 +37,9 @@ def export(
         quiet: Say nothing.
         opening: How the model is found; the work is done on the CPU.
     """
-    if format == "onnx" and opening.dtype != "float32":
-        raise usage_error(f"ONNX files are written in float32, not in {opening.dtype}: leave --dtype out.")
+    dtype = opening.dtype or "float32"
+    if format == "onnx" and dtype != "float32":
+        raise usage_error(f"ONNX files are written in float32, not in {dtype}: leave --dtype out.")
     from bothways.export import export as write
 
     written = write(
@@ -46,7 +47,7 @@ def export(
         output,
         format=format,
         head=head,
-        dtype=opening.dtype,
+        dtype=dtype,
         overwrite=overwrite,
         revision=opening.revision,
         download=opening.download,

@@ -109,7 +109,7 @@ def multitask(
         with bad_usage():
             check_names(words)
             sampler = _sampler(sampling, temperature)
-            shared = MultiTask.from_pretrained(model, merge=merge, **open_options(reading, opening))
+            shared = MultiTask.from_pretrained(model, merge=merge, **open_options(reading, opening.in_full))
         data = {name: _data(each, held.get(name), format) for name, each in words.items()}
         return shared, shared.fit(data, sampling=sampler, **options)
 

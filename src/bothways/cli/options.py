@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
@@ -34,8 +34,9 @@ class ModelOptions:
     """cpu, cuda, cuda:1, mps; auto takes a GPU where there is one."""
     threads: PositiveInt | None = None
     """CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted."""
-    dtype: Dtype = "float32"
-    """Precision of the weights."""
+    dtype: Dtype | None = None
+    """Precision of the weights. Default: bfloat16 on a GPU that has it, else float32; float32 to train, compare and
+    export."""
     revision: str | None = None
     """Commit (40 hexadecimal digits) of a name on the model hub; by default the one that its download resolved."""
     download: Flag = False
@@ -43,6 +44,11 @@ class ModelOptions:
     resolved to a commit once, and stands for it from then on."""
     allow_pickle: Flag = False
     """Also read weights from a .bin file, after a scan, where there is nothing else."""
+
+    @property
+    def in_full(self) -> "ModelOptions":
+        """The same for work in float32, where no precision was chosen."""
+        return replace(self, dtype=self.dtype or "float32")
 
 
 @Parameter(name="*", group="Reading")

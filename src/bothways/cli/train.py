@@ -99,7 +99,7 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
 
         def fit(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
             opened = {name: value for name, value in given.items() if name not in learnt}
-            options_of_opening = open_options(reading, opening)
+            options_of_opening = open_options(reading, opening.in_full)
             with bad_usage(*words, *opened):
                 task = task_class(spec).from_pretrained(model, **opened, **options_of_opening)
                 task.fit_options({**words, **options})

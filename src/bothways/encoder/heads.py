@@ -183,7 +183,9 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden_MH: Tensor, tokens_VE: Tensor) -> Tensor:
         """Logits (M, V) of the selected rows, given the encoder's token table (V, E)."""
-        return nn.functional.linear(self.transform(hidden_MH), tokens_VE, self.bias)
+        # A head may be more precise than the encoder below it.
+        own_ME = self.transform(hidden_MH.to(self.bias.dtype)).to(tokens_VE.dtype)
+        return nn.functional.linear(own_ME, tokens_VE, self.bias.to(tokens_VE.dtype))
 
 
 class ScoreHead(nn.Module):
@@ -205,7 +207,9 @@ class ScoreHead(nn.Module):
 
     def forward(self, hidden_MH: Tensor) -> Tensor:
         """Scores (M, C) of the rows that `read_rows` gives."""
-        scores_MC: Tensor = self.output(self.dropout(self.transform(hidden_MH)))
+        # A head may be more precise than the encoder below it.
+        own_MH = hidden_MH.to(self.output.weight.dtype)
+        scores_MC: Tensor = self.output(self.dropout(self.transform(own_MH)))
         return scores_MC
 
 

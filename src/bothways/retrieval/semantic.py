@@ -110,7 +110,7 @@ class SemanticSearch:
         on_overflow: Overflow | None = None,
         revision: str | None = None,
         device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "float32",
+        dtype: str | torch.dtype | None = None,
         download: bool = False,
         allow_pickle: bool = False,
     ) -> "SemanticSearch":
@@ -123,7 +123,7 @@ class SemanticSearch:
             on_overflow: What becomes of longer texts and queries; as when the index was built when left out.
             revision: The commit of a hub name; when None, the one that its download resolved.
             device: Where queries are embedded.
-            dtype: Precision of the weights.
+            dtype: Precision of the weights; bfloat16 on a GPU that has it, else float32, when left out.
             download: Whether the hub may be asked for the model.
             allow_pickle: Whether a ``.bin`` file may be read, after a scan.
 

@@ -169,7 +169,7 @@ class TrainedHead:
     ) -> "TrainedHead":
         """Put a head above the encoder, where the encoder is."""
         model = opened.model
-        head = head.to(model.device, model.encoder.embedding.tokens.weight.dtype)
+        head = head.to(model.device, opened.head_dtype)
         return cls(spec, opened, HeadModel(model.encoder, head).eval(), outputs, columns)
 
     @property

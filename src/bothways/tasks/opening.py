@@ -14,11 +14,12 @@ from bothways.checkpoints import Checkpoint, PretrainedEncoder, open_checkpoint,
 from bothways.checkpoints.schema import Extras, Stored, at_most
 from bothways.checkpoints.sentence_layout import embeds_mean
 from bothways.data.windows import WindowStore
+from bothways.encoder import Pooler
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
 from bothways.families.stored_heads import HEAD_POOLING, MEAN
 from bothways.inference import InferenceEngine, TextOptions, TokenBudget
-from bothways.packing import Packed
+from bothways.packing import Packed, summing_type
 from bothways.tasks.predictions import warn_of_cut
 from bothways.text import Overflow, TextTokenizer, check_overflow
 from bothways.text.texts import Text
@@ -40,7 +41,9 @@ class OpenOptions(TypedDict, total=False):
         stride: Tokens that neighbouring windows share; a quarter of a window's room when left out.
         revision: The commit of a hub name; when None, the one that its download resolved.
         device: ``"auto"`` takes a GPU where there is one.
-        dtype: Precision of the weights.
+        dtype: Precision of the encoder's weights: ``float32``, ``bfloat16``, ``float16`` or ``float64``. None (the
+            default) is bfloat16 on a GPU that has it, else float32; what is trained or saved is in float32 all the
+            same. Whether a GPU multiplies float32 in TF32 is torch's setting, ``torch.set_float32_matmul_precision``.
         download: Whether the hub may be asked for it.
         allow_pickle: Whether a ``.bin`` file may be read, after a scan.
     """
@@ -50,7 +53,7 @@ class OpenOptions(TypedDict, total=False):
     stride: int | None
     revision: str | None
     device: str | torch.device
-    dtype: str | torch.dtype
+    dtype: str | torch.dtype | None
     download: bool
     allow_pickle: bool
 
@@ -99,6 +102,11 @@ class OpenedModel:
         return NotFitted(f"{self.model.name!r} has no trained {head} yet: call fit first.")
 
     @property
+    def head_dtype(self) -> torch.dtype:
+        """Precision of what stands above the encoder: at least float32, since answers that are rounded tie."""
+        return summing_type(self.model.encoder.embedding.tokens.weight.dtype)
+
+    @property
     def batch_tokens(self) -> int:
         """Tokens of a batch that suit the device, or as many as have turned out to fit."""
         return self.budget.tokens
@@ -107,7 +115,11 @@ class OpenedModel:
         """Return the same with a copy of the encoder, to be trained while this one stays as it is."""
         model = self.model
         trainings = max(model.trainings, 1) if resumed else model.trainings + 1
-        return replace(self, model=replace(model, encoder=deepcopy(model.encoder), trainings=trainings))
+        encoder = model.in_full(model.encoder) if model.rounded else deepcopy(model.encoder)
+        # The pooler is not trained, but is saved.
+        pooler = model.in_full(model.pooler) if isinstance(model.pooler, Pooler) else model.pooler
+        model = replace(model, encoder=encoder, pooler=pooler, rounded=False, trainings=trainings)
+        return replace(self, model=model)
 
     @property
     def embeds_mean(self) -> bool:
@@ -191,7 +203,7 @@ def open_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOption
         download=options.get("download", False),
         allow_pickle=options.get("allow_pickle", False),
     )
-    model = pretrained(checkpoint, device=options.get("device", "auto"), dtype=options.get("dtype", "float32"))
+    model = pretrained(checkpoint, device=options.get("device", "auto"), dtype=options.get("dtype"))
     reading = _reading(checkpoint, model, task, options)
     return OpenedModel(checkpoint, model, reading, TokenBudget.of(None, model.device))
 

@@ -60,7 +60,7 @@ class WindowAttention(nn.Module):
 
     def forward(self, hidden_BH: Tensor) -> Tensor:
         """Scores (B, 1) of the hidden states that the head reads."""
-        scores_B1: Tensor = self.score(torch.tanh(self.dense(hidden_BH)))
+        scores_B1: Tensor = self.score(torch.tanh(self.dense(hidden_BH.to(self.dense.weight.dtype))))
         return scores_B1
 
 
@@ -224,4 +224,4 @@ def read_attention(opened: OpenedModel) -> WindowAttention | None:
             f"{str(path)!r} must hold attention over windows of {opened.model.config.hidden} numbers each, but it does "
             "not: the file was altered or is another model's."
         ) from error
-    return attention.to(opened.model.device, opened.model.encoder.embedding.tokens.weight.dtype).eval()
+    return attention.to(opened.model.device, opened.head_dtype).eval()

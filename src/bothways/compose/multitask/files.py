@@ -62,7 +62,8 @@ def write_parts(
     """
     model, (first, *others) = opened.model, parts.items()
     settings = {**model.settings, **_config(opened, first[1])}
-    tensors = encoder_tensors(model.family, model.config, ("", model.encoder), prefix=model.family.prefix)
+    encoder = model.in_full(model.encoder)
+    tensors = encoder_tensors(model.family, model.config, ("", encoder), prefix=model.family.prefix)
     with new_folder(folder, overwrite=overwrite) as new:
         heads = [_stored(new, opened, name, part, extras) for name, part in parts.items()]
         for name, part in others:

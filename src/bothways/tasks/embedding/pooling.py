@@ -16,7 +16,7 @@ from bothways.choices import Pooling
 from bothways.devices import on_device
 from bothways.encoder.backends import runs_of_equal_length
 from bothways.errors import InvalidInput
-from bothways.packing import Packed, sum_rows
+from bothways.packing import Packed, sum_rows, summing_type
 
 
 def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
@@ -31,6 +31,7 @@ def pool(hidden_TH: Tensor, packed: Packed, pooling: Pooling) -> Tensor:
     if pooling == "cls":
         return hidden_TH[packed.first_tokens_B]
     reduce = _REDUCTIONS[pooling]
+    hidden_TH = hidden_TH.to(summing_type(hidden_TH.dtype))
     width = hidden_TH.shape[-1]
     return torch.cat(
         [

@@ -76,7 +76,7 @@ class TrainedMaskedLM:
     ) -> "TrainedMaskedLM":
         """Put a head above the encoder, where the encoder is."""
         encoder, tokenizer, reading = opened.model.encoder, opened.model.tokenizer, opened.reading
-        model = MaskedLM(encoder, head.to(opened.model.device, encoder.embedding.tokens.weight.dtype)).eval()
+        model = MaskedLM(encoder, head.to(opened.model.device, opened.head_dtype)).eval()
         outputs = MaskedLMOutputs(MaskReader(tokenizer, reading.max_length, reading.on_overflow))
         return cls(opened, model, MaskedLMScorer(encoder, model.head, tokenizer), outputs, columns, card)
 
