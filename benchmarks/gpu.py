@@ -3,7 +3,8 @@
 Models of the published base sizes with drawn weights read drawn token ids, so that nothing is downloaded and nobody's
 tokenizer is timed. Lengths are those of mixed texts: log-normal, 8 to 512 tokens, 128 on average. Ours gets what its
 own batching makes of them; the peer gets what it does at its best: sentences in order of length for vectors, batches
-padded to their longest for training, a fused optimizer. Rounds are interleaved in one process.
+padded to their longest for training, a fused optimizer. DeBERTa is also timed with each attention backend that could
+serve its distances, which decides what is to be chosen. Rounds are interleaved in one process.
 
 "Of the product rate" divides the floating point operations of the real tokens by what a product of two large matrices
 in bfloat16 reaches in the same minute. On a CPU (`--quick`) the figures mean nothing.
@@ -12,6 +13,7 @@ in bfloat16 reaches in the same minute. On a CPU (`--quick`) the figures mean no
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +27,7 @@ from benchmarks.harness import Options, Spread, interleaved, ratios, say, table,
 from bothways.encoder import Encoder
 from bothways.encoder.heads import FirstToken, MaskedLMHead, MeanOfTokens, ScoreHead, new_head, read_rows
 from bothways.encoder.rows import SelectedRows
+from bothways.errors import UnsupportedAttention
 from bothways.families import FAMILIES
 from bothways.inference import Runner
 from bothways.inference.runner import row_answers
@@ -34,6 +37,8 @@ from bothways.training.optimizers import NamedAdamW
 from bothways.training.options import TrainingOptions
 from bothways.training.step import Stepper
 
+# Those that could serve scores of distances on a GPU, beside the one that is chosen there.
+BACKENDS = ("skewed", "flex")
 OURS, PEER, FLASH = "bothways", "transformers", "transformers, flash_attention_2"
 MODELS = {"BERT-base": ("bert", "bert-base-uncased"), "DeBERTa-v3-base": ("deberta-v2", "deberta-v3-base")}
 WORK = ("vectors", "fine-tuning", "masked language modelling")
@@ -95,8 +100,13 @@ def _timed(
 ) -> str:
     rows = []
     for work in WORK:
-        for side in sides.values():
-            _work(side, work, windows[: 2 * BATCH])
+        able = []
+        for name, side in sides.items():
+            try:
+                _work(side, work, windows[: 2 * BATCH])
+                able.append(name)
+            except UnsupportedAttention as error:
+                figures["absent"][f"{title}: {name}, {work}"] = str(error).splitlines()[0]
 
         def once(name: str, _: int, work: str = work) -> dict[str, float]:
             rate = _product_rate(device, 64 if options.quick else SIZE_OF_PRODUCT)
@@ -106,7 +116,7 @@ def _timed(
             _wait(device)
             return {"seconds": time.perf_counter() - began, "rate": rate}
 
-        rounds = interleaved([*sides], options.rounds, once, what=f"{title}, {work}")
+        rounds = interleaved(able, options.rounds, once, what=f"{title}, {work}")
         operations = (1 if work == "vectors" else 3) * _operations(settings, windows)
         for name, singles in rounds.items():
             seconds = [single["seconds"] for single in singles]
@@ -134,7 +144,9 @@ def _work(side: Side, work: str, windows: Sequence[Window]) -> None:
 class Ours:
     """This package: packed batches, its own backends, its training step."""
 
-    def __init__(self, model_type: str, settings: dict[str, Any], device: torch.device) -> None:
+    def __init__(
+        self, model_type: str, settings: dict[str, Any], device: torch.device, backend: str | None = None
+    ) -> None:
         family = FAMILIES[model_type]
         config = family.config(settings)
         self._device = device
@@ -142,14 +154,15 @@ class Ours:
         module = nn.ModuleDict({"encoder": Encoder(config)})
         for name in ("sequence", "masked_lm"):
             module[name] = new_head(config, family.head(name, settings).kind, labels=2)
-        self._objective = _Objective(module.to(device).train())
+        self._objective = _Objective(module.to(device).train(), backend)
+        self._backend = backend
         training = TrainingOptions(learning_rate=1e-5, precision="bfloat16")
         self._stepper = Stepper(NamedAdamW(module, training), training, 10**6)
         self._runner = Runner(row_answers(self._means, per_token=False), device)
         self._done = 0
 
     def _means(self, packed: Packed) -> Tensor:
-        return read_rows(MeanOfTokens(), self._reader, packed)
+        return read_rows(MeanOfTokens(), self._reader, packed, backend=self._backend)
 
     def vectors(self, windows: Sequence[Window]) -> NDArray[np.float32]:
         """Mean-pooled vectors of all texts, on the host."""
@@ -166,8 +179,9 @@ class Ours:
 class _Objective:
     """Two classes, or the tokens at drawn places."""
 
-    def __init__(self, module: nn.ModuleDict) -> None:
+    def __init__(self, module: nn.ModuleDict, backend: str | None) -> None:
         self.module = module
+        self._backend = backend
         self.identity: dict[str, str] = {}
         self.baseline, self.baseline_counts_in_full, self.least_updates = None, False, 0
 
@@ -188,12 +202,13 @@ class _Objective:
             head = self.module["sequence"]
             assert isinstance(head, ScoreHead)
             read = head.kind.read if not isinstance(head.kind.read, MeanOfTokens) else FirstToken()
-            scores_BC = head(read_rows(read, encoder, packed)).float()
+            scores_BC = head(read_rows(read, encoder, packed, backend=self._backend)).float()
             return F.cross_entropy(scores_BC, packed.ids_T[packed.first_tokens_B] % 2, reduction="sum")
         head = self.module["masked_lm"]
         assert isinstance(head, MaskedLMHead)
         rows_M = _places(packed.ids_T.shape[0], packed.ids_T.device)
-        logits_MV = head(encoder(packed, rows=SelectedRows(rows_M)), encoder.embedding.tokens.weight).float()
+        hidden_MH = encoder(packed, rows=SelectedRows(rows_M), backend=self._backend)
+        logits_MV = head(hidden_MH, encoder.embedding.tokens.weight).float()
         return F.cross_entropy(logits_MV, packed.ids_T[rows_M])
 
 
@@ -262,6 +277,7 @@ def _sides(
 ) -> dict[str, Side]:
     makers: dict[str, Callable[[], Side]] = {
         OURS: lambda: Ours(model_type, settings, device),
+        **{_ours(name): partial(Ours, model_type, settings, device, name) for name in BACKENDS if model_type != "bert"},
         PEER: lambda: Transformers(model_type, settings, device, "sdpa" if model_type == "bert" else "eager"),
         FLASH: lambda: Transformers(model_type, settings, device, "flash_attention_2"),
     }
@@ -273,6 +289,10 @@ def _sides(
         except (ImportError, ValueError) as error:
             absent[f"{model_type}: {name}"] = str(error).splitlines()[0]
     return sides
+
+
+def _ours(backend: str) -> str:
+    return f"{OURS}, {backend}"
 
 
 def _settings(model_type: str, name: str, *, quick: bool) -> dict[str, Any]:
