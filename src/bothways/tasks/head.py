@@ -334,7 +334,7 @@ def _started(
     if outputs.start_strength is None:
         return head
     encoder = opened.model.encoder
-    head = head.to(opened.model.device)
+    head = head.to(opened.model.device, opened.head_dtype)
     with reporting(options.show_progress):
         phase("fitting a linear model to the frozen encoder's hidden states")
     start = LinearStart(outputs.start_strength, options.seed, options.max_tokens)
