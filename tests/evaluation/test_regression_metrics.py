@@ -87,3 +87,22 @@ def test_unusable_input_is_refused(metric):
         metric([1.0, 2.0], [1.0])
     with pytest.raises(InvalidInput, match="finite"):
         metric([1.0, np.inf], [1.0, 2.0])
+
+
+def test_a_report_sets_the_error_beside_that_of_the_mean_of_the_training_rows():
+    truth, predicted = random_pair("ordinary")
+    report = regression.number_outcomes(truth, predicted, training_mean=1.5).report(resamples=40)
+    baseline = oracle.mean_squared_error(truth, np.full(len(truth), 1.5))
+    assert report.rmse.value == pytest.approx(oracle.root_mean_squared_error(truth, predicted))
+    assert report.training_mean_rmse.value == pytest.approx(baseline**0.5)
+    assert report.r2.value == pytest.approx(oracle.r2_score(truth, predicted))
+    assert report.training_mean_rmse.low < baseline**0.5 < report.training_mean_rmse.high
+    assert report.to_dict()["training_mean"] == 1.5
+    against = 1 - oracle.mean_squared_error(truth, predicted) / baseline
+    assert f"Always answering 1.5, the mean of the training rows, has an RMSE of {baseline**0.5:.6g}" in str(report)
+    assert f"R2 is {against:.4f}" in str(report)
+
+
+def test_a_mean_without_an_error_is_nothing_to_compare_with():
+    report = regression.number_outcomes([2.0] * 4, [2.0, 2.0, 3.0, 1.0], training_mean=2.0).report(resamples=10)
+    assert "has an RMSE of 0 here." in report.summary()

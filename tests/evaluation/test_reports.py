@@ -96,6 +96,7 @@ def test_a_regression_report_holds_the_numbers_of_the_metrics(numbers):
         "pearson": pearson(truth, predicted),
         "spearman": spearman(truth, predicted),
         "r2": r2(truth, predicted),
+        "rmse": oracle.root_mean_squared_error(truth, predicted),
     }
     assert {name: each.value for name, each in report.estimates.items()} == pytest.approx(expected, abs=1e-12)
 
@@ -112,7 +113,7 @@ def test_a_regression_report_holds_the_numbers_of_the_metrics(numbers):
 )
 def test_numbers_that_are_undefined_are_left_out_of_a_regression_report(truth, predicted, there):
     report = regression_report(truth, predicted, resamples=20)
-    assert set(report.estimates) == {"mse", "mae", *there}
+    assert set(report.estimates) == {"mse", "mae", "rmse", *there}
     assert report.mse.value == pytest.approx(oracle.mean_squared_error(truth, predicted))
     assert {"pearson", "spearman", "r2"} & set(report.to_dict()) == there
     assert "mse" in report.summary()

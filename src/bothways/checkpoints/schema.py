@@ -126,6 +126,7 @@ class StoredLabels(Stored):
 
     merge: Merge | None = Field(default=None, description="a way to merge windows")
     target: TargetKind | None = Field(default=None, description="'single', 'multi' or 'regression'")
+    training_mean: float | None = Field(default=None, ge=-1e18, le=1e18, description="a number up to 1e18, or null")
     calibration: StoredCalibration | None = Field(default=None, description="a method and its numbers")
     conformal: StoredGuarantee | None = Field(default=None, description="a kind and its numbers")
     out_of_domain: StoredDetection | None = Field(default=None, description="a kind, a threshold and numbers")

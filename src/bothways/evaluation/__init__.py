@@ -61,6 +61,7 @@ from bothways.evaluation.rankings import ranking_differences, ranking_outcomes
 from bothways.evaluation.regression import (
     mean_squared_error,
     number_outcomes,
+    r2,
     similarity_outcomes,
     spearman,
     undefined_correlation,
@@ -133,6 +134,7 @@ __all__ = [
     "negative_log_likelihood",
     "number_outcomes",
     "out_of_domain_report",
+    "r2",
     "rank_outcomes",
     "ranking_differences",
     "ranking_outcomes",

@@ -1,4 +1,4 @@
-"""Regression metrics: MSE, MAE, Pearson and Spearman correlation, and R2.
+"""Regression metrics: MSE and its root, MAE, Pearson and Spearman correlation, and R2.
 
 A correlation with a constant is undefined; it is 0.0 here, so that the loop of a training can compare it. Reports leave
 out, or refuse, what is undefined: see `undefined_correlation`.
@@ -6,6 +6,7 @@ out, or refuse, what is undefined: see `undefined_correlation`.
 Shape letters: N rows, R bootstrap resamples, G groups of equal values.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -98,8 +99,16 @@ def r2(truth_N: ArrayLike, predicted_N: ArrayLike) -> float:
     return float(weighted_r2(truth, predicted, np.ones((1, len(truth))))[0])
 
 
-def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike) -> Outcomes:
+def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike, *, training_mean: float | None = None) -> Outcomes:
     """Return the outcomes of predicted numbers; a correlation, or R2, that is undefined is left out.
+
+    R2 is scikit-learn's, against the mean of these rows. The error of always answering the mean of the training rows,
+    which a model could have known, stands beside the model's own.
+
+    Args:
+        truth_N: true numbers.
+        predicted_N: predicted numbers.
+        training_mean: mean of the numbers that the model learnt from, if known.
 
     Raises:
         InvalidInput: empty, not finite, or of different lengths.
@@ -113,12 +122,26 @@ def number_outcomes(truth_N: ArrayLike, predicted_N: ArrayLike) -> Outcomes:
     if undefined_correlation(truth, truth) is None:  # what is to be explained is the truth alone
         further["r2"] = weighted_r2
 
+    further["rmse"] = _weighted_rmse
+    baseline = training_mean is not None and math.isfinite(training_mean)
+    notes: tuple[str, ...] = ()
+    if baseline:
+        answered = np.full(len(truth), training_mean)
+        further["training_mean_rmse"] = lambda truth_N, _, counts_RN: _weighted_rmse(truth_N, answered, counts_RN)
+        notes = (_against_the_mean(truth, squares_N, answered),)
+
     def statistic(counts_RN: FloatArray) -> FloatArray:
         found = [each(truth, predicted, counts_RN) for each in further.values()]
         return np.column_stack([counts_RN @ losses_NK / len(truth), *found])
 
     return Outcomes(
-        frame=Report(kind="regression", title=f"{len(truth)} rows", counts={"n": len(truth)}),
+        frame=Report(
+            kind="regression",
+            title=f"{len(truth)} rows",
+            counts={"n": len(truth)},
+            values={"training_mean": training_mean} if baseline else {},
+            notes=notes,
+        ),
         truth=truth,
         metrics=("mse", "mae", *further),
         statistic=statistic,
@@ -184,6 +207,22 @@ def weighted_r2(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: FloatAr
     np.divide(error_R, deviation_R**2, out=unexplained_R, where=deviation_R != 0)
     explained_R: FloatArray = 1 - unexplained_R
     return explained_R
+
+
+def _weighted_rmse(truth_N: FloatArray, predicted_N: FloatArray, counts_RN: FloatArray) -> FloatArray:
+    """Root of the mean squared error (R,) in every resample."""
+    error_R: FloatArray = np.sqrt(counts_RN @ (truth_N - predicted_N) ** 2 / counts_RN.sum(axis=1))
+    return error_R
+
+
+def _against_the_mean(truth_N: FloatArray, squares_N: FloatArray, answered_N: FloatArray) -> str:
+    """Return a sentence that compares the squared errors with those of always answering the training rows' mean."""
+    baseline = mean_squared_error(truth_N, answered_N)
+    share = f"; against that, R2 is {1 - squares_N.mean() / baseline:.4f}" if baseline else ""
+    return (
+        f"Always answering {answered_N[0]:.6g}, the mean of the training rows, has an RMSE of "
+        f"{math.sqrt(baseline):.6g} here{share}. The metric r2 is against the mean of these rows."
+    )
 
 
 def _centred(x: FloatArray, counts_RN: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -16,7 +16,7 @@ MOST_IN_MATRIX = 30
 MOST_PAIRS = 30
 """Pairs of classes that are listed where a matrix would not be legible."""
 
-LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss", "mse", "mae", "loss", "perplexity")
+LOWER_IS_BETTER = ("brier", "nll", "ece", "mce", "hamming_loss", "mse", "mae", "rmse", "loss", "perplexity")
 
 _CLASSES = ("Classes", "Class", "Texts")
 # What the rows of a table of precision and recall are of each kind of report: title, heading, and what is counted.
@@ -241,6 +241,7 @@ def _word(name: str) -> str:
         "fpr95": "FPR at 95\u00a0%",
         "macro_f1": "Macro F1",
         "micro_f1": "Micro F1",
+        "training_mean_rmse": "RMSE of the training mean",
     }
     if name in words:
         return words[name]

@@ -291,7 +291,11 @@ def prepare_head(
         stored = StoredInputs.of(opened, outputs, kept)
     answers, held_answers = outputs.answers(stored), outputs.answers(held)
     continued = before if before is not None and outputs.continues(before.outputs) else None
-    head = deepcopy(continued.model.head) if continued else _started(opened, outputs, stored.store, answers, training)
+    if continued:
+        head = deepcopy(continued.model.head)
+        outputs.standardize(head)
+    else:
+        head = _started(opened, outputs, stored.store, answers, training)
     begun = TrainedHead.of(spec, opened, head, outputs, columns)
     model, linear = begun.model, None if outputs.start_strength is None else LINEAR
 
@@ -299,7 +303,9 @@ def prepare_head(
         return outputs.validate(held.scores(outputs, model, training.max_tokens), held.truth)
 
     def finish(record: TrainingRecord) -> TrainedHead:
-        learnt, scores = outputs.learn(model, stored, held, training.seed, opened.batch_tokens)
+        learnt, scores = outputs.unstandardize(model.head).learn(
+            model, stored, held, training.seed, opened.batch_tokens
+        )
         phase("evaluating on the held-out rows")
         metrics = learnt.outcomes(scores, held.truth).report(seed=training.seed)
         used = DataUsed(columns, stored.part(outputs), held.part(outputs), split=data.validation is None)

@@ -259,9 +259,18 @@ class LabelOutputs(CombinableOutputs[Text, None]):
             check_long(held.store, "validation texts")
         return ()
 
+    def standardize(self, head: ScoreHead) -> None:
+        """Change a head that gives numbers into one that gives standardised numbers."""
+        if isinstance(self.target, Regression):
+            self.target.standardize(head)
+
+    def unstandardize(self, head: ScoreHead) -> Self:
+        """Change a head that gives standardised numbers into one that gives numbers."""
+        return replace(self, target=self.target.unstandardize(head)) if isinstance(self.target, Regression) else self
+
     def continues(self, before: Self) -> bool:
-        """Whether the target is the same."""
-        return self.target == before.target
+        """Whether the kind of target and the labels are the same."""
+        return (self.target.kind, self.labels) == (before.target.kind, before.labels)
 
     @property
     def start_strength(self) -> float:
@@ -304,8 +313,11 @@ class LabelOutputs(CombinableOutputs[Text, None]):
 
     @property
     def identity(self) -> Identity:
-        """Target, labels and merge."""
-        return {"target": self.target.kind, "labels": ", ".join(map(repr, self.labels)), "merge": self.merge}
+        """Target, labels, merge, and the units that numbers are learnt in."""
+        units = {}
+        if isinstance(self.target, Regression):
+            units = {"mean of the numbers": self.target.mean, "scale of the numbers": self.target.scale}
+        return {"target": self.target.kind, "labels": ", ".join(map(repr, self.labels)), "merge": self.merge, **units}
 
     def part(self, stored: StoredInputs) -> dict[str, object]:
         """Return SHA-256 of the encoded labels."""
@@ -360,9 +372,10 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         return replace(scores, logits_RC=logits_1C, features_LH=None, votes=votes)
 
     def together(self, members: Sequence[Self]) -> Self:
-        """Return the same without what the first member learnt."""
-        del members
-        return replace(self, confidence=Confidence(), layers=0)
+        """Return the same without what the first member learnt; a baseline stays where all members have it."""
+        alike = all(each.target == self.target for each in members)
+        target = self.target if alike or not isinstance(self.target, Regression) else Regression()
+        return replace(self, target=target, confidence=Confidence(), layers=0)
 
     def calibrated_on(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
         """Return the same with a temperature, and coverage of one label or a number."""
@@ -410,6 +423,8 @@ class LabelOutputs(CombinableOutputs[Text, None]):
                 f"expected a model with the target {options.target!r}, but this one has {target.kind!r}."
             )
         stored = StoredLabels.of(opened.extras if ours else {})
+        if isinstance(target, Regression):
+            target = Regression(stored.training_mean)
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
         attention = read_attention(opened) if ours else None
         encoder = opened.model.config
@@ -424,7 +439,8 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         """Write arrays and attention; return target, merge and confidence."""
         if self.attention is not None:
             write_attention(folder, self.attention)
-        return {"merge": self.merge, "target": self.target.kind, **write_confidence(folder, self.confidence)}
+        own = {"training_mean": self.target.training_mean} if isinstance(self.target, Regression) else {}
+        return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
 
 
 def logits_of_all(scores: Sequence[LabelScores]) -> Logits:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source
+from bothways.encoder import ScoreHead
 from bothways.evaluation import Outcomes
 from bothways.families import HeadName
 from bothways.inference import TextRows, TokenRows
@@ -159,6 +160,14 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """
         del training, held
         return ()
+
+    def standardize(self, head: ScoreHead) -> None:
+        """Change a trained head, in place, into one that gives what `answers` trains; most heads stay as they are."""
+
+    def unstandardize(self, head: ScoreHead) -> Self:
+        """Change a head at the end of its training, in place, into the one to keep; return what its outputs mean."""
+        del head
+        return self
 
     def continues(self, before: Self) -> bool:
         """Whether a head with the outputs ``before`` can be trained further for these."""

@@ -6,17 +6,20 @@ predictions and reports.
 Shapes: N texts, B windows of a batch or texts of a block, C outputs.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.choices import TargetKind
 from bothways.data import Example, class_label, label_set, number
+from bothways.encoder import ScoreHead
 from bothways.errors import InvalidInput
 from bothways.evaluation import (
     Calibration,
@@ -33,10 +36,12 @@ from bothways.evaluation import (
     multi_label_nll,
     naming_hint,
     number_outcomes,
+    r2,
     share_error,
     sigmoid,
     softmax,
     spearman,
+    undefined_correlation,
 )
 from bothways.evaluation.inputs import row_blocks
 from bothways.evaluation.metrics import nll_per_row
@@ -50,6 +55,8 @@ Logits = NDArray[np.float64]
 LEAST = 1e-12
 # That of one answer among several goes as low as a float64 can: a text's tags are chosen by sums of such logarithms.
 TINY = float(np.finfo(np.float64).tiny)
+# A standard deviation below this share of the largest number is rounding.
+_ROUNDING = 1e-13
 
 # Encoded labels: class numbers (N), 0 or 1 for each label (N, C), or numbers (N); which, the target knows.
 Truth = NDArray[Any]
@@ -192,7 +199,20 @@ class MultiLabel:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A number."""
+    """A number.
+
+    During a training the head gives standardised numbers, ``(number - mean) / scale``. When it ends, the scale goes
+    into the head's last linear map (`unstandardize`), and the head gives the number itself.
+
+    Attributes:
+        training_mean: Mean of the numbers that the model learnt from, the baseline of reports; None where unknown.
+        mean: Of the numbers that are 0 for the head.
+        scale: Standard deviation of the numbers that are 1 for the head.
+    """
+
+    training_mean: float | None = None
+    mean: float = 0.0
+    scale: float = 1.0
 
     kind: ClassVar[TargetKind] = "regression"
     problem_type: ClassVar[str] = "regression"
@@ -206,13 +226,34 @@ class Regression:
         del label
         return ()
 
+    @classmethod
+    def standardized(cls, numbers: Sequence[float]) -> "Regression":
+        """Return the target of a training on these numbers; the scale of numbers that are all alike is 1."""
+        numbers_N = np.array(numbers, dtype=np.float32).astype(np.float64)
+        mean, deviation = float(numbers_N.mean()), float(numbers_N.std())
+        alike = deviation <= _ROUNDING * float(np.abs(numbers_N).max())
+        return cls(mean, mean, 1.0 if alike else deviation)
+
+    def standardize(self, head: ScoreHead) -> None:
+        """Change a head that gives numbers, in place, into one that gives standardised numbers."""
+        with torch.no_grad():
+            head.output.weight.div_(self.scale)
+            head.output.bias.sub_(self.mean).div_(self.scale)
+
+    def unstandardize(self, head: ScoreHead) -> "Regression":
+        """Change a head that gives standardised numbers, in place, into one that gives numbers; return its target."""
+        with torch.no_grad():
+            head.output.weight.mul_(self.scale)
+            head.output.bias.mul_(self.scale).add_(self.mean)
+        return Regression(self.training_mean)
+
     def encode(self, examples: Sequence[Example[Any]]) -> Truth:
         """The numbers (N)."""
         return np.array([example.label for example in examples], dtype=np.float32)
 
     def losses(self, logits_B1: Tensor, truth_B: Tensor) -> Tensor:
-        """Squared error of each row (B)."""
-        return (logits_B1[:, 0] - truth_B) ** 2
+        """Squared error of each row (B), in units of the variance of the training numbers."""
+        return (logits_B1[:, 0] - (truth_B - self.mean) / self.scale) ** 2
 
     def probabilities(self, logits_N1: Logits, calibration: Calibration | None) -> Logits:
         """The numbers (N, 1) themselves: they have no probabilities."""
@@ -220,15 +261,21 @@ class Regression:
         return logits_N1
 
     def validate(self, logits_N1: Logits, truth_N: Truth) -> Validation:
-        """Metrics on held-out texts; the score is the negative squared error."""
-        error = mean_squared_error(truth_N, logits_N1[:, 0])
-        metrics = {"mse": error, "spearman": spearman(truth_N, logits_N1[:, 0])}
-        return Validation(metrics, -error, mean_error((logits_N1[:, 0] - truth_N) ** 2))
+        """Metrics on held-out texts, in the units of the numbers; the score is the negative squared error."""
+        numbers_N = self.mean + self.scale * logits_N1[:, 0]
+        error = mean_squared_error(truth_N, numbers_N)
+        metrics = {"mse": error, "rmse": math.sqrt(error)}
+        if self.training_mean is not None:
+            metrics["training_mean_rmse"] = math.sqrt(float(((truth_N - self.training_mean) ** 2).mean()))
+        if undefined_correlation(truth_N, truth_N) is None:
+            metrics["r2"] = r2(truth_N, numbers_N)
+        metrics["spearman"] = spearman(truth_N, numbers_N)
+        return Validation(metrics, -error, mean_error((numbers_N - truth_N) ** 2))
 
     def outcomes(self, logits_N1: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
         """Return what reports and comparisons are computed from."""
         del calibration
-        return number_outcomes(truth_N, logits_N1[:, 0])
+        return number_outcomes(truth_N, logits_N1[:, 0], training_mean=self.training_mean)
 
     def predict(self, logits_1: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
         """The number."""
@@ -289,7 +336,7 @@ def target_of(kind: TargetKind, examples: Sequence[Example[Any]]) -> Target:
         InvalidInput: There are fewer than two classes (or, of several labels, none at all).
     """
     if kind == "regression":
-        return Regression()
+        return Regression.standardized([example.label for example in examples])
     if kind == "multi":
         names = tuple(sorted({name for example in examples for name in MultiLabel.names(example.label)}))
         if not names:
@@ -305,10 +352,10 @@ def target_of(kind: TargetKind, examples: Sequence[Example[Any]]) -> Target:
 
 
 def continued(target: Target, before: Target | None) -> Target:
-    """The target of the model as it was, where it tells the same labels apart: its outputs keep their order."""
-    if before is not None and before.kind == target.kind and set(before.labels) == set(target.labels):
-        return before
-    return target
+    """The target with its labels in the order that they had before, where they are the same: that of the outputs."""
+    if isinstance(target, Regression) or before is None or before.kind != target.kind:
+        return target
+    return replace(target, labels=before.labels) if set(before.labels) == set(target.labels) else target
 
 
 def converter(kind: TargetKind) -> type[SingleLabel] | type[MultiLabel] | type[Regression]:
