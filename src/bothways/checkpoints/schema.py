@@ -30,6 +30,7 @@ OURS = "bothways.json"
 FORMAT_VERSION = 1
 
 Extras = Mapping[str, object]
+Thresholds = list[Annotated[float, Field(ge=0, le=1)]]
 
 # Each is a model that is opened, and asked every question.
 MOST_MEMBERS = 100
@@ -126,6 +127,7 @@ class StoredLabels(Stored):
 
     merge: Merge | None = Field(default=None, description="a way to merge windows")
     target: TargetKind | None = Field(default=None, description="'single', 'multi' or 'regression'")
+    thresholds: Thresholds | None = Field(default=None, description="a list of numbers from 0 to 1")
     training_mean: float | None = Field(default=None, ge=-1e18, le=1e18, description="a number up to 1e18, or null")
     calibration: StoredCalibration | None = Field(default=None, description="a method and its numbers")
     conformal: StoredGuarantee | None = Field(default=None, description="a kind and its numbers")
@@ -199,6 +201,7 @@ class StoredEnsemble(Stored):
     no_answer_threshold: float | None = Field(default=None, description="a finite number, or null")
     weights: list[float] = Field(default=[], description="a list of finite numbers")
     biases: list[float] = Field(default=[], description="a list of finite numbers")
+    thresholds: Thresholds | None = Field(default=None, description="a list of numbers from 0 to 1")
     conformal: list[float] | None = Field(default=None, min_length=1, description="a list of finite numbers")
     columns: list[dict[str, object]] | None = Field(default=None, description="a list of objects with names of columns")
     reading: StoredReading = Field(default=StoredReading(), description="an object with ways of reading")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.choices import Format
 from bothways.cli.declared import check_known, given_of, group_of, of_all_tasks, taking
-from bothways.cli.opening import COLUMNS, OPENING, RANKING, open_ranking, open_task, reading_columns
+from bothways.cli.opening import COLUMNS, EVALUATING, RANKING, open_ranking, open_task, reading_columns
 from bothways.cli.options import (
     AS_IT_CAN,
     HERE,
@@ -42,7 +42,7 @@ Examples:
 _MOST_CLASSES, _LONGEST_LABEL = 20, 40
 
 
-@taking(own=group_of("Data", of_all_tasks(lambda spec: [spec.data_options])), columns=COLUMNS, opened=OPENING)
+@taking(own=group_of("Data", of_all_tasks(lambda spec: [spec.data_options])), columns=COLUMNS, opened=EVALUATING)
 def evaluate(
     run: str,
     /,
@@ -187,11 +187,14 @@ def _print_classes(report: "Report") -> None:
     shown = report.chosen_classes(_MOST_CLASSES)
     table = plain_table()
     table.add_column("", overflow="fold")
-    for heading in ("precision", "recall", "f1", "support", "predicted"):
+    own = ("threshold",) if any(row.threshold is not None for row in shown) else ()
+    for heading in ("precision", "recall", "f1", "support", "predicted", *own):
         table.add_column(heading, justify="right")
     for row in shown:
         scores = (f"{each.value:.4f}" for each in (row.precision, row.recall, row.f1))
-        table.add_row(shortened(one_line(row.label), _LONGEST_LABEL), *scores, f"{row.support:,}", f"{row.predicted:,}")
+        counts = (f"{row.support:,}", f"{row.predicted:,}")
+        threshold = () if row.threshold is None else (f"{row.threshold:.4f}",)
+        table.add_row(shortened(one_line(row.label), _LONGEST_LABEL), *scores, *counts, *threshold)
     print_table(table)
     if left_out := len(report.per_class) - len(shown):
         print(f"These are the lowest in F1 and the most frequent; {left_out:,} more are in --report and --json.")

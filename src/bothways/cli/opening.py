@@ -28,11 +28,17 @@ def _only_of_opening(spec: TaskSpec) -> list[str]:
 
 
 _OPENING = {name for spec in SPECS.values() for name in _only_of_opening(spec)}
+# What a prediction can be asked for as well, and an evaluation is computed at.
+_DECIDING = {"threshold"}
 
 # What a trained model can be opened with, whatever its task.
 OPENING = group_of(
     "As it was saved, by default",
     (option for option in of_all_tasks(lambda spec: [spec.open_options]) if option.name in _OPENING),
+)
+EVALUATING = group_of(
+    "As it was saved, by default",
+    (option for option in of_all_tasks(lambda spec: [spec.open_options]) if option.name in _OPENING | _DECIDING),
 )
 COLUMNS = group_of("Columns (by default as in training)", of_all_tasks(columns_of))
 VECTORS = group_of("Vectors", options_of(SPECS["embedding"].open_options))

@@ -71,6 +71,7 @@ from bothways.evaluation.report import ClassRow, Report, TextsRead
 from bothways.evaluation.standard_errors import correlation_error, mean_error, share_error
 from bothways.evaluation.tag_counts import TaggedWords, span_counts
 from bothways.evaluation.tagging import span_outcomes, tag_outcomes
+from bothways.evaluation.thresholds import fit_common_threshold, fit_thresholds
 
 __all__ = [
     "RANKING_MEASURES",
@@ -121,8 +122,10 @@ __all__ = [
     "fit_adaptive_temperature",
     "fit_answer_temperature",
     "fit_calibration",
+    "fit_common_threshold",
     "fit_sigmoid_temperature",
     "fit_temperature",
+    "fit_thresholds",
     "held_out_probabilities",
     "label_outcomes",
     "mean_error",

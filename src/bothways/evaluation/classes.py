@@ -29,7 +29,7 @@ from bothways.evaluation.reliability import (
     reliability_bins,
     sweep_calibration_error,
 )
-from bothways.evaluation.report import Report
+from bothways.evaluation.report import MULTI_LABEL, Report
 
 MOST_CONFUSED = 1_000
 """Classes up to which a report has the counts of confusions: their number grows with the square of that of classes."""
@@ -116,10 +116,10 @@ def label_outcomes(
     truth_NC: ArrayLike,
     probabilities_NC: ArrayLike,
     *,
-    threshold: float = 0.5,
+    threshold: float | Sequence[float] = 0.5,
     bins: int = BINS,
 ) -> Outcomes:
-    """Return the outcomes of multi-label classification; a label at or above ``threshold`` is predicted.
+    """Return the outcomes of multi-label classification; a label at or above its threshold is predicted.
 
     A decision is one label of one row. Rows are resampled, not decisions: the labels of one row belong together.
 
@@ -127,7 +127,7 @@ def label_outcomes(
         labels: label names, one for each column.
         truth_NC: 0 or 1, whether the row has the label.
         probabilities_NC: probability of each label.
-        threshold: probability from which a label counts as predicted.
+        threshold: probability from which a label counts as predicted, one for all or one for each.
         bins: reliability bins to aim at.
 
     Raises:
@@ -136,7 +136,9 @@ def label_outcomes(
     probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
     _checked_labels(labels, probabilities)
     truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
-    predicted_NC = probabilities >= threshold
+    thresholds_C = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(labels))
+    common = bool((thresholds_C == thresholds_C[0]).all())
+    predicted_NC = probabilities >= thresholds_C
     wrong_NC = truth != predicted_NC
     right_N, nll_N = ~wrong_NC.any(axis=1), metrics.label_nll(truth, probabilities).mean(axis=1)
     losses_NK = np.column_stack([right_N, wrong_NC.mean(axis=1), ((probabilities - truth) ** 2).mean(axis=1), nll_N])
@@ -149,10 +151,10 @@ def label_outcomes(
 
     return Outcomes(
         frame=Report(
-            kind="multi-label classification",
+            kind=MULTI_LABEL,
             title=f"{len(truth)} rows, {len(labels)} labels",
             counts={"n": len(truth)},
-            values={"threshold": threshold},
+            values={"threshold": float(thresholds_C[0]) if common else None},
             labels=tuple(labels),
             reliability=reliability_bins(probabilities.ravel(), truth.ravel(), bins),
         ),
@@ -169,6 +171,7 @@ def label_outcomes(
         right_N=right_N,
         labels=tuple(labels),
         label_counts=label_counts,
+        thresholds=() if common else tuple(thresholds_C.tolist()),
         bins=_gaps_and_shares(truth - probabilities, equal_mass_bins(probabilities.ravel(), bins).reshape(truth.shape)),
     )
 

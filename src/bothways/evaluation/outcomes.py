@@ -34,6 +34,7 @@ class Outcomes:
         right_N: whether each row is right, for McNemar's test.
         labels: names of the classes or labels (C).
         label_counts: rows of each label (C,), and rows predicted as it.
+        thresholds: probability from which each label is predicted, where they differ.
         bins: what each row adds to the gap of each reliability bin (N, B), and then to its share of all decisions.
         scheme: the tags behind spans; accuracies of words in different schemes are not compared.
         tokens_read: how much of the texts was read; None for results on numbers alone.
@@ -49,6 +50,7 @@ class Outcomes:
     right_N: BoolArray | None = None
     labels: tuple[str, ...] = ()
     label_counts: tuple[IntArray, IntArray] | None = None
+    thresholds: tuple[float, ...] = ()
     bins: tuple[FloatArray, ...] = ()
     scheme: str = ""
     tokens_read: TextsRead | None = None
@@ -81,7 +83,8 @@ class Outcomes:
             return ()
         count, (support_C, predicted_C) = len(self.labels), self.label_counts
         columns = [scores[start : start + count] for start in (0, count, 2 * count)]
-        rows = zip(self.labels, *columns, support_C.tolist(), predicted_C.tolist(), strict=True)
+        thresholds = self.thresholds or (None,) * count
+        rows = zip(self.labels, *columns, support_C.tolist(), predicted_C.tolist(), thresholds, strict=True)
         return tuple(ClassRow(*row) for row in rows)
 
 

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from bothways.evaluation.bootstrap import Estimate
 from bothways.evaluation.reliability import ReliabilityBin
 
+MULTI_LABEL = "multi-label classification"
+
 
 @dataclass(frozen=True)
 class TextsRead:
@@ -59,6 +61,7 @@ class ClassRow:
         f1: 0.0 if neither.
         support: rows that are of it.
         predicted: rows predicted as it.
+        threshold: probability from which it is predicted, where labels have one of their own.
     """
 
     label: str
@@ -67,11 +70,13 @@ class ClassRow:
     f1: Estimate
     support: int
     predicted: int
+    threshold: float | None = None
 
     def to_dict(self) -> dict[str, float]:
         """Return flat JSON values, without the label."""
         scores = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
-        return {**flat_estimates(scores), "support": self.support, "predicted": self.predicted}
+        own = {} if self.threshold is None else {"threshold": self.threshold}
+        return {**flat_estimates(scores), "support": self.support, "predicted": self.predicted, **own}
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,17 @@ class Report:
         ]
 
     def _remarks(self) -> list[str]:
-        return [*self.notes, *remarks_of(self.tokens_read)]
+        return [*self.remarks, *remarks_of(self.tokens_read)]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes, and at which thresholds labels were predicted."""
+        own = [row.threshold for row in self.per_class if row.threshold is not None]
+        common = self.values.get("threshold") if self.kind == MULTI_LABEL else None
+        said = () if common is None else (f"Labels are given from a probability of {common:.4g} on.",)
+        if own:
+            said = (f"Each label is given from a probability of its own on, from {min(own):.4g} to {max(own):.4g}.",)
+        return (*said, *self.notes)
 
 
 def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[str, float]:

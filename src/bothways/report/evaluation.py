@@ -128,8 +128,7 @@ def _metrics(report: Report, uncalibrated: Report | None) -> Table:
 def _notes(report: Report) -> list[Block]:
     """Paragraphs on how the rows were read and scored."""
     rules = [f"{_word(name)}: {value}" for name, value in report.settings.items()]
-    rules += [f"{_word(name)}: {value:g}" for name in ("threshold",) if (value := report.values.get(name)) is not None]
-    lines = [*(f"{rule}." for rule in rules), *report.notes, *(f"{line}." for line in remarks_of(report.tokens_read))]
+    lines = [*(f"{rule}." for rule in rules), *report.remarks, *(f"{line}." for line in remarks_of(report.tokens_read))]
     return [Paragraph(line) for line in lines]
 
 
@@ -185,13 +184,15 @@ def _classes(report: Report) -> Iterator[Block]:
         shown = tuple((each.truth, each.predicted, f"{each.count:,}", f"{each.share:.1%}") for each in pairs)
         heading = (f"True {one.lower()}", "Predicted as", counted, "Of the true ones")
         yield Table(heading, shown, "What is most often taken for something else.", heading[2:])
-    columns = (one, "Precision", "Recall", "F1", counted, "Predicted")
+    own = any(row.threshold is not None for row in report.per_class)
+    columns = (one, "Precision", "Recall", "F1", counted, "Predicted", *(("Threshold",) if own else ()))
     rows = tuple(
         (
             row.label,
             *(f"{each.value:.3f}" for each in (row.precision, row.recall, row.f1)),
             f"{row.support:,}",
             f"{row.predicted:,}",
+            *(() if row.threshold is None else (f"{row.threshold:.3f}",)),
         )
         for row in report.per_class
     )

@@ -21,11 +21,20 @@ class LabelOpening:
             `bothways.tasks.window_attention`).
         target: What the model predicts, or is to be trained for: ``"single"``, ``"multi"`` or ``"regression"``; a
             trained model with another target is refused.
+        threshold: Probability from which each of several labels is given, instead of those learnt on held-out rows; of
+            answers, log odds against no answer from which one is given.
+
+    Raises:
+        InvalidInput: The threshold is no probability.
     """
 
     labels: Sequence[str] | None = None
     merge: Merge | None = None
     target: TargetKind | None = None
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        check_threshold(self.threshold)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,20 +88,30 @@ class LabelPrediction(PredictOptions):
         coverage: Also give a set of labels (or an interval around a number) that holds the truth with this probability;
             nearly so, as the held-out rows that it was learnt on also chose the epoch and the calibration.
         top: How many labels with their probabilities, or answers, or fillings to give, best first.
+        threshold: Probability from which each of several labels is given, or log odds against no answer from which an
+            answer is given (``-inf`` always gives one); by default as learnt on held-out rows.
 
     Raises:
-        InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated; or top
-            is below 1.
+        InvalidInput: A coverage is no share, or asked for together with probabilities that are not calibrated; top is
+            below 1, or the threshold no probability.
     """
 
     calibrated: bool | None = None
     coverage: float | None = None
     top: int | None = None
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
+        check_threshold(self.threshold)
         if self.top is not None:
             check_positive("top", self.top)
         if self.coverage is not None and not 0 < self.coverage < 1:
             raise InvalidInput(f"coverage: expected a share between 0 and 1, such as 0.9, got {self.coverage}")
         if self.coverage is not None and self.calibrated is False:
             raise InvalidInput("coverage needs calibrated probabilities: leave calibrated out.")
+
+
+def check_threshold(threshold: float | None) -> None:
+    """Raise InvalidInput unless a threshold is a probability, or none was given."""
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise InvalidInput(f"threshold: expected a probability from 0 to 1, got {threshold}")

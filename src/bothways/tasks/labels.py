@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.checkpoints.schema import StoredEnsemble, StoredLabels
+from bothways.checkpoints.schema import StoredEnsemble, StoredLabels, damaged
 from bothways.choices import Merge, TargetKind
 from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_classification, learn_conformal_sets
 from bothways.confidence.files import open_confidence, stored_temperature, write_confidence
@@ -24,6 +24,7 @@ from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.heads import layer_rows, read_rows
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import (
+    Calibration,
     ConformalInterval,
     ConformalSets,
     Evidence,
@@ -168,11 +169,22 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         chosen = options or LabelPrediction()
         if chosen.top is not None and isinstance(self.target, Regression):
             raise InvalidInput("top asks for labels, but this model predicts a number: leave it out.")
-        calibration = None if chosen.calibrated is False else self.confidence.calibration
+        if chosen.threshold is not None:
+            check_threshold_asked(chosen.threshold, self.target)
+        calibration, target = self._calibration(calibrated=chosen.calibrated)
+        if isinstance(target, MultiLabel) and chosen.threshold is not None:
+            target = target.at(chosen.threshold)
         guarantee = coverage_guarantee(self.confidence.conformal, chosen.coverage)
         for each in scores:
-            prediction = self.target.predict(each.logits_RC[0], calibration, each.read)
+            prediction = target.predict(each.logits_RC[0], calibration, each.read)
             yield _with_top(self._with_domain(_with_coverage(prediction, guarantee), each), chosen.top)
+
+    def _calibration(self, *, calibrated: bool | None) -> tuple[Calibration | None, Target]:
+        """Return the calibration to apply, and the target with the thresholds of the probabilities that it gives."""
+        calibration = self.confidence.calibration
+        if calibrated is not False:
+            return calibration, self.target
+        return None, self.target.without(calibration) if isinstance(self.target, MultiLabel) else self.target
 
     def _with_domain(self, prediction: Prediction, scores: LabelScores) -> Prediction:
         if not isinstance(prediction, Classification):
@@ -186,8 +198,8 @@ class LabelOutputs(CombinableOutputs[Text, None]):
 
     def outcomes(self, scores: Sequence[LabelScores], truth: Truth, *, calibrated: bool | None = None) -> Outcomes:
         """Return the outcomes of labelled texts, calibrated where the model is."""
-        calibration = None if calibrated is False else self.confidence.calibration
-        found = self.target.outcomes(logits_of_all(scores), truth, calibration)
+        calibration, target = self._calibration(calibrated=calibrated)
+        found = target.outcomes(logits_of_all(scores), truth, calibration)
         return replace(found, tokens_read=texts_read(each.read for each in scores))
 
     def evidence(self, scores: Sequence[LabelScores]) -> Evidence:
@@ -196,13 +208,17 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         return Evidence(logits_of_all(scores), np.stack(features) if features else np.zeros((len(scores), 0, 0)))
 
     def facts(self) -> dict[str, object]:
-        """Return labels and calibration."""
+        """Return labels, calibration and thresholds."""
         calibration = self.confidence.calibration
         numbers = asdict(calibration) if isinstance(calibration, Temperature) else {}
-        return {
+        facts: dict[str, object] = {
             "labels": list(self.labels),
             "calibration": None if calibration is None else {"method": method_of(calibration), **numbers},
         }
+        if isinstance(self.target, MultiLabel):
+            thresholds = self.target.thresholds_C.tolist()
+            facts |= {"threshold": thresholds[0]} if len(set(thresholds)) == 1 else {"thresholds": thresholds}
+        return facts
 
     # --- learning ---
 
@@ -238,6 +254,10 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         else:
             held_out = read(data.validation)
         target = continued(target_of(kind, examples), None if before is None else before.target)
+        threshold: float | None = getattr(opened.options, "threshold", None)
+        if threshold is not None:
+            check_threshold_asked(threshold, target)
+            target = target.at(threshold) if isinstance(target, MultiLabel) else target
         asked: Merge | None = getattr(opened.options, "merge", None)
         merge = check_merge(asked or "weighted_mean") if before is None else before.merge
         return cls(target, merge, options=options), examples, held_out
@@ -309,7 +329,14 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         phase("reading the held-out rows")
         scores = held.scores(reading, module, tokens)
         confidence = learn_confidence(self.target, reading.evidence(scores), held.truth, self.options, seed, drawn)
-        return replace(reading, confidence=confidence), scores
+        target = self._with_thresholds(scores, held.truth, confidence.calibration)
+        return replace(reading, target=target, confidence=confidence), scores
+
+    def _with_thresholds(self, scores: Sequence[LabelScores], truth: Truth, calibration: Calibration | None) -> Target:
+        """Return the target with the thresholds that held-out rows teach, where it has some and none were given."""
+        if not isinstance(self.target, MultiLabel) or self.target.thresholds:
+            return self.target
+        return self.target.learnt(logits_of_all(scores), truth, calibration)
 
     @property
     def identity(self) -> Identity:
@@ -331,11 +358,14 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     @property
     def limits(self) -> tuple[str, ...]:
         """What a reader of the card's metrics has to know."""
-        return confidence_limits(self.confidence)
+        return confidence_limits(self.confidence, thresholds=isinstance(self.target, MultiLabel))
 
     def card(self) -> dict[str, Any]:
         """Return what held-out rows taught."""
-        return {"trust": self.confidence.to_card()}
+        return {"trust": self.confidence.to_card(), **self._stored_thresholds()}
+
+    def _stored_thresholds(self) -> dict[str, object]:
+        return {"thresholds": list(self.target.thresholds)} if isinstance(self.target, MultiLabel) else {}
 
     def findings(
         self,
@@ -373,15 +403,26 @@ class LabelOutputs(CombinableOutputs[Text, None]):
 
     def together(self, members: Sequence[Self]) -> Self:
         """Return the same without what the first member learnt; a baseline stays where all members have it."""
-        alike = all(each.target == self.target for each in members)
-        target = self.target if alike or not isinstance(self.target, Regression) else Regression()
+        target = self.target
+        if isinstance(target, MultiLabel):
+            target = MultiLabel(target.labels)
+        elif isinstance(target, Regression) and not all(each.target == target for each in members):
+            target = Regression()
         return replace(self, target=target, confidence=Confidence(), layers=0)
 
     def calibrated_on(self, scores: Sequence[LabelScores], truth: Truth) -> Self:
-        """Return the same with a temperature, and coverage of one label or a number."""
+        """Return the same with a temperature, thresholds of several labels, and coverage of one label or a number."""
         logits_NC = logits_of_all(scores)
         temperature = fitted_temperature(self.target, logits_NC, truth)
-        return replace(self, confidence=Confidence(temperature, conformal=self._conformal(logits_NC, truth)))
+        target = self._with_thresholds(scores, truth, temperature)
+        confidence = Confidence(temperature, conformal=self._conformal(logits_NC, truth))
+        return replace(self, target=target, confidence=confidence)
+
+    def metrics(self, scores: Sequence[LabelScores], truth: Truth) -> Mapping[str, float]:
+        """Return metrics of scores that were `stated`, at the thresholds as they are."""
+        if isinstance(self.target, MultiLabel):
+            return self.target.metrics(logits_of_all(scores), truth)
+        return self.validate(scores, truth).metrics
 
     def _conformal(self, logits_NC: Logits, truth: Truth) -> ConformalSets | ConformalInterval | None:
         match self.target:
@@ -393,15 +434,17 @@ class LabelOutputs(CombinableOutputs[Text, None]):
                 return ConformalInterval.fit(logits_NC[:, 0], truth)
 
     def stored_together(self) -> dict[str, object]:
-        """Return the scores of held-out rows that guarantee coverage."""
+        """Return the scores of held-out rows that guarantee coverage, and the thresholds of several labels."""
         conformal = self.confidence.conformal
-        return {"conformal": None if conformal is None else conformal.held_out_M.tolist()}
+        held_out = None if conformal is None else conformal.held_out_M.tolist()
+        return {"conformal": held_out, **self._stored_thresholds()}
 
     def restored_together(self, stored: StoredEnsemble) -> Self:
-        """Return the same with temperature and coverage."""
+        """Return the same with temperature, thresholds and coverage."""
+        target = with_stored_thresholds(self.target, stored.thresholds)
         kind = ConformalInterval if isinstance(self.target, Regression) else ConformalSets
         conformal = None if stored.conformal is None else kind(np.sort(np.array(stored.conformal)))
-        return replace(self, confidence=Confidence(stored_temperature(stored), conformal=conformal))
+        return replace(self, target=target, confidence=Confidence(stored_temperature(stored), conformal=conformal))
 
     def part_together(self, inputs: Sequence[Text], truth: Truth) -> dict[str, object]:
         """Return how many texts, and SHA-256 of them and of their encoded labels."""
@@ -425,6 +468,10 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         stored = StoredLabels.of(opened.extras if ours else {})
         if isinstance(target, Regression):
             target = Regression(stored.training_mean)
+        target = with_stored_thresholds(target, stored.thresholds)
+        if options.threshold is not None:
+            check_threshold_asked(options.threshold, target)
+            target = target.at(options.threshold) if isinstance(target, MultiLabel) else target
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
         attention = read_attention(opened) if ours else None
         encoder = opened.model.config
@@ -439,7 +486,9 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         """Write arrays and attention; return target, merge and confidence."""
         if self.attention is not None:
             write_attention(folder, self.attention)
-        own = {"training_mean": self.target.training_mean} if isinstance(self.target, Regression) else {}
+        own = self._stored_thresholds()
+        if isinstance(self.target, Regression):
+            own = {"training_mean": self.target.training_mean}
         return {"merge": self.merge, "target": self.target.kind, **own, **write_confidence(folder, self.confidence)}
 
 
@@ -470,10 +519,33 @@ def learn_confidence(
             return Confidence(conformal=ConformalInterval.fit(held_out.logits_NC[:, 0], truth))
 
 
-def confidence_limits(confidence: Confidence) -> tuple[str, ...]:
+def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Target:
+    """Return the target with the thresholds that were saved.
+
+    Raises:
+        CorruptCheckpoint: They are not one for each label.
+    """
+    if not isinstance(target, MultiLabel) or not stored:
+        return target
+    if len(stored) != target.outputs:
+        raise damaged("thresholds", f"a list of {target.outputs} numbers from 0 to 1", stored)
+    return replace(target, thresholds=tuple(stored))
+
+
+def check_threshold_asked(threshold: float, target: Target) -> None:
+    """Raise InvalidInput where a threshold is given and the target has none."""
+    if not isinstance(target, MultiLabel):
+        raise InvalidInput(
+            f"threshold: {threshold} was given, but this model predicts "
+            f"{'a number' if isinstance(target, Regression) else 'one label'}; thresholds are for several labels."
+        )
+
+
+def confidence_limits(confidence: Confidence, *, thresholds: bool = False) -> tuple[str, ...]:
     """Return what a reader of a card has to know of metrics on rows that also taught the confidence."""
+    chose = "the epoch to keep, the calibration and the thresholds" if thresholds else None
     return (
-        optimistic("rows", "the epoch to keep and the calibration"),
+        optimistic("rows", chose or "the epoch to keep and the calibration"),
         "Metrics, probabilities and coverage hold for texts like the validation rows.",
         *([COVERAGE_IS_APPROXIMATE] if confidence.conformal is not None else []),
         *([NOTICES_NOTHING] if confidence.out_of_domain is None else []),

@@ -203,6 +203,10 @@ def _calibration(spec: TaskSpec, part: Mapping[str, Any], card: Mapping[str, Any
         usual = "temperature" if part.get("temperature") else None
         method = _mapping(part.get("calibration")).get("method", usual)
         yield f"- Probabilities are {f'calibrated by {_named(str(method))}' if method else 'not calibrated'}."
+    if isinstance(thresholds := part.get("thresholds"), list) and all(map(_is_number, thresholds)) and thresholds:
+        low, high = (f"{end:.4g}" for end in (min(thresholds), max(thresholds)))
+        own = f"a probability of its own on, from {low} to {high}" if low != high else f"a probability of {low} on"
+        yield f"- A label is given from {own}."
     rows = {**_mapping(card.get("trust")), **card}.get("coverage_from_rows")
     if _is_number(rows):
         yield f"- Answers can be asked for with a given coverage, which was learnt from {rows:,} rows."

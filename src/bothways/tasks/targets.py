@@ -29,7 +29,9 @@ from bothways.evaluation import (
     apply_temperature,
     class_outcomes,
     fit_adaptive_temperature,
+    fit_common_threshold,
     fit_sigmoid_temperature,
+    fit_thresholds,
     label_outcomes,
     mean_error,
     mean_squared_error,
@@ -45,6 +47,7 @@ from bothways.evaluation import (
 )
 from bothways.evaluation.inputs import row_blocks
 from bothways.evaluation.metrics import nll_per_row
+from bothways.evaluation.thresholds import USUAL
 from bothways.tasks.predictions import Classification, Labelling, Prediction, RegressionPrediction
 from bothways.tasks.scores import TokensRead
 from bothways.training.objective import Validation
@@ -127,10 +130,15 @@ class SingleLabel:
 
 @dataclass(frozen=True, slots=True)
 class MultiLabel:
-    """Any subset of C labels; those at or above ``threshold`` are predicted."""
+    """Any subset of C labels; those at or above their thresholds are predicted.
+
+    Attributes:
+        labels: Their names.
+        thresholds: Calibrated probability from which each label is given; 0.5 where none are known.
+    """
 
     labels: tuple[str, ...]
-    threshold: float = 0.5
+    thresholds: tuple[float, ...] = ()
 
     kind: ClassVar[TargetKind] = "multi"
     problem_type: ClassVar[str] = "multi_label_classification"
@@ -161,6 +169,27 @@ class MultiLabel:
                 truth_NC[row, numbers[label]] = 1.0
         return truth_NC
 
+    @property
+    def thresholds_C(self) -> Logits:
+        """The threshold of each label."""
+        return np.array(self.thresholds or (USUAL,) * self.outputs)
+
+    def at(self, threshold: float) -> "MultiLabel":
+        """Return the same with one threshold for all labels."""
+        return replace(self, thresholds=(threshold,) * self.outputs)
+
+    def learnt(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> "MultiLabel":
+        """Return the same with the thresholds that held-out rows teach."""
+        thresholds_C = fit_thresholds(truth_NC.astype(np.int64), self.probabilities(logits_NC, calibration))
+        return replace(self, thresholds=tuple(thresholds_C.tolist()))
+
+    def without(self, calibration: Calibration | None) -> "MultiLabel":
+        """Return the same decisions on probabilities that are not calibrated."""
+        if not self.thresholds or not isinstance(calibration, Temperature):
+            return self
+        odds_1C = logits_of(self, self.thresholds_C[None]) * calibration.value
+        return replace(self, thresholds=tuple(sigmoid(odds_1C)[0].tolist()))
+
     def losses(self, logits_BC: Tensor, truth_BC: Tensor) -> Tensor:
         """Mean binary cross-entropy over the labels of each row (B)."""
         return F.binary_cross_entropy_with_logits(logits_BC, truth_BC, reduction="none").mean(1)
@@ -176,10 +205,21 @@ class MultiLabel:
         return apply_sigmoid_temperature(logits_NC, calibration or 1.0)
 
     def validate(self, logits_NC: Logits, truth_NC: Truth) -> Validation:
-        """Metrics on held-out texts; the score is micro-F1."""
-        truth = truth_NC.astype(np.int64)
+        """Metrics on held-out texts; the score is micro-F1 at the best common threshold, or at those that are given."""
         probabilities_NC = apply_sigmoid_temperature(logits_NC, 1.0)
-        predicted = probabilities_NC >= self.threshold
+        if self.thresholds:
+            return self._validation(probabilities_NC, truth_NC)
+        chosen = self.at(fit_common_threshold(truth_NC > 0, probabilities_NC))
+        found = chosen._validation(probabilities_NC, truth_NC)
+        return replace(found, metrics={**found.metrics, "threshold": chosen.thresholds[0]})
+
+    def metrics(self, logits_NC: Logits, truth_NC: Truth) -> dict[str, float]:
+        """Metrics at the thresholds as they are."""
+        return dict(self._validation(apply_sigmoid_temperature(logits_NC, 1.0), truth_NC).metrics)
+
+    def _validation(self, probabilities_NC: Logits, truth_NC: Truth) -> Validation:
+        truth = truth_NC.astype(np.int64)
+        predicted = probabilities_NC >= self.thresholds_C
         # F1 = 2 TP / (positives in truth + positives predicted)
         labels = float(predicted.sum() + truth.sum())
         f1 = 2 * float((predicted * truth).sum()) / max(1.0, labels)
@@ -189,12 +229,14 @@ class MultiLabel:
     def outcomes(self, logits_NC: Logits, truth_NC: Truth, calibration: Calibration | None) -> Outcomes:
         """Return what reports and comparisons are computed from."""
         stated_NC = self.probabilities(logits_NC, calibration)
-        return label_outcomes(self.labels, truth_NC.astype(np.int64), stated_NC, threshold=self.threshold)
+        thresholds = self.thresholds_C.tolist()
+        return label_outcomes(self.labels, truth_NC.astype(np.int64), stated_NC, threshold=thresholds)
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
-        """The labels at or above the threshold."""
+        """The labels at or above their thresholds."""
         by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
-        return Labelling(tuple(name for name, value in by_label.items() if value >= self.threshold), by_label, reading)
+        least = dict(zip(self.labels, self.thresholds_C.tolist(), strict=True))
+        return Labelling(tuple(name for name, value in by_label.items() if value >= least[name]), by_label, reading)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class LabelArguments(OpenOptions, total=False):
 
     labels: Sequence[str] | None
     merge: Merge | None
+    threshold: float | None
 
 
 class OpenArguments(LabelArguments, total=False):
@@ -49,7 +50,6 @@ class OpenArguments(LabelArguments, total=False):
     target: Any
     scheme: Any
     max_answer_tokens: int | None
-    threshold: float | None
     pooling: Any
     unit_length: bool | None
     dimensions: int | None

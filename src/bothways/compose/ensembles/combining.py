@@ -138,9 +138,9 @@ def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
 
 
 def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """What probabilities (..., C) decide for: the most probable label, or all at or above the threshold."""
+    """What probabilities (..., C) decide for: the most probable label, or all at or above their thresholds."""
     if isinstance(target, MultiLabel):
-        reached: NDArray[np.bool_] = probabilities >= target.threshold
+        reached: NDArray[np.bool_] = probabilities >= target.thresholds_C
         return reached
     chosen: NDArray[np.bool_] = np.arange(probabilities.shape[-1]) == probabilities.argmax(axis=-1)[..., None]
     return chosen

@@ -1,0 +1,81 @@
+"""From which probability on each of several labels is given: the thresholds of the highest F1 on held-out rows.
+
+Of calibrated probabilities the best threshold is half of the F1 that it reaches (Lipton, Elkan and Naryanaswamy 2014,
+arXiv:1402.1892), so 0.5 is too high for every label that is hard to find. The same paper shows what to beware of: of a
+label that the model cannot find at all, F1 is highest where every row gets it. So a label's own threshold counts only
+where the micro-F1 of all labels loses nothing by it.
+
+Shape letters: N rows, C labels, D decisions.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bothways.evaluation.inputs import BoolArray, FloatArray, IntArray, label_matrix, probability_array
+
+USUAL = 0.5
+
+LEAST_POSITIVES = 10
+"""Rows with a label from which it has a threshold of its own; with fewer of all labels together nothing is learnt."""
+
+
+def fit_thresholds(truth_NC: ArrayLike, probabilities_NC: ArrayLike, *, least: int = LEAST_POSITIVES) -> FloatArray:
+    """Return the thresholds (C,) that held-out rows teach.
+
+    All labels share the one of the highest micro-F1. A label with at least ``least`` positive rows has that of its own
+    highest F1 instead, unless the micro-F1 would be lower for it.
+
+    Args:
+        truth_NC: 0 or 1, whether the row has the label.
+        probabilities_NC: calibrated probability of each label.
+        least: positive rows from which a threshold is learnt; with fewer of all labels together it stays at 0.5.
+
+    Raises:
+        InvalidInput: not probabilities, or a truth of another shape.
+    """
+    probabilities = probability_array(probabilities_NC, "probabilities", dimensions=2)
+    truth = label_matrix(truth_NC, "truth", shape=probabilities.shape)
+    common = fit_common_threshold(truth, probabilities, least=least)
+    thresholds_C = np.full(truth.shape[1], common)
+    hits, predicted = _hits(truth, probabilities, common), (probabilities >= common).sum(axis=0)
+    micro_f1 = 2 * hits.sum() / max(1, predicted.sum() + truth.sum())
+    for label in np.flatnonzero(truth.sum(axis=0) >= least):
+        truth_N, probability_N = truth[:, label], probabilities[:, label]
+        own = best_threshold_f1(truth_N, probability_N)
+        more_hits = _hits(truth_N, probability_N, own) - hits[label]
+        more_predicted = (probability_N >= own).sum() - predicted[label]
+        # With F = 2 H / K, 2 (H + h) / (K + k) >= F where 2 h >= F k; and so for the sums over several labels.
+        if 2 * more_hits >= micro_f1 * more_predicted:
+            thresholds_C[label] = own
+    return thresholds_C
+
+
+def fit_common_threshold(truth_NC: BoolArray, probabilities_NC: FloatArray, *, least: int = LEAST_POSITIVES) -> float:
+    """Return the threshold of the highest micro-F1, or 0.5 where fewer than ``least`` decisions are positive."""
+    if truth_NC.sum() < least:
+        return USUAL
+    return best_threshold_f1(truth_NC.ravel(), probabilities_NC.ravel())
+
+
+def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
+    """Return the threshold of the highest F1, half way between two probabilities; of several, the nearest to 0.5.
+
+    Decisions at or above it are positive. The lowest that is tried lies half way between the least probability and 0.
+    """
+    order = np.argsort(-probability_D, kind="stable")
+    probability, hits = probability_D[order], np.cumsum(truth_D[order])
+    below = np.append(probability[1:], 0.0)
+    # Equal probabilities are decided alike, so a border lies behind the last of them.
+    ends = np.append(probability[:-1] > below[:-1], True)
+    f1 = 2 * hits / (np.arange(1, len(hits) + 1) + max(1, hits[-1]))
+    best = ends & (f1 >= f1[ends].max() - 1e-12)
+    borders = (probability + below)[best] / 2
+    # Half way between neighbours among the floats is one of them, and must not be the lower one.
+    borders = np.where(borders > below[best], borders, probability[best])
+    return float(borders[np.abs(borders - USUAL).argmin()])
+
+
+def _hits(truth: BoolArray, probabilities: FloatArray, threshold: float) -> IntArray:
+    """Return the true positives of each label, or of one."""
+    hits: IntArray = (truth & (probabilities >= threshold)).sum(axis=0)
+    return hits

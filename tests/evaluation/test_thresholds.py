@@ -1,0 +1,97 @@
+"""Thresholds of several labels have the F1 that scikit-learn finds best, and lie between probabilities."""
+
+import numpy as np
+import pytest
+import sklearn.metrics as oracle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.evaluation import fit_common_threshold, fit_thresholds, label_outcomes
+from bothways.evaluation.thresholds import best_threshold_f1
+
+
+def sets(rows=200, labels=6, seed=0, ties=False):
+    """Labels of which some are rare, and calibrated probabilities that say something about them."""
+    rng = np.random.default_rng(seed)
+    odds = rng.normal(np.linspace(0, -3, labels), 1.5, (rows, labels))
+    stated = 1 / (1 + np.exp(-odds))
+    return rng.random((rows, labels)) < stated, np.round(stated, 1) if ties else stated
+
+
+def best_f1(truth, stated):
+    precision, recall, _ = oracle.precision_recall_curve(truth, stated)
+    return (2 * precision * recall / np.maximum(precision + recall, 1e-12)).max()
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_common_threshold_has_the_best_micro_f1(seed, ties):
+    truth, stated = sets(seed=seed, ties=ties)
+    threshold = fit_common_threshold(truth, stated)
+    found = oracle.f1_score(truth, stated >= threshold, average="micro")
+    assert found == pytest.approx(best_f1(truth.ravel(), stated.ravel()), abs=1e-12)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.0, 0.1, 0.4, 0.40000000000000002, 0.7, 1.0])), min_size=1))
+@settings(deadline=None)
+def test_a_threshold_has_the_best_f1_and_lies_half_way_between_probabilities(decisions):
+    truth, stated = (np.array(each) for each in zip(*decisions, strict=True))
+    threshold = best_threshold_f1(truth, stated)
+    assert 0 <= threshold <= 1
+    if truth.any():
+        assert oracle.f1_score(truth, stated >= threshold) == pytest.approx(best_f1(truth, stated), abs=1e-12)
+    below, above = max([0.0, *stated[stated < threshold]]), min(stated[stated >= threshold])
+    assert threshold == pytest.approx((below + above) / 2) or threshold == above
+
+
+def test_of_equally_good_thresholds_the_nearest_to_one_half_is_taken():
+    # One of them, or all four, have an F1 of 2/3.
+    truth, stated = np.array([True, False, False, True]), np.array([0.9, 0.6, 0.4, 0.2])
+    assert best_threshold_f1(truth, stated) == pytest.approx(0.75)
+    assert best_threshold_f1(truth, stated - 0.19) == pytest.approx(0.56)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_own_thresholds_are_those_of_the_best_f1_and_never_lower_the_micro_f1(seed):
+    truth, stated = sets(400, seed=seed)
+    thresholds, common = fit_thresholds(truth, stated), fit_common_threshold(truth, stated)
+    together = oracle.f1_score(truth, stated >= thresholds, average="micro")
+    assert together >= oracle.f1_score(truth, stated >= common, average="micro") - 1e-12
+    for label, threshold in enumerate(thresholds):
+        own = oracle.f1_score(truth[:, label], stated[:, label] >= threshold)
+        assert threshold == common or own == pytest.approx(best_f1(truth[:, label], stated[:, label]), abs=1e-12)
+    assert (thresholds != common).any()
+
+
+def test_labels_with_few_rows_share_a_threshold():
+    truth, stated = sets(60, labels=4)
+    truth[:, 3] = False
+    truth[:9, 3] = True
+    stated[:9, 3] += 0.1
+    thresholds = fit_thresholds(truth, stated)
+    assert thresholds[3] == fit_common_threshold(truth, stated)
+    assert (fit_thresholds(truth, stated, least=1000) == 0.5).all()
+    assert (fit_thresholds(np.zeros((20, 2), dtype=int), stated[:20, :2]) == 0.5).all()
+
+
+def test_a_label_that_cannot_be_found_is_not_given_to_every_row():
+    rng = np.random.default_rng(0)
+    truth, stated = sets(500, labels=3)
+    truth[:, 2], stated[:, 2] = rng.random(500) < 0.05, rng.uniform(0.03, 0.07, 500)
+    assert best_threshold_f1(truth[:, 2], stated[:, 2]) < 0.07  # where most rows are given it
+    thresholds = fit_thresholds(truth, stated)
+    assert (stated[:, 2] >= thresholds[2]).mean() < 0.1
+
+
+def test_a_report_says_at_which_thresholds_labels_are_given():
+    truth, stated = sets(80, labels=3)
+    names = ["ant", "bee", "cow"]
+    common = label_outcomes(names, truth, stated, threshold=[0.25] * 3).report(resamples=5)
+    assert common.to_dict() == label_outcomes(names, truth, stated, threshold=0.25).report(resamples=5).to_dict()
+    assert "Labels are given from a probability of 0.25 on." in common.summary()
+    own = label_outcomes(names, truth, stated, threshold=[0.25, 0.5, 0.1]).report(resamples=5)
+    assert own.values["threshold"] is None
+    assert [own.to_dict()["per_class"][name]["threshold"] for name in names] == [0.25, 0.5, 0.1]
+    assert "a probability of its own on, from 0.1 to 0.5." in own.summary()
+    expected = oracle.f1_score(truth, stated >= np.array([0.25, 0.5, 0.1]), average=None)
+    assert [row.f1.value for row in own.per_class] == pytest.approx(list(expected))
