@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 CalibrationMethod: TypeAlias = Literal["temperature", "vector", "platt", "isotonic"]
 CalibrationChoice: TypeAlias = Literal["auto", "temperature", "vector", "platt", "isotonic"]
 TemperatureChoice: TypeAlias = Literal["auto", "temperature"]
+ClassWeights: TypeAlias = Literal["balanced"]
 Constraint: TypeAlias = Literal["accuracy", "latency", "memory", "compute", "pretraining", "research"]
 Cut: TypeAlias = Literal["longer", "second"]
 DetectorKind: TypeAlias = Literal["max_softmax", "energy", "mahalanobis", "neighbours", "cosine"]

@@ -350,3 +350,17 @@ def test_standard_input_cannot_be_read_twice(files, tmp_path):
     assert outcome.code == 2
     assert "cannot both be standard input" in outcome.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_class_weights_are_an_option_and_a_majority_is_named(files, tmp_path):
+    made = [{**row, "label": "rare" if at % 8 == 0 else "common"} for at, row in enumerate(rows(80, 0))]
+    data = write_jsonl(tmp_path / "data.jsonl", made)
+    words = ("--train", data, "--validation", data, "--epochs", 1, "--output", tmp_path / "run", "--json")
+    start = ("train", "classification", "--model", files / "tiny", "--device", "cpu", *words)
+    summary = call(*start, "--class-weights", "balanced").json()
+    assert summary["validation"]["majority_accuracy"] == 0.875
+    assert {"accuracy", "macro_f1", "balanced_accuracy"} < summary["validation"].keys()
+    shown = call("evaluate", tmp_path / "run", "--data", data, "--report", tmp_path / "page.html")
+    assert "'common' is the label of 87.5% of the rows: always giving it has an accuracy of 0.8750" in shown.out
+    assert "always giving it has an accuracy of 0.8750" in (tmp_path / "page.html").read_text()
+    assert call(*start, "--class-weights", "equal", "--overwrite").code == 2

@@ -35,6 +35,10 @@ MOST_CONFUSED = 1_000
 """Classes up to which a report has the counts of confusions: their number grows with the square of that of classes."""
 
 
+MAJORITY = 0.8
+"""A label on more of the rows than this leaves little to be right about: a report says what always giving it scores."""
+
+
 def class_outcomes(
     labels: Sequence[str], truth_N: ArrayLike, probabilities_NC: ArrayLike | Iterator[FloatArray], *, bins: int = BINS
 ) -> Outcomes:
@@ -57,6 +61,8 @@ def class_outcomes(
     if classes <= MOST_CONFUSED:
         confusion = tuple(tuple(row) for row in metrics.confusion_matrix(truth, predicted_N, classes).tolist())
 
+    majority, notes = _majority_of_classes(labels, label_counts[0])
+
     def statistic(counts_RN: FloatArray) -> FloatArray:
         counts = ClassCounts.resampled(truth, predicted_N, classes, counts_RN)
         headline = [metrics.accuracy(counts), metrics.macro_f1(counts), metrics.mcc(counts)]
@@ -71,7 +77,9 @@ def class_outcomes(
             values={
                 "ece_noise": calibration_noise(confidence_N, bins),
                 "ece_sweep": sweep_calibration_error(confidence_N, right_N),
+                **majority,
             },
+            notes=notes,
             labels=tuple(labels),
             confusion=confusion,
             reliability=reliability_bins(confidence_N, right_N, bins),
@@ -143,6 +151,7 @@ def label_outcomes(
     right_N, nll_N = ~wrong_NC.any(axis=1), metrics.label_nll(truth, probabilities).mean(axis=1)
     losses_NK = np.column_stack([right_N, wrong_NC.mean(axis=1), ((probabilities - truth) ** 2).mean(axis=1), nll_N])
     label_counts = truth.sum(axis=0), predicted_NC.sum(axis=0)
+    majority, notes = _majority_of_sets(labels, label_counts[0], len(truth))
 
     def statistic(counts_RN: FloatArray) -> FloatArray:
         counts = ClassCounts.resampled_labels(truth, predicted_NC, counts_RN)
@@ -154,7 +163,8 @@ def label_outcomes(
             kind=MULTI_LABEL,
             title=f"{len(truth)} rows, {len(labels)} labels",
             counts={"n": len(truth)},
-            values={"threshold": float(thresholds_C[0]) if common else None},
+            values={"threshold": float(thresholds_C[0]) if common else None, **majority},
+            notes=notes,
             labels=tuple(labels),
             reliability=reliability_bins(probabilities.ravel(), truth.ravel(), bins),
         ),
@@ -174,6 +184,31 @@ def label_outcomes(
         thresholds=() if common else tuple(thresholds_C.tolist()),
         bins=_gaps_and_shares(truth - probabilities, equal_mass_bins(probabilities.ravel(), bins).reshape(truth.shape)),
     )
+
+
+def _majority_of_classes(labels: Sequence[str], rows_C: IntArray) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return what always giving the most frequent class scores, where that is on most of the rows, and a note."""
+    most, rows = int(rows_C.argmax()), int(rows_C.sum())
+    accuracy = float(rows_C[most]) / rows
+    if accuracy <= MAJORITY:
+        return {}, ()
+    macro_f1 = 2 * accuracy / (1 + accuracy) / int((rows_C > 0).sum())
+    note = (
+        f"{labels[most]!r} is the label of {accuracy:.1%} of the rows: always giving it has an accuracy of "
+        f"{accuracy:.4f} and a macro F1 of {macro_f1:.4f}."
+    )
+    return {"majority_accuracy": accuracy, "majority_macro_f1": macro_f1}, (note,)
+
+
+def _majority_of_sets(labels: Sequence[str], rows_C: IntArray, rows: int) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return what always giving the most frequent label alone scores, where most rows have it, and a note."""
+    most = int(rows_C.argmax())
+    share = float(rows_C[most]) / rows
+    if share <= MAJORITY:
+        return {}, ()
+    micro_f1 = 2 * float(rows_C[most]) / (rows + float(rows_C.sum()))
+    note = f"{share:.1%} of the rows have {labels[most]!r}: always giving it alone has a micro F1 of {micro_f1:.4f}."
+    return {"majority_micro_f1": micro_f1}, (note,)
 
 
 def _gaps_and_shares(gaps_ND: FloatArray, bin_ND: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -79,6 +79,12 @@ class ClassCounts:
         return cls(np.diagonal(confusion).copy(), confusion.sum(axis=1), confusion.sum(axis=0))
 
     @classmethod
+    def of(cls, truth_N: IntArray, predicted_N: IntArray, classes: int) -> Self:
+        """The counts (C,) of single-label rows."""
+        each = (truth_N[truth_N == predicted_N], truth_N, predicted_N)
+        return cls(*(np.bincount(numbers, minlength=classes).astype(np.float64) for numbers in each))
+
+    @classmethod
     def resampled(cls, truth_N: IntArray, predicted_N: IntArray, classes: int, counts_RN: FloatArray) -> Self:
         """The counts (R, C) of single-label rows, row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
         right_N = truth_N == predicted_N

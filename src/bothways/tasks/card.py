@@ -108,5 +108,9 @@ COVERAGE_IS_APPROXIMATE = (
     "Coverage was learnt from the rows that also chose the epoch to keep and the calibration, so it is approximate: "
     "new rows may be covered a little less often than promised."
 )
+BALANCED = (
+    "All labels counted alike in the training, so rare ones are given more often than rows have them, and their "
+    "probabilities are too high as far as the calibration does not correct that."
+)
 NOTICES_NOTHING = "The model does not notice texts that are unlike those of its training."
 OUT_OF_DOMAIN_LIMIT = "The border of the domain was drawn by"

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
-from bothways.choices import Merge, TargetKind
+from bothways.choices import ClassWeights, Merge, TargetKind
 from bothways.confidence.options import ConfidenceOptions
 from bothways.errors import InvalidInput
 from bothways.tasks.spec import PredictOptions, check_positive
@@ -44,9 +45,21 @@ class LabelLearning(ConfidenceOptions):
     Attributes:
         target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers); by default what the
             model was opened for, else a single label.
+        class_weights: ``"balanced"`` lets all labels count alike in the loss, however many rows each has: a row counts
+            rows / (labels * rows of its label); of several labels, each in itself. The epoch to keep is then chosen by
+            balanced accuracy. By default every row counts alike.
+
+    Raises:
+        InvalidInput: There are no such weights.
     """
 
     target: TargetKind | None = None
+    class_weights: ClassWeights | None = None
+
+    def __post_init__(self) -> None:
+        ConfidenceOptions.__post_init__(self)
+        if self.class_weights not in (*get_args(ClassWeights), None):
+            raise InvalidInput(f"class_weights must be 'balanced' or None, but it is {self.class_weights!r}.")
 
     @property
     def detects(self) -> bool:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bothways.checkpoints.schema import StoredEnsemble, StoredLabels, damaged
-from bothways.choices import Merge, TargetKind
+from bothways.choices import ClassWeights, Merge, TargetKind
 from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_classification, learn_conformal_sets
 from bothways.confidence.files import open_confidence, stored_temperature, write_confidence
 from bothways.confidence.options import ConfidenceOptions
@@ -37,7 +37,7 @@ from bothways.evaluation import (
 from bothways.inference import TextRows
 from bothways.packing import Packed
 from bothways.progress import phase
-from bothways.tasks.card import COVERAGE_IS_APPROXIMATE, NOTICES_NOTHING, optimistic
+from bothways.tasks.card import BALANCED, COVERAGE_IS_APPROXIMATE, NOTICES_NOTHING, optimistic
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.findings import Mistake, confident_mistakes, contradictions, notes_on_labels
 from bothways.tasks.head import StoredInputs, TrainingData
@@ -113,6 +113,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         layers: Layers whose hidden states stand behind the logits, for the out-of-domain detector.
         attention: Weighs windows, where that was learnt.
         options: What is to be learnt from held-out rows.
+        class_weights: How much the rows of each label count in the loss; None for all alike.
     """
 
     target: Target
@@ -121,6 +122,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     layers: int = 0
     attention: WindowAttention | None = None
     options: ConfidenceOptions = ConfidenceOptions()  # noqa: RUF009 (frozen)
+    class_weights: ClassWeights | None = None
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "classification head"
@@ -239,6 +241,8 @@ class LabelOutputs(CombinableOutputs[Text, None]):
                 f"the model was opened for the target {opened_for!r}, so it is not fitted for {options.target!r}."
             )
         kind: TargetKind = options.target or opened_for or "single"
+        if kind == "regression" and options.class_weights is not None:
+            raise InvalidInput("class_weights are for labels, and numbers have none: leave them out.")
         variant = converter(kind)
 
         def read(source: Source) -> list[Example[Any]]:
@@ -260,7 +264,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
             target = target.at(threshold) if isinstance(target, MultiLabel) else target
         asked: Merge | None = getattr(opened.options, "merge", None)
         merge = check_merge(asked or "weighted_mean") if before is None else before.merge
-        return cls(target, merge, options=options), examples, held_out
+        return cls(target, merge, options=options, class_weights=options.class_weights), examples, held_out
 
     def read(self, data: Source, columns: TextColumns | PairColumns, options: object = None) -> list[Example[Any]]:
         """Return labelled texts, or pairs."""
@@ -298,12 +302,18 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         return STRENGTH * (self.size if isinstance(self.target, MultiLabel) else 1)
 
     def answers(self, stored: StoredInputs) -> Answers:
-        """Return the labels of windows; those of one text share its weight of 1."""
-        return TextAnswers(self.target, stored.truth, stored.store)
+        """Return the labels of windows; those of one text share its weight."""
+        weights_NK = None
+        if self.class_weights is not None and not isinstance(self.target, Regression):
+            weights_NK = self.target.balanced_weights(stored.truth)
+        return TextAnswers(self.target, stored.truth, stored.store, weights_NK)
 
     def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
         """Return accuracy, F1 or squared error."""
-        return self.target.validate(logits_of_all(scores), truth)
+        logits_NC = logits_of_all(scores)
+        if isinstance(self.target, SingleLabel) and self.class_weights is not None:
+            return self.target.validate(logits_NC, truth, balanced=True)
+        return self.target.validate(logits_NC, truth)
 
     def learn(
         self, model: HeadModel, training: StoredInputs, held: StoredInputs, seed: int, tokens: int
@@ -340,11 +350,13 @@ class LabelOutputs(CombinableOutputs[Text, None]):
 
     @property
     def identity(self) -> Identity:
-        """Target, labels, merge, and the units that numbers are learnt in."""
-        units = {}
+        """Target, labels, merge, the units that numbers are learnt in, and class weights."""
+        more: dict[str, str | float] = {}
         if isinstance(self.target, Regression):
-            units = {"mean of the numbers": self.target.mean, "scale of the numbers": self.target.scale}
-        return {"target": self.target.kind, "labels": ", ".join(map(repr, self.labels)), "merge": self.merge, **units}
+            more = {"mean of the numbers": self.target.mean, "scale of the numbers": self.target.scale}
+        if self.class_weights is not None:
+            more = {"class weights": self.class_weights}
+        return {"target": self.target.kind, "labels": ", ".join(map(repr, self.labels)), "merge": self.merge, **more}
 
     def part(self, stored: StoredInputs) -> dict[str, object]:
         """Return SHA-256 of the encoded labels."""
@@ -358,11 +370,13 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     @property
     def limits(self) -> tuple[str, ...]:
         """What a reader of the card's metrics has to know."""
-        return confidence_limits(self.confidence, thresholds=isinstance(self.target, MultiLabel))
+        limits = confidence_limits(self.confidence, thresholds=isinstance(self.target, MultiLabel))
+        return limits if self.class_weights is None else (*limits, BALANCED)
 
     def card(self) -> dict[str, Any]:
         """Return what held-out rows taught."""
-        return {"trust": self.confidence.to_card(), **self._stored_thresholds()}
+        weights = {} if self.class_weights is None else {"class_weights": self.class_weights}
+        return {**weights, "trust": self.confidence.to_card(), **self._stored_thresholds()}
 
     def _stored_thresholds(self) -> dict[str, object]:
         return {"thresholds": list(self.target.thresholds)} if isinstance(self.target, MultiLabel) else {}

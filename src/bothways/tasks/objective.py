@@ -73,7 +73,7 @@ class Answers(Protocol):
 
 
 class TextAnswers:
-    """What each text of a store is to be answered with; its windows share the text's weight of 1.
+    """What each text of a store is to be answered with; its windows share the text's weight, which is 1 by default.
 
     A long text so counts as much as a short one.
 
@@ -81,15 +81,19 @@ class TextAnswers:
         target: What is predicted.
         truth: The encoded labels of the texts.
         store: The texts.
+        weights_NK: How much each text counts, or each label of each text.
     """
 
     joint: ClassVar[bool] = False
 
-    def __init__(self, target: Target, truth: Truth, store: WindowStore) -> None:
+    def __init__(
+        self, target: Target, truth: Truth, store: WindowStore, weights_NK: NDArray[np.float64] | None = None
+    ) -> None:
         self.target = target
         self.truth = truth
         self._text_of_window = store.text_of_window
         self._share_of_window = 1.0 / np.bincount(store.text_of_window)[store.text_of_window]
+        self._weights_NK = weights_NK
 
     @property
     def digest(self) -> str:
@@ -97,15 +101,21 @@ class TextAnswers:
         return digest_of(self.truth)
 
     def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
-        """Each window's share of its text (B)."""
+        """Each window's share of the weight of its text (B)."""
         shares_B: NDArray[np.float64] = self._share_of_window[list(windows)]
+        if self._weights_NK is not None:
+            shares_B = shares_B * self._weights_NK[self._text_of_window[list(windows)]].mean(axis=1)
         return shares_B
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Sum of the windows' losses, each weighted with its share of its text."""
-        truth = on_device(self.truth[self._text_of_window[list(windows)]], scores.device)
-        weights_B = on_device(self.weights(windows).astype(np.float32), scores.device)
-        return (self.target.losses(scores, truth) * weights_B).sum()
+        texts_B = self._text_of_window[list(windows)]
+        truth = on_device(self.truth[texts_B], scores.device)
+        shares_B = on_device(self._share_of_window[list(windows)].astype(np.float32), scores.device)
+        weights_BK = None
+        if self._weights_NK is not None:
+            weights_BK = on_device(self._weights_NK[texts_B].astype(np.float32), scores.device)
+        return (self.target.losses(scores, truth, weights_BK) * shares_B).sum()
 
 
 @dataclass(frozen=True, slots=True)

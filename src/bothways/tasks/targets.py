@@ -45,8 +45,9 @@ from bothways.evaluation import (
     spearman,
     undefined_correlation,
 )
+from bothways.evaluation.classes import MAJORITY
 from bothways.evaluation.inputs import row_blocks
-from bothways.evaluation.metrics import nll_per_row
+from bothways.evaluation.metrics import ClassCounts, macro_f1, nll_per_row
 from bothways.evaluation.thresholds import USUAL
 from bothways.tasks.predictions import Classification, Labelling, Prediction, RegressionPrediction
 from bothways.tasks.scores import TokensRead
@@ -97,23 +98,42 @@ class SingleLabel:
                 raise _unknown_label(example.label, example.where, self.labels)
         return np.array([numbers[example.label] for example in examples], dtype=np.int64)
 
-    def losses(self, logits_BC: Tensor, truth_B: Tensor) -> Tensor:
+    def losses(self, logits_BC: Tensor, truth_B: Tensor, weights_B1: Tensor | None = None) -> Tensor:
         """Cross-entropy of each row (B)."""
-        return F.cross_entropy(logits_BC, truth_B, reduction="none")
+        losses_B = F.cross_entropy(logits_BC, truth_B, reduction="none")
+        return losses_B if weights_B1 is None else losses_B * weights_B1[:, 0]
+
+    def balanced_weights(self, truth_N: Truth) -> Logits:
+        """Weights (N, 1) by which all labels count alike, 1 on average."""
+        rows_C = np.bincount(truth_N, minlength=self.outputs)
+        return (len(truth_N) / (self.outputs * rows_C[truth_N]))[:, None]
 
     def probabilities(self, logits_NC: Logits, calibration: Calibration | None) -> Logits:
         """Class probabilities (N, C)."""
         return (calibration or Temperature(1.0)).apply(logits_NC)
 
-    def validate(self, logits_NC: Logits, truth_N: Truth) -> Validation:
-        """Metrics on held-out texts; the score is accuracy."""
-        right_N, nll_N = np.empty(len(truth_N), dtype=bool), np.empty(len(truth_N))
+    def validate(self, logits_NC: Logits, truth_N: Truth, *, balanced: bool = False) -> Validation:
+        """Metrics on held-out texts; the score is accuracy, or balanced accuracy: the mean over labels of recall.
+
+        Where one label is on most of the rows, ``majority_accuracy`` is what always giving it would have.
+        """
+        predicted_N, nll_N = np.empty(len(truth_N), dtype=np.int64), np.empty(len(truth_N))
         for rows in row_blocks(*logits_NC.shape):
             stated_BC = apply_temperature(logits_NC[rows], 1.0)
-            right_N[rows] = stated_BC.argmax(1) == truth_N[rows]
+            predicted_N[rows] = stated_BC.argmax(1)
             nll_N[rows] = nll_per_row(truth_N[rows], stated_BC)
-        right, nll = float(right_N.mean()), float(nll_N.mean())
-        return Validation({"accuracy": right, "nll": nll}, right, share_error(right, len(truth_N)))
+        counts = ClassCounts.of(truth_N, predicted_N, self.outputs)
+        right = float((predicted_N == truth_N).mean())
+        metrics = {"accuracy": right, "macro_f1": float(macro_f1(counts))}
+        score, error = right, share_error(right, len(truth_N))
+        if balanced:
+            shares = [(hits / rows, rows) for hits, rows in zip(counts.hits, counts.truth, strict=True) if rows]
+            score = metrics["balanced_accuracy"] = float(np.mean([share for share, _ in shares]))
+            error = math.hypot(*(share_error(*each) for each in shares)) / len(shares)
+        most = float(counts.truth.max()) / len(truth_N)
+        if most > MAJORITY:
+            metrics["majority_accuracy"] = most
+        return Validation({**metrics, "nll": float(nll_N.mean())}, score, error)
 
     def outcomes(self, logits_NC: Logits, truth_N: Truth, calibration: Calibration | None) -> Outcomes:
         """Return what reports and comparisons are computed from."""
@@ -190,9 +210,19 @@ class MultiLabel:
         odds_1C = logits_of(self, self.thresholds_C[None]) * calibration.value
         return replace(self, thresholds=tuple(sigmoid(odds_1C)[0].tolist()))
 
-    def losses(self, logits_BC: Tensor, truth_BC: Tensor) -> Tensor:
+    def losses(self, logits_BC: Tensor, truth_BC: Tensor, weights_BC: Tensor | None = None) -> Tensor:
         """Mean binary cross-entropy over the labels of each row (B)."""
-        return F.binary_cross_entropy_with_logits(logits_BC, truth_BC, reduction="none").mean(1)
+        return F.binary_cross_entropy_with_logits(logits_BC, truth_BC, weights_BC, reduction="none").mean(1)
+
+    def balanced_weights(self, truth_NC: Truth) -> Logits:
+        """Weights (N, C) by which rows with a label count as much as those without, 1 on average for each label.
+
+        A label that all rows have, or none, has the weight 1.
+        """
+        with_C = truth_NC.sum(axis=0, dtype=np.float64)
+        rows_NC = np.where(truth_NC > 0, with_C, len(truth_NC) - with_C)
+        both_C = (with_C > 0) & (with_C < len(truth_NC))
+        return np.where(both_C, len(truth_NC) / (2 * rows_NC), 1.0)
 
     def probabilities(self, logits_NC: Logits, calibration: Calibration | None) -> Logits:
         """Probabilities of the labels (N, C).
@@ -293,9 +323,10 @@ class Regression:
         """The numbers (N)."""
         return np.array([example.label for example in examples], dtype=np.float32)
 
-    def losses(self, logits_B1: Tensor, truth_B: Tensor) -> Tensor:
+    def losses(self, logits_B1: Tensor, truth_B: Tensor, weights_B1: Tensor | None = None) -> Tensor:
         """Squared error of each row (B), in units of the variance of the training numbers."""
-        return (logits_B1[:, 0] - (truth_B - self.mean) / self.scale) ** 2
+        losses_B = (logits_B1[:, 0] - (truth_B - self.mean) / self.scale) ** 2
+        return losses_B if weights_B1 is None else losses_B * weights_B1[:, 0]
 
     def probabilities(self, logits_N1: Logits, calibration: Calibration | None) -> Logits:
         """The numbers (N, 1) themselves: they have no probabilities."""

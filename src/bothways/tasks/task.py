@@ -74,6 +74,7 @@ class FitArguments(TrainingArguments, total=False):
     negative: str | tuple[str, ...]
     columns: Any
     target: Any
+    class_weights: Any
     scheme: Any
     calibration: Any
     detector: Any
