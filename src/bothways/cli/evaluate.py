@@ -1,5 +1,6 @@
 """``bothways evaluate``: metrics of a trained model on labelled data."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from bothways.cli.options import (
     ModelOptions,
     PositiveInt,
     ReadingOptions,
+    Share,
     WholeNumber,
+    bad_usage,
     usage_error,
 )
 from bothways.cli.reading import labelled_source
@@ -32,6 +35,7 @@ Examples:
   bothways evaluate runs/news --data test.jsonl.gz --json
   bothways evaluate runs/news --data test.jsonl.gz \\
     --out-of-domain others.jsonl --report page.html
+  bothways evaluate runs/spam --data test.jsonl --at-precision 0.99
   bothways evaluate runs/mt --data topics.jsonl.gz --task topic
   bothways evaluate sentence-transformers/all-MiniLM-L6-v2 \\
     --data sts.jsonl.gz --task similarity
@@ -57,6 +61,9 @@ def evaluate(
     quiet: Flag = False,
     task: str | None = None,
     relevant: str | None = None,
+    at_precision: Share | None = None,
+    at_recall: Share | None = None,
+    at_label: str | None = None,
     own: object = None,
     columns: object = None,
     opened: object = None,
@@ -83,6 +90,10 @@ def evaluate(
             they were called in the training of a model of labels).
         relevant: Of candidates to rank: the label of those that answer; where left out, the one that is usually called
             so, or labels are grades from 0 on.
+        at_precision: Of two classes: also the highest recall with at least this precision, and from which probability
+            on that is.
+        at_recall: The same for the highest precision with at least this recall.
+        at_label: The class that these are of; where left out, the one with fewer rows.
         own: How the data are read.
         columns: Where the parts of a row stand.
         opened: How the model is opened.
@@ -93,6 +104,12 @@ def evaluate(
         raise usage_error("--data and --out-of-domain cannot both be standard input: give one of them as a file.")
     if relevant is not None and task != RANKING:
         raise usage_error(f"--relevant names a label of candidates: it goes with --task {RANKING}.")
+    at = {"at_precision": at_precision, "at_recall": at_recall}
+    points = any(value is not None for value in at.values())
+    if at_label is not None and not points:
+        raise usage_error("--at-label names the class of --at-precision or --at-recall: give one of them.")
+    if task == RANKING and points:
+        raise usage_error(f"--at-precision and --at-recall do not go with --task {RANKING}.")
     if task == RANKING and not (out_of_domain is None and report is None):
         raise usage_error(f"--out-of-domain and --report do not go with --task {RANKING}.")
     if report is not None:
@@ -110,11 +127,17 @@ def evaluate(
     trained = reading_columns(open_task(run, given_of(opened), reading, model, task), given_of(columns))
     wanted = given_of(own)
     check_known(trained.spec, "data_options", wanted)
+    if points:
+        with bad_usage():
+            trained.check_class(at_label)
     if out_of_domain is not None:
         _check_detector(trained)
     others = None if out_of_domain is None else _others(trained, out_of_domain, format)
     rows = trained.score(labelled_source(data, format), seed=seed, show_progress=show, **wanted)
     found = trained.report(rows, resamples=resamples, seed=seed)
+    if points:
+        those = trained.operating_points(rows, **at, label=at_label, resamples=resamples, seed=seed)
+        found = replace(found, operating_points=those)
     outside = (
         None
         if others is None

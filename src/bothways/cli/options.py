@@ -18,6 +18,7 @@ Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
 WholeNumber = Annotated[int, Parameter(validator=Number(gte=0))]
 PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
+Share = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
 Columns = Annotated[tuple[str, ...], Parameter(show_default=" ".join)]
 # All words up to the next option.
 Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)]

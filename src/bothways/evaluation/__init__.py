@@ -53,6 +53,7 @@ from bothways.evaluation.detectors import (
 from bothways.evaluation.embedding import agreement_outcomes, rank_outcomes
 from bothways.evaluation.masked_lm import token_outcomes
 from bothways.evaluation.metrics import multi_label_nll, negative_log_likelihood
+from bothways.evaluation.operating_points import operating_point
 from bothways.evaluation.out_of_domain import out_of_domain_report, threshold_between, threshold_keeping
 from bothways.evaluation.outcomes import Outcomes, mean_outcomes
 from bothways.evaluation.paired import PairedTest
@@ -67,7 +68,7 @@ from bothways.evaluation.regression import (
     undefined_correlation,
 )
 from bothways.evaluation.reliability import ReliabilityBin
-from bothways.evaluation.report import ClassRow, Report, TextsRead
+from bothways.evaluation.report import ClassRow, OperatingPoint, Report, TextsRead
 from bothways.evaluation.standard_errors import correlation_error, mean_error, share_error
 from bothways.evaluation.tag_counts import TaggedWords, span_counts
 from bothways.evaluation.tagging import span_outcomes, tag_outcomes
@@ -98,6 +99,7 @@ __all__ = [
     "MethodScore",
     "MetricDifference",
     "Neighbours",
+    "OperatingPoint",
     "Outcomes",
     "PairedTest",
     "ReliabilityBin",
@@ -136,6 +138,7 @@ __all__ = [
     "naming_hint",
     "negative_log_likelihood",
     "number_outcomes",
+    "operating_point",
     "out_of_domain_report",
     "r2",
     "rank_outcomes",

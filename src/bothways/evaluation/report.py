@@ -80,6 +80,53 @@ class ClassRow:
 
 
 @dataclass(frozen=True)
+class OperatingPoint:
+    """A threshold on the probability of a class, and what it gives.
+
+    Attributes:
+        label: the class.
+        wanted: "precision" or "recall".
+        least: how much of it.
+        threshold: rows with this probability or more are taken for the class; None where no threshold gives so much.
+        precision: at the threshold.
+        recall: at the threshold.
+        highest: the highest that any threshold gives of what was wanted.
+    """
+
+    label: str
+    wanted: str
+    least: float
+    threshold: float | None
+    precision: Estimate | None
+    recall: Estimate | None
+    highest: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return flat JSON values; null where no threshold gives so much."""
+        scores = {"precision": self.precision, "recall": self.recall}
+        flat = {name: None if each is None else each.value for name, each in scores.items()}
+        flat |= flat_estimates({name: each for name, each in scores.items() if each is not None})
+        point = {"label": self.label, "wanted": self.wanted, "at_least": self.least, "threshold": self.threshold}
+        return {**point, **flat, f"highest_{self.wanted}": self.highest}
+
+    def summary(self) -> str:
+        """One sentence."""
+        if self.threshold is None or self.precision is None or self.recall is None:
+            found = f"the highest is {self.highest:.4f}"
+            return f"No threshold has a {self.wanted} of {self.least:g} for {self.label!r}; {found}."
+        scores = (f"{name} {each.value:.4f} [{each.low:.4f}, {each.high:.4f}]" for name, each in self._ordered())
+        return (
+            f"{self.label!r} with a {self.wanted} of at least {self.least:g}: {', '.join(scores)}, from a probability "
+            f"of {self.threshold:.4g} on. The threshold was chosen on these rows; on others, both may be lower."
+        )
+
+    def _ordered(self) -> list[tuple[str, Estimate]]:
+        """What was asked for comes before what was wanted."""
+        scores = [(n, each) for n, each in (("precision", self.precision), ("recall", self.recall)) if each is not None]
+        return sorted(scores, key=lambda each: each[0] == self.wanted)
+
+
+@dataclass(frozen=True)
 class ConfusedPair:
     """Two classes, of which one is predicted as the other.
 
@@ -118,6 +165,7 @@ class Report:
         tokens_read: how much of the texts was read; None for a report on numbers alone.
         disagreement: of an ensemble, how far its members are apart: means over the rows.
         members: of an ensemble, the name and the metrics of each member alone.
+        operating_points: thresholds of a class at a wanted precision or recall, where some were asked for.
     """
 
     kind: str
@@ -134,6 +182,7 @@ class Report:
     tokens_read: TextsRead | None = None
     disagreement: Mapping[str, float] = field(default_factory=dict)
     members: tuple[tuple[str, Mapping[str, float]], ...] = ()
+    operating_points: tuple[OperatingPoint, ...] = ()
 
     @property
     def n(self) -> int:
@@ -162,6 +211,7 @@ class Report:
             "reading": None if self.tokens_read is None else self.tokens_read.to_dict(),
             "disagreement": dict(self.disagreement),
             "members": [{"member": name, **metrics} for name, metrics in self.members],
+            "operating_points": [each.to_dict() for each in self.operating_points],
         }
         numbers = {**self.counts, **self.settings, **flat_estimates(self.estimates), **self.values}
         return numbers | {name: table for name, table in tables.items() if table}
@@ -220,13 +270,13 @@ class Report:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes, and at which thresholds labels were predicted."""
+        """At which thresholds labels were predicted, the notes, and operating points."""
         own = [row.threshold for row in self.per_class if row.threshold is not None]
         common = self.values.get("threshold") if self.kind == MULTI_LABEL else None
         said = () if common is None else (f"Labels are given from a probability of {common:.4g} on.",)
         if own:
             said = (f"Each label is given from a probability of its own on, from {min(own):.4g} to {max(own):.4g}.",)
-        return (*said, *self.notes)
+        return (*said, *self.notes, *(each.summary() for each in self.operating_points))
 
 
 def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[str, float]:

@@ -138,6 +138,15 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         """C."""
         return self.target.outputs
 
+    @property
+    def two_classes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the classes, where every input is of one of two."""
+        return self.labels if isinstance(self.target, SingleLabel) and self.size == 2 else ()
+
+    def class_probabilities(self, scores: Sequence[LabelScores]) -> Logits:
+        """Return the probabilities of the classes (N, C), calibrated where the model is."""
+        return self.target.probabilities(logits_of_all(scores), self.confidence.calibration)
+
     # --- from inputs to answers ---
 
     def forward(self, model: HeadModel) -> Scoring:

@@ -48,6 +48,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         reads_words: Whether an input is the words of a text, which are read with single spaces between them.
         merges: Whether the scores of windows are merged by a rule that `from_pretrained` takes.
         labels: Names of the outputs; none where they have no names.
+        two_classes: Names of the classes, where every input is of one of two.
         layers: Layers whose hidden states stand behind the logits that `forward`'s module gives.
         confidence: Calibration, coverage, out-of-domain detection.
     """
@@ -61,6 +62,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
 
     labels: tuple[str, ...]
     confidence: Confidence
+    two_classes: tuple[str, ...] = ()
     layers = 0
 
     @property

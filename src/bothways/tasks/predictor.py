@@ -18,7 +18,16 @@ from bothways.choices import OnEmpty
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, read_rows
 from bothways.errors import EmptyInput, InvalidInput
-from bothways.evaluation import ComparisonReport, Outcomes, Report, check_labels, compare, out_of_domain_report
+from bothways.evaluation import (
+    ComparisonReport,
+    OperatingPoint,
+    Outcomes,
+    Report,
+    check_labels,
+    compare,
+    operating_point,
+    out_of_domain_report,
+)
 from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
 from bothways.tasks.columns import batch_of, column_names, input_of, renamed
 from bothways.tasks.predictions import warn_of_cut
@@ -337,6 +346,55 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
         """Return the metrics of rows that were scored; see `evaluate`."""
         outcomes: Outcomes = self.outputs.outcomes(rows.scores, rows.truth, calibrated=calibrated)
         return outcomes.report(resamples=resamples, seed=seed)
+
+    def operating_points(
+        self,
+        rows: ScoredRows,
+        *,
+        at_precision: float | None = None,
+        at_recall: float | None = None,
+        label: str | None = None,
+        resamples: int = 1000,
+        seed: int = 0,
+    ) -> tuple[OperatingPoint, ...]:
+        """Return the highest recall at a wanted precision, and the highest precision at a wanted recall.
+
+        Args:
+            rows: What `score` gave for labelled rows.
+            at_precision: At least this precision.
+            at_recall: At least this recall.
+            label: The class that they are of; the one with fewer rows when left out.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Of the bootstrap.
+
+        Raises:
+            InvalidInput: The model does not tell two classes apart, has no such class, or there are no rows of one.
+        """
+        names = self.check_class(label)
+        outputs, rows_C = self.outputs, np.bincount(rows.truth, minlength=2)
+        number = int(rows_C[1] <= rows_C[0]) if label is None else names.index(label)
+        probability_N = outputs.class_probabilities(rows.scores)[:, number]
+        wanted = [{"precision": at_precision}] * (at_precision is not None)
+        wanted += [{"recall": at_recall}] * (at_recall is not None)
+        return tuple(
+            operating_point(names[number], rows.truth == number, probability_N, **each, resamples=resamples, seed=seed)
+            for each in wanted
+        )
+
+    def check_class(self, label: str | None = None) -> tuple[str, ...]:
+        """Return the names of the two classes that the model tells apart.
+
+        Raises:
+            InvalidInput: It tells others apart, or has none of this name.
+        """
+        names: tuple[str, ...] = getattr(self.outputs, "two_classes", ())
+        if not names:
+            raise InvalidInput(
+                f"precision and recall at a threshold take a model of two classes, and {self.name!r} is none."
+            )
+        if label is not None and label not in names:
+            raise InvalidInput(f"expected a class of {names[0]!r} and {names[1]!r}, got {label!r}.")
+        return names
 
     def compare(
         self,

@@ -202,6 +202,17 @@ class EnsembleOutputs:
         found = self.confidence.calibration
         return found if isinstance(found, Temperature) else None
 
+    @property
+    def two_classes(self) -> tuple[str, ...]:
+        """Names of the classes, where every input is of one of two."""
+        return self.own.two_classes
+
+    def class_probabilities(self, scores: Sequence[TogetherScores]) -> NDArray[np.float64]:
+        """Return the probabilities of the classes (N, C)."""
+        own: Any = self.own
+        found: NDArray[np.float64] = own.class_probabilities(scores)
+        return found
+
     def joined(self, members: Sequence[Scores[Any]], options: object = None) -> TogetherScores:
         """Return what the members say together of one input, given what each of them does."""
         combined_RC = self.combination.combine(self.own.row_target, self.own.rows(members))
