@@ -17,6 +17,7 @@ def test_a_share_spreads_by_its_standard_error(share, rows):
 
 def test_nothing_is_certain_because_all_of_a_few_rows_were_right():
     assert share_error(1.0, 10) > share_error(1.0, 1_000) > 0
+    assert share_error(1.0, 2) == 0.5  # one of the two
     assert share_error(0.0, 0) == pytest.approx(0.5 / np.sqrt(2))
 
 

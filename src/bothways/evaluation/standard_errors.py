@@ -13,14 +13,15 @@ def share_error(share: float, rows: float) -> float:
     """Standard error of a share, or an upper bound of that of a mean of values from 0 to 1.
 
     Of p and n it is sqrt(p (1 - p) / n), with one row more that is right and one more that is wrong (Laplace), so that
-    nothing is certain because all of a few rows were right.
+    nothing is certain because all of a few rows were right; and at least 1 / n, so that one row alone decides nothing.
 
     Args:
         share: From 0 to 1.
         rows: How many it is of; for an F1 the mean of how many are there and how many were predicted.
     """
     smoothed = (share * rows + 1) / (rows + 2)
-    return math.sqrt(smoothed * (1 - smoothed) / (rows + 2))
+    error = math.sqrt(smoothed * (1 - smoothed) / (rows + 2))
+    return max(error, 1 / rows) if rows else error
 
 
 def mean_error(values_N: ArrayLike) -> float:
