@@ -99,7 +99,8 @@ class TrainingDiverged(BothwaysError):
     """A loss, gradient or validation score was not finite; the model has the weights kept so far.
 
     Attributes:
-        kept_epoch: The epoch (from 1) that those are of; None where no epoch was finished and they are the first ones.
+        kept_epoch: The epoch (from 1) that those are of, 0 where they are the validated ones before the first update;
+            None where nothing was validated and no epoch was finished.
     """
 
     kept_epoch: int | None = None

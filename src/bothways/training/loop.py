@@ -209,7 +209,8 @@ class _Run(Generic[Payload]):
         self._leave()
         if isinstance(error, TrainingDiverged):
             # Without validation the latest epoch is the one to keep.
-            error.kept_epoch = self.state.kept_epoch or self.state.epoch or None
+            kept = self.state.kept_epoch
+            error.kept_epoch = (self.state.epoch or None) if kept is None else kept
 
     def _leave(self) -> None:
         self.optimizer.forget_gradients()

@@ -1,0 +1,245 @@
+"""A module that is worth something before the first update: validated as epoch 0, and kept where nothing beats it."""
+
+import json
+import os
+import shutil
+import signal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_training_loop import equal, weights_of
+from test_training_resume import CrashError, comparable, crash_at, out_of_range, rewritten
+from training_toys import Toy, Unvalidated, mlp, settings
+
+from bothways.errors import CorruptCheckpoint, TrainingDiverged
+from bothways.training.loop import train
+from bothways.training.record import EpochValidation, kept_of
+
+BASELINE = "toy before the training"
+
+
+def baseline_toy(**changes):
+    return Toy(baseline=BASELINE, **changes)
+
+
+def sigint_at(call):
+    return lambda now: os.kill(os.getpid(), signal.SIGINT) if now == call else None
+
+
+@pytest.mark.parametrize(
+    ("scores", "standard_error", "in_full", "kept"),
+    [
+        ((0.6, 0.5, 0.4, 0.3), 0.05, False, 0),  # worse by more than a standard error
+        ((0.6, 0.5, 0.56, 0.3), 0.05, False, 2),  # worse by less
+        ((0.6, 0.5, 0.56, 0.3), 0.05, True, 0),  # where the start counts in full, less is not enough
+        ((0.6, 0.5, 0.6, 0.3), 0.05, True, 2),  # as good is
+        ((0.6, 0.5, 0.62, 0.59), 0.05, True, 2),  # another epoch is within a standard error of the best, not of it
+        ((0.6, 0.5, 0.62, 0.61), 0.05, True, 3),
+        ((0.1, 0.5, 0.62, 0.58), 0.05, True, 3),  # a start that is far below says nothing
+        ((0.6, 0.6, 0.1, 0.1), 0.0, False, 1),  # of equals the latest
+    ],
+)
+def test_the_start_is_kept_where_no_epoch_is_as_good(scores, standard_error, in_full, kept):
+    toy = baseline_toy(scores=scores, standard_error=standard_error, baseline_counts_in_full=in_full)
+    start = weights_of(toy)
+    record = train(toy, settings())
+    assert record.kept_epoch == kept
+    assert equal(toy.seen[0], start)
+    assert equal(weights_of(toy), toy.seen[kept])
+    assert [(each.epoch, each.update) for each in record.validations] == [(0, 0), (1, 5), (2, 10), (3, 15)]
+    assert record.validations[0].standard_error == (0.0 if in_full else standard_error)
+    assert {each.standard_error for each in record.validations[1:]} == {standard_error}
+    assert (record.epochs, record.updates, record.baseline) == (3, 15, BASELINE)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.3, 0.4]), st.sampled_from([0.0, 0.1, 0.2])), min_size=1))
+def test_what_is_kept_at_the_end_was_kept_when_it_was_validated_the_start_included(scores):
+    validations = [EpochValidation(epoch, 0, score, {}, error) for epoch, (score, error) in enumerate(scores)]
+    epochs = [kept_of(validations[:count]).epoch for count in range(1, len(validations) + 1)]
+    assert epochs == sorted(epochs)
+    assert epochs[epochs[-1]] == epochs[-1]
+    start, kept = validations[0], validations[epochs[-1]]
+    assert kept.score >= start.score - start.standard_error
+
+
+def test_the_start_does_not_change_the_course_of_the_training():
+    plain, judged = Toy(mlp(dropout=0.3)), baseline_toy(module=mlp(dropout=0.3))
+    judged.on_validate = lambda call: torch.nn.functional.relu(torch.zeros(1))
+    assert train(plain, settings()).losses == train(judged, settings()).losses
+    assert equal(weights_of(plain), weights_of(judged))
+    assert (plain.validations, judged.validations) == (3, 4)
+
+
+def test_a_module_without_a_worth_of_its_own_is_not_validated_before_the_training():
+    toy = Toy()
+    record = train(toy, settings())
+    assert (toy.validations, record.baseline, record.validations[0].epoch) == (3, None, 1)
+
+
+def test_without_validation_there_is_no_baseline():
+    toy = Unvalidated(baseline=BASELINE)
+    record = train(toy, settings())
+    assert (record.baseline, record.validations, record.kept_epoch) == (None, (), None)
+
+
+def test_patience_counts_from_the_start():
+    toy = baseline_toy(scores=[0.6, 0.5, 0.4, 0.9])
+    record = train(toy, settings(patience=2))
+    assert (record.stopped_early, record.epochs, record.kept_epoch) == (True, 2, 0)
+    assert equal(weights_of(toy), toy.seen[0])
+
+
+def test_the_log_and_the_record_have_the_start(tmp_path, capsys):
+    toy = baseline_toy(scores=[0.6, 0.5, 0.4, 0.3])
+    record = train(toy, settings(log=tmp_path / "log.jsonl", show_progress=True))
+    events = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events[:3]] == ["start", "epoch", "update"]
+    assert [event["epoch"] for event in events if event["event"] == "epoch"] == [0, 1, 2, 3]
+    first = {"event": "epoch", "epoch": 0, "update": 0, "score": 0.6, "standard_error": 0.0}
+    assert first.items() <= events[1].items()
+    assert (events[-1]["event"], events[-1]["kept_epoch"]) == ("finished", 0)
+    values = json.loads(json.dumps(record.to_dict(), allow_nan=False))
+    assert (values["baseline"], values["kept_epoch"], values["epochs"]) == (BASELINE, 0, 3)
+    assert [each["epoch"] for each in values["validations"]] == [0, 1, 2, 3]
+    assert f"{BASELINE}: scripted 1.0000" in capsys.readouterr().err
+
+
+# Ends that come early
+
+
+def test_ctrl_c_in_the_first_epoch_leaves_the_start(tmp_path):
+    toy = baseline_toy(on_loss=sigint_at(3))
+    start = weights_of(toy)
+    record = train(toy, settings(log=tmp_path / "log.jsonl"))
+    assert (record.interrupted, record.kept_epoch, record.epochs, record.updates) == (True, 0, 0, 3)
+    assert record.finished_no_epoch
+    assert equal(weights_of(toy), start)
+    last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    assert (last["event"], last["kept_epoch"]) == ("interrupted", 0)
+
+
+def test_ctrl_c_while_the_start_is_validated_leaves_it_and_can_be_resumed(tmp_path):
+    whole, stopped, resumed = (baseline_toy(module=mlp(dropout=0.3)) for _ in range(3))
+    expected = train(whole, settings())
+    stopped.on_validate = sigint_at(1)
+    start = weights_of(stopped)
+    record = train(stopped, settings(checkpoints=tmp_path))
+    assert (record.interrupted, record.validations, record.baseline, record.updates) == (True, (), None, 0)
+    assert equal(weights_of(stopped), start)
+    record = train(resumed, settings(checkpoints=tmp_path, resume=True))
+    assert (record.validations, record.losses) == (expected.validations, expected.losses)
+    assert equal(weights_of(resumed), weights_of(whole))
+
+
+def test_a_start_whose_score_is_not_finite_is_refused():
+    toy = baseline_toy(scores=[float("nan")])
+    start = weights_of(toy)
+    with pytest.raises(TrainingDiverged, match="validation score of epoch 0 is nan"):
+        train(toy, settings())
+    assert equal(weights_of(toy), start)
+
+
+@pytest.mark.parametrize(("scores", "kept"), [((0.6, 0.5, 0.4), 0), ((0.6, 0.7, 0.4), 1)])
+@pytest.mark.parametrize("keep_diverged", [False, True])
+def test_a_run_that_diverges_says_that_it_kept_the_start(scores, kept, keep_diverged):
+    toy = baseline_toy(scores=scores)
+    toy.on_loss = lambda call: toy.points.fill_(float("nan")) if call == 13 else None
+    if keep_diverged:
+        found = train(toy, settings(keep_diverged=True)).kept_epoch
+    else:
+        with pytest.raises(TrainingDiverged, match="update 13 ") as caught:
+            train(toy, settings())
+        found = caught.value.kept_epoch
+    assert found == kept
+    assert equal(weights_of(toy), toy.seen[kept])
+
+
+def test_a_run_that_fails_in_its_first_epoch_leaves_the_start():
+    toy = baseline_toy(on_loss=crash_at(4))
+    start = weights_of(toy)
+    with pytest.raises(CrashError):
+        train(toy, settings())
+    assert equal(weights_of(toy), start)
+
+
+# Resuming
+
+
+@pytest.mark.parametrize("scores", [(0.6, 0.5, 0.4, 0.3), (0.6, 0.7, 0.8, 0.9)])
+@pytest.mark.parametrize("call", [2, 4, 6, 8, 13])
+def test_a_resumed_run_is_exact_and_does_not_validate_the_start_again(call, scores, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    whole, dying, resumed = (baseline_toy(module=mlp(dropout=0.3), scores=scores) for _ in range(3))
+    every = {"checkpoint_every_updates": 1}
+    expected = train(whole, settings(**every, log=tmp_path / "whole.jsonl", checkpoints=tmp_path / "whole"))
+    dying.on_loss = crash_at(call)
+    with pytest.raises(CrashError):
+        train(dying, settings(**every, log=tmp_path / "log.jsonl", checkpoints=tmp_path / "run"))
+    resumed.validations = done = 1 + (call - 1) // 5
+    record = train(resumed, settings(**every, log=tmp_path / "log.jsonl", checkpoints=tmp_path / "run", resume=True))
+    assert record.resumed_from == call - 1
+    assert len(resumed.seen) == 4 - done
+    assert (record.losses, record.validations) == (expected.losses, expected.validations)
+    assert (record.kept_epoch, record.baseline) == (expected.kept_epoch, BASELINE)
+    assert equal(weights_of(resumed), weights_of(whole))
+    assert comparable(tmp_path / "log.jsonl") == comparable(tmp_path / "whole.jsonl")
+
+
+def test_a_resumed_run_that_kept_its_start_falls_back_to_it(tmp_path):
+    stopped, resumed = (baseline_toy(scores=(0.6, 0.5, 0.4, 0.3)) for _ in range(2))
+    stopped.on_loss = sigint_at(8)
+    assert train(stopped, settings(checkpoints=tmp_path)).kept_epoch == 0
+    assert equal(weights_of(stopped), stopped.seen[0])
+    # Whoever resumes may have trained the module in the meantime.
+    with torch.no_grad():
+        resumed.module[0].weight.add_(1)
+    resumed.validations = 2
+    record = train(resumed, settings(checkpoints=tmp_path, resume=True))
+    assert record.kept_epoch == 0
+    assert equal(weights_of(resumed), stopped.seen[0])
+
+
+@pytest.fixture(scope="module")
+def stopped_at_7(tmp_path_factory):
+    """The checkpoint of a run with a baseline that was interrupted in its second epoch."""
+    folder = tmp_path_factory.mktemp("baseline")
+    train(baseline_toy(on_loss=sigint_at(7)), settings(checkpoints=folder))
+    return folder
+
+
+def changed(**values):
+    def change(stored):
+        stored["state"]["validations"][0].update(values)
+
+    return pytest.param(change, id=", ".join(f"{name}={value!r}" for name, value in values.items()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed(update=1),
+        changed(update=5),
+        changed(epoch=-1, update=-5),
+        changed(epoch=False),
+        changed(epoch=1),
+        changed(epoch=2, update=10),
+        changed(score=float("nan")),
+        changed(standard_error=-0.1),
+        changed(metrics=[]),
+        pytest.param(lambda values: values["state"]["validations"].reverse(), id="out of order"),
+        pytest.param(
+            lambda values: values["state"]["validations"].insert(0, values["state"]["validations"][0]), id="twice"
+        ),
+        out_of_range("validations", [None]),
+    ],
+)
+def test_a_state_with_another_epoch_0_is_refused(tmp_path, stopped_at_7, change):
+    shutil.copytree(stopped_at_7, tmp_path / "run")
+    rewritten(next((tmp_path / "run").glob("checkpoint-*")), change)
+    toy = baseline_toy()
+    before = weights_of(toy)
+    with pytest.raises(CorruptCheckpoint, match="Remove the folder of the checkpoints and train again"):
+        train(toy, settings(checkpoints=tmp_path / "run", resume=True))
+    assert equal(weights_of(toy), before)
