@@ -67,7 +67,10 @@ def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration
     accuracy, counts_C = float((predicted_N == truth).mean()), np.bincount(truth, minlength=target.outputs)
     usual, most = target.labels[int(counts_C.argmax())], float(counts_C.max() / len(truth))
     notes = []
-    if len(set(predicted_N.tolist())) == 1 and len(truth) > 1:
+    if most == 1:
+        if len(truth) > 1:
+            notes.append(f"All held-out rows have the label {usual!r}: the metrics say nothing about the others.")
+    elif len(set(predicted_N.tolist())) == 1:
         only = target.labels[int(predicted_N[0])]
         notes.append(f"The model gives every held-out row the same label, {only!r}: it has learnt to tell nothing.")
     elif accuracy <= most:
@@ -94,10 +97,15 @@ def contradictions(examples: Sequence[Example[Any]]) -> list[str]:
     if not doubtful:
         return []
     listed = "; ".join(
-        " and ".join(f"{where} ({label!r})" for label, where in labels) for labels in doubtful[:_MOST_LISTED]
+        " and ".join(f"{where} ({_named(label)})" for label, where in labels) for labels in doubtful[:_MOST_LISTED]
     )
     more = f"; and {len(doubtful) - _MOST_LISTED:,} more" if len(doubtful) > _MOST_LISTED else ""
     return [f"Texts that occur with different labels: {listed}{more}."]
+
+
+def _named(label: str | tuple[str, ...]) -> str:
+    """A label, or the labels of a row that may have several."""
+    return ", ".join(map(repr, (label,) if isinstance(label, str) else label)) or "no label"
 
 
 def confident_mistakes(

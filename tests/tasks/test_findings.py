@@ -1,0 +1,252 @@
+"""What a training says against itself, its data and its labels."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bothways import MultiTask, PairClassifier, TaskData, TextClassifier, TextTagger
+from bothways.data import Example
+from bothways.evaluation import Temperature
+from bothways.evaluation.vector_scaling import fit_vector_scaling
+from bothways.tasks.findings import (
+    MOST_MISTAKES,
+    Mistake,
+    confident_mistakes,
+    contradictions,
+    notes_on_labels,
+    notes_on_training,
+)
+from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.training.options import TrainingOptions
+from bothways.training.record import TrainingRecord
+from classifier_cases import rows, without_dropout
+
+ANIMALS = SingleLabel(("ant", "bee", "cow"))
+
+
+def record(kept=2, updates=200, baseline="toy"):
+    return TrainingRecord((), (), kept, updates, 0, 0.0, False, False, None, TrainingOptions(), 3, baseline=baseline)
+
+
+def examples(labels, texts=None):
+    texts = texts or [f"text {number}" for number in range(len(labels))]
+    return [
+        Example(text, label, number, f"row {number}")
+        for number, (text, label) in enumerate(zip(texts, labels, strict=True), start=1)
+    ]
+
+
+def logits(*predicted, sure=2.0):
+    """Rows that predict these labels."""
+    return sure * np.eye(3)[list(predicted)]
+
+
+# The course of a training
+
+
+def test_a_training_that_went_well_has_no_notes():
+    assert notes_on_training(record(), 50) == []
+    assert notes_on_training(record(kept=None), 50) == []
+
+
+def test_what_a_training_did_not_achieve_is_said():
+    (kept,) = notes_on_training(record(kept=0, baseline="linear model of frozen hidden states"), 50)
+    assert kept.startswith("Fine-tuning did not do better than the linear model of frozen hidden states, which is kept")
+    (short,) = notes_on_training(record(updates=49), 50)
+    assert "only 49 updates" in short
+    (few,) = notes_on_training(record(), 49)
+    assert "only 49 held-out rows" in few
+    # Of a training whose start is kept, more updates would not help.
+    assert notes_on_training(record(kept=0, updates=10), 50) == notes_on_training(record(kept=0), 50)
+
+
+# Labels
+
+
+def test_a_model_that_tells_something_has_no_notes():
+    assert notes_on_labels(ANIMALS, logits(0, 1, 2, 0), np.array([0, 1, 2, 1]), Temperature(1.2)) == []
+
+
+def test_a_model_that_always_gives_one_label_has_learnt_nothing():
+    (note,) = notes_on_labels(ANIMALS, logits(1, 1, 1), np.array([0, 1, 1]), None)
+    assert "gives every held-out row the same label, 'bee'" in note
+
+
+def test_a_model_that_is_no_better_than_the_most_frequent_label_says_so():
+    (note,) = notes_on_labels(ANIMALS, logits(0, 1, 1, 2), np.array([0, 0, 1, 0]), None)
+    assert "always 'ant' has accuracy 0.7500, the model 0.5000" in note
+    (as_good,) = notes_on_labels(ANIMALS, logits(0, 1, 1, 0), np.array([0, 0, 1, 0]), None)
+    assert "always 'ant' has accuracy 0.7500, the model 0.7500" in as_good
+    assert notes_on_labels(ANIMALS, logits(0, 0, 1, 0), np.array([0, 0, 1, 0]), None) == []
+
+
+def test_held_out_rows_of_one_label_say_nothing_against_the_model():
+    for predicted in ((1, 1, 1), (1, 0, 1)):
+        (note,) = notes_on_labels(ANIMALS, logits(*predicted), np.array([1, 1, 1]), None)
+        assert "All held-out rows have the label 'bee'" in note
+    assert notes_on_labels(ANIMALS, logits(1), np.array([1]), None) == []
+
+
+@pytest.mark.parametrize(
+    ("calibration", "said"),
+    [
+        (Temperature(3.5), "far too sure (temperature 3.50)"),
+        (Temperature(0.2), "far too unsure (temperature 0.20)"),
+        (Temperature(3.0), None),
+        (Temperature(1 / 3), None),
+        (None, None),
+        (fit_vector_scaling(logits(0, 1, 2, 0, 1, 2), np.array([0, 1, 2, 0, 1, 2])), None),
+    ],
+)
+def test_probabilities_that_rest_on_the_calibration_are_named(calibration, said):
+    notes = notes_on_labels(ANIMALS, logits(0, 1, 2), np.array([0, 1, 2]), calibration)
+    assert (said is None) == (notes == [])
+    assert said is None or said in notes[0]
+
+
+@pytest.mark.parametrize("target", [MultiLabel(("a", "b", "c")), Regression()])
+def test_other_targets_have_no_notes_on_labels(target):
+    assert notes_on_labels(target, logits(0, 0), np.zeros((2, 3)), None) == []
+    assert confident_mistakes(target, logits(0, 0), np.zeros((2, 3)), examples(["a", "b"])) == ()
+
+
+# Contradictions
+
+
+def test_texts_with_different_labels_are_named_by_their_rows():
+    (note,) = contradictions(examples(["ant", "bee", "ant", "cow"], ["same", "same", "other", "same"]))
+    assert note == "Texts that occur with different labels: row 1 ('ant') and row 2 ('bee') and row 4 ('cow')."
+
+
+def test_what_occurs_twice_with_the_same_label_is_no_contradiction():
+    assert contradictions(examples(["ant", "ant"], ["same", "same"])) == []
+    assert contradictions([]) == []
+    pairs = examples(["yes", "no"], [("a", "b"), ("b", "a")])
+    assert contradictions(pairs) == []
+    (note,) = contradictions(examples(["yes", "no"], [("a", "b"), ("a", "b")]))
+    assert "row 1 ('yes') and row 2 ('no')" in note
+    (several,) = contradictions(examples([("x",), ("x", "y"), ()], ["same", "same", "same"]))
+    assert "row 1 ('x') and row 2 ('x', 'y') and row 3 (no label)" in several
+
+
+def test_of_many_contradictions_the_first_are_listed_and_the_others_counted():
+    texts = [f"t{number // 2}" for number in range(2 * 1005)]
+    (note,) = contradictions(examples(["ant", "bee"] * 1005, texts))
+    assert note.count(";") == 5
+    assert note.endswith("row 9 ('ant') and row 10 ('bee'); and 1,000 more.")
+
+
+# Mistakes
+
+
+def test_the_most_probable_mistakes_come_first():
+    stated = np.array([[0.7, 0.2, 0.1], [0.05, 0.9, 0.05], [0.2, 0.7, 0.1], [0.3, 0.3, 0.4], [0.7, 0.3, 0.0]])
+    truth = np.array([0, 0, 2, 1, 1])
+    found = confident_mistakes(ANIMALS, stated, truth, examples(["ant", "ant", "cow", "bee", "bee"]))
+    assert [mistake.where for mistake in found] == ["row 2", "row 3", "row 5", "row 4"]  # of equals the first
+    assert found[0] == Mistake("row 2", "text 1", "ant", "bee", 0.9)
+
+
+def test_only_so_many_mistakes_are_kept():
+    found = confident_mistakes(ANIMALS, logits(*[0] * 30), np.ones(30, dtype=int), examples(["bee"] * 30))
+    assert [mistake.where for mistake in found] == [f"row {number}" for number in range(1, MOST_MISTAKES + 1)]
+    assert confident_mistakes(ANIMALS, logits(1, 1), np.array([1, 1]), examples(["bee", "bee"])) == ()
+
+
+# In a fit
+
+
+LISTED = "of the given list"
+QUICK = {"epochs": 2, "batch_size": 8, "learning_rate": 3e-3, "show_progress": False}
+
+
+def mislabelled(count=60):
+    """Rows that a linear model tells, one of them with another label, and one text twice."""
+    made = rows(count)
+    made[7]["label"] = "ant"  # w6 ...: a bee
+    return [*made, {"text": made[0]["text"], "label": "cow"}]
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    from tiny_models import write_checkpoint
+
+    folder = tmp_path_factory.mktemp("findings") / "base"
+    write_checkpoint(folder)
+    classifier = TextClassifier.from_pretrained(without_dropout(folder), device="cpu")
+    classifier.fit(rows(60, 100), validation=mislabelled(), **{**QUICK, "epochs": 12})
+    return classifier
+
+
+def test_a_fit_finds_the_label_that_is_wrong(fitted):
+    assert {mistake.where for mistake in fitted.fitted.mistakes} >= {f"row 8 {LISTED}", f"row 61 {LISTED}"}
+    first = next(mistake for mistake in fitted.fitted.mistakes if mistake.where == f"row 8 {LISTED}")
+    assert (first.text, first.label, first.predicted) == (mislabelled()[7]["text"], "ant", "bee")
+    answer = fitted.predict(first.text)
+    assert (answer.label, answer.probability) == (first.predicted, pytest.approx(first.probability))
+    assert any(f"('ant') and row 61 {LISTED} ('cow')" in note for note in fitted.card["notes"])
+
+
+def test_notes_are_saved_and_mistakes_are_not(fitted, tmp_path):
+    fitted.save(tmp_path / "saved")
+    again = TextClassifier.from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.card["notes"] == fitted.card["notes"] != []
+    assert again.fitted.mistakes == ()
+    text = fitted.fitted.mistakes[0].text
+    assert text not in (tmp_path / "saved" / "bothways.json").read_text()
+    readme = (tmp_path / "saved" / "README.md").read_text()
+    assert text not in readme
+    assert "## Notes" in readme
+    assert all(note.split("(")[0].strip() in readme for note in fitted.card["notes"])
+    json.dumps(fitted.card, allow_nan=False)
+
+
+def test_a_start_that_is_kept_is_noted(base):
+    classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
+    record = classifier.fit(rows(60), validation=rows(60), **{**QUICK, "learning_rate": 1.0, "epochs": 1})
+    assert record.kept_epoch == 0
+    assert "Fine-tuning did not do better than the linear model of frozen hidden states" in classifier.card["notes"][0]
+
+
+def test_pairs_have_notes_and_mistakes_too(base):
+    data = [
+        {"text_a": f"w{5 + number % 3}", "text_b": f"w{20 + number}", "label": ("x", "y", "z")[number % 3]}
+        for number in range(30)
+    ]
+    wrong = [{**data[0], "label": "z"}, *data[1:]]
+    classifier = PairClassifier.from_pretrained(without_dropout(base), device="cpu")
+    classifier.fit(data, validation=wrong, **{**QUICK, "epochs": 12})
+    assert (f"row 1 {LISTED}", ("w5", "w20")) in {(each.where, each.text) for each in classifier.fitted.mistakes}
+    assert any(f"row 1 {LISTED} ('x') and row 1 {LISTED} ('z')" in note for note in classifier.card["notes"])
+
+
+@pytest.mark.parametrize("target", ["multi", "regression"])
+def test_other_targets_have_notes_on_the_training_alone(base, target):
+    label = (lambda at: ["a", "b"][: 1 + at % 2]) if target == "multi" else float
+    data = [{"text": f"w{5 + at}", "label": label(at)} for at in range(20)]
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    classifier.fit(data, validation=data, target=target, **QUICK)
+    assert classifier.fitted.mistakes == ()
+    assert any("20 held-out rows" in note for note in classifier.card["notes"])
+
+
+def test_several_labels_that_contradict_each_other_are_named(base):
+    data = [{"text": f"w{5 + at % 15}", "label": ["a"] if at < 15 else ["b"]} for at in range(20)]
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    classifier.fit(data, validation=data, target="multi", **QUICK)
+    assert any(f"row 1 {LISTED} ('a') and row 16 {LISTED} ('b')" in note for note in classifier.card["notes"])
+
+
+def test_a_tagger_has_notes_on_the_training(base):
+    data = [{"tokens": ["w5", "w6"], "tags": ["B-X", "O"]} for _ in range(10)]
+    tagger = TextTagger.from_pretrained(base, device="cpu")
+    tagger.fit(data, validation=data, **QUICK)
+    assert any("10 held-out rows" in note for note in tagger.card["notes"])
+
+
+def test_each_of_several_tasks_has_its_notes(base):
+    model = MultiTask.from_pretrained(base, device="cpu")
+    model.fit({name: TaskData(rows(18), rows(9)) for name in ("one", "two")}, **QUICK)
+    for name in ("one", "two"):
+        assert any("9 held-out rows" in note for note in model.part(name).card["notes"])

@@ -1,0 +1,405 @@
+"""The linear model that a head begins with: scikit-learn's, for vectors of mean squared length 1."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bothways import PairClassifier, TextClassifier, TextTagger
+from bothways.data import Example
+from bothways.data.windows import WindowStore
+from bothways.errors import InvalidInput
+from bothways.tasks import linear_start
+from bothways.tasks.head import LINEAR, StoredInputs, TrainingData, prepare_head
+from bothways.tasks.labels import LabelOutputs
+from bothways.tasks.linear_start import STRENGTH, LinearStart, fit_linear, start_head
+from bothways.tasks.objective import HeadModel, TextAnswers
+from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.training.options import TrainingOptions
+from bothways.training.seeding import seeded
+from classifier_cases import noisy_rows, rows, without_dropout
+from contract_cases import pair_rows
+from contract_cases import rows as rows_of_target
+from tiny_models import every_family, write_checkpoint
+
+linear_model = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
+
+
+def points(count, width=7, seed=0, spread=1.0, shift=2.0):
+    """Vectors that are not centred, of numbers of different sizes."""
+    generator = np.random.default_rng(seed)
+    sizes = np.linspace(0.2, 1.5, width)
+    return spread * (generator.normal(size=(count, width)) * sizes + shift)
+
+
+def labels_of(vectors, count, seed=1, noise=1.0):
+    """Classes that a linear model tells, but not of every row."""
+    generator = np.random.default_rng(seed)
+    scores = (vectors - vectors.mean(0)) @ generator.normal(size=(vectors.shape[1], count))
+    return (scores + noise * scores.std() * generator.normal(size=scores.shape)).argmax(1)
+
+
+def length(vectors):
+    """By what vectors are divided that have then mean squared length 1."""
+    return np.sqrt((vectors**2).sum(1).mean())
+
+
+def fitted(vectors, truth, target, strength=STRENGTH):
+    """Weights and biases, as the head of a classifier of texts with one window each begins with them."""
+    answers = TextAnswers(target, truth, store_of([1] * len(truth)))
+    numbers = list(range(len(truth)))
+    weight, bias = fit_linear(
+        torch.from_numpy(vectors).float(),
+        target.outputs,
+        lambda scores: answers.loss(scores, numbers),
+        units=float(len(truth)),
+        strength=strength,
+    )
+    return weight.numpy(), bias.numpy()
+
+
+def store_of(counts):
+    """A store of texts with so many windows each; what they say does not matter."""
+    of_window = np.repeat(np.arange(len(counts)), counts)
+    return StoreStub(of_window)
+
+
+class StoreStub:
+    """What the answers of texts read of a store."""
+
+    def __init__(self, text_of_window):
+        self.text_of_window = text_of_window
+
+
+def names(count):
+    return tuple(f"c{number}" for number in range(count))
+
+
+# What is fitted
+
+
+@pytest.mark.parametrize("classes", [3, 12])
+def test_it_is_multinomial_logistic_regression_with_the_same_strength(classes):
+    vectors = points(300)
+    truth = labels_of(vectors, classes)
+    weight, bias = fitted(vectors, truth, SingleLabel(names(classes)))
+    expected = linear_model.LogisticRegression(C=STRENGTH, tol=1e-10, max_iter=10_000).fit(
+        vectors / length(vectors), truth
+    )
+    found_NC = vectors @ weight.T + bias
+    expected_NC = expected.decision_function(vectors / length(vectors))
+    differences = (found_NC - found_NC.mean(1, keepdims=True)) - (expected_NC - expected_NC.mean(1, keepdims=True))
+    np.testing.assert_allclose(differences, 0, atol=2e-3)
+    np.testing.assert_allclose(weight * length(vectors), expected.coef_, atol=5e-3)
+
+
+def test_two_classes_have_half_the_penalty_of_one_weight_vector():
+    # Of two classes scikit-learn has one vector w, and here there are w/2 and -w/2: |w|²/2 in all.
+    vectors = points(200)
+    truth = labels_of(vectors, 2)
+    weight, bias = fitted(vectors, truth, SingleLabel(names(2)))
+    expected = linear_model.LogisticRegression(C=2 * STRENGTH, tol=1e-10, max_iter=10_000).fit(
+        vectors / length(vectors), truth
+    )
+    np.testing.assert_allclose((weight[1] - weight[0]) * length(vectors), expected.coef_[0], atol=5e-3)
+    assert bias[1] - bias[0] == pytest.approx(expected.intercept_[0], abs=5e-3)
+
+
+@pytest.mark.parametrize("strength", [0.1, STRENGTH])
+def test_of_numbers_it_is_ridge_regression(strength):
+    vectors = points(150)
+    truth = (vectors @ np.linspace(-1, 1, 7) + np.random.default_rng(3).normal(size=150)).astype(np.float32)
+    weight, bias = fitted(vectors, truth, Regression(), strength)
+    expected = linear_model.Ridge(alpha=1 / (2 * strength)).fit(vectors / length(vectors), truth)
+    np.testing.assert_allclose(weight[0] * length(vectors), expected.coef_, rtol=1e-3, atol=1e-3)
+    assert bias[0] == pytest.approx(expected.intercept_, rel=1e-3)
+
+
+def test_of_several_labels_it_is_a_logistic_regression_for_each():
+    vectors = points(250)
+    truth = np.stack([labels_of(vectors, 2, seed) for seed in range(5)], axis=1).astype(np.float32)
+    outputs = LabelOutputs(MultiLabel(names(5)))
+    assert outputs.start_strength == 5 * STRENGTH  # the loss is the mean over the labels
+    weight, bias = fitted(vectors, truth, outputs.target, outputs.start_strength)
+    for label in range(5):
+        expected = linear_model.LogisticRegression(C=STRENGTH, tol=1e-10, max_iter=10_000).fit(
+            vectors / length(vectors), truth[:, label]
+        )
+        np.testing.assert_allclose(weight[label] * length(vectors), expected.coef_[0], rtol=5e-3, atol=5e-3)
+        assert bias[label] == pytest.approx(expected.intercept_[0], abs=1e-2)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 7.0, 1e4])
+def test_the_scale_of_vectors_does_not_matter(scale):
+    vectors = points(120)
+    truth = labels_of(vectors, 3)
+    weight, bias = fitted(vectors, truth, SingleLabel(names(3)))
+    scaled, same_bias = fitted(scale * vectors, truth, SingleLabel(names(3)))
+    np.testing.assert_allclose(scaled * scale, weight, atol=1e-4)
+    np.testing.assert_allclose(same_bias, bias, atol=1e-3)
+
+
+def test_windows_of_a_text_count_together_as_one_text():
+    vectors = points(40)
+    truth = labels_of(vectors, 3)
+    counts = [1 + number % 3 for number in range(40)]
+    answers = TextAnswers(SingleLabel(names(3)), truth, store_of(counts))
+    numbers = list(range(sum(counts)))
+    repeated = torch.from_numpy(np.repeat(vectors, counts, axis=0)).float()
+    weight, _ = fit_linear(
+        repeated, 3, lambda scores: answers.loss(scores, numbers), units=float(answers.weights(numbers).sum())
+    )
+    scale = length(np.repeat(vectors, counts, axis=0))
+    expected = linear_model.LogisticRegression(C=STRENGTH, tol=1e-10, max_iter=10_000).fit(vectors / scale, truth)
+    np.testing.assert_allclose(weight.numpy() * scale, expected.coef_, atol=5e-3)
+
+
+def test_many_rows_are_fitted_in_float32_to_the_same_answer(monkeypatch):
+    vectors = points(400)
+    truth = labels_of(vectors, 4)
+    exact, _ = fitted(vectors, truth, SingleLabel(names(4)))
+    monkeypatch.setattr(linear_start, "_EXACT", 10.0)
+    rounded, _ = fitted(vectors, truth, SingleLabel(names(4)))
+    assert (exact.dtype, rounded.dtype) == (np.float64, np.float32)
+    np.testing.assert_allclose(rounded, exact, atol=1e-2)
+
+
+@pytest.mark.parametrize("target", [SingleLabel(names(3)), MultiLabel(names(3)), Regression()])
+def test_vectors_that_are_all_the_same_leave_what_is_frequent(target):
+    generator = np.random.default_rng(0)
+    truth = {
+        "single": np.array([0] * 6 + [1] * 3 + [2]),
+        "multi": (generator.random((10, 3)) < 0.4).astype(np.float32),
+        "regression": generator.normal(size=10).astype(np.float32),
+    }[target.kind]
+    for value in (0.0, 3.0):
+        weight, bias = fitted(np.full((10, 5), value), truth, target)
+        assert np.isfinite(weight).all()
+        assert np.abs(weight).max() < 1e-3
+        if target.kind == "single":
+            np.testing.assert_allclose(np.exp(bias) / np.exp(bias).sum(), [0.6, 0.3, 0.1], atol=1e-3)
+        elif target.kind == "multi":
+            np.testing.assert_allclose(1 / (1 + np.exp(-bias)), truth.mean(0), atol=1e-3)
+        else:
+            assert bias[0] == pytest.approx(truth.mean(), abs=1e-3)
+
+
+@pytest.mark.parametrize("spread", [1e-20, 1e-6, 1e6, 1e15])
+def test_a_row_of_each_class_is_enough_whatever_the_size_of_the_vectors(spread):
+    vectors = spread * np.eye(4, 6)
+    weight, bias = fitted(vectors, np.arange(4), SingleLabel(names(4)))
+    assert np.isfinite(weight).all()
+    if spread > 1e-12:
+        assert ((vectors @ weight.T + bias).argmax(1) == np.arange(4)).all()
+
+
+# What it is fitted to
+
+
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=60),
+    st.integers(1, 30),
+    st.integers(0, 3),
+    st.integers(1, 400),
+    st.integers(1, 4000),
+)
+def test_as_many_windows_are_drawn_as_the_limits_have_room_for(lengths, outputs, seed, most_rows, most_scores):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_start, "_MOST_ROWS", most_rows)
+        patch.setattr(linear_start, "_MOST_SCORES", most_scores)
+        rows_W = np.array(lengths)
+        drawn = linear_start._drawn(rows_W, outputs, seed)
+        assert drawn.tolist() == linear_start._drawn(rows_W, outputs, seed).tolist() == sorted(set(drawn.tolist()))
+    room = min(most_rows, most_scores / outputs)
+    assert len(drawn) == 1 or rows_W[drawn].sum() <= room
+    if rows_W.sum() <= room:
+        assert drawn.tolist() == list(range(len(lengths)))
+
+
+def test_another_seed_draws_other_windows():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_start, "_MOST_ROWS", 50)
+        drawn = [linear_start._drawn(np.ones(1000), 2, seed).tolist() for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(drawn[0]) == len(drawn[2]) == 50
+
+
+def prepared(task, data, **options):
+    """The training that `fit` lays out, and the opened model."""
+    columns, own, training = task.fit_options({"show_progress": False, **options})
+    opened = task._for_training(task._state[0], task._fitted, resumed=False)
+    source = TrainingData(data, data)
+    return prepare_head(task.spec, task.outputs_type, opened, task._fitted, source, columns, own, training), opened
+
+
+def weights(module):
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def differing(one, other):
+    return {name for name, value in one.items() if not torch.equal(value, other[name])}
+
+
+@every_family
+def test_nothing_but_the_last_map_of_a_new_head_differs_from_one_that_is_drawn(tmp_path, model_type):
+    write_checkpoint(tmp_path / "base", model_type)
+    classifier = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
+    before = weights(classifier.model.encoder)
+    ready, opened = prepared(classifier, rows(12), seed=3)
+    model = ready.objective.model
+    assert not differing(weights(model.encoder), before)
+    assert not model.training
+    with seeded(3):
+        drawn = opened.checkpoint.new_score_head("sequence", 3)
+    assert differing(weights(drawn), weights(model.head)) == {"output.weight", "output.bias"}
+    assert ready.objective.baseline == LINEAR
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("target", ["single", "multi", "regression"])
+@pytest.mark.parametrize("kind", [TextClassifier, PairClassifier])
+def test_the_start_has_a_lower_training_loss_than_a_drawn_head(base, kind, target):
+    task = kind.from_pretrained(without_dropout(base), device="cpu")
+    data = rows_of_target(target, 24) if kind is TextClassifier else pair_rows(target, 24)
+    ready, opened = prepared(task, data, target=target)
+    model = ready.objective.model
+    drawn = HeadModel(
+        opened.model.encoder, opened.checkpoint.new_score_head("sequence", model.head.output.out_features)
+    )
+    assert loss_of(ready.objective, model) < 0.95 * loss_of(ready.objective, drawn.eval())
+
+
+def loss_of(objective, model):
+    windows = list(range(len(objective.store.lengths)))
+    with torch.no_grad():
+        return float(objective.answers.loss(model(objective.store.pack(windows)).float(), windows))
+
+
+def test_a_tagger_begins_at_the_linear_model_of_its_words(base):
+    data = [{"tokens": [f"w{5 + (number + place) % 6}" for place in range(1 + number % 9)]} for number in range(40)]
+    for row in data:
+        row["tags"] = ["B-PER" if word in ("w5", "w7") else "O" for word in row["tokens"]]
+    tagger = TextTagger.from_pretrained(without_dropout(base), device="cpu")
+    ready, opened = prepared(tagger, data)
+    objective, model = ready.objective, ready.objective.model
+    windows = list(range(len(objective.store.lengths)))
+    with torch.no_grad():
+        hidden = model.head.transform(model.encoder(objective.store.pack(windows))).double().numpy()
+    starts = np.cumsum([0, *objective.store.lengths[:-1]])
+    places = np.concatenate([start + own for start, own in zip(starts, objective.answers._rows, strict=True)])
+    tags = np.concatenate(objective.answers._tags)
+    scale = length(hidden)
+    expected = linear_model.LogisticRegression(C=2 * STRENGTH, tol=1e-10, max_iter=10_000)
+    expected.fit(hidden[places] / scale, tags)
+    found = model.head.output.weight.detach().numpy()
+    np.testing.assert_allclose((found[1] - found[0]) * scale, expected.coef_[0], rtol=1e-2, atol=1e-2)
+    drawn = HeadModel(opened.model.encoder, opened.checkpoint.new_score_head("token", 3)).eval()
+    assert loss_of(objective, model) < 0.95 * loss_of(objective, drawn)
+
+
+def test_too_many_windows_are_drawn_before_the_encoder_reads_them(base, monkeypatch):
+    classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
+    ready, _ = prepared(classifier, noisy_rows(24))
+    whole = weights(ready.objective.model.head)
+    monkeypatch.setattr(linear_start, "_MOST_ROWS", 10)
+    read = []
+    pack_windows = WindowStore.windows
+    monkeypatch.setattr(WindowStore, "windows", lambda self, *given: read.append(given) or pack_windows(self, *given))
+    parts = [weights(prepared(classifier, noisy_rows(24), seed=seed)[0].objective.model.head) for seed in (1, 1, 2)]
+    assert [len(given[0]) for given in read] == [10] * 3
+    assert not differing(parts[0], parts[1])
+    assert differing(parts[0], parts[2])
+    assert differing(parts[0], whole)
+
+
+def test_two_fits_with_one_seed_are_equal_to_the_bit(base):
+    made = []
+    for seed in (4, 4, 5):
+        classifier = TextClassifier.from_pretrained(base, device="cpu")
+        torch.rand(3)  # what happens between fits does not matter
+        classifier.fit(noisy_rows(24), epochs=2, batch_size=8, seed=seed, learning_rate=1e-3)
+        made.append(weights(classifier.fitted.model))
+    assert not differing(made[0], made[1])
+    assert differing(made[0], made[2])
+
+
+def test_the_first_validation_is_that_of_the_linear_model(base):
+    classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
+    data = rows(18)
+    ready, _ = prepared(classifier, data)
+    expected = ready.objective.validate()
+    record = classifier.fit(data, validation=data, epochs=1, learning_rate=1e-3)
+    assert record.baseline == LINEAR
+    assert (record.validations[0].epoch, record.validations[0].update) == (0, 0)
+    assert record.validations[0].metrics == expected.metrics
+
+
+def test_a_head_in_another_precision_begins_at_the_same_model(base):
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    exact, _ = prepared(classifier, rows(18))
+    rounded, _ = prepared(TextClassifier.from_pretrained(base, device="cpu", dtype="bfloat16"), rows(18))
+    one, other = (each.objective.model.head.output.weight for each in (exact, rounded))
+    assert other.dtype == torch.bfloat16
+    torch.testing.assert_close(other.float(), one, rtol=0.2, atol=0.2)
+
+
+# Heads that were there
+
+
+def test_a_trained_head_is_trained_further_and_is_its_own_baseline(base):
+    classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
+    data = rows(18)
+    classifier.fit(data, validation=data, epochs=1)
+    before = weights(classifier.fitted.model)
+    ready, _ = prepared(classifier, data)
+    assert ready.objective.baseline == "model before the training"
+    assert not differing(weights(ready.objective.model), before)
+
+
+def test_a_label_that_is_missing_from_new_rows_makes_a_new_head(base):
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    data = rows(18)
+    classifier.fit(data, validation=data, epochs=1)
+    fewer = [row for row in data if row["label"] != "cow"]
+    with pytest.raises(InvalidInput, match="'cow'"):
+        classifier.fit(fewer, validation=data, epochs=1)
+    assert classifier.labels == ("ant", "bee", "cow")
+    record = classifier.fit(fewer, validation=fewer, epochs=1)
+    assert record.baseline == LINEAR
+    assert classifier.labels == ("ant", "bee")
+    assert set(classifier.predict("w7").probabilities) == {"ant", "bee"}
+
+
+def test_a_row_of_each_class_is_enough_to_begin(base):
+    data = rows(3)
+    classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
+    ready, _ = prepared(classifier, data)
+    assert ready.objective.validate().metrics["accuracy"] == 1
+
+
+def test_texts_that_are_all_the_same_leave_what_is_frequent(base):
+    data = [{"text": "w5 w6", "label": label} for label in ("ant", "ant", "ant", "bee")]
+    classifier = TextClassifier.from_pretrained(without_dropout(base), device="cpu")
+    ready, _ = prepared(classifier, data)
+    assert ready.objective.validate().metrics["nll"] == pytest.approx(
+        -(0.75 * np.log(0.75) + 0.25 * np.log(0.25)), abs=1e-3
+    )
+
+
+def test_start_head_reads_in_evaluation_mode_and_leaves_the_rest_alone(base):
+    opened = TextClassifier.from_pretrained(base, device="cpu")._state[0]  # with dropout
+    outputs = LabelOutputs(SingleLabel(("ant", "bee", "cow")))
+    examples = [Example(row["text"], row["label"], number, "a row") for number, row in enumerate(rows(18))]
+    stored = StoredInputs.of(opened, outputs, examples)
+    heads = []
+    for training in (True, False):
+        with seeded(0):
+            head = opened.checkpoint.new_score_head("sequence", 3)
+        model = HeadModel(deepcopy(opened.model.encoder), head).train(training)
+        start_head(model, stored.store, outputs.answers(stored), LinearStart(STRENGTH, 0, TrainingOptions().max_tokens))
+        heads.append(weights(head))
+    assert not differing(*heads)
