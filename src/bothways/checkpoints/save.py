@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bothways.checkpoints.files import HEAD_WEIGHTS, WEIGHTS, sha256_of
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS
-from bothways.checkpoints.sentence_layout import LAST_TOKEN, OLD_KEYS, POOLING_FILE
+from bothways.checkpoints.sentence_layout import LAST_TOKEN, LENGTH_FILE, OLD_KEYS, POOLING_FILE
 from bothways.choices import Pooling
 from bothways.encoder.config import EncoderConfig
 from bothways.families import Family
@@ -65,7 +65,7 @@ def write_model(
     write_json(folder / "config.json", {**kept, **_precision(settings, tensors)})
     write_tensors(folder / WEIGHTS, {name: value for name, value in tensors.items() if not name.startswith(_HEAD)})
     if head:
-        _write_head(folder, head)
+        _write_head(folder, head, None if extras is None else extras.get("max_length"))
     if extras is not None:
         files = sorted(folder.rglob("*.safetensors"))
         checksums = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
@@ -122,8 +122,15 @@ def write_pooling(folder: Path, hidden: int, pooling: Pooling, *, cls_is_last: b
     write_json(folder / POOLING_FILE, {"word_embedding_dimension": hidden, **modes})
 
 
-def _write_head(folder: Path, head: Mapping[str, Tensor]) -> None:
+def write_length(folder: Path, max_length: object) -> None:
+    """Write how many tokens are read of a text."""
+    write_json(folder / LENGTH_FILE, {"max_seq_length": max_length, "do_lower_case": False})
+
+
+def _write_head(folder: Path, head: Mapping[str, Tensor], max_length: object) -> None:
     """Write the linear map of a `MEAN_HEAD` as sentence-transformers computes it: behind the mean of the tokens."""
+    if max_length is not None:
+        write_length(folder, max_length)
     labels, width = head["linear.weight"].shape
     write_modules(folder, {"Pooling": POOLING_FILE.parent.name, "Dense": HEAD_FOLDER})
     write_pooling(folder, width, "mean", cls_is_last=False)

@@ -31,6 +31,7 @@ MODULES = ("Transformer", "Pooling", "Normalize")
 
 
 POOLING_FILE = Path("1_Pooling", "config.json")
+LENGTH_FILE = "sentence_bert_config.json"
 _OLD_NAMES = {OLD_KEYS[pooling]: name for name, pooling in NEW_NAMES.items()} | {LAST_TOKEN: "lasttoken"}
 
 

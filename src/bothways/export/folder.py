@@ -192,8 +192,8 @@ def _files_beside(extras: Mapping[str, object]) -> list[str]:
 
 
 def _describe(folder: Path, content: Mapping[str, object]) -> None:
-    files = sorted(path.name for path in folder.iterdir())
-    checksums = {name: sha256_of(folder / name) for name in files}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    checksums = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
     write_json(folder / DESCRIPTION, {"format_version": _FORMAT_VERSION, **content, "checksums": checksums})
 
 

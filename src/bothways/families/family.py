@@ -115,11 +115,11 @@ class Family:
 
     def architecture_heads(self, settings: Settings) -> tuple[HeadName, ...]:
         """The heads that a ``config.json`` says its model has, as far as its architecture is a known one."""
-        if reads_mean("sequence", settings):
-            return ("sequence",)
         named = settings.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
-        return self.architectures.get(first, ()) if isinstance(first, str) else ()
+        if isinstance(first, str) and first in self.architectures:
+            return self.architectures[first]
+        return ("sequence",) if reads_mean("sequence", settings) else ()
 
     def canonical(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Tensors with the prefix before every encoder name, and with old spellings of the norms made new."""

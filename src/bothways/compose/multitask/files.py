@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from bothways.checkpoints.files import read_safetensors
-from bothways.checkpoints.save import encoder_tensors, write_model, write_tensors
+from bothways.checkpoints.save import write_model, write_tensors
 from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, damaged
 from bothways.choices import Merge
 from bothways.compose.multitask.data import USUAL_TASK
 from bothways.errors import InvalidInput
+from bothways.families.stored_heads import HEAD_POOLING, MEAN, reads_mean
 from bothways.storage import new_folder
 from bothways.tasks.head import TrainedHead, opened_head
 from bothways.tasks.head_task import HeadTask
@@ -62,8 +63,7 @@ def write_parts(
     """
     model, (first, *others) = opened.model, parts.items()
     settings = {**model.settings, **_config(opened, first[1])}
-    encoder = model.in_full(model.encoder)
-    tensors = encoder_tensors(model.family, model.config, ("", encoder), prefix=model.family.prefix)
+    tensors = model.encoder_tensors((first[1].outputs.head,))
     with new_folder(folder, overwrite=overwrite) as new:
         heads = [_stored(new, opened, name, part, extras) for name, part in parts.items()]
         for name, part in others:
@@ -76,8 +76,10 @@ def write_parts(
 
 def _config(opened: OpenedModel, part: TrainedHead) -> dict[str, object]:
     """What ``config.json`` says of a task."""
-    architecture = opened.model.family.architecture([part.outputs.head], opened.model.settings)
-    return {"architectures": [architecture], **part.outputs.settings()}
+    head, settings = part.outputs.head, opened.model.settings
+    pooling = {HEAD_POOLING: MEAN} if reads_mean(head, settings) else {}
+    architecture = opened.model.family.architecture([head], settings)
+    return {"architectures": [architecture], **pooling, **part.outputs.settings()}
 
 
 def _stored(
@@ -101,6 +103,11 @@ def opened_beside(
     words = any(each.outputs_type.reads_words for each in kinds) and not kind.outputs_type.reads_words
     options = kind.spec.open_options(merge=merge) if kind.outputs_type.merges else kind.spec.open_options()
     return replace(opened, options=options, reading=replace(opened.reading, as_words=words, cut=kind.spec.cut))
+
+
+def opened_for_parts(opened: OpenedModel, stored: StoredTasks) -> OpenedModel:
+    """Return the model as its tasks read it: ``config.json`` speaks of the first, and others may read the mean."""
+    return opened.reading_mean() if any(HEAD_POOLING in head.config for head in stored.heads) else opened
 
 
 def read_parts(opened: OpenedModel, stored: StoredTasks, merge: Merge) -> dict[str, TrainedHead]:

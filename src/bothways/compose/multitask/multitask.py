@@ -9,7 +9,7 @@ from bothways.checkpoints.schema import StoredTasks
 from bothways.choices import Merge
 from bothways.compose.multitask.columns import SharedColumns
 from bothways.compose.multitask.data import TaskData
-from bothways.compose.multitask.files import check_names, opened_beside, read_parts, write_parts
+from bothways.compose.multitask.files import check_names, opened_beside, opened_for_parts, read_parts, write_parts
 from bothways.compose.multitask.sampling import Proportional, Sampling
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
@@ -84,6 +84,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
             raise InvalidInput("several tasks above one encoder merge windows by a fixed rule, not by attention.")
         if stored is None:
             return cls(opened, chosen)
+        opened = opened_for_parts(opened, stored)
         parts = read_parts(opened, stored, chosen)
         return cls(opened, chosen, TrainedTasks(opened, parts, SharedColumns.of(parts)))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Unpack
 
 from bothways.checkpoints.files import read_json
-from bothways.checkpoints.save import write_json, write_modules, write_pooling
+from bothways.checkpoints.save import write_json, write_length, write_modules, write_pooling
 from bothways.checkpoints.schema import StoredVectors, at_most
-from bothways.checkpoints.sentence_layout import check_modules, stored_pooling
+from bothways.checkpoints.sentence_layout import LENGTH_FILE, check_modules, stored_pooling
 from bothways.choices import Overflow, Pooling
 from bothways.errors import InvalidInput
 from bothways.tasks.embedding.pooling import check_pooling
@@ -105,13 +105,12 @@ def write_sentence_layout(folder: Path, hidden: int, settings: EmbeddingSettings
     What is called the [CLS] token there is the first token of a text, so an XLNet's is stored as its last token.
     """
     write_modules(folder, {"Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if settings.unit_length else {}))
-    write_json(folder / LENGTH_FILE, {"max_seq_length": settings.max_length, "do_lower_case": False})
+    write_length(folder, settings.max_length)
     write_json(folder / _GENERAL, {"truncate_dim": settings.dimensions})
     write_pooling(folder, hidden, settings.pooling, cls_is_last=cls_is_last)
 
 
 _GENERAL = "config_sentence_transformers.json"
-LENGTH_FILE = "sentence_bert_config.json"
 
 
 def _whole(path: Path, name: str, highest: int) -> int | None:
