@@ -65,7 +65,8 @@ def write_readme(folder: Path, kind: str, specs: Mapping[str, TaskSpec]) -> None
 
 def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, TaskSpec]:
     """The tasks, a classifier that reads the mean of the tokens as one that sentence-transformers opens."""
-    if HEAD_POOLING not in read_json(folder / "config.json"):
+    path = folder / "config.json"  # ensembles have none
+    if not path.is_file() or HEAD_POOLING not in read_json(path):
         return specs
     return {name: replace(spec, hub=spec.hub and _giving_logits(spec.hub)) for name, spec in specs.items()}
 
