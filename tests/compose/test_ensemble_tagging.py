@@ -83,7 +83,9 @@ def own_probabilities(folder, data, labels):
 @pytest.mark.parametrize("method", ["mean", "vote"])
 def test_words_have_the_combined_probabilities_of_members_of_different_families(members, method):
     ensemble = Ensemble.of(members, method=method, device="cpu")
-    labels, data = ensemble.facts()["labels"], rows(8)
+    # Words that no training text has, on which the members disagree.
+    unseen = [f"w{number}" for number in range(8, 20)]
+    labels, data = ensemble.facts()["labels"], [*rows(8), {"tokens": unseen, "tags": ["O"] * len(unseen)}]
     own_KMC = np.stack([own_probabilities(folder, data, labels) for folder in members])
     mean_MC = own_KMC.mean(axis=0)
     votes_MC = (own_KMC.argmax(axis=2)[..., None] == np.arange(len(labels))).sum(axis=0)

@@ -234,7 +234,7 @@ def test_each_task_opens_in_transformers(three, copied, name):
     columns = model.part(name).columns
     label = {"animal": "ant", "parity": "odd", "amount": 1}[name]
     ours_NC = model.part(name).score([{"text": text, columns.label: label} for text in TEXTS[:-1]]).logits
-    np.testing.assert_allclose(ours_NC, theirs(copied, TEXTS[:-1]), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(ours_NC, theirs(copied, TEXTS[:-1]), rtol=1e-5, atol=1e-4)
 
 
 def test_the_encoder_is_written_once(three):

@@ -4,7 +4,16 @@ import pytest
 
 from bothways.encoder.heads import FirstToken, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
-from bothways.families.stored_heads import DropoutSetting, HeadBySetting, StoredHead, resolved, variants
+from bothways.families.stored_heads import (
+    HEAD_POOLING,
+    MEAN_HEAD,
+    DropoutSetting,
+    HeadBySetting,
+    StoredHead,
+    reads_mean,
+    resolved,
+    variants,
+)
 from bothways.families.weight_map import Row
 
 FIRST = StoredHead(ScoreHeadKind(FirstToken(), None, Labels()), (Row("first", "head.output.weight"),))
@@ -48,8 +57,18 @@ def test_a_dropout_rate_of_the_heads_own_is_read_or_left_at_its_default():
 
 
 def test_a_head_has_as_many_forms_as_its_setting_has_values():
-    assert variants(CHOSEN) == (FIRST, MEAN)
-    assert variants(FIRST) == (FIRST,)
+    assert variants("token", CHOSEN) == (FIRST, MEAN)
+    assert variants("token", FIRST) == (FIRST,)
+
+
+def test_a_classifier_of_any_family_may_read_the_mean():
+    assert variants("sequence", CHOSEN) == (FIRST, MEAN, MEAN_HEAD)
+    assert reads_mean("sequence", {HEAD_POOLING: "mean"})
+    assert not reads_mean("sequence", {})
+    assert not reads_mean("token", {HEAD_POOLING: "mean"})
+    for value in ("max", None, 1):
+        with pytest.raises(UnsupportedConfig, match="head_pooling to .*; only 'mean' is"):
+            reads_mean("sequence", {HEAD_POOLING: value})
 
 
 def test_a_masked_lm_head_has_no_dropout_to_set():

@@ -305,7 +305,7 @@ def test_the_loss_is_that_of_transformers(base):
     transformers = pytest.importorskip("transformers")
     tagger, data = opened(without_dropout(base)), rows(6)
     tagger.fit(data, validation=data, epochs=1, learning_rate=1e-9, scheme="BIO")
-    objective = prepared(tagger, data, scheme="BIO", batch_size=6, max_tokens=12, seed=3).objective
+    objective = prepared(tagger, data, scheme="BIO", epochs=1, batch_size=6, max_tokens=12, seed=3).objective
     (update,) = objective.updates(0, 0)
     assert len(update.micro_batches) > 1
     assert update.weight == sum(len(row["tokens"]) for row in data)
