@@ -67,7 +67,7 @@ def test_a_classifier_of_any_family_may_read_the_mean():
     assert not reads_mean("sequence", {})
     assert not reads_mean("token", {HEAD_POOLING: "mean"})
     for value in ("max", None, 1):
-        with pytest.raises(UnsupportedConfig, match="head_pooling to .*; only 'mean' is"):
+        with pytest.raises(UnsupportedConfig, match=r"head_pooling to .*; only 'mean' is"):
             reads_mean("sequence", {HEAD_POOLING: value})
 
 

@@ -270,6 +270,26 @@ def test_evaluation_agrees_with_the_validation(base, case):
     assert report.to_dict() == embedder.evaluate(rows, columns=columns, resamples=10).to_dict()
 
 
+def test_an_embedder_that_training_makes_worse_is_left_as_it_was(base, tmp_path):
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    texts = [text(number, 4) for number in range(12)]
+    before = embedder.encode(texts)
+    # Each text finds itself with another end from the start; far too large steps end that.
+    near = [{"anchor": each, "positive": f"{each.rpartition(' ')[0]} w{40 + at}"} for at, each in enumerate(texts)]
+    record = embedder.fit(triplet_rows(), validation=near, columns=Pairs(), epochs=2, learning_rate=10.0, batch_size=6)
+    assert (record.kept_epoch, record.baseline) == (0, "embedder before the training")
+    start, *later = (each.metrics["mrr"] for each in record.validations)
+    assert start > max(later)
+    assert record.validations[0].standard_error == 0  # it counts in full
+    np.testing.assert_array_equal(embedder.encode(texts), before)
+    assert embedder.card["training"]["kept_epoch"] == 0
+    assert embedder.card["metrics"]["mrr"] == pytest.approx(start)
+    embedder.save(tmp_path / "saved")
+    np.testing.assert_array_equal(
+        SentenceEmbedder.from_pretrained(tmp_path / "saved", device="cpu").encode(texts), before
+    )
+
+
 def test_names_of_columns_say_which_kind_of_rows_they_are_of(base):
     embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
     rows = [{"question": row["anchor"], "answer": row["positive"]} for row in triplet_rows()]

@@ -1,0 +1,168 @@
+"""What ``train`` says against a training, its data and its labels: lines for people, keys for programs."""
+
+import json
+import re
+
+import pytest
+from command_line import call, rows, write_jsonl
+
+from bothways import TextClassifier
+
+
+def words_of(task, model, train, output, *more):
+    return [
+        *("train", task, "--model", model, "--train", train, "--output", output),
+        *("--device", "cpu", "--quiet", *more),
+    ]
+
+
+def starting(said, word):
+    """The lines of an output that begin with a word."""
+    return [line for line in said.splitlines() if re.match(rf"{word} {{2,}}", line)]
+
+
+@pytest.fixture(scope="module")
+def mislabelled(tmp_path_factory):
+    """Held-out rows of which every fourth has the other label, and one is there twice."""
+    made = rows(40, 7)
+    for row in made[::4]:
+        row["label"] = "odd" if row["label"] == "even" else "even"
+    made.append({**made[1], "label": "even"})
+    return write_jsonl(tmp_path_factory.mktemp("notes") / "held out.jsonl", made)
+
+
+@pytest.fixture(scope="module")
+def classify(files, mislabelled, tmp_path_factory):
+    """A factory: the outcome of a training that is validated on them, and its folder."""
+
+    def make(*more):
+        output = tmp_path_factory.mktemp("notes") / "run"
+        usual = ("--epochs", 4, "--learning-rate", 0.01, "--validation", mislabelled)
+        return call(
+            *words_of("classification", files / "tiny", files / "train.jsonl.gz", output, *usual, *more)
+        ), output
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def in_words(classify):
+    return classify()
+
+
+@pytest.fixture(scope="module")
+def as_json(classify):
+    return classify("--json")
+
+
+def test_the_labels_to_look_at_are_shown(in_words, as_json):
+    outcome, _ = in_words
+    assert (outcome.code, outcome.err) == (0, "")
+    shown, found = starting(outcome.out, "look at"), as_json[0].json()["confident_mistakes"]
+    assert len(shown) == 5 < len(found) == 10
+    for line, each in zip(shown, found, strict=False):
+        assert line == (
+            f"look at      {each['where']}: {each['label']!r}, but {each['predicted']!r} with {each['probability']:.3f}"
+        )
+
+
+def test_the_mistakes_are_rows_of_the_held_out_data(as_json, mislabelled):
+    stored = [json.loads(line) for line in mislabelled.read_text().splitlines()]
+    found = as_json[0].json()["confident_mistakes"]
+    assert [each["probability"] for each in found] == sorted((each["probability"] for each in found), reverse=True)
+    for each in found:
+        assert each.keys() == {"where", "text", "label", "predicted", "probability"}
+        number = int(re.fullmatch(r"line (\d+) of '.*held out\.jsonl'", each["where"]).group(1))
+        assert (each["text"], each["label"]) == (stored[number - 1]["text"], stored[number - 1]["label"])
+        assert each["predicted"] != each["label"]
+    wrong = {each["where"].split()[1] for each in found}
+    assert wrong & {str(number) for number in range(1, 41, 4)}
+
+
+def test_notes_and_baseline_are_those_of_the_card(in_words, as_json):
+    (outcome, _), (machine, folder) = in_words, as_json
+    summary, card = machine.json(), TextClassifier.from_pretrained(folder, device="cpu").card
+    assert summary["notes"] == card["notes"]
+    assert [line.removeprefix("note").strip() for line in starting(outcome.out, "note")] == summary["notes"]
+    assert any("Texts that occur with different labels: line 2 of" in note for note in summary["notes"])
+    assert any("only 41 held-out rows" in note for note in summary["notes"])
+    start = card["training"]["validations"][0]
+    assert (start["epoch"], start["metrics"]) == (0, summary["baseline"])
+    (line,) = starting(outcome.out, "baseline")
+    assert line.endswith("(linear model of frozen hidden states)")
+    assert f"accuracy {summary['baseline']['accuracy']:.4f}" in line
+
+
+def test_texts_of_the_data_are_in_no_file_of_the_model(as_json):
+    outcome, folder = as_json
+    texts = [each["text"] for each in outcome.json()["confident_mistakes"]]
+    for path in folder.rglob("*"):
+        if path.suffix in (".json", ".jsonl", ".md"):
+            assert not any(text in path.read_text() for text in texts), path
+
+
+def test_a_start_that_is_kept_is_saved_and_said(files, tmp_path):
+    data, folder = files / "train.jsonl.gz", tmp_path / "run"
+    usual = ("--validation", data, "--epochs", 1, "--learning-rate", 5.0)
+    outcome = call(*words_of("classification", files / "tiny", data, folder, *usual))
+    assert outcome.code == 0, outcome.err
+    assert "kept epoch   0 of 1" in outcome.out
+    (line, *_) = starting(outcome.out, "note")
+    assert "Fine-tuning did not do better than the linear model of frozen hidden states" in line
+    validation, baseline = (starting(outcome.out, word)[0].split(maxsplit=1)[1] for word in ("validation", "baseline"))
+    assert baseline.startswith(f"{validation} (")
+    card = json.loads((folder / "bothways.json").read_text())["card"]
+    assert card["training"]["kept_epoch"] == 0
+    assert call("predict", folder, "w5 w6", "--json").code == 0
+
+
+def test_a_training_without_mistakes_shows_none(trained):
+    assert "validation   accuracy 1.0000" in trained.out
+    assert starting(trained.out, "look at") == []
+    (note,) = starting(trained.out, "note")
+    assert "only 20 held-out rows" in note
+
+
+def test_an_embedder_has_its_baseline_and_no_labels_to_look_at(files, tmp_path):
+    data = [{"text": row["text"], "label": row["label"]} for row in rows(24, 2)]
+    train = write_jsonl(tmp_path / "data.jsonl", data)
+    words = words_of("embedding", files / "tiny", train, tmp_path / "run", "--label", "label", "--epochs", 1)
+    outcome = call(*words, "--json")
+    summary = outcome.json()
+    assert (summary["notes"], summary["confident_mistakes"]) == ([], [])
+    card = json.loads((tmp_path / "run" / "bothways.json").read_text())["card"]
+    assert summary["baseline"] == card["training"]["validations"][0]["metrics"]
+    shown = call(*words, "--overwrite").out
+    assert starting(shown, "baseline")[0].endswith("(embedder before the training)")
+
+
+def test_a_tagger_has_notes(files, tmp_path):
+    made = [
+        {"tokens": row["text"].split(), "tags": ["B-X" if word == "w6" else "O" for word in row["text"].split()]}
+        for row in rows(30, 4)
+    ]
+    train = write_jsonl(tmp_path / "data.jsonl", made)
+    summary = call(
+        *words_of("tagging", files / "tiny", train, tmp_path / "run", "--validation", train, "--epochs", 1, "--json")
+    ).json()
+    assert any("only 30 held-out rows" in note for note in summary["notes"])
+    assert summary["confident_mistakes"] == []
+    assert summary["baseline"].keys() == summary["validation"].keys()
+
+
+def test_several_tasks_have_no_common_baseline(files, tmp_path):
+    for name, label in (("one", "label"), ("two", "id")):
+        made = [
+            {"text": row["text"], "label": row["label"] if label == "label" else str(at % 2)}
+            for at, row in enumerate(rows(24, 5))
+        ]
+        write_jsonl(tmp_path / f"{name}.jsonl", made)
+    tasks = [part for name in ("one", "two") for part in ("--task", f"{name}={tmp_path / name}.jsonl")]
+    outcome = call(
+        *("train", "multitask", "--model", files / "tiny", *tasks, "--output", tmp_path / "run"),
+        *("--device", "cpu", "--quiet", "--epochs", 1, "--json"),
+    )
+    assert outcome.code == 0, outcome.err
+    summary = outcome.json()
+    assert summary["baseline"] is None
+    assert (summary["notes"], summary["confident_mistakes"]) == ([], [])
