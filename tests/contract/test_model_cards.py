@@ -8,10 +8,11 @@ import pytest
 from huggingface_hub import ModelCard
 
 import bothways
-from bothways import Ensemble, MultiTask, TextClassifier, open_trained
+from bothways import Ensemble, MultiTask, PairClassifier, TaskData, TextClassifier, open_trained
+from bothways.checkpoints.save import write_modules, write_pooling
 from bothways.tasks import readme
 from bothways.tasks.registry import SPECS, task_class
-from contract_cases import rows
+from contract_cases import pair_rows, rows
 from tiny_models import write_checkpoint
 
 FROZEN = Path(__file__).parents[1] / "frozen" / "v1"
@@ -77,6 +78,31 @@ def fitted(tmp_path_factory):
     classifier = TextClassifier.from_pretrained(folder, device="cpu")
     classifier.fit(rows("single", 18), **QUICK)
     return classifier
+
+
+@pytest.mark.parametrize("kind", [TextClassifier, PairClassifier, MultiTask])
+def test_a_classifier_of_the_mean_has_a_card_whose_code_runs_in_sentence_transformers(kind, tmp_path, capsys):
+    pytest.importorskip("sentence_transformers", reason="the oracle is not installed")
+    write_checkpoint(tmp_path / "base")
+    write_modules(tmp_path / "base", {"Pooling": "1_Pooling"})
+    write_pooling(tmp_path / "base", 24, "mean", cls_is_last=False)
+    first = PairClassifier if kind is PairClassifier else TextClassifier
+    model = first.from_pretrained(tmp_path / "base", device="cpu")
+    model.fit((pair_rows if first is PairClassifier else rows)("single", 18), **QUICK)
+    model.save(tmp_path / "a model")
+    if kind is MultiTask:
+        model = MultiTask.from_pretrained(tmp_path / "a model", device="cpu")
+        model.fit({name: TaskData(rows("single", 18)) for name in ("one", "two")}, **QUICK)
+        model.save(tmp_path / "a model", overwrite=True)
+    card = ModelCard.load(tmp_path / "a model" / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("sentence-transformers", "text-classification")
+    assert "It opens in sentence-transformers too, which gives its logits" in card.text
+    assert "- baseline (epoch 0), linear model of frozen hidden states: accuracy " in card.text or kind is MultiTask
+    blocks = code_of(card.text)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block.replace(readme.PLACE, str(tmp_path / "a model")), {})
+    assert len(capsys.readouterr().out.splitlines()[-1].strip("[] ").split()) == 3
 
 
 def test_a_card_may_be_edited_or_removed(fitted, tmp_path):
