@@ -26,10 +26,13 @@ def test_training_says_how_it_went_and_what_to_do_next(trained, run):
     assert trained.code == 0
     assert "kept epoch" in trained.out
     assert "accuracy" in trained.out
-    assert "temperature" in trained.out
+    assert "calibration" in trained.out
     assert f"next         bothways evaluate {run}" in trained.out
     # Whoever sends the output of a job to a file sees there how far it is.
-    epochs, phases = trained.err.splitlines()[:8], trained.err.splitlines()[8:]
+    began, start, *lines = trained.err.splitlines()
+    epochs, phases = lines[:8], lines[8:]
+    assert began == "fitting a linear model to the frozen encoder's hidden states"
+    assert start.startswith("training: linear model of frozen hidden states: accuracy ")
     assert all(line.startswith(f"training: epoch {at} of 8, ") for at, line in enumerate(epochs, start=1))
     assert all("training loss " in line and "accuracy " in line for line in epochs)
     assert phases == [
@@ -54,7 +57,7 @@ def test_a_finished_run_is_one_folder_with_its_log(run):
     assert [path.name for path in run.parent.iterdir()] == ["x"]
     events = [json.loads(line)["event"] for line in (run / "training.jsonl").read_text().splitlines()]
     assert events[0] == "start"
-    assert events.count("epoch") == 8
+    assert events.count("epoch") == 9  # and the start
     assert events[-1] == "finished"
 
 
@@ -70,7 +73,9 @@ def test_the_summary_as_json_agrees_with_the_saved_model(files, tmp_path):
     assert summary["labels"] == ["even", "odd"]
     assert summary["calibration"] == saved["calibration"]
     assert summary["kept_epoch"] == saved["card"]["training"]["kept_epoch"] == 1
-    assert summary["validation"]["accuracy"] == saved["card"]["training"]["validations"][0]["metrics"]["accuracy"]
+    start, kept = saved["card"]["training"]["validations"]
+    assert summary["validation"]["accuracy"] == kept["metrics"]["accuracy"]
+    assert summary["baseline"]["accuracy"] == start["metrics"]["accuracy"]
     assert not summary["interrupted"]
 
 
@@ -216,7 +221,7 @@ def test_ctrl_c_saves_the_best_so_far_and_resume_continues(files, tmp_path):
     resumed = call(*words, "--resume", "--json")
     assert resumed.code == 0, resumed.err
     assert not resumed.json()["interrupted"]
-    assert resumed.json()["updates"] == 20 * math.ceil(200 * 0.9 / 32)  # a tenth is held out
+    assert resumed.json()["updates"] == 20 * math.ceil(200 * 0.9 / 16)  # a tenth is held out
     assert not unfinished.exists()
     events = [json.loads(line)["event"] for line in (output / "training.jsonl").read_text().splitlines()]
     assert "resumed" in events

@@ -84,7 +84,7 @@ def test_it_is_shown_by_what_it_is(folder, models):
     [
         (
             lambda model: model.predict("w5", topp=3),
-            "predict.. got .* 'topp'. Known are: calibrated, coverage, top, show",
+            "predict.. got .* 'topp'. Known are: calibrated, coverage, top, threshold, show",
         ),
         (lambda model: model.evaluate(rows(9), lable="x"), "evaluate.. got .* 'lable'. Known are: text, label"),
     ],

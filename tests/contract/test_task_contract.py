@@ -352,7 +352,7 @@ def test_a_failed_fit_leaves_a_model_as_it_was_to_the_bit(trained, name, monkeyp
     model, case = copy.copy(trained(name)), CASES[name]
     asked = case.values(case.questions())
     before, opened, value = model.predict(asked), model.model, model.fitted
-    model.save(tmp_path / "before")
+    model.save(tmp_path / "saved_first")
     shown = repr(model)
     train = learning.train
 
@@ -366,11 +366,11 @@ def test_a_failed_fit_leaves_a_model_as_it_was_to_the_bit(trained, name, monkeyp
     monkeypatch.setattr(learning, "train", poisoned)
     with pytest.raises(TrainingDiverged) as caught:
         model.fit(case.rows(24), validation=case.rows(12), **QUICK)
-    assert caught.value.kept_epoch == 1
+    assert caught.value.kept_epoch in (0, 1)  # 0 where the first epoch did worse than the start
     assert (model.model, model.fitted) == (opened, value)
     assert (model.predict(asked), repr(model)) == (before, shown)
-    model.save(tmp_path / "after")
-    assert files(tmp_path / "after") == files(tmp_path / "before")
+    model.save(tmp_path / "saved_again")
+    assert files(tmp_path / "saved_again") == files(tmp_path / "saved_first")
 
 
 @every_task

@@ -61,7 +61,8 @@ def start_head(model: HeadModel, store: WindowStore, answers: Answers, start: Li
     windows = _drawn(store.lengths if per_token else np.ones(len(store.lengths)), output.out_features, start.seed)
 
     def features(packed: Packed) -> Tensor:
-        features_MH: Tensor = model.head.transform(read_rows(model.head.kind.read, model.encoder, packed))
+        hidden_MH = read_rows(model.head.kind.read, model.encoder, packed).to(output.weight.dtype)
+        features_MH: Tensor = model.head.transform(hidden_MH)
         return features_MH.float()
 
     model.eval()
