@@ -39,6 +39,9 @@ def main() -> None:
     parser.add_argument(
         "--kept", action="store_true", help="quality, small_data: tables of what was trained before, no training"
     )
+    parser.add_argument(
+        "--renew", action="store_true", help="quality, small_data: run ours again where another commit was measured"
+    )
     add_options(parser)
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.threads < 1 or arguments.texts < 100:
@@ -54,6 +57,7 @@ def main() -> None:
         seeds=tuple(arguments.seeds),
         device=arguments.device,
         kept=arguments.kept,
+        renew=arguments.renew,
         small_data=Part.of(arguments),
     )
     limit_threads(options.threads)

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import classifiers
-from benchmarks.classifiers import BATCH, GROUPED, OURS, TRAINER, Data
+from benchmarks.classifiers import GROUPED, TRAINER, Data
 from benchmarks.harness import DATA, Options, Spread, interleaved, ratios, say, table, write_results
+from benchmarks.our_side import OURS
 from benchmarks.reference import MatrixProducts, floating_point_operations
 from benchmarks.texts import read_rows, token_counts
+from benchmarks.trainer_peers import BATCH
 from benchmarks.workers import AbsentPeerError, Worker
 
 ROWS, VALIDATION_ROWS = 2_000, 200

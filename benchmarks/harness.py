@@ -63,6 +63,7 @@ class Options:
         seeds: Seeds of the quality and small_data benchmarks; empty for their own.
         device: Device of the quality and small_data benchmarks.
         kept: Tables of what these two trained before, without training more.
+        renew: Run ours again where its kept result is of another commit.
         small_data: What part of the small_data benchmark is run; None for all of it.
     """
 
@@ -76,6 +77,7 @@ class Options:
     seeds: tuple[int, ...] = ()
     device: str = "cpu"
     kept: bool = False
+    renew: bool = False
     small_data: "Part | None" = None
 
     def chosen(self, names: Sequence[str]) -> list[str]:

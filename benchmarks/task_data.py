@@ -18,6 +18,15 @@ from benchmarks.texts import read_rows
 Row = dict[str, Any]
 Kind = Literal["texts", "scored_texts", "tagging", "pairs", "ranking", "scored_pairs", "embedding", "answering"]
 
+TEXT_COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "texts": ("text",),
+    "scored_texts": ("text",),
+    "pairs": ("text_a", "text_b"),
+    "ranking": ("text_a", "text_b"),
+    "scored_pairs": ("text_a", "text_b"),
+}
+SCORED: tuple[Kind, ...] = ("scored_texts", "scored_pairs")
+
 
 @dataclass(frozen=True)
 class TaskData:
@@ -114,6 +123,7 @@ _LOADERS: dict[str, Callable[[], TaskData]] = {
     "sick": lambda: _pairs("sick", "pairs", label_accuracy),
     "trecqa": lambda: _pairs("trecqa", "ranking", mean_average_precision),
     "stsb_cross": lambda: _pairs("stsb", "scored_pairs", correlation),
+    "stsb_causes": lambda: _pairs("stsb", "scored_pairs", correlation),
     "stsb_bi": lambda: _pairs("stsb", "embedding", correlation),
     "squad_v1": _squad_v1,
     "squad_v2": _squad_v2,

@@ -5,22 +5,22 @@ test rows. Each is written to ``small_data-partial.json`` as soon as it is there
 there.
 """
 
-import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import MODEL, Options, commit, environment, minilm_folder, say, write_results
+from benchmarks.harness import MODEL, Options, commit, minilm_folder, say, write_results
+from benchmarks.kept import Kept, origin, wanted
+from benchmarks.our_side import OurSide
 from benchmarks.small_data.options import Part
 from benchmarks.small_data.sets import drawn, load, usual_seeds
 from benchmarks.small_data.tables import tables
 from benchmarks.task_data import TaskData
 from benchmarks.task_quality import measured
 from benchmarks.workers import AbsentPeerError, Worker
-from bothways.storage import new_file
 
 OURS, TFIDF, PROBE, SETFIT, TRAINER, TUNED = "ours", "tfidf", "probe", "setfit", "trainer", "trainer_tuned"
 # What reads no encoder stands under no model; SetFit has nothing to gain from random weights.
@@ -61,15 +61,15 @@ def run(options: Options) -> Path:
     part = options.small_data or Part()
     if options.quick:
         part = replace(part, test_rows=QUICK_TEST_ROWS)
-    kept = options.output / f"small_data-partial{'-quick' if options.quick else ''}.json"
-    entries: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else {}
+    kept = Kept(options.output / f"small_data-partial{'-quick' if options.quick else ''}.json")
     left_out: dict[str, str] = {}
     now = commit()
     plan = [] if options.kept else list(planned(options, part, left_out))
     for number, cell in enumerate(plan, start=1):
         key = cell.key(part.test_rows, options.device)
         progress = f"{number} of {len(plan)}: {key}"
-        if not wanted(cell, entries.get(key), renew=part.renew, now=now):
+        ours = cell.contestant == OURS
+        if not wanted(kept.entries.get(key), ours=ours, renew=options.renew, now=now):
             say(f"{progress}: kept from before")
             continue
         say(f"{progress}: fitting")
@@ -79,19 +79,12 @@ def run(options: Options) -> Path:
             left_out[cell.contestant] = str(error)
             say(f"{progress}: left out, {error}")
             continue
-        entries[key] = {
-            **asdict(cell),
-            **found,
-            "test_cap": part.test_rows,
-            "device": options.device,
-            **_origin(options),
-        }
-        with new_file(kept) as stream:
-            stream.write(json.dumps(entries, indent=1) + "\n")
+        more = {"test_cap": part.test_rows, "device": options.device}
+        kept.add(key, {**asdict(cell), **found, **more, **origin(options)})
         say(f"{progress}: " + ", ".join(f"{name} {value:.4f}" for name, value in found["figures"].items()))
-    runs = [each for each in entries.values() if each["test_cap"] == part.test_rows]
+    runs = [each for each in kept.entries.values() if each["test_cap"] == part.test_rows]
     if not runs:
-        raise SystemExit(f"no cell with {part.test_rows or 'all'} test rows was fitted, and none stands in {kept}")
+        raise SystemExit(f"no cell with {part.test_rows or 'all'} test rows was fitted, and none stands in {kept.path}")
     return write_results(
         "small_data", replace(options, rounds=0), {"left_out": left_out, "runs": runs}, tables(runs, left_out)
     )
@@ -129,11 +122,6 @@ def _of_models(models: Sequence[str], chosen: Sequence[str]) -> Iterator[tuple[s
                 yield model, contestant
 
 
-def wanted(cell: Cell, entry: Mapping[str, Any] | None, *, renew: bool, now: str | None) -> bool:
-    """Whether a cell is to be run: it is not there, or it is ours, of another commit, and to be renewed."""
-    return entry is None or (renew and cell.contestant == OURS and entry["commit"] != now)
-
-
 def _chosen(names: Sequence[str]) -> Sequence[str]:
     """The contestants that were asked for, by words or by commas; all where none was."""
     found = [name for each in names for name in each.split(",") if name]
@@ -156,13 +144,6 @@ def _unable(contestant: str, data: TaskData, part: Part) -> str | None:
     return None
 
 
-def _origin(options: Options) -> dict[str, Any]:
-    """Where and when a cell was measured."""
-    about = environment(options)
-    versions = {name: version for name, version in about["versions"].items() if version}
-    return {**{name: about[name] for name in ("commit", "date", "cpu", "cores", "threads")}, "versions": versions}
-
-
 class Subject:
     """What a worker serves: one contestant."""
 
@@ -175,7 +156,7 @@ class Subject:
             checkpoint = trained.random_bert(Path(self._folder.name) / "bert")
         encoder = threads, device, checkpoint
         makers = {
-            OURS: lambda: trained.Ours(threads, device, checkpoint if model == "random" else MODEL),
+            OURS: lambda: OurSide(threads, device, checkpoint if model == "random" else MODEL, defaults=True),
             TFIDF: lambda: linear.Linear(linear.tfidf),
             PROBE: lambda: linear.Linear(linear.Embeddings(*encoder)),
             SETFIT: partial(trained.SetFit, *encoder, setfit_updates),

@@ -19,9 +19,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
-from benchmarks.task_data import Kind, Row, TaskData
+from benchmarks.tag_decoding import valid_tags
+from benchmarks.task_data import SCORED, TEXT_COLUMNS, Kind, Row, TaskData
 from benchmarks.texts import MAX_TOKENS
-from benchmarks.trainer_peers import SCORED, TEXT_COLUMNS, TaggingPeer
+from benchmarks.trainer_peers import TaggingPeer
 
 # The first of equally good ones is kept: so few rows as 8 a class often leave it open.
 PENALTIES: dict[str, list[float]] = {"C": [10, 1, 100, 0.1, 1_000]}
@@ -164,16 +165,6 @@ class Linear:
         if self.kind == "tagging":
             return valid_tags(labels, self.model.predict_log_proba(read), [len(row["tokens"]) for row in rows])
         return [dict(zip(labels, row, strict=True)) for row in self.model.predict_proba(read).tolist()]
-
-
-def valid_tags(labels: Sequence[str], scores_NC: np.ndarray, lengths: Sequence[int]) -> list[list[str]]:
-    """The best sequence of BIO tags of each text in which no span begins inside."""
-    from bothways.tasks.tagging.tag_set import TagSet
-
-    # A tag of probability 0 must not make all sequences equally bad.
-    best_N = TagSet(tuple(labels), "BIO").decode(np.maximum(scores_NC, -1e4), lengths)
-    ends = np.cumsum(lengths)
-    return [[labels[tag] for tag in best_N[end - length : end]] for end, length in zip(ends, lengths, strict=True)]
 
 
 def tfidf(data: TaskData) -> Iterator[Features]:

@@ -19,7 +19,6 @@ class Part:
         models: ``minilm``, and ``random`` for a BERT of its shape with random weights.
         test_rows: At most so many test rows; 0 for all.
         setfit_updates: SetFit is left out where it would need more.
-        renew: Run ours again where its cell was measured at another commit.
     """
 
     sets: tuple[str, ...] = SETS
@@ -27,7 +26,6 @@ class Part:
     models: tuple[str, ...] = MODELS
     test_rows: int = 1_000
     setfit_updates: int = 3_000
-    renew: bool = False
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Self:
@@ -38,7 +36,6 @@ class Part:
             tuple(arguments.models),
             arguments.test_rows,
             arguments.setfit_updates,
-            arguments.renew,
         )
 
 
@@ -62,9 +59,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=default.setfit_updates,
         help="leave SetFit out where it needs more updates (default 3000)",
-    )
-    group.add_argument(
-        "--renew", action="store_true", help="run ours again where its cell was measured at another commit"
     )
 
 

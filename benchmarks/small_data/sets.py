@@ -14,9 +14,8 @@ import numpy as np
 
 from benchmarks import task_data
 from benchmarks.harness import DATA
-from benchmarks.task_data import Row, TaskData, correlation, label_accuracy
+from benchmarks.task_data import SCORED, Row, TaskData, correlation, label_accuracy
 from benchmarks.texts import labelled_texts, read_rows
-from benchmarks.trainer_peers import SCORED
 
 # Rows of each class, a number of rows, or the whole training file.
 A_CLASS = 8

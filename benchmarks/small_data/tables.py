@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness import table
+from benchmarks.kept import stated_origin
+from benchmarks.spread import differences, spread, verdict
 
 OURS, BASELINE = "ours", "probe"
 LABELS = {
@@ -49,7 +51,7 @@ def figures_table(runs: Sequence[Run]) -> str:
     for of_cell in _grouped(runs):
         figures = [_figures(of_cell, name) for name in names]
         seconds = [_seconds(of_cell, name) for name in names]
-        rows.append([*_named(of_cell), *(_spread(list(each.values())) for each in figures), " / ".join(seconds)])
+        rows.append([*_named(of_cell), *(spread(list(each.values())) for each in figures), " / ".join(seconds)])
     return table(("data", "training rows", *(LABELS[name] for name in names), "seconds per fit"), rows)
 
 
@@ -58,8 +60,8 @@ def leads(runs: Sequence[Run]) -> list[dict[str, Any]]:
     found = []
     for of_cell in _grouped(runs):
         ours = _figures(of_cell, OURS)
-        peers = {name: _differences(ours, _figures(of_cell, name)) for name in LABELS if name != OURS}
-        peers = {name: differences for name, differences in peers.items() if differences}
+        peers = {name: differences(ours, _figures(of_cell, name)) for name in LABELS if name != OURS}
+        peers = {name: found_of for name, found_of in peers.items() if found_of}
         if peers:
             best = min(peers, key=lambda name: statistics.mean(peers[name]))
             found.append({"runs": of_cell, "peer": best, "differences": peers[best]})
@@ -72,23 +74,13 @@ def leads_table(found: Sequence[Mapping[str, Any]]) -> str:
         [
             *_named(each["runs"]),
             LABELS[each["peer"]],
-            _spread(each["differences"], "+.4f"),
+            spread(each["differences"], "+.4f"),
             str(len(each["differences"])),
             verdict(each["differences"]),
         ]
         for each in found
     ]
     return table(("data", "training rows", "best peer", "ours minus it", "seeds", ""), rows)
-
-
-def verdict(differences: Sequence[float]) -> str:
-    """Ahead, behind or a tie; one seed decides nothing."""
-    if len(differences) < 2:
-        return "one seed"
-    mean = statistics.mean(differences)
-    if abs(mean) <= statistics.stdev(differences):
-        return "tie"
-    return "ahead" if mean > 0 else "behind"
 
 
 def summary(found: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> str:
@@ -106,8 +98,8 @@ def summary(found: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> str:
             f"Accuracy below {BELOW:,} rows: {100 * statistics.mean(small):+.2f} points on the best peer, the mean of "
             f"{len(small)}."
         )
-    against = [_differences(_figures(cell, OURS), _figures(cell, BASELINE)) for cell in _grouped(runs)]
-    below = [verdict(differences) for differences in against if differences].count("behind")
+    against = [differences(_figures(cell, OURS), _figures(cell, BASELINE)) for cell in _grouped(runs)]
+    below = [verdict(each) for each in against if each].count("behind")
     if any(against):
         lines.append(f"Behind the linear model on embeddings: {below} of {sum(map(bool, against))}.")
     return " ".join(lines)
@@ -115,14 +107,14 @@ def summary(found: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> str:
 
 def _note(runs: Sequence[Run]) -> str:
     cap = runs[0]["test_cap"]
-    commits = sorted({str(run["commit"]) for run in runs if run["contestant"] == OURS})
-    machines = sorted({f"{run['cpu']}, {run['cores']} cores, {run['threads']} thread(s)" for run in runs})
+    ours = [run for run in runs if run["contestant"] == OURS]
+    others = [run for run in runs if run["contestant"] != OURS]
     return (
         f"Test rows: {f'at most {cap:,} of each set, the same for all' if cap else 'all'}. Mean and standard deviation "
         "over the seeds, which draw the training rows; what a draw of other test rows would change is not in it (of "
         "1,000 rows a share of .9 has a standard error of .009). R2 of numbers, span F1 of tags, MAP of rankings, "
-        f"accuracy of labels. 8 a class: of numbers 8 of each fifth. Ours at {', '.join(commits) or 'no commit'}; "
-        f"measured on {'; '.join(machines)}; device {', '.join(sorted({run['device'] for run in runs}))}."
+        f"accuracy of labels. 8 a class: of numbers 8 of each fifth. {stated_origin(ours, others)} "
+        f"Device {', '.join(sorted({run['device'] for run in runs}))}."
     )
 
 
@@ -154,17 +146,6 @@ def _figures(of_cell: Sequence[Run], name: str) -> dict[int, float]:
     return {run["seed"]: run["figures"][metric] for run in of_cell if run["contestant"] == name}
 
 
-def _differences(ours: Mapping[int, float], peer: Mapping[int, float]) -> list[float]:
-    return [ours[seed] - peer[seed] for seed in sorted(ours) if seed in peer]
-
-
 def _seconds(of_cell: Sequence[Run], name: str) -> str:
     seconds = [run["fit_seconds"] for run in of_cell if run["contestant"] == name]
     return f"{statistics.mean(seconds):,.0f}" if seconds else "-"
-
-
-def _spread(values: Sequence[float], form: str = ".4f") -> str:
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):{form}}{spread}"

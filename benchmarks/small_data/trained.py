@@ -1,4 +1,4 @@
-"""The contestants of the small-data benchmark that train an encoder: ours, transformers' Trainer and SetFit."""
+"""The peers of the small-data benchmark that train an encoder: transformers' Trainer and SetFit."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -11,39 +11,29 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import minilm_folder
-from benchmarks.small_data.linear import valid_tags
-from benchmarks.task_data import Row, TaskData
-from benchmarks.task_quality import OurSide
-from benchmarks.trainer_peers import SCORED, WARM_UP, SequencePeer, TaggingPeer
+from benchmarks.task_data import SCORED, Row, TaskData
+from benchmarks.trainer_peers import (
+    WARM_UP,
+    WEIGHT_DECAY,
+    SequencePeer,
+    StandardisingPeer,
+    TaggingPeer,
+    ValidTaggingPeer,
+)
 from benchmarks.workers import AbsentPeerError
 
-HELD_OUT, WEIGHT_DECAY = 0.1, 0.01
+HELD_OUT = 0.1
 # Epochs to choose from, by the largest number of training rows that they are tried with.
 EPOCHS_TRIED: dict[float, tuple[int, ...]] = {500: (3, 10, 30), 2_000: (3, 10), float("inf"): (3, 5)}
 # Two texts of 20 pairs for each training text: SetFit's default before its version 1 (Tunstall et al. 2022).
 SETFIT_BATCH, SETFIT_ITERATIONS = 16, 20
 
 
-class Ours(OurSide):
-    """This package with no option of training; the seed is no such."""
-
-    def fit(self, data: TaskData, seed: int) -> None:
-        """Train a fresh model; it holds out what it needs."""
-        self.train(data, seed=seed, show_progress=False)
-
-
-class ValidTaggingPeer(TaggingPeer):
-    """Token classification whose answers are valid sequences of tags."""
-
-    def decoded(self, scores_WC: np.ndarray) -> list[str]:
-        """The best valid sequence."""
-        return valid_tags(self.labels, scores_WC.astype(np.float64), [len(scores_WC)])[0]
-
-
 class TrainerAtDefaults:
     """transformers' Trainer as it comes: batches of 8, 5e-5, three epochs."""
 
     tagger: type[TaggingPeer] = TaggingPeer
+    classifier: type[SequencePeer] = SequencePeer
 
     def __init__(self, threads: int, device: str, checkpoint: Path) -> None:
         self._arguments = threads, device, checkpoint
@@ -55,7 +45,7 @@ class TrainerAtDefaults:
 
     def fit(self, data: TaskData, seed: int) -> None:
         """Train a fresh model on all rows."""
-        peer = self.tagger if data.kind == "tagging" else SequencePeer
+        peer = self.tagger if data.kind == "tagging" else self.classifier
         self._peer = peer(*self._arguments, self.settings)
         self._peer.fit(data, seed)
 
@@ -73,6 +63,7 @@ class TrainerTuned(TrainerAtDefaults):
     """
 
     tagger = ValidTaggingPeer
+    classifier = StandardisingPeer
 
     def settings(self, epochs: int) -> dict[str, Any]:
         """The epochs, and what ours does by default, too."""
@@ -80,30 +71,15 @@ class TrainerTuned(TrainerAtDefaults):
 
     def fit(self, data: TaskData, seed: int) -> None:
         """Choose the epochs, then train."""
-        self._scale = _scale(data)
         learnt, held = held_out(data, seed)
         tried = {}
         for epochs in next(epochs for most, epochs in EPOCHS_TRIED.items() if len(data.train) <= most):
-            self._train(replace(data, train=learnt, epochs=epochs), seed)
+            super().fit(replace(data, train=learnt, epochs=epochs), seed)
             figure = next(iter(data.score(held, self.answers(held)).values()))
             tried[epochs] = 0.0 if isnan(figure) else figure
         best = max(tried, key=lambda epochs: (tried[epochs], epochs))
-        self._train(replace(data, epochs=best), seed)
+        super().fit(replace(data, epochs=best), seed)
         self.notes = {"epochs": best, "tried": {str(epochs): figure for epochs, figure in tried.items()}}
-
-    def answers(self, rows: Sequence[Row]) -> list[Any]:
-        """Numbers in the scale of the data."""
-        found = super().answers(rows)
-        if self._scale is None:
-            return found
-        mean, deviation = self._scale
-        return [each * deviation + mean for each in found]
-
-    def _train(self, data: TaskData, seed: int) -> None:
-        if self._scale is not None:
-            mean, deviation = self._scale
-            data = replace(data, train=[{**row, "score": (row["score"] - mean) / deviation} for row in data.train])
-        super().fit(data, seed)
 
 
 class SetFit:
@@ -199,11 +175,3 @@ def random_bert(folder: Path) -> Path:
     config = transformers.AutoConfig.from_pretrained(folder)
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     return folder
-
-
-def _scale(data: TaskData) -> tuple[float, float] | None:
-    """Mean and deviation of the numbers to predict; None of labels."""
-    if data.kind not in SCORED:
-        return None
-    numbers = [row["score"] for row in data.train]
-    return float(np.mean(numbers)), float(np.std(numbers)) or 1.0

@@ -58,7 +58,7 @@ def test_accuracies_are_those_of_scikit_learn():
     stated_NC, made = stated(300)
     truth, best = [row["label"] for row in made], [LABELS[index] for index in stated_NC.argmax(1)]
     expected = accuracy_score(truth, best)
-    assert accuracy(Probabilities(list(LABELS), stated_NC, None), made) == pytest.approx(expected)
+    assert accuracy(Probabilities(list(LABELS), stated_NC, stated_NC), made) == pytest.approx(expected)
     answers = [dict(zip(LABELS, each, strict=True)) for each in stated_NC]
     assert label_accuracy(made, answers) == pytest.approx({"accuracy": expected})
 
@@ -190,30 +190,44 @@ def classifier(tmp_path_factory):
 def test_what_is_noted_of_a_classifier_is_what_it_says(classifier):
     texts = [row["text"] for row in rows(30)]
     found = trust.stated(classifier, texts)
-    for number, promise in enumerate(trust.PROMISES):
-        said = classifier.predict(texts, coverage=promise)
+    for number, wanted in enumerate(trust.COVERAGES):
+        said = classifier.predict(texts, coverage=wanted)
         assert [set(each.sets[number]) for each in found] == [set(each.label_set) for each in said]
         assert all(set(each.bare_sets[number]) <= set(each.sets[number]) for each in found)
-        assert [each.outside_score for each in found] == [each.outside_score for each in said]
-        assert [each.confidence for each in found] == [each.probability for each in said]
 
 
 def test_coverage_and_size_are_those_of_mapie(classifier):
-    data, others = noisy_rows(90), [f"w{60 + number % 20} w{59 - number % 7}" for number in range(20)]
-    inside, outside = (trust.stated(classifier, texts) for texts in ([row["text"] for row in data], others))
+    data = noisy_rows(90)
+    inside = trust.stated(classifier, [row["text"] for row in data])
     truth = [row["label"] for row in data]
-    found = trust.figures(inside, truth, outside)
+    found = trust.coverage(inside, truth)
     numbers_N = np.array([LABELS.index(label) for label in truth])
-    for number, promise in enumerate(trust.PROMISES):
+    for number, wanted in enumerate(trust.COVERAGES):
         sets_NC = np.array([[label in each.sets[number] for label in LABELS] for each in inside])
         covered, width = classification_coverage_score(numbers_N, sets_NC), classification_mean_width_score(sets_NC)
-        assert found[f"coverage of {promise}"] == pytest.approx(covered.item())
-        assert found[f"set size at {promise}"] == pytest.approx(width.item())
+        assert found[f"coverage of {wanted}"] == pytest.approx(covered.item())
+        assert found[f"set size at {wanted}"] == pytest.approx(width.item())
         bare_NC = np.array([[label in each.bare_sets[number] for label in LABELS] for each in inside])
         bare = classification_coverage_score(numbers_N, bare_NC)
-        assert found[f"coverage of {promise}, empty sets allowed"] == pytest.approx(bare.item())
-    truth_B = [0] * len(inside) + [1] * len(outside)
-    both = [*inside, *outside]
-    assert found["AUROC"] == pytest.approx(roc_auc_score(truth_B, [each.outside_score for each in both]))
-    assert found["AUROC of softmax"] == pytest.approx(roc_auc_score(truth_B, [-each.confidence for each in both]))
-    assert found["foreign texts flagged"] == np.mean([each.outside for each in outside])
+        assert found[f"coverage of {wanted}, empty sets allowed"] == pytest.approx(bare.item())
+
+
+def test_foreign_texts_are_detected_by_default_as_predict_says(classifier):
+    texts = {
+        "train": [row["text"] for row in rows(36)],
+        "validation": [row["text"] for row in noisy_rows(60)],
+        "test": [row["text"] for row in noisy_rows(90)],
+    }
+    others = [f"w{60 + number % 20} w{59 - number % 7}" for number in range(20)]
+    found = trust.detection(classifier, texts, {"others": others})
+    inside, outside = (classifier.predict(each) for each in (texts["test"], others))
+    truth = [0] * len(inside) + [1] * len(outside)
+    of_default = found["others"]["mahalanobis (default)"]
+    assert of_default["AUROC"] == pytest.approx(roc_auc_score(truth, [each.outside_score for each in inside + outside]))
+    assert of_default["flagged"] == np.mean([each.outside for each in outside])
+    assert found["own"]["mahalanobis (default)"]["flagged"] == np.mean([each.outside for each in inside])
+    raw = [each.probability for each in classifier.predict([*texts["test"], *others], calibrated=False)]
+    assert found["others"]["softmax"]["AUROC"] == pytest.approx(roc_auc_score(truth, [-each for each in raw]))
+    assert set(found["others"]) == {"mahalanobis (default)", "energy", "neighbours", "softmax"}
+    table = trust.detection_table([{"dataset": "made", "side": "bothways", "out_of_domain": found}] * 2)
+    assert "| made (2 seeds) | bothways | its test texts | flagged" in table

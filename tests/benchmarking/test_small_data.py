@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.harness import Options
+from benchmarks.kept import wanted
 from benchmarks.small_data import cells, sets, tables
-from benchmarks.small_data.cells import Cell, planned, wanted
-from benchmarks.small_data.linear import valid_tags
+from benchmarks.small_data.cells import planned
 from benchmarks.small_data.options import Part
 from benchmarks.small_data.sets import drawn, number_metrics, usual_seeds
 from benchmarks.small_data.trained import held_out, setfit_settings
+from benchmarks.spread import verdict
+from benchmarks.tag_decoding import valid_tags
 from benchmarks.task_data import TaskData, label_accuracy
 from benchmarks.workers import AbsentPeerError
 from sklearn.metrics import r2_score
@@ -223,12 +225,11 @@ def test_tables_are_written_of_kept_cells_without_fits(small, tmp_path):
 
 
 def test_only_ours_of_another_commit_is_renewed():
-    ours, probe = (Cell("sst2", "8", 1, "minilm", name) for name in ("ours", "probe"))
-    assert wanted(ours, None, renew=False, now="b")
-    assert wanted(ours, {"commit": "a"}, renew=True, now="b")
-    assert not wanted(ours, {"commit": "b"}, renew=True, now="b")
-    assert not wanted(ours, {"commit": "a"}, renew=False, now="b")
-    assert not wanted(probe, {"commit": "a"}, renew=True, now="b")
+    assert wanted(None, ours=True, renew=False, now="b")
+    assert wanted({"commit": "a"}, ours=True, renew=True, now="b")
+    assert not wanted({"commit": "b"}, ours=True, renew=True, now="b")
+    assert not wanted({"commit": "a"}, ours=True, renew=False, now="b")
+    assert not wanted({"commit": "a"}, ours=False, renew=True, now="b")
 
 
 # --- tables ---
@@ -263,7 +264,7 @@ def test_the_best_peer_is_the_hardest_to_beat_on_the_seeds_of_both():
     [([0.02, 0.03], "ahead"), ([-0.02, -0.03], "behind"), ([0.03, -0.01], "tie"), ([0.3], "one seed"), ([0, 0], "tie")],
 )
 def test_a_difference_within_its_spread_is_a_tie(differences, expected):
-    assert tables.verdict(differences) == expected
+    assert verdict(differences) == expected
 
 
 def test_the_summary_is_of_accuracy_on_few_rows():
