@@ -2,6 +2,7 @@
 
 import math
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -333,3 +334,21 @@ def test_a_reranker_that_gives_no_number_for_each_passage_is_refused(scores):
 
     with pytest.raises(InvalidInput, match="one finite number for each of the 2 passages"):
         reranked([Hit("0", "a", 1, 1), Hit("1", "b", 0, 2)], "q", Rerank(Broken()))
+
+
+def test_a_forked_process_that_is_killed_while_words_are_counted_stops_no_other():
+    code = """
+import os, signal
+from bothways.retrieval.lexical import LexicalIndex
+
+LexicalIndex.build(["one text"], "english")
+from tqdm.auto import tqdm
+
+if not (child := os.fork()):
+    tqdm.get_lock().acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(child, 0)
+print(len(LexicalIndex.build(["a text", "another"], "english")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "2\n"

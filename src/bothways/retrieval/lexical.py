@@ -9,6 +9,7 @@ Letters in names: N rows of the index, K rows asked for, L rows allowed.
 
 import copy
 import math
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -192,4 +193,16 @@ def _bm25s() -> Any:  # noqa: ANN401 (bm25s has no types)
         import bm25s
     except ImportError as error:
         raise MissingDependency.of("bm25s", extra="search", purpose="lexical search") from error
+    _keep_locks_apart()
     return bm25s
+
+
+def _keep_locks_apart() -> None:
+    """Give tqdm, through which bm25s counts words, a lock of this process.
+
+    Its own is shared with all forked processes: one of them that is killed while it holds it stops the others for ever.
+    """
+    from tqdm.std import TqdmDefaultWriteLock, tqdm
+
+    if isinstance(tqdm.get_lock(), TqdmDefaultWriteLock):
+        tqdm.set_lock(threading.RLock())

@@ -140,7 +140,7 @@ class WindowObjective:
         answers: Their answers.
         validate: Metrics on held-out data, computed after each epoch.
         batch_size: Texts in one update.
-        tokens: Token budget of a micro-batch, on a CPU at most 2,048; what an update has beyond that is accumulated.
+        tokens: Token budget of a micro-batch, on a CPU at most 1,024; what an update has beyond that is accumulated.
         seed: Orders the texts, together with the epoch.
         identity: What else decides the course of the run.
         passes: How often an epoch goes through the texts, see `passes_in_epoch`.

@@ -86,7 +86,7 @@ class TrainingOptions:
             and gains only if it has bfloat16 instructions (AMX or AVX512-BF16). None: bfloat16 on a GPU that has it,
             else float32.
         max_tokens: Token budget of one forward and backward pass; larger batches are accumulated. On a CPU a head is
-            trained with at most 2,048 at once, which is as fast and takes less memory.
+            trained with at most 1,024 at once, which is as fast and takes less memory.
         betas: Decay rates of AdamW's two moments.
         eps: Added to the denominator of AdamW.
         log_every_updates: Updates summed up by one line of the log; on a GPU also how often losses are read.
