@@ -16,7 +16,14 @@ import numpy as np
 from benchmarks.epochs import EpochChoice, validation_score
 from benchmarks.harness import minilm_folder
 from benchmarks.task_data import Kind, Row, TaskData
-from benchmarks.trainer_peers import SequencePeer, StandardisingPeer, TaggingPeer, TransformersPeer, common_settings
+from benchmarks.trainer_peers import (
+    SequencePeer,
+    StandardisingPeer,
+    TaggingPeer,
+    TransformersPeer,
+    common_settings,
+    quiet_settings,
+)
 from benchmarks.workers import AbsentPeerError
 
 QA_LENGTH, QA_STRIDE, QA_BEST, QA_LONGEST = 384, 128, 20, 30
@@ -164,11 +171,7 @@ class EmbeddingPeer(Embedder):
         rows = [{"sentence1": row["text_a"], "sentence2": row["text_b"], "score": row["score"]} for row in data.train]
         with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
             arguments = self.package.SentenceTransformerTrainingArguments(
-                output_dir=folder,
-                seed=seed,
-                save_strategy="no",
-                logging_strategy="no",
-                report_to="none",
+                **quiet_settings(folder, seed),
                 disable_tqdm=True,
                 use_cpu=self.device == "cpu",
                 **common_settings(data.epochs),

@@ -28,6 +28,12 @@ VALID = "valid decoding"
 Settings = Callable[[int], dict[str, Any]]
 
 
+def quiet_settings(folder: str, seed: int) -> dict[str, Any]:
+    """Return the settings of any Trainer that saves and reports nothing."""
+    off = {"save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
+    return {"output_dir": folder, "seed": seed, **off}
+
+
 def common_settings(epochs: int) -> dict[str, Any]:
     """Return the settings of the quality tables: those of ours; the rows come in random order."""
     return {
@@ -104,11 +110,7 @@ class TransformersPeer:
             trainer = self.transformers.Trainer(
                 model=model,
                 args=self.transformers.TrainingArguments(
-                    output_dir=folder,
-                    seed=seed,
-                    save_strategy="no",
-                    logging_strategy="no",
-                    report_to="none",
+                    **quiet_settings(folder, seed),
                     disable_tqdm=True,
                     use_cpu=self.device == "cpu",
                     dataloader_pin_memory=self.device != "cpu",

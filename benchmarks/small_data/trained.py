@@ -19,6 +19,7 @@ from benchmarks.trainer_peers import (
     StandardisingPeer,
     TaggingPeer,
     ValidTaggingPeer,
+    quiet_settings,
 )
 from benchmarks.workers import AbsentPeerError
 
@@ -113,11 +114,7 @@ class SetFit:
         datasets.disable_progress_bars()
         with tempfile.TemporaryDirectory(prefix="bothways-benchmark-") as folder:
             arguments = self._package.TrainingArguments(
-                output_dir=folder,
-                seed=seed,
-                save_strategy="no",
-                logging_strategy="no",
-                report_to="none",
+                **quiet_settings(folder, seed),
                 show_progress_bar=False,
                 **settings,
             )

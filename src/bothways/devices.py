@@ -1,6 +1,6 @@
 """Devices and precisions: names, and what a device can do."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -51,7 +51,12 @@ def inference_dtype(dtype: str | torch.dtype | None, device: torch.device) -> to
     Raises:
         InvalidInput: What is chosen is no precision, see `pick_dtype`.
     """
-    return pick_dtype(("bfloat16" if has_bfloat16(device) else "float32") if dtype is None else dtype)
+    return pick_dtype(fast_precision(device) if dtype is None else dtype)
+
+
+def fast_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
+    """Return bfloat16 for a GPU that has it, else float32."""
+    return "bfloat16" if has_bfloat16(device) else "float32"
 
 
 def on_device(values: Tensor | NDArray[Any], device: torch.device | str) -> Tensor:

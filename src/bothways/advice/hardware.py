@@ -26,7 +26,7 @@ PROBE_SECONDS = 0.4  # for each of the two figures
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a machine offers to a model.
+    """The memory, cores and speed of a machine.
 
     Attributes:
         device: ``"cpu"``, or the name of the GPU.

@@ -53,7 +53,7 @@ class PretrainedEncoder:
     trainings: int = 0
     """How often its weights were trained since they were what the folder holds."""
     rounded: bool = False
-    """Whether its weights were rounded for inference because nobody chose a precision."""
+    """True where the weights were rounded for inference because nobody chose a precision."""
 
     @property
     def config(self) -> EncoderConfig:

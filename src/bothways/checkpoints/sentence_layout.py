@@ -1,4 +1,4 @@
-"""How a checkpoint folder says that it makes vectors of texts: the files of sentence-transformers.
+"""The files of sentence-transformers by which a checkpoint folder says that it makes vectors of texts.
 
 ``modules.json`` names what is computed one after the other, and ``1_Pooling/config.json`` how the tokens' hidden states
 become one vector.

@@ -35,7 +35,7 @@ def recommend(
     json: Flag = False,
     threads: PositiveInt | None = None,
 ) -> None:
-    """What is at hand, which kind of model a task wants, and which models, in order, with reasons.
+    """Recommend the kind of model for a task, and models in order, with reasons; list what is at hand.
 
     This machine is taken into account: models that its free memory does not hold are left out, and the speed of the
     others is estimated from one that is measured in a second.
@@ -130,7 +130,7 @@ def _show_at_hand(advised: "Recommendation") -> None:
 
 
 def _getting(model: "Ranked") -> str:
-    """Where the model is, or how to get it."""
+    """Return where the model is, or how to get it."""
     commit = f"commit {model.commit}" if model.commit else ""
     if model.at_hand:
         return f"at hand{': ' if commit else ''}{commit}"

@@ -142,7 +142,7 @@ def _distance_scores(q_NnD: Tensor, k_NnD: Tensor, relative: RelativeScores, pla
 
 
 def _shifted_scores(q_BNSD: Tensor, k_BNSD: Tensor, relative: RelativeScores, scale: float) -> Tensor:
-    """What distances add to scaled scores, (B, N, S, S), read without an index of S x S."""
+    """Terms of distances in scaled scores, (B, N, S, S), read without an index of S x S."""
     terms = []
     if relative.keys_WND is not None:
         asking_BNSD = q_BNSD if relative.shift_ND is None else q_BNSD + relative.shift_ND[:, None]

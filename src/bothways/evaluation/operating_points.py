@@ -13,6 +13,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.bootstrap import bootstrap_estimates
 from bothways.evaluation.inputs import BoolArray, FloatArray, label_matrix, probability_array
 from bothways.evaluation.report import OperatingPoint
+from bothways.evaluation.thresholds import divisions
 
 
 def operating_point(
@@ -76,10 +77,5 @@ def operating_point(
 
 def precision_recall(truth_N: BoolArray, probability_N: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return precision, recall and threshold (K) of every way to divide the rows, the highest threshold first."""
-    order = np.argsort(-probability_N, kind="stable")
-    probability, hits = probability_N[order], np.cumsum(truth_N[order], dtype=np.float64)
-    below = np.append(probability[1:], 0.0)
-    ends = np.append(probability[:-1] > below[:-1], True)
-    # Half way between neighbours among the floats is one of them, and must not be the lower one.
-    borders = np.where((probability + below) / 2 > below, (probability + below) / 2, probability)
-    return hits[ends] / (np.flatnonzero(ends) + 1), hits[ends] / hits[-1], borders[ends]
+    hits_K, positive_K, threshold_K = divisions(truth_N, probability_N)
+    return hits_K / positive_K, hits_K / hits_K[-1], threshold_K

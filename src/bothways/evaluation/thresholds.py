@@ -5,7 +5,7 @@ arXiv:1402.1892), so 0.5 is too high for every label that is hard to find. The s
 label that the model cannot find at all, F1 is highest where every row gets it. So a label's own threshold counts only
 where the micro-F1 of all labels loses nothing by it.
 
-Shape letters: N rows, C labels, D decisions.
+Shape letters: N rows, C labels, D decisions, K thresholds.
 """
 
 import numpy as np
@@ -60,19 +60,31 @@ def fit_common_threshold(truth_NC: BoolArray, probabilities_NC: FloatArray, *, l
 def best_threshold_f1(truth_D: BoolArray, probability_D: FloatArray) -> float:
     """Return the threshold of the highest F1, half way between two probabilities; of several, the nearest to 0.5.
 
-    Decisions at or above it are positive. The lowest that is tried lies half way between the least probability and 0.
+    Decisions at or above it are positive.
+    """
+    hits_K, positive_K, threshold_K = divisions(truth_D, probability_D)
+    f1_K = 2 * hits_K / (positive_K + max(1, hits_K[-1]))
+    best_K = threshold_K[f1_K >= f1_K.max() - 1e-12]
+    return float(best_K[np.abs(best_K - USUAL).argmin()])
+
+
+def divisions(truth_D: BoolArray, probability_D: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return every way to divide decisions by a threshold, the highest threshold first.
+
+    Equal probabilities are decided alike. A threshold lies half way between two probabilities, the lowest half way
+    between the least of them and 0.
+
+    Returns:
+        True positives, positives and thresholds (K each).
     """
     order = np.argsort(-probability_D, kind="stable")
     probability, hits = probability_D[order], np.cumsum(truth_D[order])
     below = np.append(probability[1:], 0.0)
-    # Equal probabilities are decided alike, so a border lies behind the last of them.
     ends = np.append(probability[:-1] > below[:-1], True)
-    f1 = 2 * hits / (np.arange(1, len(hits) + 1) + max(1, hits[-1]))
-    best = ends & (f1 >= f1[ends].max() - 1e-12)
-    borders = (probability + below)[best] / 2
+    half_way = (probability + below) / 2
     # Half way between neighbours among the floats is one of them, and must not be the lower one.
-    borders = np.where(borders > below[best], borders, probability[best])
-    return float(borders[np.abs(borders - USUAL).argmin()])
+    thresholds = np.where(half_way > below, half_way, probability)
+    return hits[ends], np.flatnonzero(ends) + 1, thresholds[ends]
 
 
 def _hits(truth: BoolArray, probabilities: FloatArray, threshold: float) -> IntArray:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bothways.checkpoints import PretrainedEncoder
+from bothways.confidence.confidence import Confidence
 from bothways.data.windows import WindowStore
 from bothways.evaluation import Report
 from bothways.evaluation.report import flat_estimates
@@ -114,3 +115,14 @@ BALANCED = (
 )
 NOTICES_NOTHING = "The model does not notice texts that are unlike those of its training."
 OUT_OF_DOMAIN_LIMIT = "The border of the domain was drawn by"
+
+
+def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: int) -> dict[str, Any]:
+    """Return a card after the out-of-domain threshold was fitted to so many rows from elsewhere."""
+    if "trust" not in card:
+        return dict(card)
+    fitted = {name: confidence.to_card()[name] for name in ("out_of_domain", "out_of_domain_threshold")}
+    limits = [limit for limit in card.get("limits", ()) if not limit.startswith(OUT_OF_DOMAIN_LIMIT)]
+    limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} rows from elsewhere: how well it tells these from others flatters it."
+    trust = {**card["trust"], **fitted, "out_of_domain_rows": rows}
+    return {**card, "trust": trust, "limits": [*limits, limit]}

@@ -1,4 +1,4 @@
-"""What a user should know of a training that did not go well, in sentences, and the answers to look at first."""
+"""Notes on a training that did not go well, in sentences, and the answers to look at first."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
@@ -40,7 +40,7 @@ class Mistake:
 
 
 def notes_on_training(record: TrainingRecord, held_out: int) -> list[str]:
-    """What the course of a training says against it.
+    """Return what the course of a training says against it.
 
     Args:
         record: The course.
@@ -60,7 +60,7 @@ def notes_on_training(record: TrainingRecord, held_out: int) -> list[str]:
 
 
 def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration: Calibration | None) -> list[str]:
-    """What the answers on held-out rows say against a classifier of one label."""
+    """Return what the answers on held-out rows say against a classifier of one label."""
     if not isinstance(target, SingleLabel):
         return []
     predicted_N = logits_NC.argmax(1)

@@ -4,7 +4,7 @@ Shapes: N inputs, W windows of one text, B sequences, C outputs, L layers that a
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.checkpoints.schema import StoredEnsemble, StoredLabels, damaged
+from bothways.checkpoints.schema import StoredEnsemble, StoredLabels
 from bothways.choices import ClassWeights, Merge, TargetKind
-from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_classification, learn_conformal_sets
+from bothways.confidence.confidence import Confidence, coverage_guarantee, learn_conformal_sets
 from bothways.confidence.files import open_confidence, stored_temperature, write_confidence
 from bothways.confidence.options import ConfidenceOptions
 from bothways.data import Example, Source, read_examples
@@ -31,16 +31,16 @@ from bothways.evaluation import (
     LabelSets,
     Outcomes,
     Temperature,
-    fit_sigmoid_temperature,
     method_of,
 )
 from bothways.inference import TextRows
 from bothways.packing import Packed
 from bothways.progress import phase
-from bothways.tasks.card import BALANCED, COVERAGE_IS_APPROXIMATE, NOTICES_NOTHING, optimistic
+from bothways.tasks.card import BALANCED
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.findings import Mistake, confident_mistakes, contradictions, notes_on_labels
 from bothways.tasks.head import StoredInputs, TrainingData
+from bothways.tasks.label_confidence import check_calibration, confidence_limits, learn_confidence
 from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
 from bothways.tasks.linear_start import STRENGTH
 from bothways.tasks.merging import check_merge, merge_windows
@@ -50,7 +50,7 @@ from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.predictions import Classification, Prediction, RegressionPrediction
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.splits import hold_out
-from bothways.tasks.target_settings import stored_target, target_settings
+from bothways.tasks.target_settings import stored_target, target_settings, with_stored_thresholds
 from bothways.tasks.targets import (
     Logits,
     MultiLabel,
@@ -58,6 +58,7 @@ from bothways.tasks.targets import (
     SingleLabel,
     Target,
     Truth,
+    at_threshold,
     calibrated_logits,
     continued,
     converter,
@@ -180,11 +181,8 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         chosen = options or LabelPrediction()
         if chosen.top is not None and isinstance(self.target, Regression):
             raise InvalidInput("top asks for labels, but this model predicts a number: leave it out.")
-        if chosen.threshold is not None:
-            check_threshold_asked(chosen.threshold, self.target)
         calibration, target = self._calibration(calibrated=chosen.calibrated)
-        if isinstance(target, MultiLabel) and chosen.threshold is not None:
-            target = target.at(chosen.threshold)
+        target = at_threshold(target, chosen.threshold)
         guarantee = coverage_guarantee(self.confidence.conformal, chosen.coverage)
         for each in scores:
             prediction = target.predict(each.logits_RC[0], calibration, each.read)
@@ -267,10 +265,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         else:
             held_out = read(data.validation)
         target = continued(target_of(kind, examples), None if before is None else before.target)
-        threshold: float | None = getattr(opened.options, "threshold", None)
-        if threshold is not None:
-            check_threshold_asked(threshold, target)
-            target = target.at(threshold) if isinstance(target, MultiLabel) else target
+        target = at_threshold(target, getattr(opened.options, "threshold", None))
         asked: Merge | None = getattr(opened.options, "merge", None)
         merge = check_merge(asked or "weighted_mean") if before is None else before.merge
         return cls(target, merge, options=options, class_weights=options.class_weights), examples, held_out
@@ -302,7 +297,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         return replace(self, target=self.target.unstandardize(head)) if isinstance(self.target, Regression) else self
 
     def continues(self, before: Self) -> bool:
-        """Whether the kind of target and the labels are the same."""
+        """Return whether the kind of target and the labels are the same."""
         return (self.target.kind, self.labels) == (before.target.kind, before.labels)
 
     @property
@@ -492,9 +487,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         if isinstance(target, Regression):
             target = Regression(stored.training_mean)
         target = with_stored_thresholds(target, stored.thresholds)
-        if options.threshold is not None:
-            check_threshold_asked(options.threshold, target)
-            target = target.at(options.threshold) if isinstance(target, MultiLabel) else target
+        target = at_threshold(target, options.threshold)
         merge = check_merge(options.merge or stored.merge or "weighted_mean")
         attention = read_attention(opened) if ours else None
         encoder = opened.model.config
@@ -518,91 +511,6 @@ class LabelOutputs(CombinableOutputs[Text, None]):
 def logits_of_all(scores: Sequence[LabelScores]) -> Logits:
     """Return the logits of all inputs (N, C)."""
     return np.concatenate([each.logits_RC for each in scores])
-
-
-def learn_confidence(
-    target: Target,
-    held_out: Evidence,
-    truth: Truth,
-    options: ConfidenceOptions,
-    seed: int,
-    training: Callable[[], tuple[Evidence, Truth]],
-) -> Confidence:
-    """Learn from held-out rows how far answers can be trusted; see `bothways.confidence`."""
-    match target:
-        case SingleLabel():
-            return learn_classification(held_out, truth, options, seed=seed, training=training)
-        case MultiLabel():
-            if options.calibration is None:
-                return Confidence()
-            phase("calibrating")
-            return Confidence(Temperature(fit_sigmoid_temperature(held_out.logits_NC, truth.astype(np.int64))))
-        case Regression():
-            phase("learning intervals with a coverage")
-            return Confidence(conformal=ConformalInterval.fit(held_out.logits_NC[:, 0], truth))
-
-
-def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Target:
-    """Return the target with the thresholds that were saved.
-
-    Raises:
-        CorruptCheckpoint: They are not one for each label.
-    """
-    if not isinstance(target, MultiLabel) or not stored:
-        return target
-    if len(stored) != target.outputs:
-        raise damaged("thresholds", f"a list of {target.outputs} numbers from 0 to 1", stored)
-    return replace(target, thresholds=tuple(stored))
-
-
-def check_threshold_asked(threshold: float, target: Target) -> None:
-    """Raise InvalidInput where a threshold is given and the target has none."""
-    if not isinstance(target, MultiLabel):
-        raise InvalidInput(
-            f"threshold: {threshold} was given, but this model predicts "
-            f"{'a number' if isinstance(target, Regression) else 'one label'}; thresholds are for several labels."
-        )
-
-
-def confidence_limits(confidence: Confidence, *, thresholds: bool = False) -> tuple[str, ...]:
-    """Return what a reader of a card has to know of metrics on rows that also taught the confidence."""
-    chose = "the epoch to keep, the calibration and the thresholds" if thresholds else None
-    return (
-        optimistic("rows", chose or "the epoch to keep and the calibration"),
-        "Metrics, probabilities and coverage hold for texts like the validation rows.",
-        *([COVERAGE_IS_APPROXIMATE] if confidence.conformal is not None else []),
-        *([NOTICES_NOTHING] if confidence.out_of_domain is None else []),
-    )
-
-
-def check_calibration(target: Target, options: ConfidenceOptions, truth: Truth) -> None:
-    """Refuse before the training what could not be learnt after it.
-
-    Args:
-        target: What is predicted.
-        options: What is to be learnt.
-        truth: The encoded labels of the held-out rows.
-
-    Raises:
-        InvalidInput: The method of calibration is none for the target, or learns something of each label and there is
-            one without a row.
-    """
-    method = options.calibration
-    if isinstance(target, SingleLabel) and method in ("vector", "platt", "isotonic"):
-        rows_C = np.bincount(truth, minlength=target.outputs)
-        if not rows_C.all():
-            label = target.labels[int(rows_C.argmin())]
-            raise InvalidInput(
-                f"calibration by {method!r} needs held-out rows of every label, and of {label!r} there is none: give "
-                "validation data that have some, or choose 'temperature' or 'auto'."
-            )
-    if isinstance(target, MultiLabel) and method not in ("auto", "temperature", None):
-        raise InvalidInput(
-            f"several labels for a text are calibrated by a temperature, not by {method!r}: "
-            "choose 'temperature' or 'auto'."
-        )
-    if isinstance(target, Regression) and method not in ("auto", None):
-        raise InvalidInput(f"numbers have no probabilities to calibrate by {method!r}: choose 'auto', or None.")
 
 
 def _with_top(prediction: Prediction, top: int | None) -> Prediction:

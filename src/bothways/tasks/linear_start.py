@@ -24,7 +24,7 @@ from bothways.packing import Packed
 from bothways.tasks.objective import Answers, HeadModel
 
 STRENGTH = 10.0
-"""How little the weights are held back, for hidden states of mean squared length 1 (scikit-learn's C)."""
+"""Inverse of the penalty on the weights, for hidden states of mean squared length 1 (scikit-learn's C)."""
 
 # What the linear model is fitted to, drawn from more: rows, and rows times outputs.
 _MOST_ROWS, _MOST_SCORES = 40_000, 5e7
@@ -35,7 +35,7 @@ _STEPS, _MOST_WORK, _EXACT = 200, 2e9, 5e6
 
 @dataclass(frozen=True, slots=True)
 class LinearStart:
-    """How a head's linear model is fitted.
+    """Options of the fit of a head's linear model.
 
     Attributes:
         strength: How little the weights are held back.

@@ -73,7 +73,7 @@ class Answers(Protocol):
 
 
 class TextAnswers:
-    """What each text of a store is to be answered with; its windows share the text's weight, which is 1 by default.
+    """Answers of the texts of a store; the windows of a text share the text's weight, which is 1 by default.
 
     A long text so counts as much as a short one.
 
@@ -127,7 +127,7 @@ class Batch:
 
 
 def passes_in_epoch(texts: int, batch_size: int) -> int:
-    """How often an epoch of default length goes through the texts: often enough to be worth a validation."""
+    """Return how often an epoch of default length passes through the texts: enough to be worth a validation."""
     return -(-_LEAST_IN_EPOCH // -(-texts // batch_size))
 
 

@@ -123,7 +123,7 @@ class OpenedModel:
 
     @property
     def embeds_mean(self) -> bool:
-        """Whether the checkpoint makes vectors of texts, and makes them of the mean of the tokens."""
+        """True where the checkpoint makes vectors of texts, of the mean of the tokens."""
         stored = self.extras.get("pooling")
         if stored is not None:
             return stored == "mean"

@@ -177,7 +177,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
 
     @property
     def start_strength(self) -> float | None:
-        """How little the linear model is held back that a new head begins at; None where one is drawn instead."""
+        """Inverse penalty of the linear model that a new head begins at; None where the head is drawn instead."""
         return None
 
     @abstractmethod

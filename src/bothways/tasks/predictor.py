@@ -28,7 +28,7 @@ from bothways.evaluation import (
     operating_point,
     out_of_domain_report,
 )
-from bothways.tasks.card import OUT_OF_DOMAIN_LIMIT
+from bothways.tasks.card import card_with_threshold
 from bothways.tasks.columns import batch_of, column_names, input_of, renamed
 from bothways.tasks.predictions import warn_of_cut
 from bothways.tasks.scores import Scores, texts_read
@@ -641,14 +641,3 @@ def with_gaps(predicted: Iterable[PredictionT], waiting: deque[bool]) -> Iterato
             yield None
         yield each
     yield from (None for _ in waiting)
-
-
-def card_with_threshold(card: Mapping[str, Any], confidence: Confidence, rows: int) -> dict[str, Any]:
-    """Return a card after the out-of-domain threshold was fitted to so many rows from elsewhere."""
-    if "trust" not in card:
-        return dict(card)
-    fitted = {name: confidence.to_card()[name] for name in ("out_of_domain", "out_of_domain_threshold")}
-    limits = [limit for limit in card.get("limits", ()) if not limit.startswith(OUT_OF_DOMAIN_LIMIT)]
-    limit = f"{OUT_OF_DOMAIN_LIMIT} {rows:,} rows from elsewhere: how well it tells these from others flatters it."
-    trust = {**card["trust"], **fitted, "out_of_domain_rows": rows}
-    return {**card, "trust": trust, "limits": [*limits, limit]}

@@ -1,9 +1,11 @@
 """A target as ``config.json`` keeps it, in the words that the ecosystem's sequence classifiers use."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from bothways.checkpoints.labels import numbered_names, placeholders
+from bothways.checkpoints.schema import damaged
 from bothways.errors import CorruptCheckpoint, InvalidInput, LabelsUnnamed
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel, Target
 
@@ -52,6 +54,19 @@ def stored_target(
             f"the trained head has {classes} outputs, so it needs as many labels, but got {list(names)}."
         )
     return MultiLabel(names) if problem == MultiLabel.problem_type else SingleLabel(names)
+
+
+def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Target:
+    """Return the target with the thresholds that were saved.
+
+    Raises:
+        CorruptCheckpoint: They are not one for each label.
+    """
+    if not isinstance(target, MultiLabel) or not stored:
+        return target
+    if len(stored) != target.outputs:
+        raise damaged("thresholds", f"a list of {target.outputs} numbers from 0 to 1", stored)
+    return replace(target, thresholds=tuple(stored))
 
 
 def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:

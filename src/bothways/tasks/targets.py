@@ -359,6 +359,22 @@ class Regression:
 Target = SingleLabel | MultiLabel | Regression
 
 
+def at_threshold(target: Target, threshold: float | None) -> Target:
+    """Return the target of several labels with one threshold for all; without a threshold, any target as it is.
+
+    Raises:
+        InvalidInput: A threshold is asked for, and the target is not several labels.
+    """
+    if threshold is None:
+        return target
+    if not isinstance(target, MultiLabel):
+        raise InvalidInput(
+            f"threshold: {threshold} was given, but this model predicts "
+            f"{'a number' if isinstance(target, Regression) else 'one label'}; thresholds are for several labels."
+        )
+    return target.at(threshold)
+
+
 def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
     """A member's logits with its calibration in them: their softmax, or sigmoid, is calibrated."""
     if isinstance(target, Regression):

@@ -301,7 +301,7 @@ class _Run(Generic[Payload]):
         self.meter.go_on()
 
     def _validation(self) -> Validation | None:
-        """What the held-out data say of the module as it is; time stands still meanwhile for the meter."""
+        """Validate the module as it is; the time does not count as training."""
         self.meter.pause()
         random = RandomState.capture()
         self.module.eval()

@@ -174,9 +174,9 @@ class TrainingOptions:
         if rate is None:
             rate = RATE_OF_NARROW if hidden <= NARROW else RATE_OF_WIDE
         if precision is None:
-            from bothways.devices import has_bfloat16
+            from bothways.devices import fast_precision
 
-            precision = "bfloat16" if has_bfloat16(device) else "float32"
+            precision = fast_precision(device)
         return dataclasses.replace(self, epochs=epochs, learning_rate=rate, precision=precision)
 
     def to_dict(self) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
 
 
 def decisions(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """What probabilities (..., C) decide for: the most probable label, or all at or above their thresholds."""
+    """Return the decisions (..., C) for probabilities: the most probable label, or all at or above their thresholds."""
     if isinstance(target, MultiLabel):
         reached: NDArray[np.bool_] = probabilities >= target.thresholds_C
         return reached

@@ -36,14 +36,8 @@ from bothways.tasks.embedding.spec import FEW_SHOT, EmbeddingOpening, FewShotLea
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
 from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
 from bothways.tasks.head import TrainingData
-from bothways.tasks.labels import (
-    MOST_TRAINING,
-    LabelOutputs,
-    LabelScores,
-    check_calibration,
-    confidence_limits,
-    learn_confidence,
-)
+from bothways.tasks.label_confidence import check_calibration, confidence_limits, learn_confidence
+from bothways.tasks.labels import MOST_TRAINING, LabelOutputs, LabelScores
 from bothways.tasks.learning import Preparation
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.predictions import Classification
