@@ -183,7 +183,7 @@ class _Objective:
         self.module = module
         self._backend = backend
         self.identity: dict[str, str] = {}
-        self.baseline, self.baseline_counts_in_full, self.least_updates = None, False, 0
+        self.baseline, self.least_updates = None, 0
 
     def updates_per_epoch(self) -> int:
         return 1

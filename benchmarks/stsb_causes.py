@@ -47,6 +47,8 @@ class OursBefore(OurSide):
         from bothways.tasks.targets import Regression
 
         with ExitStack() as stack:
+            # A later baseline, which would be kept wherever the variant is worse.
+            stack.enter_context(mock.patch.object(OpenedModel, "reads_mean", new=False))
             if not self._mean:
                 stack.enter_context(mock.patch.object(OpenedModel, "embeds_mean", new=False))
             if not self._standardises:

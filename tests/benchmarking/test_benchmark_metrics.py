@@ -216,7 +216,8 @@ def test_foreign_texts_are_detected_by_default_as_predict_says(classifier):
     texts = {
         "train": [row["text"] for row in rows(36)],
         "validation": [row["text"] for row in noisy_rows(60)],
-        "test": [row["text"] for row in noisy_rows(90)],
+        # Others than those that set the border: of a text on it, rounding says which side it is on.
+        "test": [row["text"] for row in noisy_rows(150)[60:]],
     }
     others = [f"w{60 + number % 20} w{59 - number % 7}" for number in range(20)]
     found = trust.detection(classifier, texts, {"others": others})

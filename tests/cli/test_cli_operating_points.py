@@ -44,10 +44,10 @@ def test_the_rarer_class_is_evaluated_at_a_wanted_precision(run, data, tmp_path)
 
 def test_a_class_can_be_named_and_both_be_asked_for(run, data):
     path, made = data
-    words = ("--at-precision", 0.9, "--at-recall", 0.95, "--at-label", "even", *FEW)
+    words = ("--at-precision", 0.7, "--at-recall", 0.95, "--at-label", "even", *FEW)
     precise, full = call("evaluate", run, "--data", path, *words, "--json").json()["operating_points"]
     assert [precise["label"], full["label"], full["wanted"]] == ["even", "even", "recall"]
-    assert precise["recall"] == pytest.approx(best(run, made, "even", 0.9)[0])
+    assert precise["recall"] == pytest.approx(best(run, made, "even", 0.7)[0])
     assert full["recall"] >= 0.95
 
 

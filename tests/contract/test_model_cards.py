@@ -8,11 +8,11 @@ import pytest
 from huggingface_hub import ModelCard
 
 import bothways
-from bothways import Ensemble, MultiTask, PairClassifier, TaskData, TextClassifier, open_trained
+from bothways import Ensemble, MultiTask, TaskData, TextClassifier, open_trained
 from bothways.checkpoints.save import write_modules, write_pooling
 from bothways.tasks import readme
 from bothways.tasks.registry import SPECS, task_class
-from contract_cases import pair_rows, rows
+from contract_cases import rows
 from tiny_models import write_checkpoint
 
 FROZEN = Path(__file__).parents[1] / "frozen" / "v1"
@@ -80,15 +80,14 @@ def fitted(tmp_path_factory):
     return classifier
 
 
-@pytest.mark.parametrize("kind", [TextClassifier, PairClassifier, MultiTask])
+@pytest.mark.parametrize("kind", [TextClassifier, MultiTask])
 def test_a_classifier_of_the_mean_has_a_card_whose_code_runs_in_sentence_transformers(kind, tmp_path, capsys):
     pytest.importorskip("sentence_transformers", reason="the oracle is not installed")
     write_checkpoint(tmp_path / "base")
     write_modules(tmp_path / "base", {"Pooling": "1_Pooling"})
     write_pooling(tmp_path / "base", 24, "mean", cls_is_last=False)
-    first = PairClassifier if kind is PairClassifier else TextClassifier
-    model = first.from_pretrained(tmp_path / "base", device="cpu")
-    model.fit((pair_rows if first is PairClassifier else rows)("single", 18), **QUICK)
+    model = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
+    model.fit(rows("single", 18), **QUICK)
     model.save(tmp_path / "a model")
     if kind is MultiTask:
         model = MultiTask.from_pretrained(tmp_path / "a model", device="cpu")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bothways.encoder.heads import FirstToken, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind
+from bothways.encoder.heads import FirstToken, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind, TextsOfPair
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.stored_heads import (
     HEAD_POOLING,
@@ -10,7 +10,8 @@ from bothways.families.stored_heads import (
     DropoutSetting,
     HeadBySetting,
     StoredHead,
-    reads_mean,
+    head_beside,
+    pair_settings,
     resolved,
     variants,
 )
@@ -63,12 +64,15 @@ def test_a_head_has_as_many_forms_as_its_setting_has_values():
 
 def test_a_classifier_of_any_family_may_read_the_mean():
     assert variants("sequence", CHOSEN) == (FIRST, MEAN, MEAN_HEAD)
-    assert reads_mean("sequence", {HEAD_POOLING: "mean"})
-    assert not reads_mean("sequence", {})
-    assert not reads_mean("token", {HEAD_POOLING: "mean"})
+    assert head_beside("sequence", {HEAD_POOLING: "mean"}) == MEAN_HEAD
+    assert head_beside("sequence", {}) is None
+    assert head_beside("token", {HEAD_POOLING: "mean"}) is None
+    assert head_beside("sequence", pair_settings(2, 3)).kind.read == TextsOfPair(2, 3)
+    with pytest.raises(CorruptCheckpoint, match="head_start_token_id and head_separator_token_id as numbers"):
+        head_beside("sequence", {HEAD_POOLING: "pair", "head_start_token_id": 2})
     for value in ("max", None, 1):
-        with pytest.raises(UnsupportedConfig, match=r"head_pooling to .*; only 'mean' is"):
-            reads_mean("sequence", {HEAD_POOLING: value})
+        with pytest.raises(UnsupportedConfig, match=r"head_pooling to .*; only 'mean' or 'pair' is"):
+            head_beside("sequence", {HEAD_POOLING: value})
 
 
 def test_a_masked_lm_head_has_no_dropout_to_set():

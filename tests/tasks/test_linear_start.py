@@ -255,7 +255,7 @@ def test_nothing_but_the_last_map_of_a_new_head_differs_from_one_that_is_drawn(t
     with seeded(3):
         drawn = opened.checkpoint.new_score_head("sequence", 3)
     assert differing(weights(drawn), weights(model.head)) == {"output.weight", "output.bias"}
-    assert ready.objective.baseline == LINEAR
+    assert ready.objective.baseline.name == LINEAR
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(parameter.requires_grad for parameter in model.parameters())
 
@@ -347,6 +347,79 @@ def test_a_head_above_a_rounded_encoder_begins_at_the_same_model(base):
     torch.testing.assert_close(other, one, rtol=0.2, atol=0.2)
 
 
+# How little the weights are held back
+
+
+def chosen(vectors, truth, target, usual=STRENGTH, seed=0):
+    """The strength that cross-validation chooses for texts with one window each."""
+    answers = TextAnswers(target, truth, store_of([1] * len(truth)))
+    numbers = np.arange(len(truth))
+    data = linear_start._Rows(
+        [row[None] for row in torch.from_numpy(vectors).float()], numbers, numbers, answers, target.outputs
+    )
+    return linear_start.chosen_strength(data, LinearStart(usual, seed, 1024))
+
+
+@pytest.mark.parametrize("most_in_turn", [1e9, 1.0])
+def test_vectors_that_say_nothing_are_held_back(monkeypatch, most_in_turn):
+    monkeypatch.setattr(linear_start, "_MOST_IN_TURN", most_in_turn)
+    vectors = points(80, width=60)
+    truth = np.random.default_rng(5).normal(size=80).astype(np.float32)
+    assert chosen(vectors, truth, Regression()) < 0.1
+
+
+def test_vectors_that_say_much_are_held_back_less():
+    vectors = points(400, width=5)
+    truth = (vectors @ np.ones(5)).astype(np.float32)
+    assert chosen(vectors, truth, Regression()) > STRENGTH
+
+
+def test_few_rows_choose_nothing():
+    vectors = points(49, width=60)
+    truth = np.random.default_rng(5).normal(size=49).astype(np.float32)
+    assert chosen(vectors, truth, Regression()) == STRENGTH
+
+
+def test_the_usual_strength_stays_where_it_is_as_good():
+    vectors = points(200, width=3)
+    assert chosen(vectors, labels_of(vectors, 2, noise=2.0), SingleLabel(names(2))) == STRENGTH
+
+
+def test_many_rows_are_chosen_by_a_part_of_them(monkeypatch):
+    vectors = points(300, width=60)
+    truth = np.random.default_rng(5).normal(size=300).astype(np.float32)
+    monkeypatch.setattr(linear_start, "_MOST_TRIED", 80.0)
+    sizes = []
+    fit = linear_start.fit_linear
+
+    def fitted_of(rows, *others, **options):
+        sizes.append(len(rows))
+        return fit(rows, *others, **options)
+
+    monkeypatch.setattr(linear_start, "fit_linear", fitted_of)
+    assert chosen(vectors, truth, Regression()) < 0.1
+    assert set(sizes) == {60}
+
+
+def test_windows_of_a_text_are_held_out_together(monkeypatch):
+    counts = [1 + number % 3 for number in range(60)]
+    vectors = torch.from_numpy(np.repeat(points(60), counts, axis=0)).float()
+    answers = TextAnswers(SingleLabel(names(3)), labels_of(points(60), 3), store_of(counts))
+    numbers = np.arange(sum(counts))
+    data = linear_start._Rows([row[None] for row in vectors], numbers, np.repeat(np.arange(60), counts), answers, 3)
+    parts = []
+    part = linear_start._Rows.part
+    monkeypatch.setattr(
+        linear_start._Rows, "part", lambda data, chosen_W: parts.append(part(data, chosen_W)) or parts[-1]
+    )
+    linear_start.chosen_strength(data, LinearStart(STRENGTH, 0, 1024))
+    whole, *halves = parts
+    assert len(whole.inputs) == len(numbers)
+    for held, learnt in zip(halves[::2], halves[1::2], strict=True):
+        assert not set(held.inputs) & set(learnt.inputs)
+        assert len(held.inputs) + len(learnt.inputs) == len(numbers)
+
+
 # Heads that were there
 
 
@@ -356,7 +429,7 @@ def test_a_trained_head_is_trained_further_and_is_its_own_baseline(base):
     classifier.fit(data, validation=data, epochs=1)
     before = weights(classifier.fitted.model)
     ready, _ = prepared(classifier, data)
-    assert ready.objective.baseline == "model before the training"
+    assert ready.objective.baseline.name == "model before the training"
     assert not differing(weights(ready.objective.model), before)
 
 

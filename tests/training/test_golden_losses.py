@@ -23,8 +23,9 @@ from tiny_models import write_checkpoint
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 # Float32 adds up in another order with other vector units and threads: with AVX-512, AVX2, SSE4 and two threads the
-# losses of one commit differed by 7.3e-6 at most.
-TOLERANCE = 1e-5
+# losses of one commit differed by 7.3e-6 at most. A head begins at a linear model of states that hardly differ between
+# the texts of a tiny encoder: 3e-7 more or less of these changed the losses by 1.1e-4 at most (of several labels).
+TOLERANCE = 5e-4
 QUICK = {
     "epochs": 2,
     "learning_rate": 1e-3,

@@ -15,13 +15,14 @@ from training_toys import Toy, Unvalidated, mlp, settings
 
 from bothways.errors import CorruptCheckpoint, TrainingDiverged
 from bothways.training.loop import train
+from bothways.training.objective import Baseline, Validation
 from bothways.training.record import EpochValidation, kept_of
 
 BASELINE = "toy before the training"
 
 
-def baseline_toy(**changes):
-    return Toy(baseline=BASELINE, **changes)
+def baseline_toy(margin=-1.0, **changes):
+    return Toy(baseline=Baseline(BASELINE, margin), **changes)
 
 
 def sigint_at(call):
@@ -29,27 +30,29 @@ def sigint_at(call):
 
 
 @pytest.mark.parametrize(
-    ("scores", "standard_error", "in_full", "kept"),
+    ("scores", "standard_error", "margin", "kept"),
     [
-        ((0.6, 0.5, 0.4, 0.3), 0.05, False, 0),  # worse by more than a standard error
-        ((0.6, 0.5, 0.56, 0.3), 0.05, False, 2),  # worse by less
-        ((0.6, 0.5, 0.56, 0.3), 0.05, True, 0),  # where the start counts in full, less is not enough
-        ((0.6, 0.5, 0.6, 0.3), 0.05, True, 2),  # as good is
-        ((0.6, 0.5, 0.62, 0.59), 0.05, True, 2),  # another epoch is within a standard error of the best, not of it
-        ((0.6, 0.5, 0.62, 0.61), 0.05, True, 3),
-        ((0.1, 0.5, 0.62, 0.58), 0.05, True, 3),  # a start that is far below says nothing
-        ((0.6, 0.6, 0.1, 0.1), 0.0, False, 1),  # of equals the latest
+        ((0.6, 0.5, 0.4, 0.3), 0.05, -1.0, 0),  # worse by more than a standard error
+        ((0.6, 0.5, 0.56, 0.3), 0.05, -1.0, 2),  # worse by less
+        ((0.6, 0.5, 0.56, 0.3), 0.05, 0.0, 0),  # where it must be as good, less is not enough
+        ((0.6, 0.5, 0.6, 0.3), 0.05, 0.0, 2),  # as good is
+        ((0.6, 0.5, 0.62, 0.59), 0.05, 0.0, 2),  # another epoch is within a standard error of the best, not of it
+        ((0.6, 0.5, 0.62, 0.61), 0.05, 0.0, 3),
+        ((0.6, 0.5, 0.62, 0.61), 0.05, 1.0, 0),  # where it must be better, as good is not enough
+        ((0.6, 0.5, 0.66, 0.64), 0.05, 1.0, 2),
+        ((0.1, 0.5, 0.62, 0.58), 0.05, 0.0, 3),  # a start that is far below says nothing
+        ((0.6, 0.6, 0.1, 0.1), 0.0, -1.0, 1),  # of equals the latest
     ],
 )
-def test_the_start_is_kept_where_no_epoch_is_as_good(scores, standard_error, in_full, kept):
-    toy = baseline_toy(scores=scores, standard_error=standard_error, baseline_counts_in_full=in_full)
+def test_the_start_is_kept_where_no_epoch_is_as_good(scores, standard_error, margin, kept):
+    toy = baseline_toy(margin, scores=scores, standard_error=standard_error)
     start = weights_of(toy)
     record = train(toy, settings())
     assert record.kept_epoch == kept
     assert equal(toy.seen[0], start)
     assert equal(weights_of(toy), toy.seen[kept])
     assert [(each.epoch, each.update) for each in record.validations] == [(0, 0), (1, 5), (2, 10), (3, 15)]
-    assert record.validations[0].standard_error == (0.0 if in_full else standard_error)
+    assert record.validations[0].standard_error == -margin * standard_error
     assert {each.standard_error for each in record.validations[1:]} == {standard_error}
     assert (record.epochs, record.updates, record.baseline) == (3, 15, BASELINE)
 
@@ -78,9 +81,18 @@ def test_a_module_without_a_worth_of_its_own_is_not_validated_before_the_trainin
 
 
 def test_without_validation_there_is_no_baseline():
-    toy = Unvalidated(baseline=BASELINE)
+    toy = Unvalidated(baseline=Baseline(BASELINE))
     record = train(toy, settings())
     assert (record.baseline, record.validations, record.kept_epoch) == (None, (), None)
+
+
+def test_the_baseline_may_be_another_model_than_the_one_that_is_trained():
+    toy = Toy(baseline=Baseline(BASELINE, 1.0, lambda: Validation({"other": 1.0}, 0.7, 0.1)), scores=[0.5, 0.75, 0.6])
+    start = weights_of(toy)
+    record = train(toy, settings())
+    assert (record.kept_epoch, dict(record.validations[0].metrics)) == (0, {"other": 1.0})
+    assert toy.validations == 3
+    assert equal(weights_of(toy), start)
 
 
 def test_patience_counts_from_the_start():
@@ -225,7 +237,7 @@ def changed(**values):
         changed(epoch=1),
         changed(epoch=2, update=10),
         changed(score=float("nan")),
-        changed(standard_error=-0.1),
+        changed(standard_error=float("inf")),
         changed(metrics=[]),
         pytest.param(lambda values: values["state"]["validations"].reverse(), id="out of order"),
         pytest.param(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bothways.training import state as state_module
 from bothways.training.loop import train
-from bothways.training.objective import MicroBatch, Update, Validation
+from bothways.training.objective import Baseline, MicroBatch, Update, Validation
 from bothways.training.options import TrainingOptions
 
 Rows = Tensor  # indices into the data
@@ -43,8 +43,7 @@ class Toy:
     order_seed: int = 3
     on_loss: Callable[[int], None] = lambda _: None
     on_validate: Callable[[int], None] = lambda _: None
-    baseline: str | None = None
-    baseline_counts_in_full: bool = False
+    baseline: Baseline | None = None
     least_updates: int = 0
     loss_calls: int = 0
     validations: int = 0

@@ -100,7 +100,6 @@ class _Toy:
     """Two updates on one batch: the second has everything in memory that a long run has."""
 
     baseline: ClassVar = None
-    baseline_counts_in_full: ClassVar = False
     least_updates: ClassVar = 0
 
     def __init__(self, module: Encoder, batch: Packed) -> None:

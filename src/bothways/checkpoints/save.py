@@ -17,7 +17,7 @@ from bothways.checkpoints.sentence_layout import LAST_TOKEN, LENGTH_FILE, OLD_KE
 from bothways.choices import Pooling
 from bothways.encoder.config import EncoderConfig
 from bothways.families import Family
-from bothways.families.stored_heads import HEAD_FOLDER, HEAD_POOLING
+from bothways.families.stored_heads import HEAD_FOLDER, HEAD_POOLING, PAIR, beside_settings
 from bothways.families.weight_map import WeightRow, write_weights
 from bothways.storage import give_usual_mode
 
@@ -61,11 +61,13 @@ def write_model(
         OSError: The disk is full, or the folder cannot be written to.
     """
     head = {name.removeprefix(_HEAD): value for name, value in tensors.items() if name.startswith(_HEAD)}
-    kept = {name: value for name, value in settings.items() if head or name != HEAD_POOLING}
+    beside = beside_settings(settings)
+    kept = {name: value for name, value in settings.items() if head or name not in beside}
     write_json(folder / "config.json", {**kept, **_precision(settings, tensors)})
     write_tensors(folder / WEIGHTS, {name: value for name, value in tensors.items() if not name.startswith(_HEAD)})
     if head:
-        _write_head(folder, head, None if extras is None else extras.get("max_length"))
+        max_length = None if extras is None else extras.get("max_length")
+        _write_head(folder, head, max_length, of_pairs=settings.get(HEAD_POOLING) == PAIR)
     if extras is not None:
         files = sorted(folder.rglob("*.safetensors"))
         checksums = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
@@ -127,13 +129,21 @@ def write_length(folder: Path, max_length: object) -> None:
     write_json(folder / LENGTH_FILE, {"max_seq_length": max_length, "do_lower_case": False})
 
 
-def _write_head(folder: Path, head: Mapping[str, Tensor], max_length: object) -> None:
-    """Write the linear map of a `MEAN_HEAD` as sentence-transformers computes it: behind the mean of the tokens."""
+def _write_head(folder: Path, head: Mapping[str, Tensor], max_length: object, *, of_pairs: bool) -> None:
+    """Write the linear map of a head that is stored beside the encoder.
+
+    Of the mean of the tokens sentence-transformers computes it, too; of pairs it makes the vectors of their texts.
+    """
     if max_length is not None:
         write_length(folder, max_length)
     labels, width = head["linear.weight"].shape
-    write_modules(folder, {"Pooling": POOLING_FILE.parent.name, "Dense": HEAD_FOLDER})
-    write_pooling(folder, width, "mean", cls_is_last=False)
+    hidden = (width - 1) // 3 if of_pairs else width
+    write_modules(
+        folder,
+        {"Pooling": POOLING_FILE.parent.name, **({"Normalize": "2_Normalize"} if of_pairs else {"Dense": HEAD_FOLDER})},
+    )
+    write_pooling(folder, hidden, "mean", cls_is_last=False)
+    (folder / HEAD_FOLDER).mkdir(exist_ok=True)
     dense = {"in_features": width, "out_features": labels, "bias": True}
     activation = {"activation_function": "torch.nn.modules.linear.Identity"}
     write_json(folder / HEAD_FOLDER / "config.json", {**dense, **activation})

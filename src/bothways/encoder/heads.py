@@ -19,6 +19,7 @@ from bothways.encoder.dropout import Dropout
 from bothways.encoder.encoder import Encoder, initialize
 from bothways.encoder.feedforward import ACTIVATIONS
 from bothways.encoder.linear import Linear
+from bothways.encoder.pairs import compared, compared_width, means, texts_of_pairs
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows, select
 from bothways.encoder.run import Recorder
 
@@ -62,7 +63,20 @@ class EachToken:
     """Those of all tokens, each by itself."""
 
 
-Read = FirstToken | LastToken | MeanOfTokens | EachToken
+@dataclass(frozen=True, slots=True)
+class TextsOfPair:
+    """The mean of all tokens of a pair, and what its two texts have in common that are read apart.
+
+    Attributes:
+        start: Id of the token that a text begins with.
+        separator: Id of the token that it ends with.
+    """
+
+    start: int
+    separator: int
+
+
+Read = FirstToken | LastToken | MeanOfTokens | EachToken | TextsOfPair
 
 
 # What a head does to them first.
@@ -202,7 +216,7 @@ class ScoreHead(nn.Module):
         self.kind = kind
         self.transform = _transform(config, kind.transform, config.hidden)
         self.dropout = Dropout(_rate(config, kind.dropout))
-        self.output = Linear(config.hidden, score_count(kind.scores, labels))
+        self.output = Linear(read_width(kind.read, config.hidden), score_count(kind.scores, labels))
         initialize(self, config.initializer_range)
 
     def forward(self, hidden_MH: Tensor) -> Tensor:
@@ -236,24 +250,48 @@ def score_count(scores: Scores, labels: int) -> int:
             return 1
 
 
+def read_width(read: Read, hidden: int) -> int:
+    """How many numbers a head reads of a row, where the encoder has ``hidden``, H; the first H are one state."""
+    return compared_width(hidden) if isinstance(read, TextsOfPair) else hidden
+
+
 def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None = None) -> Tensor:
-    """The last hidden states that a head reads; the encoder computes no others to the end.
+    """What a head reads of the last hidden states; the encoder computes no others to the end.
 
     Returns:
-        (B, H), or (T, H) for a head that reads each token.
+        (B, H), or (T, H) for a head that reads each token, or (B, 3 H + 1) for one that reads the texts of pairs.
     """
     hidden_MH: Tensor = encoder(batch, rows=_rows(read), backend=backend)
-    return _means(hidden_MH, batch) if isinstance(read, MeanOfTokens) else hidden_MH
+    return _of_all(read, encoder, hidden_MH, batch, backend)
 
 
-def read_from(read: Read, hidden_TH: Tensor, batch: Batch) -> Tensor:
+def read_from(read: Read, encoder: Encoder, hidden_TH: Tensor, batch: Batch, *, backend: str | None = None) -> Tensor:
     """`read_rows` of hidden states that are there already, those of all tokens."""
-    return _means(hidden_TH, batch) if isinstance(read, MeanOfTokens) else select(hidden_TH, _rows(read), batch)
+    return _of_all(read, encoder, select(hidden_TH, _rows(read), batch), batch, backend)
+
+
+def _of_all(read: Read, encoder: Encoder, hidden_MH: Tensor, batch: Batch, backend: str | None) -> Tensor:
+    match read:
+        case FirstToken() | LastToken() | EachToken():
+            return hidden_MH
+        case MeanOfTokens():
+            return means(hidden_MH, batch)
+        case TextsOfPair(start, separator):
+            texts = texts_of_pairs(batch, start, separator)
+            return compared(means(hidden_MH, batch), means(encoder(texts, backend=backend), texts))
 
 
 def layer_rows(read: Read, encoder: Encoder, batch: Batch) -> tuple[Tensor, ...]:
-    """The hidden states that a head reads, and those of the layers before at the same places, (B, H) each."""
-    return tuple(read_from(read, hidden_TH, batch) for hidden_TH in layer_states(encoder, batch))
+    """What a head reads, and the states of the layers before at the same places, (B, H) each.
+
+    Of pairs whose texts are read apart, too, those are the means of the pairs' tokens.
+    """
+    last_TH, *others = layer_states(encoder, batch)
+    before = MeanOfTokens() if isinstance(read, TextsOfPair) else read
+    return (
+        read_from(read, encoder, last_TH, batch),
+        *(read_from(before, encoder, hidden_TH, batch) for hidden_TH in others),
+    )
 
 
 def layer_states(encoder: Encoder, batch: Batch) -> tuple[Tensor, ...]:
@@ -287,7 +325,7 @@ def logits_from(head: Head, encoder: Encoder, batch: Batch, hidden_TH: Tensor, *
     """`head_logits` of hidden states that are there already, those of all tokens."""
     if isinstance(head, MaskedLMHead):
         return batch.padded(head(hidden_TH, encoder.embedding.tokens.weight))
-    return _shaped(head, head(read_from(head.kind.read, hidden_TH, batch)), batch, choices)
+    return _shaped(head, head(read_from(head.kind.read, encoder, hidden_TH, batch)), batch, choices)
 
 
 def _shaped(head: ScoreHead, scores_MC: Tensor, batch: Batch, choices: int) -> Tensor:
@@ -312,12 +350,8 @@ def _rows(read: Read) -> Rows:
             return FIRST_TOKENS
         case LastToken():
             return LAST_TOKENS
-        case MeanOfTokens() | EachToken():
+        case MeanOfTokens() | EachToken() | TextsOfPair():
             return ALL_ROWS
-
-
-def _means(hidden_TH: Tensor, batch: Batch) -> Tensor:
-    return (batch.sums(hidden_TH) / batch.lengths_B[:, None]).to(hidden_TH.dtype)
 
 
 def _rate(config: EncoderConfig, rate: Rate) -> float:

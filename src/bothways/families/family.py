@@ -8,7 +8,7 @@ from torch import Tensor
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
 from bothways.families.config_keys import ConfigReader, Settings
-from bothways.families.stored_heads import HEAD_NAMES, MEAN_HEAD, FamilyHead, HeadName, StoredHead, reads_mean, resolved
+from bothways.families.stored_heads import HEAD_NAMES, FamilyHead, HeadName, StoredHead, head_beside, resolved
 from bothways.families.weight_map import WeightRow
 from bothways.text.recipes import Recipe
 
@@ -78,7 +78,7 @@ class Family:
             CorruptCheckpoint: A setting has the wrong type.
         """
         known = self.head_name(name)
-        return MEAN_HEAD if reads_mean(known, settings) else resolved(self.heads[known], settings)
+        return head_beside(known, settings) or resolved(self.heads[known], settings)
 
     def head_name(self, name: str) -> HeadName:
         """The same name, known to be that of one of the family's heads.
@@ -103,7 +103,7 @@ class Family:
         Raises:
             InvalidInput: There is no architecture with these heads and no others; the message lists those there are.
         """
-        if not heads or (len(heads) == 1 and reads_mean(next(iter(heads)), settings)):
+        if not heads or (len(heads) == 1 and head_beside(next(iter(heads)), settings)):
             return self.base_architecture
         found = next((name for name, held in self.architectures.items() if set(held) == set(heads)), None)
         if found is None:
@@ -119,7 +119,7 @@ class Family:
         first = named[0] if isinstance(named, list) and named else None
         if isinstance(first, str) and first in self.architectures:
             return self.architectures[first]
-        return ("sequence",) if reads_mean("sequence", settings) else ()
+        return ("sequence",) if head_beside("sequence", settings) else ()
 
     def canonical(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Tensors with the prefix before every encoder name, and with old spellings of the norms made new."""

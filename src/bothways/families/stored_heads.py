@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from bothways.choices import HeadName as HeadName
-from bothways.encoder.heads import HeadKind, Labels, MaskedLMHeadKind, MeanOfTokens, ScoreHeadKind
+from bothways.encoder.heads import HeadKind, Labels, MaskedLMHeadKind, MeanOfTokens, Read, ScoreHeadKind, TextsOfPair
 from bothways.errors import CorruptCheckpoint, UnsupportedConfig
 from bothways.families.config_keys import Settings
 from bothways.families.weight_map import Row, WeightRow
@@ -57,25 +57,53 @@ class HeadBySetting:
 
 FamilyHead = StoredHead | HeadBySetting
 
-# A classifier that reads the mean of the tokens, as a sentence embedder does. No family has a class for it, so that it
-# is stored as a bare encoder with two modules of sentence-transformers behind it, the last of them the linear map.
-HEAD_POOLING, MEAN = "head_pooling", "mean"
+# A classifier above a sentence embedder reads the mean of the tokens, as that does, and of pairs also the texts by
+# themselves. No family has a class for it, so that it is stored as a bare encoder, with the last linear map beside it.
+HEAD_POOLING, MEAN, PAIR = "head_pooling", "mean", "pair"
+HEAD_TOKENS = ("head_start_token_id", "head_separator_token_id")
 HEAD_FOLDER = "head"
-MEAN_HEAD = StoredHead(
-    ScoreHeadKind(MeanOfTokens(), None, Labels()), (Row(f"{HEAD_FOLDER}/linear.{{wb}}", "head.output.{wb}"),)
-)
+_BESIDE = (Row(f"{HEAD_FOLDER}/linear.{{wb}}", "head.output.{wb}"),)
+MEAN_HEAD = StoredHead(ScoreHeadKind(MeanOfTokens(), None, Labels()), _BESIDE)
 
 
-def reads_mean(name: str, settings: Settings) -> bool:
-    """Return whether a head is `MEAN_HEAD`.
+def pair_settings(start: int, separator: int) -> dict[str, object]:
+    """Return the settings of a classifier that reads pairs and their texts.
+
+    Args:
+        start: Id of the token that a text begins with.
+        separator: Id of the token that it ends with.
+    """
+    return {HEAD_POOLING: PAIR, **dict(zip(HEAD_TOKENS, (start, separator), strict=True))}
+
+
+def beside_settings(settings: Settings) -> dict[str, object]:
+    """Return what settings say of a head that is stored beside the encoder."""
+    return {name: settings[name] for name in (HEAD_POOLING, *HEAD_TOKENS) if name in settings}
+
+
+def head_beside(name: str, settings: Settings) -> StoredHead | None:
+    """Return the head that is stored beside the encoder, where a ``config.json`` says that this one is.
 
     Raises:
         UnsupportedConfig: Another pooling is asked for.
+        CorruptCheckpoint: The tokens around the texts of a pair are missing.
     """
     pooling = settings.get(HEAD_POOLING, MEAN)
-    if pooling != MEAN:
-        raise _not_built(HEAD_POOLING, pooling, (MEAN,))
-    return name == "sequence" and HEAD_POOLING in settings
+    if pooling not in (MEAN, PAIR):
+        raise _not_built(HEAD_POOLING, pooling, (MEAN, PAIR))
+    if name != "sequence" or HEAD_POOLING not in settings:
+        return None
+    return (
+        MEAN_HEAD if pooling == MEAN else StoredHead(ScoreHeadKind(_texts_of_pair(settings), None, Labels()), _BESIDE)
+    )
+
+
+def _texts_of_pair(settings: Settings) -> Read:
+    ids = [settings.get(name) for name in HEAD_TOKENS]
+    start, separator = (each if isinstance(each, int) and not isinstance(each, bool) else None for each in ids)
+    if start is None or separator is None:
+        raise CorruptCheckpoint(f"config.json must give {' and '.join(HEAD_TOKENS)} as numbers, but it gives {ids}.")
+    return TextsOfPair(start, separator)
 
 
 def variants(name: str, head: FamilyHead) -> tuple[StoredHead, ...]:

@@ -71,7 +71,6 @@ class MaskedLMObjective:
     """
 
     baseline: ClassVar = None  # its head may be a new one
-    baseline_counts_in_full: ClassVar = False
     least_updates: ClassVar = 0
 
     def __init__(

@@ -25,7 +25,7 @@ from bothways.encoder import ScoreHead
 from bothways.inference import TextRows, TokenRows
 from bothways.progress import phase, reporting
 from bothways.tasks.card import DataUsed, Worth, data_part, written_card
-from bothways.tasks.columns import stored_columns
+from bothways.tasks.columns import PairColumns, stored_columns
 from bothways.tasks.findings import Mistake, notes_on_training
 from bothways.tasks.learning import Preparation
 from bothways.tasks.linear_start import LinearStart, start_head
@@ -35,7 +35,7 @@ from bothways.tasks.outputs import HeadOutputs, Rows
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.text.texts import Text
-from bothways.training.objective import Validation
+from bothways.training.objective import Baseline, Validation
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
@@ -44,6 +44,7 @@ _MERGED = np.empty(0)
 
 # What a model is before the first update.
 LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the training"
+APART = "linear model of frozen hidden states, the texts of a pair also read apart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,12 +298,26 @@ def prepare_head(
     else:
         head = _started(opened, outputs, stored.store, answers, training)
     begun = TrainedHead.of(spec, opened, head, outputs, columns)
-    model, linear = begun.model, None if outputs.start_strength is None else LINEAR
+    model, apart = begun.model, None
+    if not continued and isinstance(columns, PairColumns) and opened.reads_mean:
+        reading = opened.above_embedder(pairs=True)
+        head = _started(reading, outputs, stored.store, answers, training)
+        apart = TrainedHead.of(spec, reading, head, outputs, columns)
 
-    def validate() -> Validation:
+    def validated(model: HeadModel) -> Validation:
         return outputs.validate(held.scores(outputs, model, training.max_tokens), held.truth)
 
+    def baseline() -> Baseline | None:
+        if continued:
+            return Baseline(CONTINUED)
+        if apart:
+            return Baseline(APART, 1.0, partial(validated, apart.model))
+        return None if outputs.start_strength is None else Baseline(LINEAR)
+
     def finish(record: TrainingRecord) -> TrainedHead:
+        # The encoder is again what it was before the first update, where the baseline is kept.
+        begun_with = apart if apart and record.kept_epoch == 0 else begun
+        model = begun_with.model
         learnt, scores = outputs.unstandardize(model.head).learn(
             model, stored, held, training.seed, opened.batch_tokens
         )
@@ -312,7 +327,7 @@ def prepare_head(
         card = written_card(opened.model, record, used, Worth(metrics, learnt.limits))
         said, mistakes = learnt.findings(scores, held.truth, examples, held_out)
         notes = [*notes_on_training(record, len(held_out)), *said]
-        return replace(begun, outputs=learnt, card={**card, **learnt.card(), "notes": notes}, mistakes=mistakes)
+        return replace(begun_with, outputs=learnt, card={**card, **learnt.card(), "notes": notes}, mistakes=mistakes)
 
     texts = stored.store.texts
     size = training.rows_in_update(texts)
@@ -320,13 +335,13 @@ def prepare_head(
         model,
         stored.store,
         answers,
-        validate,
+        partial(validated, model),
         batch_size=size,
         tokens=training.max_tokens,
         seed=training.seed,
         identity={"validation data": f"{held.digest} {held_answers.digest}", **outputs.identity},
         passes=passes_in_epoch(texts, size) if training.epochs is None else 1,
-        baseline=CONTINUED if continued else linear,
+        baseline=baseline(),
     )
     return Preparation(objective, finish, outputs.unit(stored.truth))
 

@@ -49,10 +49,10 @@ class HeadTask(Task[InputT, PredictionT, TrainedHead]):
         return prepare_head(self.spec, self.outputs_type, opened, before, data, columns, options, training)
 
     def _for_training(self, opened: OpenedModel, before: TrainedHead | None, *, resumed: bool) -> OpenedModel:
-        """Let a classifier above a sentence embedder read what that makes its vectors of."""
+        """Let a classifier above a sentence embedder read what that does."""
         trained = opened.for_training(resumed=resumed)
         embeds = before is None and self.outputs_type.head == "sequence" and opened.embeds_mean
-        return trained.reading_mean() if embeds else trained
+        return trained.above_embedder(pairs=False) if embeds else trained
 
     def _not_fitted(self) -> NotFitted:
         return self._state[0].not_fitted(self.spec.name, self.outputs_type.head_title)

@@ -99,8 +99,8 @@ class FeatureModel(HeadModel):
     def forward(self, packed: Packed) -> Tensor:
         """Scores and features (B, C + L H), of the last layer first."""
         read = self.head.kind.read
-        states = layer_rows(read, self.encoder, packed) if self.layers > 1 else (read_rows(read, self.encoder, packed),)
-        return torch.cat([self.head(states[0]), *states], dim=1)
+        rows = layer_rows(read, self.encoder, packed) if self.layers > 1 else (read_rows(read, self.encoder, packed),)
+        return torch.cat([self.head(rows[0]), *(each[:, : self.encoder.config.hidden] for each in rows)], dim=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

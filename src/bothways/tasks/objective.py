@@ -24,7 +24,7 @@ from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
 from bothways.tasks.targets import Target, Truth
-from bothways.training.objective import MicroBatch, Update, Validation
+from bothways.training.objective import Baseline, MicroBatch, Update, Validation
 
 # Fewer do not teach a head, however few the rows are; and after how many it is worth while to validate.
 LEAST_UPDATES, _LEAST_IN_EPOCH = 150, 15
@@ -144,13 +144,12 @@ class WindowObjective:
         seed: Orders the texts, together with the epoch.
         identity: What else decides the course of the run.
         passes: How often an epoch goes through the texts, see `passes_in_epoch`.
-        baseline: What the model is before the first update, see `Objective.baseline`.
+        baseline: What there is before the first update.
 
     Raises:
         InvalidInput: The batch size is below 1.
     """
 
-    baseline_counts_in_full: ClassVar = False
     least_updates: ClassVar = LEAST_UPDATES
 
     def __init__(
@@ -165,7 +164,7 @@ class WindowObjective:
         seed: int,
         identity: Mapping[str, str | int | float | bool | None],
         passes: int = 1,
-        baseline: str | None = None,
+        baseline: Baseline | None = None,
     ) -> None:
         if batch_size < 1:
             raise InvalidInput(f"batch_size must be at least 1, but it is {batch_size}.")

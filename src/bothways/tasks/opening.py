@@ -1,6 +1,6 @@
 """How every task opens a checkpoint: the options, and what it holds afterwards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from bothways.data.windows import WindowStore
 from bothways.encoder import Pooler
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import TextsRead
-from bothways.families.stored_heads import HEAD_POOLING, MEAN
+from bothways.families.stored_heads import HEAD_POOLING, MEAN, pair_settings
 from bothways.inference import InferenceEngine, TextOptions, TokenBudget
 from bothways.packing import Packed, summing_type
 from bothways.tasks.predictions import warn_of_cut
@@ -129,9 +129,23 @@ class OpenedModel:
             return stored == "mean"
         return embeds_mean(self.model.folder, cls_is_last=self.model.tokenizer.cls_is_last)
 
-    def reading_mean(self) -> "OpenedModel":
-        """Return the same, with classifiers that read the mean of the tokens; see `families.stored_heads.MEAN_HEAD`."""
-        settings = {**self.model.settings, HEAD_POOLING: MEAN}
+    @property
+    def reads_mean(self) -> bool:
+        """True where a classifier above it reads the mean of the tokens, and could read the texts of a pair apart."""
+        return self.model.settings.get(HEAD_POOLING) == MEAN and not self.model.tokenizer.cls_is_last
+
+    def above_embedder(self, *, pairs: bool) -> "OpenedModel":
+        """Return the same, with a classifier that reads what a sentence embedder does; see `families.stored_heads`.
+
+        Args:
+            pairs: Whether it reads pairs, whose texts are then read by themselves, too.
+        """
+        tokenizer = self.model.tokenizer
+        return self.with_settings(pair_settings(tokenizer.cls_id, tokenizer.sep_id) if pairs else {HEAD_POOLING: MEAN})
+
+    def with_settings(self, more: Mapping[str, object]) -> "OpenedModel":
+        """Return the same with further settings of ``config.json``."""
+        settings = {**self.model.settings, **more}
         checkpoint, model = replace(self.checkpoint, settings=settings), replace(self.model, settings=settings)
         return replace(self, checkpoint=checkpoint, model=model)
 

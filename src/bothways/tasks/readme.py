@@ -13,13 +13,38 @@ from typing import Any, TypeGuard
 
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.schema import OURS
-from bothways.families.stored_heads import HEAD_POOLING
+from bothways.families.stored_heads import HEAD_POOLING, PAIR
 from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 
 README = "README.md"
 PLACE = "path/to/this/folder"
 
 _MOST_LABELS = 40
+
+# The class of an encoder without its head, and how the logits of a head come about that reads the texts of a pair
+# apart: those of `bothways.encoder.pairs`.
+_ENCODER = "AutoModel"
+_COMPARING = """\
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+encoder = AutoModel.from_pretrained("FOLDER")
+head = load_file("FOLDER/head/model.safetensors")
+
+
+def vector(*texts):
+    mean = encoder(**tokenizer(*texts, return_tensors="pt")).last_hidden_state.mean(1)
+    return torch.nn.functional.normalize(mean)
+
+
+first, second = ASKED
+one, other = vector(first), vector(second)
+same = one * other
+both = [(one - other).abs(), same * same.shape[1] ** 0.5, 4 * same.sum(1, keepdim=True)]
+features = torch.cat([vector(first, second), *both], dim=1)
+print(features @ head["linear.weight"].T + head["linear.bias"])""".splitlines()
 _SETTINGS = ("learning_rate", "batch_size", "weight_decay", "warmup_fraction", "precision", "seed")
 
 # What the hub calls metrics that it knows.
@@ -64,15 +89,15 @@ def write_readme(folder: Path, kind: str, specs: Mapping[str, TaskSpec]) -> None
 
 
 def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, TaskSpec]:
-    """The tasks, a classifier that reads the mean of the tokens as one that sentence-transformers opens."""
+    """The tasks, a classifier above an embedder as what opens it: sentence-transformers, or the encoder of a pair's."""
     path = folder / "config.json"  # ensembles have none
-    if not path.is_file() or HEAD_POOLING not in read_json(path):
+    if not path.is_file() or (pooling := read_json(path).get(HEAD_POOLING)) is None:
         return specs
-    return {name: replace(spec, hub=spec.hub and _giving_logits(spec.hub)) for name, spec in specs.items()}
-
-
-def _giving_logits(hub: Hub) -> Hub:
-    return replace(hub, opens_as=SENTENCE_TRANSFORMER, gives_logits=True)
+    opens_as = _ENCODER if pooling == PAIR else SENTENCE_TRANSFORMER
+    return {
+        name: replace(spec, hub=spec.hub and replace(spec.hub, opens_as=opens_as, gives_logits=True))
+        for name, spec in specs.items()
+    }
 
 
 def _front(cards: Iterable[Mapping[str, Any]], kind: str, specs: Mapping[str, TaskSpec]) -> str:
@@ -142,6 +167,9 @@ def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]
             f'model = SentenceTransformer("{PLACE}")',
             f"print(model.encode({f'[{asked}]' if hub.gives_logits else asked}))",
         )
+    elif hub.opens_as == _ENCODER:
+        yield "Its encoder opens in transformers too, and these lines give the logits, without calibration and windows:"
+        yield _block(*(line.replace("FOLDER", PLACE).replace("ASKED", asked) for line in _COMPARING))
     else:
         own = f", as a model for {_code(next(iter(specs)))} alone" if kind == "MultiTask" else ""
         yield f"It opens in transformers too{own}, without calibration and windows for long texts:"

@@ -46,7 +46,7 @@ class Hub:
         asked: An input as it stands in Python.
         opens_as: The class of transformers, or of sentence-transformers, that opens it; empty where none does.
         call: What that library's tokenizer is given; empty where that takes more than a line.
-        gives_logits: Whether it is a classifier that sentence-transformers opens, whose vectors are then logits.
+        gives_logits: Whether it is a classifier that is stored as an encoder and a linear map.
     """
 
     pipeline: str

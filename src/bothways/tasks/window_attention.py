@@ -96,8 +96,8 @@ class AttentiveModel(nn.Module):
         said_BK = self.model(packed)
         if said_BK.shape[1] > classes:
             return torch.cat([said_BK, self.attention(said_BK[:, classes : classes + hidden])], dim=1)
-        hidden_BH = read_rows(self.head.kind.read, self.model.encoder, packed)
-        return torch.cat([self.head(hidden_BH), self.attention(hidden_BH)], dim=1)
+        rows_BK = read_rows(self.head.kind.read, self.model.encoder, packed)
+        return torch.cat([self.head(rows_BK), self.attention(rows_BK[:, :hidden])], dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,9 @@ def _long_texts(model: HeadModel, texts: StoredInputs, tokens: int) -> LongTexts
     long_texts, text_of_chosen = np.unique(store.text_of_window[chosen], return_inverse=True)
 
     def compute(packed: Packed, windows: Sequence[StoredWindow]) -> list[tuple[Tensor, Tensor]]:
-        hidden_BH = read_rows(model.head.kind.read, model.encoder, packed)[: len(windows)]
-        return list(zip(hidden_BH.float(), model.head(hidden_BH).float(), strict=True))
+        rows_BK = read_rows(model.head.kind.read, model.encoder, packed)[: len(windows)]
+        hidden_BH = rows_BK[:, : model.encoder.config.hidden]
+        return list(zip(hidden_BH.float(), model.head(rows_BK).float(), strict=True))
 
     rows, logits = zip(*Runner(compute, model.device, tokens).run(store.windows(chosen)), strict=True)
     return LongTexts(

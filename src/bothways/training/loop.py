@@ -21,7 +21,7 @@ from bothways.progress import Progress, duration, progress
 from bothways.training.interrupts import Interrupts
 from bothways.training.log import TrainingLog
 from bothways.training.meter import Meter
-from bothways.training.objective import Objective, Payload, Update, Validation
+from bothways.training.objective import Baseline, Objective, Payload, Update, Validation
 from bothways.training.optimizers import NamedAdamW
 from bothways.training.options import TrainingOptions
 from bothways.training.record import EpochValidation, TrainingRecord
@@ -231,7 +231,7 @@ class _Run(Generic[Payload]):
             settings=self.options,
             epochs=self.state.epoch,
             diverged=self.diverged,
-            baseline=self.objective.baseline if any(not each.epoch for each in self.state.validations) else None,
+            baseline=self._baseline_name(),
             signal=self.interrupts.received,
         )
 
@@ -279,13 +279,17 @@ class _Run(Generic[Payload]):
             self.log.write("update", epoch=self.state.epoch + 1, **summary)
             self._advance_bar(0, f"loss {summary['loss']:.4f} · {summary['tokens_per_second']:,.0f} tokens/s")
 
-    def _validate_start(self, what: str) -> None:
-        """Validate the module as it is before the first update, as epoch 0."""
-        validation = self._validation()
+    def _baseline_name(self) -> str | None:
+        baseline = self.objective.baseline
+        return baseline.name if baseline and any(not each.epoch for each in self.state.validations) else None
+
+    def _validate_start(self, baseline: Baseline) -> None:
+        """Validate what there is before the first update, as epoch 0."""
+        validation = self._validation(baseline.validate)
         if validation is not None:
-            error = 0.0 if self.objective.baseline_counts_in_full else validation.standard_error
+            error = -baseline.margin * validation.standard_error
             self._judge(dataclasses.replace(validation, standard_error=error), epoch=0)
-            self._say(what, validation.metrics)
+            self._say(baseline.name, validation.metrics)
         self.meter.go_on()
 
     def _validate(self) -> None:
@@ -300,14 +304,14 @@ class _Run(Generic[Payload]):
             self._keep(copy_weights(self.module))
         self.meter.go_on()
 
-    def _validation(self) -> Validation | None:
-        """Validate the module as it is; the time does not count as training."""
+    def _validation(self, validate: Callable[[], Validation | None] | None = None) -> Validation | None:
+        """Validate the module as it is, or what stands for it; the time does not count as training."""
         self.meter.pause()
         random = RandomState.capture()
         self.module.eval()
         try:
             with self.interrupts.at_once(), torch.no_grad():
-                return self.objective.validate()
+                return (validate or self.objective.validate)()
         except KeyboardInterrupt:
             random.restore()  # so that a checkpoint made now is one between two updates
             raise

@@ -1,6 +1,6 @@
 """What the training loop trains: the protocol that a task (or a pre-training run) implements."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -60,22 +60,32 @@ class Validation:
     standard_error: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What there is before the first update; it is validated as epoch 0, and kept where no later epoch is as good.
+
+    Attributes:
+        name: What it is, in words.
+        margin: By how many standard errors a later epoch must be better: -1 where it may be as much worse, 0 where
+            training can harm what was there, 1 where little data make the baseline likelier to be good.
+        validate: Its metrics, where it is not the module as it came.
+    """
+
+    name: str
+    margin: float = -1.0
+    validate: Callable[[], Validation | None] | None = None
+
+
 class Objective(Protocol[Payload]):
     """A model, its data and its loss.
 
     Attributes:
-        baseline: What the module is before the first update, in words, where it is worth something: it is then
-            validated as epoch 0, and kept where no later epoch is as good. None where it has weights that say nothing.
-        baseline_counts_in_full: Whether a later epoch must be as good as that, and not only within a standard error of
-            it: where training can harm what was there.
+        baseline: What there is before the first update; None where the module has weights that say nothing.
         least_updates: How many a training takes at least where nobody chose its epochs.
     """
 
     @property
-    def baseline(self) -> str | None: ...  # noqa: D102 (above)
-
-    @property
-    def baseline_counts_in_full(self) -> bool: ...  # noqa: D102 (above)
+    def baseline(self) -> Baseline | None: ...  # noqa: D102 (above)
 
     @property
     def least_updates(self) -> int: ...  # noqa: D102 (above)

@@ -18,7 +18,8 @@ class EpochValidation:
         update: Updates done by then.
         score: Higher is better.
         metrics: By name.
-        standard_error: Of the score, as an estimate from the held-out data; 0 where it is not known.
+        standard_error: Of the score, as an estimate from the held-out data; 0 where it is not known. Of epoch 0 it is
+            by how much a later epoch may be worse, negative where it must be better.
     """
 
     epoch: int
@@ -106,7 +107,7 @@ def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
         return None
     start = validations[0] if validations[0].epoch == 0 else highest
     least = max(each.score - each.standard_error for each in (highest, start))
-    return next(each for each in reversed(validations) if each.score >= least)
+    return next((each for each in reversed(validations) if each.score >= least), start)
 
 
 def finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:

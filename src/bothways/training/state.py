@@ -263,7 +263,7 @@ def _is_of(validation: EpochValidation, per_epoch: int) -> bool:
     return (
         validation.update == validation.epoch * per_epoch
         and _is_finite(validation.score)
-        and (_is_finite(error) and error >= 0)
+        and (_is_finite(error) and (error >= 0 or validation.epoch == 0))
         and isinstance(metrics, dict)
         and all(type(value) in (int, float) for value in metrics.values())
     )

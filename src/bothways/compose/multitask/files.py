@@ -19,7 +19,7 @@ from bothways.checkpoints.schema import HEAD_NAME, StoredHead, StoredTasks, dama
 from bothways.choices import Merge
 from bothways.compose.multitask.data import USUAL_TASK
 from bothways.errors import InvalidInput
-from bothways.families.stored_heads import HEAD_POOLING, MEAN, reads_mean
+from bothways.families.stored_heads import beside_settings, head_beside
 from bothways.storage import new_folder
 from bothways.tasks.head import TrainedHead, opened_head
 from bothways.tasks.head_task import HeadTask
@@ -77,7 +77,7 @@ def write_parts(
 def _config(opened: OpenedModel, part: TrainedHead) -> dict[str, object]:
     """What ``config.json`` says of a task."""
     head, settings = part.outputs.head, opened.model.settings
-    pooling = {HEAD_POOLING: MEAN} if reads_mean(head, settings) else {}
+    pooling = beside_settings(settings) if head_beside(head, settings) else {}
     architecture = opened.model.family.architecture([head], settings)
     return {"architectures": [architecture], **pooling, **part.outputs.settings()}
 
@@ -106,8 +106,9 @@ def opened_beside(
 
 
 def opened_for_parts(opened: OpenedModel, stored: StoredTasks) -> OpenedModel:
-    """Return the model as its tasks read it: ``config.json`` speaks of the first, and others may read the mean."""
-    return opened.reading_mean() if any(HEAD_POOLING in head.config for head in stored.heads) else opened
+    """Return the model as its tasks read it: ``config.json`` speaks of the first, and others may have another head."""
+    beside = next(filter(None, (beside_settings(head.config) for head in stored.heads)), None)
+    return opened if beside is None else opened.with_settings(beside)
 
 
 def read_parts(opened: OpenedModel, stored: StoredTasks, merge: Merge) -> dict[str, TrainedHead]:

@@ -71,14 +71,16 @@ class SharedHeads(nn.Module):
         if max(self.layers) > 1:
             states = layer_states(self.encoder, packed)
             return [
-                tuple(read_from(head.kind.read, hidden_TH, packed) for hidden_TH in states[: max(1, layers)])
+                tuple(
+                    read_from(head.kind.read, self.encoder, hidden_TH, packed) for hidden_TH in states[: max(1, layers)]
+                )
                 for head, layers in zip(heads, self.layers, strict=True)
             ]
         if len(reads) == 1:
             # Of the last layer, no more than what they all read.
             return [(read_rows(reads.pop(), self.encoder, packed),)] * len(heads)
         hidden_TH = self.encoder(packed)
-        return [(read_from(head.kind.read, hidden_TH, packed),) for head in heads]
+        return [(read_from(head.kind.read, self.encoder, hidden_TH, packed),) for head in heads]
 
     def _heads(self) -> list[ScoreHead]:
         return [head for head in self.heads if isinstance(head, ScoreHead)]
@@ -103,7 +105,6 @@ class SharedObjective:
         units: What a task's score is divided by, so that the mean of the scores is one of like things.
     """
 
-    baseline_counts_in_full: ClassVar = False
     baseline: ClassVar = None  # not every head need have begun at a linear model
 
     def __init__(

@@ -37,7 +37,7 @@ from bothways.tasks.embedding.batches import BatchRows, RowSource
 from bothways.tasks.embedding.losses import EmbeddingLoss, VectorBatch, unit
 from bothways.tasks.embedding.pooling import merge_windows, pool
 from bothways.tasks.embedding.sentence_layout import EmbeddingSettings
-from bothways.training.objective import MicroBatch, Update, Validation
+from bothways.training.objective import Baseline, MicroBatch, Update, Validation
 from bothways.training.seeding import RandomState
 
 
@@ -150,8 +150,7 @@ class EmbeddingObjective:
     """
 
     # The embedder as it came.
-    baseline: ClassVar = "embedder before the training"
-    baseline_counts_in_full: ClassVar = True
+    baseline: ClassVar = Baseline("embedder before the training", margin=0.0)
     least_updates: ClassVar = 0
 
     def __init__(

@@ -1,0 +1,269 @@
+"""Classifiers of pairs above a sentence embedder that read the texts of a pair apart, too: a baseline that was kept."""
+
+import contextlib
+import io
+import json
+import re
+from typing import get_args
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_mean_classifiers import HEAD, asked, contents, logits, write_embedder
+
+import bothways
+from bothways import PairClassifier, SentenceEmbedder, TextClassifier
+from bothways.checkpoints import load, open_checkpoint
+from bothways.choices import DetectorChoice
+from bothways.encoder.batch import PaddedRows
+from bothways.encoder.heads import MeanOfTokens, TextsOfPair, read_rows
+from bothways.encoder.pairs import texts_of_pairs
+from bothways.errors import CorruptCheckpoint
+from bothways.export import export
+from bothways.families import FAMILIES
+from bothways.packing import pack
+from bothways.tasks.head import APART, LINEAR
+from bothways.tasks.readme import PLACE
+from bothways.training.objective import Baseline
+from contract_cases import pair_rows, rows
+from tiny_models import edit_config
+
+STILL = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-9, "show_progress": False}
+beginning_with_cls = pytest.mark.parametrize("model_type", [name for name in FAMILIES if name != "xlnet"])
+START, SEPARATOR = 2, 3
+
+pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
+
+
+class BeyondReach(Baseline):
+    """A baseline that no epoch is better than, where it is another model than the one that is trained."""
+
+    def __init__(self, name, margin=-1.0, validate=None):
+        super().__init__(name, 1e6 if validate else margin, validate)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A factory: a classifier that kept its baseline, and the folder that it saved itself into, made once."""
+    made = {}
+
+    def make(model_type="bert", target="single"):
+        key = model_type, target
+        if key not in made:
+            folder = tmp_path_factory.mktemp("-".join(key))
+            classifier = PairClassifier.from_pretrained(write_embedder(folder / "base", model_type), device="cpu")
+            data = pair_rows(target)
+            with mock.patch("bothways.tasks.head.Baseline", BeyondReach):
+                record = classifier.fit(data, validation=data, target=target, **STILL)
+            assert (record.baseline, record.kept_epoch) == (APART, 0)
+            classifier.save(folder / "saved")
+            made[key] = classifier, folder / "saved"
+        return made[key]
+
+    return make
+
+
+# The texts of a pair
+
+
+@pytest.mark.parametrize("between", [[SEPARATOR], [SEPARATOR, SEPARATOR]])
+def test_each_text_is_as_if_it_were_read_alone(between):
+    texts = [([5, 6], [7]), ([8], [9, 10, 11]), ([], [5]), ([4], [12])]
+    pairs = [[START, *first, *between, *second, SEPARATOR] for first, second in texts]
+    packed = pack(
+        pairs,
+        [
+            [0] * (len(first) + 2) + [1] * (len(pair) - len(first) - 2)
+            for pair, (first, _) in zip(pairs, texts, strict=True)
+        ],
+    )
+    alone = [[START, *first, SEPARATOR] for first, _ in texts] + [[START, *second, SEPARATOR] for _, second in texts]
+    expected, found = pack(alone), texts_of_pairs(packed, START, SEPARATOR)
+    assert found.lengths == expected.lengths
+    for name in ("ids_T", "types_T", "positions_T", "cu_seqlens"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+        assert getattr(found, name).dtype == getattr(expected, name).dtype
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_padded_batch_is_read_as_a_packed_one(tmp_path, left):
+    model = load(write_embedder(tmp_path / "base"), device="cpu")
+    pairs = [[START, 5, 6, SEPARATOR, 7, SEPARATOR], [START, 8, SEPARATOR, 9, 10, 11, 12, SEPARATOR]]
+    packed = pack(pairs)
+    longest = max(map(len, pairs))
+    fill = [[0] * (longest - len(pair)) for pair in pairs]
+    ids = torch.tensor([[*gap, *pair] if left else [*pair, *gap] for pair, gap in zip(pairs, fill, strict=True)])
+    padded = PaddedRows.of(ids, (ids != 0).long())
+    read = TextsOfPair(START, SEPARATOR)
+    with torch.no_grad():
+        one, other = (read_rows(read, model.encoder, batch) for batch in (packed, padded))
+    assert one.shape == (2, 3 * 24 + 1)
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("pair", [[START], [START, SEPARATOR], [START, SEPARATOR, SEPARATOR], [START, 5, 6]])
+def test_what_is_no_pair_is_read_all_the_same(tmp_path, pair):
+    model = load(write_embedder(tmp_path / "base"), device="cpu")
+    with torch.no_grad():
+        rows_BK = read_rows(TextsOfPair(START, SEPARATOR), model.encoder, pack([pair, [START, 5, SEPARATOR]]))
+    assert torch.isfinite(rows_BK).all()
+
+
+def test_the_texts_are_compared_as_the_embedder_compares_them(saved, tmp_path):
+    base = write_embedder(tmp_path / "base")
+    embedder = SentenceEmbedder.from_pretrained(base, device="cpu")
+    pairs = asked("pair")
+    firsts, seconds = embedder.encode([first for first, _ in pairs]), embedder.encode([second for _, second in pairs])
+    model = load(base, device="cpu")
+    tokenizer = model.tokenizer
+    packed = pack(
+        [window.ids for text in tokenizer.encode(pairs, max_length=64) for window in text.windows],
+        [window.types for text in tokenizer.encode(pairs, max_length=64) for window in text.windows],
+    )
+    with torch.no_grad():
+        rows_BK = read_rows(TextsOfPair(tokenizer.cls_id, tokenizer.sep_id), model.encoder, packed).numpy()
+    np.testing.assert_allclose(rows_BK[:, 24:48], np.abs(firsts - seconds), atol=1e-5)
+    np.testing.assert_allclose(rows_BK[:, 48:72], firsts * seconds * 24**0.5, atol=1e-5)
+    np.testing.assert_allclose(rows_BK[:, 72], 4 * (firsts * seconds).sum(1), atol=1e-5)
+
+
+# Saved and opened
+
+
+@beginning_with_cls
+def test_it_answers_the_same_when_it_is_opened_again_and_saves_the_same(saved, model_type, tmp_path):
+    classifier, folder = saved(model_type)
+    again = bothways.open_trained(folder, device="cpu")
+    texts = [*asked("pair"), ("w5", "w6 " * 40)]
+    assert again.predict(texts) == classifier.predict(texts)
+    np.testing.assert_array_equal(logits(again, texts), logits(classifier, texts))
+    again.save(tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(folder)
+
+
+@pytest.mark.parametrize("target", ["single", "multi", "regression"])
+def test_every_target_comes_back(saved, target):
+    classifier, folder = saved(target=target)
+    again = PairClassifier.from_pretrained(folder, device="cpu")
+    assert again.outputs.target == classifier.outputs.target
+    assert again.predict(asked("pair")) == classifier.predict(asked("pair"))
+
+
+def test_the_encoder_is_as_it_was(saved):
+    _, folder = saved()
+    before, after = (load_file(path / "model.safetensors") for path in (folder.parent / "base", folder))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+@beginning_with_cls
+def test_the_code_of_its_card_gives_the_same_logits_in_transformers(saved, model_type):
+    classifier, folder = saved(model_type)
+    card = (folder / "README.md").read_text()
+    assert "Its encoder opens in transformers too" in card
+    code = re.findall(r"```python\n(.*?)```", card, re.DOTALL)[1].replace(PLACE, str(folder))
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, names)
+    given = names["first"], names["second"]
+    np.testing.assert_allclose(
+        (names["features"] @ names["head"]["linear.weight"].T + names["head"]["linear.bias"]).detach().numpy(),
+        logits(classifier, [given]),
+        rtol=0,
+        atol=1e-5,
+    )
+    assert "tensor" in printed.getvalue()
+
+
+def test_sentence_transformers_opens_its_embedder(saved):
+    library = pytest.importorskip("sentence_transformers", reason="the oracle is not installed")
+    _, folder = saved()
+    theirs = library.SentenceTransformer(str(folder), device="cpu").encode(["w5 w6"])
+    ours = SentenceEmbedder.from_pretrained(folder.parent / "base", device="cpu").encode(["w5 w6"])
+    np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-5)
+
+
+def test_load_gives_the_head_by_its_usual_name(saved):
+    classifier, folder = saved()
+    assert open_checkpoint(folder).heads() == ("sequence",)
+    assert load_file(folder / HEAD)["linear.weight"].shape == (3, 3 * 24 + 1)
+    output = load(folder, heads=["sequence"], device="cpu").apply_head("sequence", asked("pair"))
+    np.testing.assert_allclose(output.logits.detach().numpy(), logits(classifier, asked("pair")), rtol=0, atol=1e-5)
+
+
+def test_a_folder_that_does_not_say_how_texts_begin_is_refused(saved, tmp_path):
+    classifier, _ = saved()
+    classifier.save(tmp_path / "spoilt")
+    edit_config(tmp_path / "spoilt", head_start_token_id="two")
+    with pytest.raises(CorruptCheckpoint, match="as numbers"):
+        PairClassifier.from_pretrained(tmp_path / "spoilt", device="cpu")
+
+
+def test_an_onnx_export_gives_the_same_logits(saved, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    import tokenizers
+
+    classifier, folder = saved()
+    assert export(folder, tmp_path / "out", format="onnx", head="sequence").largest_difference < 1e-4
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    tokenizer.enable_padding()
+    encoded = tokenizer.encode_batch(asked("pair"))
+    fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+    feed = {
+        port.name: np.array([getattr(each, fields[port.name]) for each in encoded]) for port in session.get_inputs()
+    }
+    (found,) = session.run(["logits"], feed)
+    np.testing.assert_allclose(found, logits(classifier, asked("pair")), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("detector", [name for name in get_args(DetectorChoice) if name != "auto"])
+def test_detectors_and_window_attention_read_the_state_of_the_pair(tmp_path, detector):
+    classifier = PairClassifier.from_pretrained(
+        write_embedder(tmp_path / "base"), device="cpu", merge="attention", max_length=12
+    )
+    data = [{**row, "text_b": f"{row['text_b']} " + "w20 " * 20} for row in pair_rows("single")]
+    with mock.patch("bothways.tasks.head.Baseline", BeyondReach):
+        assert classifier.fit(data, validation=data, detector=detector, **STILL).kept_epoch == 0
+    classifier.save(tmp_path / "saved")
+    texts = [(row["text_a"], row["text_b"]) for row in data]
+    found = PairClassifier.from_pretrained(tmp_path / "saved", device="cpu").predict(texts)
+    assert found == classifier.predict(texts)
+    assert all(each.outside_score is not None for each in found)
+
+
+# Used further
+
+
+def test_further_training_keeps_the_head(saved):
+    classifier = PairClassifier.from_pretrained(saved()[1], device="cpu")
+    record = classifier.fit(pair_rows("single"), validation=pair_rows("single"), **STILL)
+    assert record.baseline == "model before the training"
+    assert isinstance(classifier.fitted.model.head.kind.read, TextsOfPair)
+
+
+def test_a_classifier_of_texts_above_it_reads_the_mean(saved):
+    classifier = TextClassifier.from_pretrained(saved()[1], device="cpu")
+    classifier.fit(rows("single"), validation=rows("single"), **STILL)
+    assert classifier.fitted.model.head.kind.read == MeanOfTokens()
+
+
+def test_training_that_pays_gives_a_cross_encoder(tmp_path):
+    classifier = PairClassifier.from_pretrained(write_embedder(tmp_path / "base"), device="cpu")
+    # Whether both texts are the same word in another order: the texts themselves say the same of every row.
+    data = [
+        {"text_a": f"w{5 + n % 3} w9", "text_b": f"w{5 + n % 7} w9", "label": str(n % 3 == n % 7)} for n in range(84)
+    ]
+    record = classifier.fit(data, validation=data, epochs=40, batch_size=8, learning_rate=3e-3, show_progress=False)
+    if record.kept_epoch:
+        assert classifier.fitted.model.head.kind.read == MeanOfTokens()
+    assert json.loads(json.dumps(classifier.card))["training"]["baseline"] == APART
+
+
+def test_a_model_whose_texts_end_with_their_classification_token_reads_pairs_as_a_whole(tmp_path):
+    classifier = PairClassifier.from_pretrained(write_embedder(tmp_path / "base", "xlnet"), device="cpu")
+    record = classifier.fit(pair_rows("single"), validation=pair_rows("single"), **STILL)
+    assert record.baseline == LINEAR
+    assert classifier.fitted.model.head.kind.read == MeanOfTokens()
