@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from test_mean_classifiers import HEAD, asked, contents, logits, write_embedder
 
 import bothways
-from bothways import PairClassifier, SentenceEmbedder, TextClassifier
+from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier
 from bothways.checkpoints import load, open_checkpoint
 from bothways.choices import DetectorChoice
 from bothways.encoder.batch import PaddedRows
@@ -267,3 +267,22 @@ def test_a_model_whose_texts_end_with_their_classification_token_reads_pairs_as_
     record = classifier.fit(pair_rows("single"), validation=pair_rows("single"), **STILL)
     assert record.baseline == LINEAR
     assert classifier.fitted.model.head.kind.read == MeanOfTokens()
+
+
+@pytest.mark.parametrize("detector", ["mahalanobis", "mahalanobis_layers"])
+@pytest.mark.parametrize(
+    ("task", "made", "texts"), [("pairs", pair_rows, asked("pair")), ("classification", rows, asked())]
+)
+def test_several_tasks_above_it_are_saved_and_opened(saved, tmp_path, task, made, texts, detector):
+    model = MultiTask.from_pretrained(saved()[1], device="cpu")
+    data = made("single")
+    model.fit({name: TaskData(data, data, task=task, detector=detector) for name in ("one", "two")}, **STILL)
+    model.save(tmp_path / "all")
+    again = MultiTask.from_pretrained(tmp_path / "all", device="cpu")
+    for name in ("one", "two"):
+        found = again.part(name).predict(texts)
+        assert found == model.part(name).predict(texts)
+        assert [each[name] for each in again.predict(texts)] == found
+        assert all(each.outside_score is not None for each in found)
+        again.part(name).save(tmp_path / name)
+        assert bothways.open_trained(tmp_path / name, device="cpu").predict(texts) == found

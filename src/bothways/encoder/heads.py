@@ -6,6 +6,7 @@ comes out. A `MaskedLMHead` gives a logit for each entry of the vocabulary, a `S
 Shapes: B sequences, T packed tokens, M rows that a head reads, H hidden, E embedding width, V vocabulary, C scores.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -251,12 +252,12 @@ def score_count(scores: Scores, labels: int) -> int:
 
 
 def read_width(read: Read, hidden: int) -> int:
-    """How many numbers a head reads of a row, where the encoder has ``hidden``, H; the first H are one state."""
+    """Return the width of a row that a head reads, where the encoder has ``hidden``, H; its first H are one state."""
     return compared_width(hidden) if isinstance(read, TextsOfPair) else hidden
 
 
 def read_rows(read: Read, encoder: Encoder, batch: Batch, *, backend: str | None = None) -> Tensor:
-    """What a head reads of the last hidden states; the encoder computes no others to the end.
+    """Return the last hidden states that a head reads; the encoder computes no others to the end.
 
     Returns:
         (B, H), or (T, H) for a head that reads each token, or (B, 3 H + 1) for one that reads the texts of pairs.
@@ -281,12 +282,18 @@ def _of_all(read: Read, encoder: Encoder, hidden_MH: Tensor, batch: Batch, backe
             return compared(means(hidden_MH, batch), means(encoder(texts, backend=backend), texts))
 
 
-def layer_rows(read: Read, encoder: Encoder, batch: Batch) -> tuple[Tensor, ...]:
-    """What a head reads, and the states of the layers before at the same places, (B, H) each.
+def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
+    """Return the rows that a head reads, and the states of the layers before at the same places, (B, H) each.
 
     Of pairs whose texts are read apart, too, those are the means of the pairs' tokens.
+
+    Args:
+        read: Which states.
+        encoder: Theirs.
+        states: Those of all tokens in each layer, the last layer first, as `layer_states` gives them.
+        batch: The batch.
     """
-    last_TH, *others = layer_states(encoder, batch)
+    last_TH, *others = states
     before = MeanOfTokens() if isinstance(read, TextsOfPair) else read
     return (
         read_from(read, encoder, last_TH, batch),

@@ -21,7 +21,7 @@ from bothways.confidence.options import ConfidenceOptions
 from bothways.data import Example, Source, read_examples
 from bothways.data.windows import digest_of, digest_of_texts
 from bothways.encoder import Encoder, ScoreHead
-from bothways.encoder.heads import layer_rows, read_rows
+from bothways.encoder.heads import layer_rows, layer_states, read_rows
 from bothways.errors import InvalidInput, NotFitted
 from bothways.evaluation import (
     Calibration,
@@ -99,7 +99,8 @@ class FeatureModel(HeadModel):
     def forward(self, packed: Packed) -> Tensor:
         """Scores and features (B, C + L H), of the last layer first."""
         read = self.head.kind.read
-        rows = layer_rows(read, self.encoder, packed) if self.layers > 1 else (read_rows(read, self.encoder, packed),)
+        rows: tuple[Tensor, ...] = (read_rows(read, self.encoder, packed),) if self.layers == 1 else ()
+        rows = rows or layer_rows(read, self.encoder, layer_states(self.encoder, packed), packed)
         return torch.cat([self.head(rows[0]), *(each[:, : self.encoder.config.hidden] for each in rows)], dim=1)
 
 

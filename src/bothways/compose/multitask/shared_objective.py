@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bothways.compose.multitask.sampling import Sampling, order, shares
 from bothways.encoder import Encoder, ScoreHead
-from bothways.encoder.heads import EachToken, layer_states, read_from, read_rows
+from bothways.encoder.heads import EachToken, layer_rows, layer_states, read_from, read_rows
 from bothways.packing import Packed
 from bothways.tasks.objective import Batch, WindowObjective
 from bothways.training.objective import MicroBatch, Update, Validation
@@ -61,7 +61,7 @@ class SharedHeads(nn.Module):
         parts = [
             part if isinstance(head.kind.read, EachToken) or not self.per_token else _at_first_tokens(part, packed)
             for head, states, layers in zip(heads, self._read(heads, packed), self.layers, strict=True)
-            for part in (head(states[0]), *states[:layers])
+            for part in (head(states[0]), *(each[:, : self.encoder.config.hidden] for each in states[:layers]))
         ]
         return torch.cat(parts, dim=1)
 
@@ -71,9 +71,7 @@ class SharedHeads(nn.Module):
         if max(self.layers) > 1:
             states = layer_states(self.encoder, packed)
             return [
-                tuple(
-                    read_from(head.kind.read, self.encoder, hidden_TH, packed) for hidden_TH in states[: max(1, layers)]
-                )
+                layer_rows(head.kind.read, self.encoder, states[: max(1, layers)], packed)
                 for head, layers in zip(heads, self.layers, strict=True)
             ]
         if len(reads) == 1:
