@@ -82,7 +82,7 @@ def start_head(model: HeadModel, store: WindowStore, answers: Answers, start: Li
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What a linear model is fitted to.
+    """The rows that a linear model is fitted to, and their answers.
 
     Attributes:
         rows: What the head reads of each window.
@@ -109,7 +109,7 @@ class _Rows:
         return _Rows(rows, self.windows[chosen_W], self.inputs[chosen_W], self.answers, self.outputs)
 
     def units(self) -> float:
-        """How many losses the loss is a sum of."""
+        """Return how many losses the loss is a sum of."""
         return float(self.answers.weights(self.windows.tolist()).sum())
 
     def loss(self, scores_MC: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What there is before the first update; it is validated as epoch 0, and kept where no later epoch is as good.
+    """A model before the first update; it is validated as epoch 0, and kept where no later epoch is as good.
 
     Attributes:
         name: What it is, in words.
