@@ -24,7 +24,7 @@ from bothways.errors import CorruptCheckpoint
 from bothways.export import export
 from bothways.families import FAMILIES
 from bothways.packing import pack
-from bothways.tasks.head import APART, LINEAR
+from bothways.tasks.head_training import APART, LINEAR
 from bothways.tasks.readme import PLACE
 from bothways.training.objective import Baseline
 from contract_cases import pair_rows, rows
@@ -55,7 +55,7 @@ def saved(tmp_path_factory):
             folder = tmp_path_factory.mktemp("-".join(key))
             classifier = PairClassifier.from_pretrained(write_embedder(folder / "base", model_type), device="cpu")
             data = pair_rows(target)
-            with mock.patch("bothways.tasks.head.Baseline", BeyondReach):
+            with mock.patch("bothways.tasks.head_training.Baseline", BeyondReach):
                 record = classifier.fit(data, validation=data, target=target, **STILL)
             assert (record.baseline, record.kept_epoch) == (APART, 0)
             classifier.save(folder / "saved")
@@ -225,7 +225,7 @@ def test_detectors_and_window_attention_read_the_state_of_the_pair(tmp_path, det
         write_embedder(tmp_path / "base"), device="cpu", merge="attention", max_length=12
     )
     data = [{**row, "text_b": f"{row['text_b']} " + "w20 " * 20} for row in pair_rows("single")]
-    with mock.patch("bothways.tasks.head.Baseline", BeyondReach):
+    with mock.patch("bothways.tasks.head_training.Baseline", BeyondReach):
         assert classifier.fit(data, validation=data, detector=detector, **STILL).kept_epoch == 0
     classifier.save(tmp_path / "saved")
     texts = [(row["text_a"], row["text_b"]) for row in data]

@@ -13,7 +13,8 @@ from bothways.data import Example
 from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
 from bothways.tasks import linear_start
-from bothways.tasks.head import LINEAR, StoredInputs, TrainingData, prepare_head
+from bothways.tasks.head import StoredInputs, TrainingData
+from bothways.tasks.head_training import LINEAR, prepare_head
 from bothways.tasks.labels import LabelOutputs
 from bothways.tasks.linear_start import STRENGTH, LinearStart, fit_linear, start_head
 from bothways.tasks.objective import HeadModel, TextAnswers

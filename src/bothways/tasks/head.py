@@ -1,4 +1,4 @@
-"""Tasks that a head above the encoder answers: how one is read, run over windows, trained and saved.
+"""Tasks that a head above the encoder answers: how one is read, run over windows and saved.
 
 What the head's outputs mean is the business of its `HeadOutputs`: labels of a text, tags of its words, spans of a
 context, choices. A long text is read in several windows, and none of it is cut off.
@@ -8,7 +8,6 @@ Shapes: N inputs, W windows, B windows of a batch, T tokens of a batch, C output
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,28 +22,17 @@ from bothways.data import Example, Source
 from bothways.data.windows import WindowStore
 from bothways.encoder import ScoreHead
 from bothways.inference import TextRows, TokenRows
-from bothways.progress import phase, reporting
-from bothways.tasks.card import DataUsed, Worth, data_part, written_card
-from bothways.tasks.columns import PairColumns, stored_columns
-from bothways.tasks.findings import Mistake, notes_on_training
-from bothways.tasks.learning import Preparation
-from bothways.tasks.linear_start import LinearStart, start_head
-from bothways.tasks.objective import Answers, HeadModel, Scoring, WindowObjective, passes_in_epoch, window_scores
+from bothways.tasks.card import data_part
+from bothways.tasks.columns import stored_columns
+from bothways.tasks.findings import Mistake
+from bothways.tasks.objective import HeadModel, Scoring, window_scores
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs, Rows
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.text.texts import Text
-from bothways.training.objective import Baseline, Validation
-from bothways.training.options import TrainingOptions
-from bothways.training.record import TrainingRecord
-from bothways.training.seeding import seeded
 
 _MERGED = np.empty(0)
-
-# What a model is before the first update.
-LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the training"
-APART = "linear model of frozen hidden states, the texts of a pair also read apart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,107 +245,3 @@ def opened_head(
 ) -> TrainedHead:
     """Return a trained head with what was saved beside it."""
     return replace(TrainedHead.of(spec, opened, head, outputs, stored_columns(card, spec.columns)), card=card)
-
-
-def prepare_head(
-    spec: TaskSpec,
-    kind: type[HeadOutputs[Any, Any]],
-    opened: OpenedModel,
-    before: TrainedHead | None,
-    data: TrainingData,
-    columns: object,
-    options: object,
-    training: TrainingOptions,
-) -> Preparation[WindowObjective, TrainedHead]:
-    """Read the data, begin a head or go on with the one there was, and lay out the training.
-
-    Args:
-        spec: What the task declares.
-        kind: What the head's outputs mean.
-        opened: The encoder, which is trained in place.
-        before: The head that it had; it is trained further where its outputs mean the same.
-        data: What to learn from.
-        columns: Where the parts of a row stand.
-        options: The task's options of `fit`.
-        training: Options of the training.
-
-    Raises:
-        InvalidInput: The data are not usable, and the message names the row; or an option does not go with them.
-    """
-    known = None if before is None else before.outputs
-    outputs, examples, held_out = kind.begin(opened, data, columns, options, training.seed, known)
-    stored, held = (StoredInputs.of(opened, outputs, part) for part in (examples, held_out))
-    if left_out := outputs.check_data(stored, held):
-        kept = [example for number, example in enumerate(examples) if number not in left_out]
-        stored = StoredInputs.of(opened, outputs, kept)
-    answers, held_answers = outputs.answers(stored), outputs.answers(held)
-    continued = before if before is not None and outputs.continues(before.outputs) else None
-    if continued:
-        head = deepcopy(continued.model.head)
-        outputs.standardize(head)
-    else:
-        head = _started(opened, outputs, stored.store, answers, training)
-    begun = TrainedHead.of(spec, opened, head, outputs, columns)
-    model, apart = begun.model, None
-    if not continued and isinstance(columns, PairColumns) and opened.reads_mean:
-        reading = opened.above_embedder(pairs=True)
-        head = _started(reading, outputs, stored.store, answers, training)
-        apart = TrainedHead.of(spec, reading, head, outputs, columns)
-
-    def validated(model: HeadModel) -> Validation:
-        return outputs.validate(held.scores(outputs, model, training.max_tokens), held.truth)
-
-    def baseline() -> Baseline | None:
-        if continued:
-            return Baseline(CONTINUED)
-        if apart:
-            return Baseline(APART, 1.0, partial(validated, apart.model))
-        return None if outputs.start_strength is None else Baseline(LINEAR)
-
-    def finish(record: TrainingRecord) -> TrainedHead:
-        # The encoder is again what it was before the first update, where the baseline is kept.
-        begun_with = apart if apart and record.kept_epoch == 0 else begun
-        model = begun_with.model
-        learnt, scores = outputs.unstandardize(model.head).learn(
-            model, stored, held, training.seed, opened.batch_tokens
-        )
-        phase("evaluating on the held-out rows")
-        metrics = learnt.outcomes(scores, held.truth).report(seed=training.seed)
-        used = DataUsed(columns, stored.part(outputs), held.part(outputs), split=data.validation is None)
-        card = written_card(opened.model, record, used, Worth(metrics, learnt.limits))
-        said, mistakes = learnt.findings(scores, held.truth, examples, held_out)
-        notes = [*notes_on_training(record, len(held_out)), *said]
-        return replace(begun_with, outputs=learnt, card={**card, **learnt.card(), "notes": notes}, mistakes=mistakes)
-
-    texts = stored.store.texts
-    size = training.rows_in_update(texts)
-    objective = WindowObjective(
-        model,
-        stored.store,
-        answers,
-        partial(validated, model),
-        batch_size=size,
-        tokens=training.max_tokens,
-        seed=training.seed,
-        identity={"validation data": f"{held.digest} {held_answers.digest}", **outputs.identity},
-        passes=passes_in_epoch(texts, size) if training.epochs is None else 1,
-        baseline=baseline(),
-    )
-    return Preparation(objective, finish, outputs.unit(stored.truth))
-
-
-def _started(
-    opened: OpenedModel, outputs: HeadOutputs[Any, Any], store: WindowStore, answers: Answers, options: TrainingOptions
-) -> ScoreHead:
-    """Return a new head, begun at a linear model of the frozen encoder's hidden states where the outputs want that."""
-    with seeded(options.seed):
-        head = opened.checkpoint.new_score_head(outputs.head, outputs.size)
-    if outputs.start_strength is None:
-        return head
-    encoder = opened.model.encoder
-    head = head.to(opened.model.device, opened.head_dtype)
-    with reporting(options.show_progress):
-        phase("fitting a linear model to the frozen encoder's hidden states")
-    start = LinearStart(outputs.start_strength, options.seed, options.max_tokens)
-    start_head(HeadModel(encoder, head), store, answers, start)
-    return head

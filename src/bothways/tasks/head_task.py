@@ -4,7 +4,8 @@ from typing import Any, ClassVar, TypeVar
 
 from bothways.checkpoints.schema import Stored
 from bothways.errors import InvalidInput, NotFitted
-from bothways.tasks.head import TrainedHead, TrainingData, opened_head, prepare_head
+from bothways.tasks.head import TrainedHead, TrainingData, opened_head
+from bothways.tasks.head_training import prepare_head
 from bothways.tasks.learning import Preparation
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs

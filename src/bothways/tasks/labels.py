@@ -48,6 +48,7 @@ from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.predictions import Classification, Prediction, RegressionPrediction
+from bothways.tasks.rankings import Ranking
 from bothways.tasks.scores import Scores, TokensRead, texts_read
 from bothways.tasks.splits import hold_out
 from bothways.tasks.target_settings import stored_target, target_settings, with_stored_thresholds
@@ -116,6 +117,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         attention: Weighs windows, where that was learnt.
         options: What is to be learnt from held-out rows.
         class_weights: How much the rows of each label count in the loss; None for all alike.
+        ranking: The questions of held-out pairs that rank, until the training has ended.
     """
 
     target: Target
@@ -125,6 +127,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     attention: WindowAttention | None = None
     options: ConfidenceOptions = ConfidenceOptions()  # noqa: RUF009 (frozen)
     class_weights: ClassWeights | None = None
+    ranking: Ranking | None = None
 
     head: ClassVar = "sequence"
     head_title: ClassVar = "classification head"
@@ -269,7 +272,9 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         target = at_threshold(target, getattr(opened.options, "threshold", None))
         asked: Merge | None = getattr(opened.options, "merge", None)
         merge = check_merge(asked or "weighted_mean") if before is None else before.merge
-        return cls(target, merge, options=options, class_weights=options.class_weights), examples, held_out
+        ranking = Ranking.of(target, held_out) if isinstance(columns, PairColumns) else None
+        outputs = cls(target, merge, options=options, class_weights=options.class_weights, ranking=ranking)
+        return outputs, examples, held_out
 
     def read(self, data: Source, columns: TextColumns | PairColumns, options: object = None) -> list[Example[Any]]:
         """Return labelled texts, or pairs."""
@@ -314,8 +319,14 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         return TextAnswers(self.target, stored.truth, stored.store, weights_NK)
 
     def validate(self, scores: Sequence[LabelScores], truth: Truth) -> Validation:
-        """Return accuracy, F1 or squared error."""
+        """Return accuracy, F1 or squared error; of pairs that rank also the mean average precision, which decides."""
         logits_NC = logits_of_all(scores)
+        if self.ranking is not None:
+            precision, error = self.ranking.validate(logits_NC, truth)
+            return Validation({"map": precision, **self._validated(logits_NC, truth).metrics}, precision, error)
+        return self._validated(logits_NC, truth)
+
+    def _validated(self, logits_NC: Logits, truth: Truth) -> Validation:
         if isinstance(self.target, SingleLabel) and self.class_weights is not None:
             return self.target.validate(logits_NC, truth, balanced=True)
         return self.target.validate(logits_NC, truth)
@@ -326,7 +337,7 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         """Learn how windows count, then calibration, coverage and the out-of-domain detector."""
         single = isinstance(self.target, SingleLabel)
         layers = self.options.layers(model.encoder.config.layers) if single else 0
-        reading = replace(self, layers=layers)
+        reading = replace(self, layers=layers, ranking=None)
         if self.merge == "attention":
             phase("learning how much each window counts")
             attention = fit_attention(model, self.target, training, held, tokens=tokens, seed=seed)
