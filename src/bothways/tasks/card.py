@@ -86,6 +86,21 @@ def worth_card(worth: Worth, of: str = "the validation rows") -> dict[str, Any]:
     return {"metrics": numbers, "limits": list(worth.limits)}
 
 
+def training_baseline(card: Mapping[str, Any]) -> tuple[str, dict[str, float]] | None:
+    """Return what a model was before the first update, and its metrics on the held-out rows; None where unknown.
+
+    Cards of other versions, or that someone edited, may lack any of it.
+    """
+    training = card.get("training")
+    if not isinstance(training, Mapping) or not training.get("baseline"):
+        return None
+    first = next(iter(training.get("validations") or ()), None)
+    metrics = first.get("metrics") if isinstance(first, Mapping) else None
+    numbers = metrics.items() if isinstance(metrics, Mapping) else ()
+    known = {str(name): value for name, value in numbers if isinstance(value, int | float)}
+    return str(training["baseline"]), known
+
+
 def optimistic(rows: str, chose: str) -> str:
     """The limit of metrics on rows that were also learnt from.
 

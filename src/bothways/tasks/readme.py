@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 from bothways.checkpoints.files import read_json
 from bothways.checkpoints.schema import OURS
 from bothways.families.stored_heads import HEAD_POOLING, PAIR
+from bothways.tasks.card import training_baseline
 from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 
 README = "README.md"
@@ -255,10 +256,9 @@ def _training(card: Mapping[str, Any]) -> Iterator[str]:
         kept = training.get("kept_epoch")
         kept = "the last" if kept is None else kept
         yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept: {kept}"
-        if baseline := training.get("baseline"):
-            before = _mapping(_mapping(next(iter(training.get("validations") or ()), None)).get("metrics"))
-            listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in before.items() if _is_number(value))
-            yield f"- baseline (epoch 0), {_line(baseline)}: {listed}"
+        if baseline := training_baseline(card):
+            listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in baseline[1].items())
+            yield f"- baseline (epoch 0), {_line(baseline[0])}: {listed}"
         settings = _mapping(training.get("settings"))
         shown = [f"{_named(name)} {settings[name]}" for name in _SETTINGS if settings.get(name) is not None]
         yield f"- {', '.join(shown)}"
