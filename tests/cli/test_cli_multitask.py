@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 
 import pytest
@@ -46,14 +47,20 @@ def test_training_says_how_each_task_went(multi):
     _, outcome = multi
     assert "sentiment.accuracy" in outcome.out
     assert "topic.accuracy" in outcome.out
+    assert re.search(r"^note         sentiment: There were only \d+ held-out rows", outcome.out, re.MULTILINE)
+
+
+def _next(out):
+    (line,) = (line for line in out.splitlines() if line.startswith("next "))
+    return line
 
 
 def test_what_comes_next_can_be_typed(files, task_files, multi, tmp_path):
-    assert "--task" not in multi[1].out.splitlines()[-1]  # labels in columns of their own
+    assert "--task" not in _next(multi[1].out)  # labels in columns of their own
     same = task_files / "s.jsonl.gz"
     words = ("train", "multitask", "--model", files / "tiny", "--task", f"a={same}", "--task", f"b={same}")
     outcome = call(*words, "--epochs", 1, "--device", "cpu", "--output", tmp_path / "run")
-    assert outcome.out.splitlines()[-1].endswith("--task a --data test.jsonl")
+    assert _next(outcome.out).endswith("--task a --data test.jsonl")
     assert call("evaluate", tmp_path / "run", "--task", "a", "--data", same, "--resamples", 5).code == 0
 
 

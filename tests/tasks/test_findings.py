@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bothways import MultiTask, PairClassifier, TaskData, TextClassifier, TextTagger
+from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier, TextTagger
 from bothways.data import Example
 from bothways.evaluation import Temperature
 from bothways.evaluation.vector_scaling import fit_vector_scaling
@@ -207,6 +207,18 @@ def test_a_start_that_is_kept_is_noted(base):
     record = classifier.fit(rows(60), validation=rows(60), **{**QUICK, "learning_rate": 1.0, "epochs": 1})
     assert record.kept_epoch == 0
     assert "Fine-tuning did not do better than the linear model of frozen hidden states" in classifier.card["notes"][0]
+
+
+def test_an_embedder_that_is_better_untrained_is_kept_and_says_so(base):
+    texts = [f"w{5 + at} w{20 + at}" for at in range(30)]
+    data = [
+        {"text_a": first, "text_b": second, "score": float(first == second)}
+        for first, second in zip(texts, [*texts[:15], *reversed(texts[15:])], strict=True)
+    ]
+    embedder = SentenceEmbedder.from_pretrained(without_dropout(base), device="cpu")
+    record = embedder.fit(data, validation=data, **{**QUICK, "learning_rate": 1.0, "epochs": 1})
+    assert record.kept_epoch == 0
+    assert embedder.card["notes"][0].startswith("Fine-tuning did not do better than the embedder before the training")
 
 
 def test_pairs_have_notes_and_mistakes_too(base):

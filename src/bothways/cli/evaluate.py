@@ -26,8 +26,6 @@ from bothways.confidence.options import ConfidenceOptions
 from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from bothways.data import Row
     from bothways.evaluation import Report
     from bothways.report.evaluation import Evaluated
@@ -146,7 +144,7 @@ def evaluate(
         else trained.out_of_domain(rows, others, resamples=resamples, seed=seed, show_progress=show)
     )
     # Before the page, so that they are not lost if it cannot be written after all.
-    _print(found, outside, trained.card, json=json)
+    _print(found, outside, json=json)
     if report is not None:
         before = trained.report(rows, calibrated=False, resamples=resamples, seed=seed)
         _write_page(Path(run).name, _parts(trained, rows, found, before), outside, report)
@@ -187,30 +185,17 @@ def _others(model: Any, source: str, format_: Format | None) -> "list[Row]":  # 
     return rows
 
 
-def _print(found: Any, outside: "Report | None", card: "Mapping[str, Any]", *, json: bool) -> None:  # noqa: ANN401 (of one task or several)
-    from bothways.tasks.card import training_baseline
-
-    baseline = training_baseline(card)
+def _print(found: Any, outside: "Report | None", *, json: bool) -> None:  # noqa: ANN401 (of one task or several)
     if json:
-        more: dict[str, object] = {} if outside is None else {"out_of_domain": outside.to_dict()}
-        if baseline is not None:
-            more["baseline"] = {"name": baseline[0], "held_out": baseline[1]}
-        print_json({**found.to_dict(), **more})
+        print_json({**found.to_dict(), **({} if outside is None else {"out_of_domain": outside.to_dict()})})
         return
     print(found.summary())
-    if baseline is not None:
-        print(_baseline_sentence(*baseline))
     for name, each in _by_task(found).items():
         if each.per_class:
             print(f"\n{name}" if name else "")
             _print_classes(each)
     if outside is not None:
         print(f"\n{outside.summary()}")
-
-
-def _baseline_sentence(name: str, metrics: "Mapping[str, float]") -> str:
-    listed = ", ".join(f"{metric.replace('_', ' ')} {value:.4f}" for metric, value in metrics.items())
-    return f"Baseline on the held-out rows of the training ({name}): {listed}."
 
 
 def _by_task(found: Any) -> "dict[str, Report]":  # noqa: ANN401 (of one task or several)
@@ -241,7 +226,6 @@ def _print_classes(report: "Report") -> None:
 def _parts(model: Any, rows: Any, found: Any, before: Any) -> "dict[str, Evaluated]":  # noqa: ANN401 (of any task)
     """Return the parts of the page, one for each task of a model."""
     from bothways.report.evaluation import Evaluated
-    from bothways.tasks.card import training_baseline
 
     parts, uncalibrated = {}, _by_task(before)
     for name, each in _by_task(found).items():
@@ -251,9 +235,7 @@ def _parts(model: Any, rows: Any, found: Any, before: Any) -> "dict[str, Evaluat
             predicted = (one.value for one in model.outputs.decide(rows.scores))
             points = list(zip(map(float, rows.truth), predicted, strict=True))
         own = None if task.confidence.calibration is None else uncalibrated[name]
-        baseline = training_baseline(task.card)
-        sentence = "" if baseline is None else _baseline_sentence(*baseline)
-        parts[name] = Evaluated(each, task.card, own, points, sentence)
+        parts[name] = Evaluated(each, task.card, own, points)
     return parts
 
 

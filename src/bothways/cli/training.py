@@ -150,18 +150,24 @@ def _conclude(
     _say_how_it_ended(record, folders, saved)
     if finished:
         folders.finish()
-    card, mistakes = getattr(task.fitted, "card", {}), getattr(task.fitted, "mistakes", ())
+    notes, mistakes = _notes(getattr(task.fitted, "card", {})), getattr(task.fitted, "mistakes", ())
     if json:
-        found = {"notes": card.get("notes", []), "confident_mistakes": [asdict(each) for each in mistakes]}
+        found = {"notes": notes, "confident_mistakes": [asdict(each) for each in mistakes]}
         print_json({**_summary(task.facts(), record, saved), **found})
     else:
         print(_in_words(task.facts(), record, saved, then(task, shlex.quote(str(saved)))))
-        print("".join(f"note         {each}\n" for each in card.get("notes", [])), end="")
+        print("".join(f"note         {each}\n" for each in notes), end="")
         for each in mistakes[:_MISTAKES]:
             print(f"look at      {each.where}: {each.label!r}, but {each.predicted!r} with {each.probability:.3f}")
     if interrupted:
         return interrupted_code(record.signal)
     return 0 if record.diverged is None and saved == folders.output else FAILED
+
+
+def _notes(card: Mapping[str, Any]) -> list[str]:
+    """Return the notes of a card, or those of the cards of several tasks, each with the name of its task."""
+    parts = {name: each for name, each in card.items() if isinstance(each, Mapping)}
+    return [*card.get("notes", []), *(f"{name}: {each}" for name, part in parts.items() for each in _notes(part))]
 
 
 def _say_how_it_ended(record: "TrainingRecord", folders: RunFolders, saved: Path) -> None:

@@ -143,6 +143,23 @@ class ConfusedPair:
     share: float
 
 
+@dataclass(frozen=True)
+class TrainingBaseline:
+    """What a model was before the first update of its training.
+
+    Attributes:
+        name: in words.
+        held_out: its metrics on the held-out rows of the training.
+    """
+
+    name: str
+    held_out: Mapping[str, float]
+
+    def summary(self) -> str:
+        """Return it in a sentence."""
+        return f"baseline on the held-out rows of the training, {self.name}: {_listed(self.held_out)}"
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
     """Metrics of a model on labelled rows, each with its 95 % interval.
@@ -166,6 +183,7 @@ class Report:
         disagreement: of an ensemble, how far its members are apart: means over the rows.
         members: of an ensemble, the name and the metrics of each member alone.
         operating_points: thresholds of a class at a wanted precision or recall, where some were asked for.
+        baseline: what the model was compared with when it was trained, where it was.
     """
 
     kind: str
@@ -183,6 +201,7 @@ class Report:
     disagreement: Mapping[str, float] = field(default_factory=dict)
     members: tuple[tuple[str, Mapping[str, float]], ...] = ()
     operating_points: tuple[OperatingPoint, ...] = ()
+    baseline: TrainingBaseline | None = None
 
     @property
     def n(self) -> int:
@@ -212,6 +231,7 @@ class Report:
             "disagreement": dict(self.disagreement),
             "members": [{"member": name, **metrics} for name, metrics in self.members],
             "operating_points": [each.to_dict() for each in self.operating_points],
+            "baseline": {} if self.baseline is None else asdict(self.baseline),
         }
         numbers = {**self.counts, **self.settings, **flat_estimates(self.estimates), **self.values}
         return numbers | {name: table for name, table in tables.items() if table}
@@ -270,13 +290,14 @@ class Report:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """At which thresholds labels were predicted, the notes, and operating points."""
+        """At which thresholds labels were predicted, the notes, operating points, and the baseline of the training."""
         own = [row.threshold for row in self.per_class if row.threshold is not None]
         common = self.values.get("threshold") if self.kind == MULTI_LABEL else None
         said = () if common is None else (f"Labels are given from a probability of {common:.4g} on.",)
         if own:
             said = (f"Each label is given from a probability of its own on, from {min(own):.4g} to {max(own):.4g}.",)
-        return (*said, *self.notes, *(each.summary() for each in self.operating_points))
+        baseline = () if self.baseline is None else (self.baseline.summary(),)
+        return (*said, *self.notes, *(each.summary() for each in self.operating_points), *baseline)
 
 
 def flat_estimates(estimates: Mapping[str, Estimate], ending: str = "") -> dict[str, float]:

@@ -36,14 +36,12 @@ class Evaluated:
         card: The card that is saved with the model.
         uncalibrated: Metrics of the same rows without calibration; None where there is none.
         points: True and predicted numbers of rows, where numbers are predicted.
-        baseline: What the model was compared with in its training, in a sentence; empty where that is not known.
     """
 
     report: Report
     card: Mapping[str, object]
     uncalibrated: Report | None = None
     points: Sequence[tuple[float, float]] = ()
-    baseline: str = ""
 
 
 def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain: Report | None = None) -> Page:
@@ -73,9 +71,7 @@ def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain:
 def _sections(task: str, part: Evaluated) -> Iterator[Section]:
     """The sections of a task, but for its card."""
     report, before, named = part.report, part.uncalibrated, f"{task}: " if task else ""
-    baseline = (Paragraph(part.baseline),) if part.baseline else ()
-    blocks = (_headline(report.estimates), _metrics(report, before), *_notes(report), *baseline)
-    yield Section(f"{named}Metrics", blocks)
+    yield Section(f"{named}Metrics", (_headline(report.estimates), _metrics(report, before), *_notes(report)))
     if part.points:
         yield Section(f"{named}Numbers", (_numbers(part.points),))
     if report.reliability:

@@ -8,7 +8,7 @@ from bothways.checkpoints import PretrainedEncoder
 from bothways.confidence.confidence import Confidence
 from bothways.data.windows import WindowStore
 from bothways.evaluation import Report
-from bothways.evaluation.report import flat_estimates
+from bothways.evaluation.report import TrainingBaseline, flat_estimates
 from bothways.tasks.columns import column_settings
 from bothways.training.record import TrainingRecord
 
@@ -86,7 +86,7 @@ def worth_card(worth: Worth, of: str = "the validation rows") -> dict[str, Any]:
     return {"metrics": numbers, "limits": list(worth.limits)}
 
 
-def training_baseline(card: Mapping[str, Any]) -> tuple[str, dict[str, float]] | None:
+def training_baseline(card: Mapping[str, Any]) -> TrainingBaseline | None:
     """Return what a model was before the first update, and its metrics on the held-out rows; None where unknown.
 
     Cards of other versions, or that someone edited, may lack any of it.
@@ -98,7 +98,7 @@ def training_baseline(card: Mapping[str, Any]) -> tuple[str, dict[str, float]] |
     metrics = first.get("metrics") if isinstance(first, Mapping) else None
     numbers = metrics.items() if isinstance(metrics, Mapping) else ()
     known = {str(name): value for name, value in numbers if isinstance(value, int | float)}
-    return str(training["baseline"]), known
+    return TrainingBaseline(str(training["baseline"]), known)
 
 
 def optimistic(rows: str, chose: str) -> str:

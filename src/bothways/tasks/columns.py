@@ -320,11 +320,6 @@ def renamed(columns: InputT, names: Mapping[str, object]) -> InputT:
     return replace(columns, **given)  # type: ignore[type-var]
 
 
-def with_names(columns: InputT, **given: object) -> InputT:
-    """Return columns with the names that were given, and those that are None as they are."""
-    return replace(columns, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
-
-
 def column_settings(columns: Any) -> dict[str, object]:  # noqa: ANN401 (any dataclass of column names)
     """Return column names as JSON values."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(columns).items()}

@@ -28,7 +28,7 @@ from bothways.evaluation import (
     operating_point,
     out_of_domain_report,
 )
-from bothways.tasks.card import card_with_threshold
+from bothways.tasks.card import card_with_threshold, training_baseline
 from bothways.tasks.columns import batch_of, column_names, input_of, renamed
 from bothways.tasks.predictions import warn_of_cut
 from bothways.tasks.scores import Scores, texts_read
@@ -345,7 +345,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     ) -> Report:
         """Return the metrics of rows that were scored; see `evaluate`."""
         outcomes: Outcomes = self.outputs.outcomes(rows.scores, rows.truth, calibrated=calibrated)
-        return outcomes.report(resamples=resamples, seed=seed)
+        return replace(outcomes.report(resamples=resamples, seed=seed), baseline=training_baseline(self.card))
 
     def operating_points(
         self,

@@ -257,8 +257,8 @@ def _training(card: Mapping[str, Any]) -> Iterator[str]:
         kept = "the last" if kept is None else kept
         yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept: {kept}"
         if baseline := training_baseline(card):
-            listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in baseline[1].items())
-            yield f"- baseline (epoch 0), {_line(baseline[0])}: {listed}"
+            listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in baseline.held_out.items())
+            yield f"- baseline (epoch 0), {_line(baseline.name)}: {listed}"
         settings = _mapping(training.get("settings"))
         shown = [f"{_named(name)} {settings[name]}" for name in _SETTINGS if settings.get(name) is not None]
         yield f"- {', '.join(shown)}"

@@ -17,6 +17,7 @@ from bothways.data import Example, Source, read_rows
 from bothways.errors import InvalidInput
 from bothways.evaluation import TextsRead
 from bothways.inference import TextRows, TokenRows
+from bothways.tasks.card import training_baseline
 from bothways.tasks.head import TrainedHead, rows_of_inputs
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import Rows
@@ -145,7 +146,8 @@ class MultiOutputs:
         for name, part in self.parts.items():
             own = [each.tasks[name] for each in scores if isinstance(each, TaskScores)]
             outcomes = replace(part.outputs.outcomes(own, truth[name], calibrated=calibrated), tokens_read=None)
-            reports[name] = outcomes.report(resamples=resamples, seed=seed)
+            found = outcomes.report(resamples=resamples, seed=seed)
+            reports[name] = replace(found, baseline=training_baseline(part.card))
         return MultiReport(reports, texts_read(each.read for each in scores))
 
 

@@ -26,6 +26,7 @@ from bothways.tasks.embedding.outputs import metrics_of, validation_of, without_
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows, read_embedding_rows
 from bothways.tasks.embedding.spec import EmbeddingColumns, EmbeddingLearning, FewShotLearning, LabelledTexts
 from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.findings import notes_on_training
 from bothways.tasks.learning import Preparation
 from bothways.tasks.splits import hold_out, hold_out_pairs
 from bothways.training.objective import Validation
@@ -126,7 +127,8 @@ def prepare_embedder(
         found = measured()
         none = Worth(None, (unmeasured(str(why)),))
         metrics = none if found is None else metrics_of(*found, seed=training.seed)
-        card = {**written_card(model, record, used, metrics), **loss_settings(loss)}
+        notes = [] if found is None else notes_on_training(record, len(examples.held_out))
+        card = {**written_card(model, record, used, metrics), **loss_settings(loss), "notes": notes}
         return replace(begun, columns=columns, card=card)
 
     identity: dict[str, Any] = {
