@@ -2,9 +2,10 @@
 
 import torch
 
+from bothways.checkpoints.save import write_modules, write_pooling
 from bothways.encoder.heads import LastToken
 from bothways.families import FAMILIES
-from tiny_models import TINY, write_tokenizer
+from tiny_models import TINY, edit_config, write_tokenizer
 
 TARGETS = ("single", "multi", "regression")
 
@@ -83,6 +84,20 @@ def write_pretrained(folder, model_type):
         config = tiny_settings(model_type, initializer_range=0.2)
         transformers.AutoModel.from_config(config).save_pretrained(folder)
     write_tokenizer(folder, model_type)
+
+
+def write_embedder(folder, model_type="bert", pooling="mean", normalize=True):
+    """A tiny bare encoder in the layout of sentence-transformers."""
+    write_pretrained(folder, model_type)
+    edit_config(folder, **{"dropout" if model_type == "distilbert" else "hidden_dropout_prob": 0.0})
+    as_embedder(folder, pooling, normalize)
+    return folder
+
+
+def as_embedder(folder, pooling="mean", normalize=True):
+    """Write the files of sentence-transformers into a folder."""
+    write_modules(folder, {"Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if normalize else {}))
+    write_pooling(folder, 24, pooling, cls_is_last=False)
 
 
 def answer(prediction):

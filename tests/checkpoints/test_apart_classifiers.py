@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_mean_classifiers import HEAD, asked, contents, logits, write_embedder
+from test_mean_classifiers import HEAD, asked, contents, logits
 
 import bothways
 from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier
@@ -27,7 +27,7 @@ from bothways.packing import pack
 from bothways.tasks.head_training import APART, LINEAR
 from bothways.tasks.readme import PLACE
 from bothways.training.objective import Baseline
-from contract_cases import pair_rows, rows
+from contract_cases import pair_rows, rows, write_embedder
 from tiny_models import edit_config
 
 STILL = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-9, "show_progress": False}

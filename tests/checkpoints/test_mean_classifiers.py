@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 import bothways
 from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaggingData, TaskData, TextClassifier, TextTagger
 from bothways.checkpoints import load, open_checkpoint
-from bothways.checkpoints.save import write_modules, write_pooling
 from bothways.encoder.heads import MeanOfTokens
 from bothways.errors import (
     BothwaysError,
@@ -26,7 +25,7 @@ from bothways.export import export
 from bothways.families import FAMILIES
 from bothways.families.stored_heads import HEAD_POOLING
 from bothways.tasks.opening import OpenedModel
-from contract_cases import pair_rows, rows, texts_of, write_pretrained
+from contract_cases import as_embedder, pair_rows, rows, texts_of, write_embedder
 from tiny_models import edit_config, every_family, write_checkpoint
 
 QUICK = {"epochs": 2, "batch_size": 8, "learning_rate": 3e-3, "show_progress": False}
@@ -35,20 +34,6 @@ HEAD = "head/model.safetensors"
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 pytest.importorskip("transformers", reason="the oracle is not installed: pip install 'bothways[test]'")
-
-
-def write_embedder(folder, model_type="bert", pooling="mean", normalize=True):
-    """A tiny bare encoder in the layout of sentence-transformers."""
-    write_pretrained(folder, model_type)
-    edit_config(folder, **{"dropout" if model_type == "distilbert" else "hidden_dropout_prob": 0.0})
-    as_embedder(folder, pooling, normalize)
-    return folder
-
-
-def as_embedder(folder, pooling="mean", normalize=True):
-    """Write the files of sentence-transformers into a folder."""
-    write_modules(folder, {"Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if normalize else {}))
-    write_pooling(folder, 24, pooling, cls_is_last=False)
 
 
 def oracle(folder):

@@ -45,7 +45,7 @@ def test_evaluate_prints_a_table_for_people(run, test_data):
     out = call("evaluate", run, "--data", test_data, "--resamples", 20).out
     assert out.startswith("30 rows, 2 classes")
     assert "accuracy" in out
-    assert "baseline on the held-out rows of the training, linear model of frozen hidden states: accuracy " in out
+    assert "baseline of the training, linear model of frozen hidden states: accuracy " in out
 
 
 def test_an_unknown_label_at_evaluation_is_named_with_its_row(run, tmp_path):

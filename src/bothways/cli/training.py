@@ -150,12 +150,19 @@ def _conclude(
     _say_how_it_ended(record, folders, saved)
     if finished:
         folders.finish()
-    notes, mistakes = _notes(getattr(task.fitted, "card", {})), getattr(task.fitted, "mistakes", ())
+    from bothways.tasks.card import training_baseline
+
+    card = getattr(task.fitted, "card", {})
+    baseline, notes, mistakes = training_baseline(card), _notes(card), getattr(task.fitted, "mistakes", ())
     if json:
         found = {"notes": notes, "confident_mistakes": [asdict(each) for each in mistakes]}
-        print_json({**_summary(task.facts(), record, saved), **found})
+        measured = {"validation": _measured(record, card), "baseline": None if baseline is None else baseline.held_out}
+        print_json({**_summary(task.facts(), record, saved), **measured, **found})
     else:
-        print(_in_words(task.facts(), record, saved, then(task, shlex.quote(str(saved)))))
+        lines = _course(record, card)
+        if baseline is not None:
+            lines.append(f"baseline     {_listed(baseline.held_out)} ({baseline.name})")
+        print("\n".join([*lines, *_outcome(task.facts(), saved, then(task, shlex.quote(str(saved))))]))
         print("".join(f"note         {each}\n" for each in notes), end="")
         for each in mistakes[:_MISTAKES]:
             print(f"look at      {each.where}: {each.label!r}, but {each.predicted!r} with {each.probability:.3f}")
@@ -197,8 +204,6 @@ def _summary(facts: Mapping[str, object], record: "TrainingRecord", output: Path
         "output": str(output),
         **facts,
         "kept_epoch": record.kept_epoch,
-        "validation": _kept_metrics(record),
-        "baseline": None if record.baseline is None else dict(record.validations[0].metrics),
         "updates": record.updates,
         "tokens": record.tokens,
         "seconds": record.seconds,
@@ -208,19 +213,18 @@ def _summary(facts: Mapping[str, object], record: "TrainingRecord", output: Path
     }
 
 
-def _in_words(facts: Mapping[str, object], record: "TrainingRecord", output: Path, next_step: str) -> str:
-    metrics = _listed(_kept_metrics(record))
-    how = ", stopped early" if record.stopped_early else ""
+def _course(record: "TrainingRecord", card: Mapping[str, Any]) -> list[str]:
+    measured, how = _measured(record, card), ", stopped early" if record.stopped_early else ""
     lines = [f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}"]
     if record.validations:
-        lines += [f"kept epoch   {record.kept_epoch} of {record.epochs}", f"validation   {metrics}"]
-        if record.baseline is not None:
-            lines.append(f"baseline     {_listed(record.validations[0].metrics)} ({record.baseline})")
-    lines += [f"{name:<12} {value}" for name, value in _spoken(facts)]
+        return [*lines, f"kept epoch   {record.kept_epoch} of {record.epochs}", f"validation   {_listed(measured)}"]
+    return [*lines, f"validation   {_listed(measured)} ({card['validation']})"] if measured else lines
+
+
+def _outcome(facts: Mapping[str, object], output: Path, next_step: str) -> list[str]:
+    lines = [f"{name:<12} {value}" for name, value in _spoken(facts)]
     lines += [f"saved in     {output}", f"next         {next_step}"]
-    if facts.get("can_decline") is False:
-        lines.append(f"note         {ALWAYS_ANSWERS}")
-    return "\n".join(lines)
+    return [*lines, f"note         {ALWAYS_ANSWERS}"] if facts.get("can_decline") is False else lines
 
 
 def _listed(metrics: Mapping[str, float]) -> str:
@@ -233,9 +237,11 @@ def evaluate_next(model: object, folder: str) -> str:
     return f"bothways evaluate {folder} --data test.jsonl"
 
 
-def _kept_metrics(record: "TrainingRecord") -> dict[str, float]:
-    """The validation metrics of the epoch that was kept."""
-    return next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), {})
+def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> dict[str, float]:
+    """The validation metrics of the epoch that was kept, or where nothing was validated those of the card."""
+    kept = next((dict(each.metrics) for each in record.validations if each.epoch == record.kept_epoch), None)
+    stored = card.get("metrics") or {}
+    return kept or {name: value for name, value in stored.items() if f"{name}_low" in stored}
 
 
 def _spoken(facts: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -145,11 +145,11 @@ class ConfusedPair:
 
 @dataclass(frozen=True)
 class TrainingBaseline:
-    """What a model was before the first update of its training.
+    """What a model was compared with in its training.
 
     Attributes:
         name: in words.
-        held_out: its metrics on the held-out rows of the training.
+        held_out: its metrics on rows that it did not learn from.
     """
 
     name: str
@@ -157,7 +157,7 @@ class TrainingBaseline:
 
     def summary(self) -> str:
         """Return it in a sentence."""
-        return f"baseline on the held-out rows of the training, {self.name}: {_listed(self.held_out)}"
+        return f"baseline of the training, {self.name}: {_listed(self.held_out)} on held-out rows"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

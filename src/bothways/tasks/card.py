@@ -12,6 +12,8 @@ from bothways.evaluation.report import TrainingBaseline, flat_estimates
 from bothways.tasks.columns import column_settings
 from bothways.training.record import TrainingRecord
 
+VALIDATION = "the validation rows"
+
 # What is said of a set of rows: how many they are, and checksums of what they hold.
 Part = Mapping[str, object]
 
@@ -51,11 +53,20 @@ def data_part(rows: int, store: WindowStore) -> dict[str, object]:
     return {"rows": rows, "tokens_sha256": store.digest}
 
 
-def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, worth: Worth) -> dict[str, Any]:
+def written_card(
+    model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, worth: Worth, of: str = VALIDATION
+) -> dict[str, Any]:
     """The card of a model that was just trained.
 
     ``trained_before`` counts the trainings between what lies in the folder of the base model and this one, where there
     were any: the card does not know their data.
+
+    Args:
+        model: The encoder.
+        record: The course of the training.
+        data: What it was trained on.
+        worth: Metrics and limits.
+        of: The rows that the metrics are of.
     """
     summary = {name: value for name, value in record.to_dict().items() if name != "losses"}
     parts = {"training": data.training} | ({} if data.validation is None else {"validation": data.validation})
@@ -70,11 +81,11 @@ def written_card(model: PretrainedEncoder, record: TrainingRecord, data: DataUse
         "validation": given,
         "data": {name: dict(part) for name, part in parts.items()},
         "training": summary,
-        **worth_card(worth),
+        **worth_card(worth, of),
     }
 
 
-def worth_card(worth: Worth, of: str = "the validation rows") -> dict[str, Any]:
+def worth_card(worth: Worth, of: str = VALIDATION) -> dict[str, Any]:
     """What a card says of how good a model is.
 
     Args:
@@ -87,18 +98,24 @@ def worth_card(worth: Worth, of: str = "the validation rows") -> dict[str, Any]:
 
 
 def training_baseline(card: Mapping[str, Any]) -> TrainingBaseline | None:
-    """Return what a model was before the first update, and its metrics on the held-out rows; None where unknown.
+    """Return what a model was compared with in its training, and the metrics of that; None where unknown.
+
+    It was measured on the held-out rows, as epoch 0, or where none were held out by cross-validation.
 
     Cards of other versions, or that someone edited, may lack any of it.
     """
-    training = card.get("training")
-    if not isinstance(training, Mapping) or not training.get("baseline"):
+    name, metrics = None, None
+    training, measured = card.get("training"), card.get("baseline")
+    if isinstance(measured, Mapping):
+        name, metrics = measured.get("name"), measured.get("metrics")
+    elif isinstance(training, Mapping):
+        first = next(iter(training.get("validations") or ()), None)
+        name, metrics = training.get("baseline"), first.get("metrics") if isinstance(first, Mapping) else None
+    if not name or not isinstance(metrics, Mapping):
         return None
-    first = next(iter(training.get("validations") or ()), None)
-    metrics = first.get("metrics") if isinstance(first, Mapping) else None
-    numbers = metrics.items() if isinstance(metrics, Mapping) else ()
-    known = {str(name): value for name, value in numbers if isinstance(value, int | float)}
-    return TrainingBaseline(str(training["baseline"]), known)
+    return TrainingBaseline(
+        str(name), {str(key): each for key, each in metrics.items() if isinstance(each, int | float)}
+    )
 
 
 def optimistic(rows: str, chose: str) -> str:

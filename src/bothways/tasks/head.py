@@ -101,7 +101,10 @@ class StoredInputs:
 
     def scores(self, outputs: HeadOutputs[Any, Any], module: Scoring, tokens: int) -> list[Scores[Any]]:
         """Return the scores of all inputs by a module, in batches of so many tokens."""
-        rows = window_scores(module, self.store, tokens)
+        return self.merged(outputs, window_scores(module, self.store, tokens))
+
+    def merged(self, outputs: HeadOutputs[Any, Any], rows: list[NDArray[np.float64]]) -> list[Scores[Any]]:
+        """Return the scores of all inputs, given the rows of their windows, which are let go of."""
         lengths = self.store.lengths.tolist()
         ends = np.cumsum(np.bincount(self.store.text_of_window, minlength=self.store.texts)).tolist()
         dropped = self.store.dropped_tokens.tolist()

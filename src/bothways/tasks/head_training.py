@@ -1,32 +1,55 @@
 """The training of a head and the encoder below it: what it begins with, what it is compared with, what it ends as."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from bothways.data.windows import WindowStore
-from bothways.encoder import ScoreHead
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data import Example
 from bothways.progress import phase, reporting
-from bothways.tasks.card import DataUsed, Worth, written_card
+from bothways.tasks.card import NOTICES_NOTHING, DataUsed, Worth, written_card
 from bothways.tasks.columns import PairColumns
+from bothways.tasks.contrast import UPDATES, bring_together
 from bothways.tasks.findings import notes_on_training
 from bothways.tasks.head import StoredInputs, TrainedHead, TrainingData
-from bothways.tasks.learning import Preparation
-from bothways.tasks.linear_start import LinearStart, start_head
-from bothways.tasks.objective import Answers, HeadModel, WindowObjective, passes_in_epoch
+from bothways.tasks.learning import Preparation, run_training
+from bothways.tasks.linear_start import STRENGTH, LinearStart, folds, held_out_scores, start_head
+from bothways.tasks.objective import LEAST_UPDATES, WindowObjective, passes_in_epoch
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs
+from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
+from bothways.tasks.together import CombinableOutputs
+from bothways.training.interrupts import interruption
 from bothways.training.objective import Baseline, Validation
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 from bothways.training.seeding import seeded
+from bothways.training.weights import Weights, copy_weights, restore_weights
 
 # What a model is before the first update.
 LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the training"
 APART = "linear model of frozen hidden states, the texts of a pair also read apart"
+CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
+
+# Updates of a head above texts that were brought together; more take texts of some kinds apart again.
+_AFTER_CONTRAST = 30
+
+# What the card of a model of few texts says.
+OF_FOLDS, BY_FOLDS = "the rows in cross-validation", "cross-validation"
+KEPT_FROZEN = (
+    "Fine-tuning did worse in cross-validation than a linear model of the frozen encoder, which is kept: more rows, or "
+    "another encoder, would help."
+)
+LIMITS = (
+    "All rows were learnt from, as they are few. Metrics, calibration and coverage are of cross-validation: of models "
+    "that learnt from three quarters of the rows each, so they are approximate.",
+    NOTICES_NOTHING,
+)
 
 
 def prepare_head(
@@ -56,101 +79,208 @@ def prepare_head(
     """
     known = None if before is None else before.outputs
     outputs, examples, held_out = kind.begin(opened, data, columns, options, training.seed, known)
-    stored, held = (StoredInputs.of(opened, outputs, part) for part in (examples, held_out))
-    if left_out := outputs.check_data(stored, held):
+    stored = StoredInputs.of(opened, outputs, examples)
+    held = StoredInputs.of(opened, outputs, held_out) if held_out else None
+    if held is not None and (left_out := outputs.check_data(stored, held)):
         kept = [example for number, example in enumerate(examples) if number not in left_out]
         stored = StoredInputs.of(opened, outputs, kept)
-    answers, held_answers = outputs.answers(stored), outputs.answers(held)
+    setting = _Setting(spec, opened, outputs, columns, training)
 
-    def validated(trained: TrainedHead) -> Validation:
+    def validated(trained: TrainedHead) -> Validation | None:
+        if held is None:
+            return None
         return outputs.validate(held.scores(outputs, trained.model, training.max_tokens), held.truth)
 
-    begun, apart = _begun(spec, opened, outputs, before, columns, stored.store, answers, training)
+    begun = _begin(setting, before, stored, validated)
 
     def finish(record: TrainingRecord) -> TrainedHead:
-        # The encoder is again what it was before the first update, where the baseline is kept.
-        begun_with = apart if apart and record.kept_epoch == 0 else begun
-        model = begun_with.model
-        learnt, scores = outputs.unstandardize(model.head).learn(
-            model, stored, held, training.seed, opened.batch_tokens
+        if held is None:
+            return _cross_validated(setting, begun, stored, examples, record)
+        trained = begun.fallback() if record.kept_epoch == 0 else begun.trained
+        learnt, scores = outputs.unstandardize(trained.model.head).learn(
+            trained.model, stored, held, training.seed, opened.batch_tokens
         )
         phase("evaluating on the held-out rows")
-        metrics = learnt.outcomes(scores, held.truth).report(seed=training.seed)
+        worth = Worth(learnt.outcomes(scores, held.truth).report(seed=training.seed), learnt.limits)
         used = DataUsed(columns, stored.part(outputs), held.part(outputs), split=data.validation is None)
-        card = written_card(opened.model, record, used, Worth(metrics, learnt.limits))
+        card = {**written_card(opened.model, record, used, worth), **learnt.card()}
         said, mistakes = learnt.findings(scores, held.truth, examples, held_out)
         notes = [*notes_on_training(record, len(held_out)), *said]
-        return replace(begun_with, outputs=learnt, card={**card, **learnt.card(), "notes": notes}, mistakes=mistakes)
+        return replace(trained, outputs=learnt, card={**card, "notes": notes}, mistakes=mistakes)
 
-    texts = stored.store.texts
-    size = training.rows_in_update(texts)
-    objective = WindowObjective(
-        begun.model,
-        stored.store,
-        answers,
-        partial(validated, begun),
-        batch_size=size,
-        tokens=training.max_tokens,
-        seed=training.seed,
-        identity={"validation data": f"{held.digest} {held_answers.digest}", **outputs.identity},
-        passes=passes_in_epoch(texts, size) if training.epochs is None else 1,
-        baseline=_baseline(outputs, before, None if apart is None else partial(validated, apart)),
-    )
+    digest = None if held is None else f"{held.digest} {outputs.answers(held).digest}"
+    objective = setting.objective(begun, stored, partial(validated, begun.trained), {"validation data": digest})
     return Preparation(objective, finish, outputs.unit(stored.truth))
 
 
-def _begun(
-    spec: TaskSpec,
-    opened: OpenedModel,
-    outputs: HeadOutputs[Any, Any],
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """What a training begins with.
+
+    Attributes:
+        trained: What is trained.
+        baseline: What it is compared with, where that is measured on held-out rows.
+        fallback: Gives what is kept where no epoch is as good; the module is then what it was before the first update.
+        contrast: Updates that brought texts of a label together.
+    """
+
+    trained: TrainedHead
+    baseline: Baseline | None
+    fallback: Callable[[], TrainedHead]
+    contrast: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What all parts of a preparation share; see `prepare_head`."""
+
+    spec: TaskSpec
+    opened: OpenedModel
+    outputs: HeadOutputs[Any, Any]
+    columns: object
+    training: TrainingOptions
+
+    @property
+    def linear(self) -> LinearStart:
+        """How a linear model is fitted."""
+        return LinearStart(self.outputs.start_strength or STRENGTH, self.training.seed, self.training.max_tokens)
+
+    def drawn(self, reading: OpenedModel) -> TrainedHead:
+        """Return a new head above an encoder."""
+        with seeded(self.training.seed):
+            head = reading.checkpoint.new_score_head(self.outputs.head, self.outputs.size)
+        return TrainedHead.of(self.spec, reading, head, self.outputs, self.columns)
+
+    def started(self, stored: StoredInputs, reading: OpenedModel | None = None) -> TrainedHead:
+        """Return a new head, begun at a linear model of the encoder's hidden states where the outputs want that."""
+        new = self.drawn(reading or self.opened)
+        if self.outputs.start_strength is not None:
+            self.say("fitting a linear model to the encoder's hidden states")
+            start_head(new.model, stored.store, self.outputs.answers(stored), self.linear)
+        return new
+
+    def brought_together(self, stored: StoredInputs, classes_N: NDArray[np.int64]) -> _Beginning:
+        """Bring texts of a label together, and begin a head above them; what there was before is the baseline."""
+        encoder, frozen = self.opened.model.encoder, self.started(stored)
+        weights = copy_weights(encoder)
+
+        def fallback() -> TrainedHead:
+            restore_weights(encoder, weights)
+            return frozen
+
+        self.say("bringing texts of a label together")
+        bring_together(encoder, frozen.model.head.kind.read, stored.store, classes_N, self.training)
+        return _Beginning(self.started(stored), None, fallback, UPDATES)
+
+    def objective(
+        self,
+        begun: _Beginning,
+        stored: StoredInputs,
+        validate: Callable[[], Validation | None],
+        identity: Mapping[str, str | None],
+    ) -> WindowObjective:
+        """Return the training of a head that was begun."""
+        texts, training = stored.store.texts, self.training
+        size = training.rows_in_update(texts)
+        more = {"contrast": begun.contrast} if begun.contrast else {}
+        least = _AFTER_CONTRAST if begun.contrast else LEAST_UPDATES
+        return WindowObjective(
+            begun.trained.model,
+            stored.store,
+            self.outputs.answers(stored),
+            validate,
+            batch_size=size,
+            tokens=training.max_tokens,
+            seed=training.seed,
+            identity={**identity, **self.outputs.identity, **more},
+            passes=passes_in_epoch(texts, size, least) if training.epochs is None else 1,
+            baseline=begun.baseline,
+            least_updates=least,
+        )
+
+    def say(self, what: str) -> None:
+        """Show what is being done."""
+        with reporting(self.training.show_progress):
+            phase(what)
+
+
+def _begin(
+    setting: _Setting,
     before: TrainedHead | None,
-    columns: object,
-    store: WindowStore,
-    answers: Answers,
-    training: TrainingOptions,
-) -> tuple[TrainedHead, TrainedHead | None]:
-    """Return what is trained, and of pairs above a sentence embedder a linear model that also reads the texts apart."""
+    stored: StoredInputs,
+    validated: Callable[[TrainedHead], Validation | None],
+) -> _Beginning:
+    """Go on with the head that there was, or begin one at a linear model, in the way that suits encoder and data."""
+    opened, outputs = setting.opened, setting.outputs
     if before is not None and outputs.continues(before.outputs):
         head = deepcopy(before.model.head)
         outputs.standardize(head)
-        return TrainedHead.of(spec, opened, head, outputs, columns), None
+        begun = TrainedHead.of(setting.spec, opened, head, outputs, setting.columns)
+        return _Beginning(begun, Baseline(CONTINUED), lambda: begun)
+    if opened.shared or not opened.reads_mean:
+        begun = setting.started(stored)
+        return _Beginning(begun, None if outputs.start_strength is None else Baseline(LINEAR), lambda: begun)
+    if isinstance(setting.columns, PairColumns):
+        begun, apart = setting.started(stored), setting.started(stored, opened.above_embedder(pairs=True))
+        return _Beginning(begun, Baseline(APART, 1.0, partial(validated, apart)), lambda: apart)
+    classes_N = outputs.few_classes(stored)
+    if classes_N is None:
+        begun = setting.started(stored)
+        return _Beginning(begun, Baseline(LINEAR), lambda: begun)
+    validation = validated(setting.started(stored))
+    together = setting.brought_together(stored, classes_N)
+    return replace(together, baseline=None if validation is None else Baseline(LINEAR, validate=lambda: validation))
 
-    def started(reading: OpenedModel) -> TrainedHead:
-        return TrainedHead.of(spec, reading, _started(reading, outputs, store, answers, training), outputs, columns)
 
-    pairs = isinstance(columns, PairColumns) and opened.reads_mean
-    return started(opened), started(opened.above_embedder(pairs=True)) if pairs else None
+def _cross_validated(
+    setting: _Setting,
+    begun: _Beginning,
+    stored: StoredInputs,
+    examples: Sequence[Example[Any]],
+    record: TrainingRecord,
+) -> TrainedHead:
+    """Return a model of few texts, which were all learnt from, measured and calibrated by cross-validation.
 
-
-def _baseline(
-    outputs: HeadOutputs[Any, Any], before: TrainedHead | None, apart: Callable[[], Validation] | None
-) -> Baseline | None:
-    """Return what there is before the first update.
-
-    Args:
-        outputs: What the head's outputs mean.
-        before: The head that the model had.
-        apart: Validates the linear model of texts that are read apart, where there is one.
+    Models of other texts answer each text. Kept is the linear model of the frozen encoder where that does better by
+    more than a standard error.
     """
-    if before is not None and outputs.continues(before.outputs):
-        return Baseline(CONTINUED)
-    if apart is not None:
-        return Baseline(APART, 1.0, apart)
-    return None if outputs.start_strength is None else Baseline(LINEAR)
+    outputs, encoder, truth = setting.outputs, setting.opened.model.encoder, stored.truth
+    trained = copy_weights(encoder)
+    frozen, folds_N = begun.fallback(), folds(stored.store.texts, setting.training.seed)
+    weights = copy_weights(encoder)
+    rows = held_out_scores(frozen.model, stored.store, outputs.answers(stored), setting.linear)
+    scores, usual = _scores_of_folds(setting, stored, folds_N, weights), stored.merged(outputs, rows)
+    validation, baseline = (outputs.validate(each, truth) for each in (scores, usual))
+    keeps_frozen = validation.score < baseline.score - baseline.standard_error
+    model, scores = (frozen, usual) if keeps_frozen else (begun.trained, scores)
+    restore_weights(encoder, weights if keeps_frozen else trained)
+    learnt = cast("CombinableOutputs[Any, Any]", outputs).calibrated_on(scores, truth)
+    report = learnt.outcomes(scores, truth).report(seed=setting.training.seed)
+    used = DataUsed(setting.columns, stored.part(outputs), None, split=False)
+    card = written_card(setting.opened.model, record, used, Worth(report, LIMITS), of=OF_FOLDS)
+    said, mistakes = learnt.findings(scores, truth, [], examples)
+    notes = [*([KEPT_FROZEN] if keeps_frozen else []), *said]
+    measured = {"name": CROSS_VALIDATED, "metrics": dict(baseline.metrics)}
+    card = {**card, **learnt.card(), "validation": BY_FOLDS, "baseline": measured, "notes": notes}
+    return replace(model, outputs=learnt, card=card, mistakes=mistakes)
 
 
-def _started(
-    opened: OpenedModel, outputs: HeadOutputs[Any, Any], store: WindowStore, answers: Answers, options: TrainingOptions
-) -> ScoreHead:
-    """Return a new head, begun at a linear model of the frozen encoder's hidden states where the outputs want that."""
-    with seeded(options.seed):
-        head = opened.checkpoint.new_score_head(outputs.head, outputs.size)
-    if outputs.start_strength is None:
-        return head
-    encoder = opened.model.encoder
-    head = head.to(opened.model.device, opened.head_dtype)
-    with reporting(options.show_progress):
-        phase("fitting a linear model to the frozen encoder's hidden states")
-    start = LinearStart(outputs.start_strength, options.seed, options.max_tokens)
-    start_head(HeadModel(encoder, head), store, answers, start)
-    return head
+def _scores_of_folds(
+    setting: _Setting, stored: StoredInputs, folds_N: NDArray[np.int64], weights: Weights
+) -> list[Scores[Any]]:
+    """Return scores of all texts, each by a model that learnt from the other folds; the encoder is spoilt."""
+    outputs, encoder = setting.outputs, setting.opened.model.encoder
+    alone = replace(setting.training, log=None, checkpoints=None, resume=False, show_progress=False)
+    quiet = replace(setting, training=alone)
+    scores: dict[int, Scores[Any]] = {}
+    for number, fold in enumerate(np.unique(folds_N), start=1):
+        setting.say(f"cross-validation, fold {number} of {folds_N.max() + 1}")
+        restore_weights(encoder, weights)
+        part, held_M = stored.take(np.flatnonzero(folds_N != fold)), np.flatnonzero(folds_N == fold)
+        begun = quiet.brought_together(part, part.truth)
+        record = run_training(quiet.objective(begun, part, lambda: None, {}), setting.opened.model, alone)
+        if record.interrupted:
+            raise interruption(record.signal)
+        found = stored.take(held_M).scores(outputs, begun.trained.model, alone.max_tokens)
+        scores |= dict(zip(held_M.tolist(), found, strict=True))
+    return [scores[number] for number in range(len(folds_N))]

@@ -4,6 +4,7 @@ Shapes: N inputs, W windows of one text, B sequences, C outputs, L layers that a
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.checkpoints.schema import StoredEnsemble, StoredLabels
@@ -80,6 +82,9 @@ from bothways.training.objective import Validation
 
 LabelScores: TypeAlias = Scores[None]
 
+FEW_TEXTS = 100
+"""Texts up to which those of a label are brought together before a head begins, and none is held out."""
+
 MOST_TRAINING = 20_000
 """Training rows that a detector is fitted on, drawn from more."""
 
@@ -103,6 +108,25 @@ class FeatureModel(HeadModel):
         rows: tuple[Tensor, ...] = (read_rows(read, self.encoder, packed),) if self.layers == 1 else ()
         rows = rows or layer_rows(read, self.encoder, layer_states(self.encoder, packed), packed)
         return torch.cat([self.head(rows[0]), *(each[:, : self.encoder.config.hidden] for each in rows)], dim=1)
+
+
+def learns_all(
+    opened: OpenedModel,
+    columns: TextColumns | PairColumns,
+    options: LabelLearning,
+    merge: Merge,
+    rows: Sequence[Example[Any]],
+) -> bool:
+    """Return whether a new classifier of one label learns from all rows, and is measured by cross-validation.
+
+    A tenth of so few would measure and calibrate nothing, and be missed by the training. Where something is asked for
+    that only held-out rows teach, some are held out all the same.
+    """
+    usual = ConfidenceOptions()
+    as_usual = (options.calibration, options.detector, options.kept) == (usual.calibration, usual.detector, usual.kept)
+    labels = Counter(each.label for each in rows)
+    few = len(rows) <= FEW_TEXTS and isinstance(columns, TextColumns) and min(labels.values(), default=0) > 1
+    return few and as_usual and merge != "attention" and opened.reads_mean and not opened.shared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,18 +284,20 @@ class LabelOutputs(CombinableOutputs[Text, None]):
             return read_examples(source, text=columns.inputs, label=columns.label, convert=variant.convert)
 
         examples = read(data.train)
-        if data.validation is None:
+        asked: Merge | None = getattr(opened.options, "merge", None)
+        merge = check_merge(asked or "weighted_mean") if before is None else before.merge
+        if data.validation is not None:
+            held_out = read(data.validation)
+        elif before is None and kind == "single" and learns_all(opened, columns, options, merge, examples):
+            held_out = []
+        else:
             # The same text on both sides would give away what is asked of it.
             first = isinstance(columns, PairColumns)
             examples, held_out = hold_out(
                 examples, 0.1, seed, variant.names, group=lambda each: each.text[0] if first else each.text
             )
-        else:
-            held_out = read(data.validation)
         target = continued(target_of(kind, examples), None if before is None else before.target)
         target = at_threshold(target, getattr(opened.options, "threshold", None))
-        asked: Merge | None = getattr(opened.options, "merge", None)
-        merge = check_merge(asked or "weighted_mean") if before is None else before.merge
         ranking = Ranking.of(target, held_out) if isinstance(columns, PairColumns) else None
         outputs = cls(target, merge, options=options, class_weights=options.class_weights, ranking=ranking)
         return outputs, examples, held_out
@@ -310,6 +336,11 @@ class LabelOutputs(CombinableOutputs[Text, None]):
     def start_strength(self) -> float:
         """That of scikit-learn's classifiers; the loss of several labels is a mean, and theirs a sum."""
         return STRENGTH * (self.size if isinstance(self.target, MultiLabel) else 1)
+
+    def few_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
+        """Return the labels of few texts with one each, of which some share theirs."""
+        few = isinstance(self.target, SingleLabel) and len(stored.truth) <= FEW_TEXTS
+        return stored.truth if few and np.bincount(stored.truth).max() > 1 else None
 
     def answers(self, stored: StoredInputs) -> Answers:
         """Return the labels of windows; those of one text share its weight."""

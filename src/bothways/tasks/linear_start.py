@@ -62,22 +62,37 @@ def start_head(model: HeadModel, store: WindowStore, answers: Answers, start: Li
         answers: Their answers.
         start: How.
     """
-    output, per_token = model.head.output, isinstance(model.head.kind.read, EachToken)
-    windows = _drawn(store.lengths if per_token else np.ones(len(store.lengths)), output.out_features, start.seed)
-
-    def features(packed: Packed) -> Tensor:
-        hidden_MH = read_rows(model.head.kind.read, model.encoder, packed).to(output.weight.dtype)
-        features_MH: Tensor = model.head.transform(hidden_MH)
-        return features_MH.float()
-
-    model.eval()
-    runner = Runner(row_answers(features, per_token=per_token), model.device, start.tokens)
-    rows = [torch.from_numpy(each if per_token else each[None]) for each in runner.run(store.windows(windows))]
-    data = _Rows(rows, windows, store.text_of_window[windows], answers, output.out_features)
+    output, data = model.head.output, _Rows.read(model, store, answers, start)
     weight_CH, bias_C = data.fitted(chosen_strength(data, start))
     with torch.no_grad():
         output.weight.copy_(weight_CH)
         output.bias.copy_(bias_C)
+
+
+def folds(inputs: int, seed: int) -> NDArray[np.int64]:
+    """Return the fold of each input, of four or of as many as there are inputs."""
+    return np.random.default_rng([seed, 1]).permutation(inputs) % _FOLDS
+
+
+def held_out_scores(
+    model: HeadModel, store: WindowStore, answers: Answers, start: LinearStart
+) -> list[NDArray[np.float64]]:
+    """Return scores of all windows (C), each of a linear model of the other inputs: those of other folds.
+
+    Args:
+        model: Encoder and head; neither is changed.
+        store: Windows.
+        answers: Their answers.
+        start: How linear models are fitted.
+    """
+    data = _Rows.read(model, store, answers, start)
+    folds_W = folds(store.texts, start.seed)[data.inputs]
+    scores: list[NDArray[np.float64]] = [np.empty(0)] * len(folds_W)
+    for fold in np.unique(folds_W):
+        weight_CH, bias_C = data.part(folds_W != fold).fitted(start.strength)
+        for window in np.flatnonzero(folds_W == fold).tolist():
+            scores[window] = (data.rows[window][0].to(weight_CH.dtype) @ weight_CH.T + bias_C).double().numpy()
+    return scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +112,22 @@ class _Rows:
     inputs: NDArray[np.int64]
     answers: Answers
     outputs: int
+
+    @classmethod
+    def read(cls, model: HeadModel, store: WindowStore, answers: Answers, start: LinearStart) -> "_Rows":
+        """Run the encoder, on some of the windows where there are many."""
+        output, per_token = model.head.output, isinstance(model.head.kind.read, EachToken)
+        windows = _drawn(store.lengths if per_token else np.ones(len(store.lengths)), output.out_features, start.seed)
+
+        def features(packed: Packed) -> Tensor:
+            hidden_MH = read_rows(model.head.kind.read, model.encoder, packed).to(output.weight.dtype)
+            features_MH: Tensor = model.head.transform(hidden_MH)
+            return features_MH.float()
+
+        model.eval()
+        runner = Runner(row_answers(features, per_token=per_token), model.device, start.tokens)
+        rows = [torch.from_numpy(each if per_token else each[None]) for each in runner.run(store.windows(windows))]
+        return cls(rows, windows, store.text_of_window[windows], answers, output.out_features)
 
     @property
     def size(self) -> int:

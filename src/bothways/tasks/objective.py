@@ -25,6 +25,7 @@ from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
 from bothways.tasks.targets import Target, Truth
 from bothways.training.objective import Baseline, MicroBatch, Update, Validation
+from bothways.training.options import EPOCHS
 
 # Fewer do not teach a head, however few the rows are; and after how many it is worth while to validate.
 LEAST_UPDATES, _LEAST_IN_EPOCH = 150, 15
@@ -126,9 +127,15 @@ class Batch:
     windows: list[int]
 
 
-def passes_in_epoch(texts: int, batch_size: int) -> int:
-    """Return how often an epoch of default length passes through the texts: enough to be worth a validation."""
-    return -(-_LEAST_IN_EPOCH // -(-texts // batch_size))
+def passes_in_epoch(texts: int, batch_size: int, least_updates: int = LEAST_UPDATES) -> int:
+    """Return how often an epoch of default length passes through the texts: enough to be worth a validation.
+
+    Args:
+        texts: Number of texts.
+        batch_size: Texts in one update.
+        least_updates: Of the training, which has three epochs at least.
+    """
+    return -(-min(_LEAST_IN_EPOCH, least_updates // EPOCHS) // -(-texts // batch_size))
 
 
 class WindowObjective:
@@ -145,12 +152,11 @@ class WindowObjective:
         identity: What else decides the course of the run.
         passes: How often an epoch goes through the texts, see `passes_in_epoch`.
         baseline: What there is before the first update.
+        least_updates: How many a training of default length takes at least.
 
     Raises:
         InvalidInput: The batch size is below 1.
     """
-
-    least_updates: ClassVar = LEAST_UPDATES
 
     def __init__(
         self,
@@ -165,6 +171,7 @@ class WindowObjective:
         identity: Mapping[str, str | int | float | bool | None],
         passes: int = 1,
         baseline: Baseline | None = None,
+        least_updates: int = LEAST_UPDATES,
     ) -> None:
         if batch_size < 1:
             raise InvalidInput(f"batch_size must be at least 1, but it is {batch_size}.")
@@ -178,6 +185,7 @@ class WindowObjective:
         self.passes = passes
         self._identity = identity
         self.baseline = baseline
+        self.least_updates = least_updates
 
     @property
     def module(self) -> nn.Module:

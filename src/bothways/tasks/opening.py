@@ -68,6 +68,7 @@ class OpenedModel:
         reading: How texts are read.
         budget: Tokens of a batch, lowered where memory runs out.
         options: What the task was opened with besides: the ``open_options`` of its spec.
+        shared: Whether heads of several tasks stand above the encoder, and are trained together.
     """
 
     checkpoint: Checkpoint
@@ -75,6 +76,7 @@ class OpenedModel:
     reading: TextOptions
     budget: TokenBudget
     options: Any = None
+    shared: bool = False
 
     @property
     def extras(self) -> Extras:

@@ -12,6 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bothways.confidence.confidence import Confidence
 from bothways.data import Example, Source
 from bothways.encoder import ScoreHead
@@ -178,6 +181,11 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
     @property
     def start_strength(self) -> float | None:
         """Inverse penalty of the linear model that a new head begins at; None where the head is drawn instead."""
+        return None
+
+    def few_classes(self, stored: "StoredInputs") -> NDArray[np.int64] | None:
+        """Return the classes of inputs so few that those of one are brought together before a head begins."""
+        del stored
         return None
 
     @abstractmethod

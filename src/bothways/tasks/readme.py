@@ -258,7 +258,7 @@ def _training(card: Mapping[str, Any]) -> Iterator[str]:
         yield f"- {training.get('updates')} updates, {training.get('epochs')} epochs; kept: {kept}"
         if baseline := training_baseline(card):
             listed = ", ".join(f"{_named(name)} {value:.4f}" for name, value in baseline.held_out.items())
-            yield f"- baseline (epoch 0), {_line(baseline.name)}: {listed}"
+            yield f"- baseline, {_line(baseline.name)}: {listed}"
         settings = _mapping(training.get("settings"))
         shown = [f"{_named(name)} {settings[name]}" for name in _SETTINGS if settings.get(name) is not None]
         yield f"- {', '.join(shown)}"

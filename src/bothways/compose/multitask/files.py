@@ -102,7 +102,8 @@ def opened_beside(
     """Return the model as a task of a kind reads it beside others: by its words where some of them read these."""
     words = any(each.outputs_type.reads_words for each in kinds) and not kind.outputs_type.reads_words
     options = kind.spec.open_options(merge=merge) if kind.outputs_type.merges else kind.spec.open_options()
-    return replace(opened, options=options, reading=replace(opened.reading, as_words=words, cut=kind.spec.cut))
+    reading = replace(opened.reading, as_words=words, cut=kind.spec.cut)
+    return replace(opened, options=options, reading=reading, shared=True)
 
 
 def opened_for_parts(opened: OpenedModel, stored: StoredTasks) -> OpenedModel:

@@ -1,0 +1,187 @@
+"""Classifiers of few texts above a sentence embedder: all are learnt from, and cross-validation measures them."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from bothways import MultiTask, TaskData, TextClassifier, open_trained
+from bothways.tasks import contrast
+from bothways.tasks.contrast import UPDATES, ContrastObjective, contrastive_losses
+from bothways.tasks.head_training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LINEAR
+from bothways.tasks.labels import FEW_TEXTS
+from bothways.tasks.linear_start import folds
+from contract_cases import rows, write_embedder
+
+QUIET = {"show_progress": False, "batch_size": 8, "learning_rate": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return write_embedder(tmp_path_factory.mktemp("few") / "base", "bert")
+
+
+def opened(base, **options):
+    return TextClassifier.from_pretrained(base, device="cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def fitted(base):
+    classifier = opened(base)
+    return classifier, classifier.fit(rows("single"), **QUIET)
+
+
+# The loss
+
+
+def test_the_loss_is_that_of_the_paper():
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.nn.functional.normalize(torch.randn(7, 5, generator=generator, dtype=torch.float64), dim=1)
+    classes = [0, 1, 0, 2, 1, 0, 3]
+    for number, found in enumerate(contrastive_losses(vectors, torch.tensor(classes)).tolist()):
+        others = [other for other in range(7) if other != number]
+        exps = {other: math.exp(float(vectors[number] @ vectors[other]) / 0.05) for other in others}
+        same = [other for other in others if classes[other] == classes[number]]
+        logs = [math.log(exps[other] / sum(exps.values())) for other in same]
+        assert found == pytest.approx(-sum(logs) / len(logs) if logs else 0.0)
+
+
+def test_each_text_of_a_batch_stands_with_another_of_its_label(base):
+    store = opened(base)._state[0].stored([f"w{5 + at}" for at in range(24)])
+    classes = np.arange(24) % 5
+    encoder = opened(base).model.encoder
+    objective = ContrastObjective(encoder, None, store, classes, seed=3)
+    updates = list(objective.updates(0, 0))
+    assert len(updates) == UPDATES == objective.updates_per_epoch()
+    for update in updates:
+        (batch,) = update.micro_batches
+        texts = store.text_of_window[batch.payload.windows]
+        assert len(set(texts.tolist())) == len(texts)
+        assert min(np.bincount(classes[texts])[np.unique(classes[texts])]) > 1
+    again = list(objective.updates(0, 7))
+    assert [each.micro_batches[0].payload.windows for each in again] == [
+        each.micro_batches[0].payload.windows for each in updates[7:]
+    ]
+
+
+def test_a_batch_has_room_for_so_many_tokens(base, monkeypatch):
+    store = opened(base)._state[0].stored([" ".join(["w5"] * 10) for _ in range(12)])
+    monkeypatch.setattr(contrast, "_TOKENS", 40)
+    objective = ContrastObjective(opened(base).model.encoder, None, store, np.arange(12) % 2, seed=0)
+    assert {len(update.micro_batches[0].payload.windows) for update in objective.updates(0, 0)} <= {2, 3, 4}
+
+
+# What a fit does
+
+
+def test_all_rows_are_learnt_from_and_measured_by_cross_validation(fitted):
+    classifier, record = fitted
+    card = classifier.card
+    assert (record.validations, record.kept_epoch, record.baseline) == ((), None, None)
+    assert card["training_rows"] == len(rows("single"))
+    assert (card["validation"], card["validation_rows"], card["metrics"]["n"]) == (BY_FOLDS, 0, len(rows("single")))
+    assert card["baseline"]["name"] == CROSS_VALIDATED
+    assert set(card["baseline"]["metrics"]) >= {"accuracy", "macro_f1", "nll"}
+    assert classifier.facts()["calibration"]["method"] == "temperature"
+    assert classifier.evaluate(rows("single"), resamples=5).baseline.name == CROSS_VALIDATED
+
+
+def test_no_text_is_answered_by_a_model_that_learnt_from_it(base):
+    """Labels at random cannot be told, though the model knows those of all of its texts."""
+    texts = [f"w{5 + at} w{20 + (7 * at) % 35}" for at in range(40)]
+    labels = np.random.default_rng(0).permutation(40) % 2
+    data = [{"text": text, "label": str(label)} for text, label in zip(texts, labels, strict=True)]
+    classifier = opened(base)
+    classifier.fit(data, epochs=20, **QUIET)
+    known = classifier.evaluate(data, resamples=5).accuracy.value
+    assert known > 0.9
+    assert classifier.card["metrics"]["accuracy"] < 0.75
+
+
+def test_a_model_is_saved_and_opened_with_what_it_learnt(fitted, tmp_path):
+    classifier, _ = fitted
+    classifier.save(tmp_path / "saved")
+    again = open_trained(tmp_path / "saved", device="cpu")
+    asked = [row["text"] for row in rows("single")]
+    for one, other in zip(classifier.predict(asked), again.predict(asked), strict=True):
+        assert other.label == one.label
+        assert other.probability == pytest.approx(one.probability, abs=1e-6)
+    readme = (tmp_path / "saved" / "README.md").read_text()
+    assert f"- baseline, {CROSS_VALIDATED}: accuracy" in readme
+    assert "On the rows in cross-validation" in readme
+    json.dumps(again.card, allow_nan=False)
+
+
+def test_the_same_seed_gives_the_same_model(fitted, base):
+    classifier, _ = fitted
+    again = opened(base)
+    again.fit(rows("single"), **QUIET)
+    assert again.card["metrics"] == classifier.card["metrics"]
+    asked = rows("single")[0]["text"]
+    assert again.predict(asked).probabilities == classifier.predict(asked).probabilities
+
+
+def test_the_linear_model_is_kept_where_fine_tuning_does_worse(base, monkeypatch):
+    """And its encoder is again what it was."""
+
+    def wrong(setting, stored, *_):
+        with torch.no_grad():
+            setting.opened.model.encoder.embedding.tokens.weight.zero_()
+        rows_W = [9.0 * np.eye(3)[(number + 1) % 3] for number in stored.truth.tolist()]
+        return stored.merged(setting.outputs, rows_W)
+
+    monkeypatch.setattr("bothways.tasks.head_training._scores_of_folds", wrong)
+    before, classifier = opened(base), opened(base)
+    classifier.fit(rows("single"), **QUIET)
+    assert classifier.card["notes"][0] == KEPT_FROZEN
+    assert classifier.card["metrics"]["accuracy"] == classifier.card["baseline"]["metrics"]["accuracy"] > 0
+    ours, theirs = classifier.model.encoder.state_dict(), before.model.encoder.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_given_validation_rows_are_used_beside_the_contrast(base):
+    classifier = opened(base)
+    record = classifier.fit(rows("single"), validation=rows("single"), **QUIET)
+    assert record.baseline == LINEAR
+    assert classifier.card["validation"] == "given"
+    assert record.updates >= 30
+
+
+@pytest.mark.parametrize("options", [{"calibration": "temperature"}, {"calibration": None}, {"detector": "energy"}])
+def test_what_only_held_out_rows_teach_has_some_held_out(base, options):
+    classifier = opened(base)
+    classifier.fit(rows("single"), epochs=1, **QUIET, **options)
+    assert classifier.card["validation"] == "a tenth of the training data"
+
+
+def test_more_texts_have_some_held_out(base):
+    many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(FEW_TEXTS + 1)]
+    record = opened(base).fit(many, epochs=1, **QUIET)
+    assert record.baseline == LINEAR
+
+
+def test_an_encoder_that_others_share_is_left_alone(fitted, base, tmp_path, monkeypatch):
+    """The heads of other tasks begin at it as it came."""
+    classifier, _ = fitted
+    classifier.save(tmp_path / "saved")
+    monkeypatch.setattr("bothways.tasks.head_training.bring_together", None)
+    model = MultiTask.from_pretrained(tmp_path / "saved", device="cpu")
+    model.fit({name: TaskData(rows("single")) for name in ("one", "two")}, epochs=1, **QUIET)
+
+
+def test_every_text_has_a_fold():
+    assert sorted(np.bincount(folds(10, 0)).tolist()) == [2, 2, 3, 3]
+    assert sorted(folds(2, 0).tolist()) == [0, 1]
+
+
+def test_an_interrupted_contrast_ends_the_fit(base, monkeypatch):
+    class Record:
+        interrupted, signal = True, None
+
+    monkeypatch.setattr(contrast, "train", lambda *_, **__: Record)
+    classifier = opened(base)
+    with pytest.raises(KeyboardInterrupt):
+        classifier.fit(rows("single"), **QUIET)
+    assert classifier._state[1] is None
