@@ -1,26 +1,37 @@
 """Sentence embeddings: throughput on sentences and passages, and latency of one short text.
 
-First every contestant's vectors are compared with a float64 reference; then the interleaved rounds are timed. Each
+First the fastest batch is looked for, for those that leave it to their user, and every contestant's vectors are
+compared with a float64 reference; then the interleaved rounds are timed. Each
 round also measures the machine's matrix-product rate at the encoder's shapes, so that "fraction of the rate" divides
 figures of the same minute. At one thread it divides by process CPU time, at several by wall time.
 """
 
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks import contestants
-from benchmarks.contestants import BASELINE, BATCH
+from benchmarks.contestants import BASELINE, OURS, TUNED
 from benchmarks.harness import Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
 from benchmarks.onnx_graph import GraphExporter
 from benchmarks.reference import Deviation, MatrixProducts, Reference, floating_point_operations
+from benchmarks.runtimes import BATCH
 from benchmarks.texts import Workload, texts_of_length, workloads
+from benchmarks.trials import Trial
 from benchmarks.workers import AbsentPeerError, Worker
 
-LATENCY_NAMES = (contestants.OURS, BASELINE, "transformers, given order", "onnxruntime, sorted by tokens")
+LATENCY_NAMES = (
+    OURS,
+    BASELINE,
+    "transformers, given order",
+    "onnxruntime, sorted by tokens",
+    "openvino, sorted by tokens",
+    "ctranslate2, sorted by tokens",
+    "fastembed, given order",
+)
 LATENCY_TOKENS, LATENCY_CALLS, LATENCY_BLOCK = 16, 200, 20
 PRODUCTS = "matrix products"
 
@@ -34,12 +45,15 @@ def run(options: Options) -> Path:
     loads = workloads(quick=options.quick)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bothways-benchmark-")))
-        workers = _start(options, folder / "minilm.onnx", stack, figures["absent"])
+        graph = folder / "minilm.onnx"
+        _export(options, graph)
+        trials = _trials(options, graph, loads)
+        workers = _start(options, graph, stack, figures["absent"])
         products = stack.enter_context(Worker(MatrixProducts, options.threads))
-        deviations = _deviations(options, workers, loads)
+        deviations = _deviations(options, workers, loads, trials)
         for load in loads:
-            rounds = _rounds(options, load, workers, products)
-            found, section = _summary(load, rounds, deviations[load.name], options)
+            rounds = _rounds(options, load, workers, products, trials[load.name])
+            found, section = _summary(load, rounds, deviations[load.name], trials[load.name], options)
             figures["workloads"][load.name] = found
             sections.append(section)
         figures["latency"], section = _latency(options, workers)
@@ -51,15 +65,22 @@ def run(options: Options) -> Path:
     return write_results(f"embedding-{suffix}", options, figures, "\n\n".join(sections))
 
 
+def _export(options: Options, graph: Path) -> None:
+    """Write the files that the runtimes read."""
+    read = {name.partition(",")[0] for name in options.chosen(contestants.NAMES)}
+    with Worker(GraphExporter) as exporter:
+        if read & {"onnxruntime", "openvino", "fastembed"}:
+            say("exporting the ONNX graph")
+            exporter.call("export", graph, minilm_folder())
+        if "ctranslate2" in read:
+            say("converting for ctranslate2")
+            exporter.call("convert", graph, minilm_folder())
+
+
 def _start(options: Options, graph: Path, stack: ExitStack, absent: dict[str, str]) -> dict[str, Worker]:
     """A worker per contestant; peers that are not installed go to ``absent``."""
-    names = options.chosen(contestants.NAMES)
-    if any(name.startswith(("onnxruntime", "openvino")) for name in names):
-        say("exporting the ONNX graph")
-        with Worker(GraphExporter) as exporter:
-            exporter.call("export", graph, minilm_folder())
     workers = {}
-    for name in names:
+    for name in options.chosen(contestants.NAMES):
         say(f"starting {name}")
         try:
             workers[name] = stack.enter_context(Worker(contestants.build, name, options.threads, graph))
@@ -68,8 +89,37 @@ def _start(options: Options, graph: Path, stack: ExitStack, absent: dict[str, st
     return workers
 
 
+def _clock(options: Options) -> str:
+    return "cpu" if options.threads == 1 else "wall"
+
+
+def _trials(options: Options, graph: Path, loads: list[Workload]) -> dict[str, dict[str, Trial]]:
+    """Per workload and contestant that may choose, the batch; in processes of their own, for the sake of memory."""
+    found: dict[str, dict[str, Trial]] = {load.name: {} for load in loads}
+    for name in options.chosen(TUNED):
+        with suppress(AbsentPeerError), Worker(contestants.build, name, options.threads, graph) as worker:
+            for load in loads:
+                worker.call("keep", load.name, load.texts)
+                worker.call("embed", load.name, BATCH)
+
+                def seconds_at(batch: int, worker: Worker = worker, workload: str = load.name) -> float:
+                    return worker.timed("embed", workload, batch)[_clock(options)]
+
+                trial = found[load.name][name] = Trial.of(seconds_at, len(load.texts))
+                say(f"{load.name}: {name}: batches of {trial.batch}")
+    return found
+
+
+def _batch(name: str, trials: Mapping[str, Trial]) -> tuple[int, ...]:
+    """What a contestant is told besides the texts."""
+    return (trials[name].batch,) if name in trials else ()
+
+
 def _deviations(
-    options: Options, workers: Mapping[str, Worker], loads: list[Workload]
+    options: Options,
+    workers: Mapping[str, Worker],
+    loads: list[Workload],
+    trials: Mapping[str, Mapping[str, Trial]],
 ) -> dict[str, dict[str, Deviation]]:
     """Per workload and contestant, the distance from the reference; this also warms everybody up."""
     found: dict[str, dict[str, Deviation]] = {load.name: {} for load in loads}
@@ -79,52 +129,50 @@ def _deviations(
             expected = reference.call("vectors", load.texts)
             for name, worker in workers.items():
                 worker.call("keep", load.name, load.texts)
-                deviation = Deviation.between(worker.call("vectors", load.name), expected, load)
+                vectors = worker.call("vectors", load.name, *_batch(name, trials[load.name]))
+                deviation = Deviation.between(vectors, expected, load)
                 found[load.name][name] = deviation
                 say(f"{load.name}: {name}: min cosine {deviation.min_cosine:.7f}, {deviation.text()}")
     return found
 
 
-def _rounds(options: Options, load: Workload, workers: Mapping[str, Worker], products: Worker) -> Rounds:
+def _rounds(
+    options: Options, load: Workload, workers: Mapping[str, Worker], products: Worker, trials: Mapping[str, Trial]
+) -> Rounds:
     rows = max(1, round(BATCH * sum(load.tokens) / len(load.tokens)))
     seconds = 0.1 if options.quick else 1.5
 
     def once(name: str, number: int) -> dict[str, float]:  # noqa: ARG001
         if name == PRODUCTS:
             return dict(products.call("rates", rows, seconds))
-        return workers[name].timed("embed", load.name)
+        return workers[name].timed("embed", load.name, *_batch(name, trials))
 
     return interleaved([*workers, PRODUCTS], options.rounds, once, what=load.name)
 
 
 def _summary(
-    load: Workload, rounds: Rounds, deviations: Mapping[str, Deviation], options: Options
+    load: Workload,
+    rounds: Rounds,
+    deviations: Mapping[str, Deviation],
+    trials: Mapping[str, Trial],
+    options: Options,
 ) -> tuple[dict[str, Any], str]:
     flop = floating_point_operations(load.tokens)
-    clock = "cpu" if options.threads == 1 else "wall"
-    rates = [single["encoder"] for single in rounds[PRODUCTS]]
     found: dict[str, Any] = {"texts": load.summary(), "flop": flop, "contestants": {}}
     found["matrix_products"] = {
         shape: Spread.of([single[shape] for single in rounds[PRODUCTS]]) for shape in ("encoder", "square")
     }
     rows = []
     for name in deviations:
-        singles = rounds[name]
-        entry: dict[str, Any] = {"rounds": singles, "against_reference": deviations[name].figures()}
-        for key in ("wall", "cpu"):
-            times = [single[key] for single in singles]
-            entry[key] = Spread.of(times)
-            if BASELINE in deviations:
-                entry[f"speedup_{key}"] = ratios([single[key] for single in rounds[BASELINE]], times)
-        entry["tokens_per_second"] = Spread.of([sum(load.tokens) / single["wall"] for single in singles])
-        entry["fraction_of_products"] = Spread.of(
-            [flop / single[clock] / rate for single, rate in zip(singles, rates, strict=True)]
-        )
+        entry = {**_entry(name, rounds, load, options), "against_reference": deviations[name].figures()}
+        if name in trials:
+            entry["batch"], entry["batch_trial"] = trials[name].batch, trials[name].seconds
         found["contestants"][name] = entry
         rows.append(_row(name, entry))
     header = (
-        "contestant", "wall s", "CPU s", "tokens/s", "times sentence-transformers (wall)", "(CPU)",
-        "of the matrix-product rate", "min cosine", "max difference", "vectors",
+        "contestant", "batch", "wall s", "CPU s", "tokens/s", "times sentence-transformers (wall)", "(CPU)",
+        f"bothways, times faster ({'CPU' if _clock(options) == 'cpu' else 'wall'})", "of the matrix-product rate",
+        "min cosine", "max difference", "vectors",
     )  # fmt: skip
     summary = load.summary()
     heading = (
@@ -136,16 +184,39 @@ def _summary(
     return found, f"{heading}\n\n{table(header, rows)}"
 
 
+def _entry(name: str, rounds: Rounds, load: Workload, options: Options) -> dict[str, Any]:
+    """The figures of one contestant, and those beside the baseline and beside ours."""
+    singles, clock = rounds[name], _clock(options)
+    entry: dict[str, Any] = {"rounds": singles}
+    for key in ("wall", "cpu"):
+        times = [single[key] for single in singles]
+        entry[key] = Spread.of(times)
+        if BASELINE in rounds:
+            entry[f"speedup_{key}"] = ratios([single[key] for single in rounds[BASELINE]], times)
+        if OURS in rounds:
+            entry[f"ours_faster_{key}"] = ratios(times, [single[key] for single in rounds[OURS]])
+    entry["tokens_per_second"] = Spread.of([sum(load.tokens) / single["wall"] for single in singles])
+    flop, rates = floating_point_operations(load.tokens), [single["encoder"] for single in rounds[PRODUCTS]]
+    entry["fraction_of_products"] = Spread.of(
+        [flop / single[clock] / rate for single, rate in zip(singles, rates, strict=True)]
+    )
+    entry["ours_faster"] = entry.get(f"ours_faster_{clock}")
+    return entry
+
+
 def _row(name: str, entry: Mapping[str, Any]) -> list[str]:
     against = entry["against_reference"]
+    ours_faster = entry["ours_faster"] if name != OURS else None
     return [
         name,
+        str(entry.get("batch", "")),
         entry["wall"].text(),
         entry["cpu"].text(),
-        f"{entry['tokens_per_second'].median:,.0f}",
-        entry["speedup_wall"].text() if "speedup_wall" in entry else "",
-        entry["speedup_cpu"].text() if "speedup_cpu" in entry else "",
-        f"{entry['fraction_of_products'].median:.2f}",
+        entry["tokens_per_second"].text(0),
+        entry["speedup_wall"].ratio() if "speedup_wall" in entry else "",
+        entry["speedup_cpu"].ratio() if "speedup_cpu" in entry else "",
+        ours_faster.ratio() if ours_faster else "",
+        entry["fraction_of_products"].text(),
         f"{against['min_cosine']:.7f}",
         f"{against['max_difference']:.1e}",
         Deviation(**against).text(),

@@ -94,7 +94,7 @@ def _summary(
 
 def _row(name: str, entry: dict[str, Any], singles: list[dict[str, float]], peak: int) -> list[str]:
     speedups = [
-        entry[key].text() if key in entry else ""
+        entry[key].ratio() if key in entry else ""
         for key in (f"speedup_cpu_of_{TRAINER}", f"speedup_cpu_of_{GROUPED}", f"speedup_wall_of_{GROUPED}")
     ]
     return [

@@ -128,7 +128,7 @@ def _timed(
                 "tokens_per_second": speed,
                 "of_product_rate": share,
             }
-            rows.append([work, name, speed.text(0), share.text(), faster.text() if faster else ""])
+            rows.append([work, name, speed.text(0), share.text(), faster.ratio() if faster else ""])
     header = ("work", "contestant", "tokens/s", "of the product rate", f"times {PEER}")
     return f"## {title}\n\n{table(header, rows)}"
 

@@ -37,6 +37,8 @@ PACKAGES = (
     "tokenizers",
     "onnxruntime",
     "openvino",
+    "ctranslate2",
+    "fastembed",
     "accelerate",
     "numpy",
     "bm25s",
@@ -101,6 +103,10 @@ class Spread:
     def text(self, digits: int = 2) -> str:
         """``median (min to max)``, with thousands separated."""
         return f"{self.median:,.{digits}f} ({self.min:,.{digits}f} to {self.max:,.{digits}f})"
+
+    def ratio(self) -> str:
+        """The text of a ratio, named a tie where the spread includes 1; a contestant is none with itself."""
+        return self.text() + (", tie" if self.min <= 1 <= self.max and self.min < self.max else "")
 
 
 def say(message: str) -> None:

@@ -1,4 +1,4 @@
-"""MiniLM as an ONNX graph, for the runtimes that read one.
+"""MiniLM as an ONNX graph and as ctranslate2's files, for the runtimes that read these.
 
 sentence-transformers makes its onnx and openvino backends' graphs with optimum-onnx and optimum-intel. The releases
 current at the time of writing (optimum-onnx 0.1.0: transformers < 4.58; optimum-intel 2.2.0: transformers < 5.6) do not
@@ -55,9 +55,21 @@ def export(path: Path, checkpoint: Path) -> None:
         )
 
 
+def ctranslate2_folder(graph: Path) -> Path:
+    """Where ctranslate2's files of a graph's checkpoint lie."""
+    return graph.with_name("ctranslate2")
+
+
 class GraphExporter:
-    """What a worker serves to export in a process of its own, so that the measuring one stays small."""
+    """What a worker serves to export in a process of its own, so that the measuring ones stay small."""
 
     def export(self, graph: Path, checkpoint: Path) -> None:
         """Write the graph."""
         export(graph, checkpoint)
+
+    def convert(self, graph: Path, checkpoint: Path) -> None:
+        """Write ctranslate2's files beside the graph; nothing where the package is missing, as the contestant says."""
+        with contextlib.suppress(ImportError):
+            from ctranslate2.converters import TransformersConverter
+
+            TransformersConverter(str(checkpoint)).convert(str(ctranslate2_folder(graph)))

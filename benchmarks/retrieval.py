@@ -1,14 +1,15 @@
 """Retrieval: how well dense, lexical and hybrid search find on a judged collection, beside plain programs for each.
 
 Cranfield: 1,398 abstracts, 225 queries. None of its queries chose a default: those of the fusion and of BM25 were
-chosen on other collections (docs/LOG.md). The peers are sentence-transformers' vectors with its own search, and bm25s
-as its documentation uses it. Every side is judged by ir-measures; intervals are over queries.
+chosen on other collections (docs/LOG.md). The peers are sentence-transformers' vectors with its own search, bm25s as
+its documentation uses it, and the two ways in which a user of both would make one ranking of theirs. Every side is
+judged by ir-measures; intervals are over queries.
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,21 @@ OURS: dict[str, Mode] = {
     "hybrid (reciprocal ranks)": Hybrid(ReciprocalRank()),
 }
 SENTENCE_TRANSFORMERS, BM25S = "sentence-transformers", "bm25s"
+PEERS_WEIGHTED, PEERS_RANKS = "peers' hybrid (weighted)", "peers' hybrid (reciprocal ranks)"
 SHOWN = "hybrid (weighted)"
+ALIKE = {
+    "dense": SENTENCE_TRANSFORMERS,
+    "lexical": BM25S,
+    SHOWN: PEERS_WEIGHTED,
+    "hybrid (reciprocal ranks)": PEERS_RANKS,
+}
+RANK_CONSTANT = 60
 
 Texts = dict[str, str]
 Rankings = dict[str, list[str]]
+# By query, the scores of its documents, best first.
+Scored = dict[str, dict[str, float]]
+Differences = dict[str, dict[str, Estimate]]
 
 
 def run(options: Options) -> Path:
@@ -43,32 +55,31 @@ def run(options: Options) -> Path:
     if options.quick:
         corpus, queries = dict(list(corpus.items())[:200]), dict(list(queries.items())[:20])
     judgements = read_judgements(folder / "qrels.tsv")
-    sides: dict[str, Callable[[Texts, Texts], Rankings]] = {
-        SENTENCE_TRANSFORMERS: _sentence_transformers,
-        BM25S: _bm25s,
-    }
     found: dict[str, Outcomes] = {}
-    for name, rankings in _ours(corpus, queries, options).items():
+    for name, rankings in {**_ours(corpus, queries, options), **_peers(corpus, queries, options)}.items():
         found[name] = ranking_outcomes(rankings, judgements)
-    for name in options.chosen(list(sides)):
-        say(f"searching: {name}")
-        found[name] = ranking_outcomes(sides[name](corpus, queries), judgements)
     reports = {name: each.report(resamples=RESAMPLES) for name, each in found.items()}
-    differences = {
-        name: ranking_differences(found[SHOWN], each, resamples=RESAMPLES)
-        for name, each in found.items()
-        if name != SHOWN and SHOWN in found
-    }
+
+    def less(pairs: Iterable[tuple[str, str]]) -> Differences:
+        """Each first less its second, of those that were searched with."""
+        return {
+            f"{ours} - {other}": ranking_differences(found[ours], found[other], resamples=RESAMPLES)
+            for ours, other in pairs
+            if ours in found and other in found
+        }
+
+    differences = less((SHOWN, name) for name in found if name != SHOWN)
+    alike = less(ALIKE.items())
     figures: dict[str, Any] = {
         "queries": len(queries),
         "documents": len(corpus),
         "measures": {name: report.to_dict() for name, report in reports.items()},
-        f"{SHOWN} minus": {
+        "differences": {
             name: {measure: estimate.named(measure) for measure, estimate in each.items()}
-            for name, each in differences.items()
+            for name, each in {**differences, **alike}.items()
         },
     }
-    return write_results("retrieval", replace(options, rounds=0), figures, _tables(reports, differences))
+    return write_results("retrieval", replace(options, rounds=0), figures, _tables(reports, differences, alike))
 
 
 def _ours(corpus: Texts, queries: Texts, options: Options) -> dict[str, Rankings]:
@@ -90,7 +101,31 @@ def _ours(corpus: Texts, queries: Texts, options: Options) -> dict[str, Rankings
     return rankings
 
 
-def _sentence_transformers(corpus: Texts, queries: Texts) -> Rankings:
+def _peers(corpus: Texts, queries: Texts, options: Options) -> dict[str, Rankings]:
+    """Each peer, and the fusions of both."""
+
+    @cache
+    def dense() -> Scored:
+        say(f"searching: {SENTENCE_TRANSFORMERS}")
+        return _sentence_transformers(corpus, queries)
+
+    @cache
+    def lexical() -> Scored:
+        say(f"searching: {BM25S}")
+        return _bm25s(corpus, queries)
+
+    sides: dict[str, Callable[[], Scored]] = {
+        SENTENCE_TRANSFORMERS: dense,
+        BM25S: lexical,
+        PEERS_WEIGHTED: lambda: fused(dense(), lexical(), zero_to_one),
+        PEERS_RANKS: lambda: fused(dense(), lexical(), reciprocal_ranks),
+    }
+    return {
+        name: {query: list(scores) for query, scores in sides[name]().items()} for name in options.chosen(list(sides))
+    }
+
+
+def _sentence_transformers(corpus: Texts, queries: Texts) -> Scored:
     from sentence_transformers import SentenceTransformer, util
 
     model = SentenceTransformer(str(minilm_folder()), device="cpu")
@@ -98,29 +133,73 @@ def _sentence_transformers(corpus: Texts, queries: Texts) -> Rankings:
     encode = partial(model.encode, convert_to_tensor=True, show_progress_bar=False)
     answers = util.semantic_search(encode(list(queries.values())), encode(list(corpus.values())), top_k=HITS)
     ids = list(corpus)
-    return {query: [ids[hit["corpus_id"]] for hit in hits] for query, hits in zip(queries, answers, strict=True)}
+    return {
+        query: {ids[hit["corpus_id"]]: hit["score"] for hit in hits}
+        for query, hits in zip(queries, answers, strict=True)
+    }
 
 
-def _bm25s(corpus: Texts, queries: Texts) -> Rankings:
+def _bm25s(corpus: Texts, queries: Texts) -> Scored:
     import bm25s
     import Stemmer
 
     tokens = partial(bm25s.tokenize, stopwords="en", stemmer=Stemmer.Stemmer("english"), show_progress=False)
     retriever = bm25s.BM25()
     retriever.index(tokens(list(corpus.values())), show_progress=False)
-    rows, _ = retriever.retrieve(tokens(list(queries.values())), k=min(HITS, len(corpus)), show_progress=False)
+    rows, scores = retriever.retrieve(tokens(list(queries.values())), k=min(HITS, len(corpus)), show_progress=False)
     ids = list(corpus)
-    return {query: [ids[row] for row in found] for query, found in zip(queries, rows, strict=True)}
+    return {
+        query: {ids[row]: float(score) for row, score in zip(*each, strict=True)}
+        for query, *each in zip(queries, rows, scores, strict=True)
+    }
 
 
-def _tables(reports: dict[str, Report], differences: dict[str, dict[str, Estimate]]) -> str:
-    header = ["", *RANKING_MEASURES]
+def reciprocal_ranks(scores: dict[str, float]) -> dict[str, float]:
+    """1 / (60 + rank) of each document of a ranking."""
+    return {document: 1 / (RANK_CONSTANT + rank) for rank, document in enumerate(scores, 1)}
+
+
+def zero_to_one(scores: dict[str, float]) -> dict[str, float]:
+    """Scores moved and scaled so that the least is 0 and the greatest 1."""
+    low, high = min(scores.values(), default=0), max(scores.values(), default=0)
+    return {document: (score - low) / (high - low or 1) for document, score in scores.items()}
+
+
+def fused(dense: Scored, lexical: Scored, points: Callable[[dict[str, float]], dict[str, float]]) -> Scored:
+    """One ranking of two by the sum of both ``points``, which are 0 where a document was not found.
+
+    bm25s fills its list with documents that share no word with the query; these count as not found.
+    """
+    answers: Scored = {}
+    for query, by_meaning in dense.items():
+        by_words = {document: score for document, score in lexical[query].items() if score > 0}
+        total: dict[str, float] = {}
+        for each in (points(by_meaning), points(by_words)):
+            for document, found in each.items():
+                total[document] = total.get(document, 0.0) + found
+        answers[query] = dict(sorted(total.items(), key=lambda each: -each[1])[:HITS])
+    return answers
+
+
+def _tables(reports: dict[str, Report], differences: Differences, alike: Differences) -> str:
     values = [[name, *map(_cell, report.estimates.values())] for name, report in reports.items()]
-    text = f"Cranfield, MiniLM, 95 % intervals over queries.\n\n{table(header, values)}"
-    if not differences:
-        return text
-    less = [[f"- {name}", *map(_cell, each.values())] for name, each in differences.items()]
-    return f"{text}\n\n{SHOWN} minus each of the others, paired by query:\n\n{table(header, less)}"
+    parts = [
+        f"Cranfield, MiniLM, 95 % intervals over queries. Peers' hybrid: of {SENTENCE_TRANSFORMERS}' and {BM25S}' "
+        f"first {HITS:,}, by the sum of scores brought to 0 to 1, or of 1 / ({RANK_CONSTANT} + rank).",
+        table(["", *RANKING_MEASURES], values),
+    ]
+    for title, found in ((f"{SHOWN} minus each of the others", differences), ("Each minus its peer", alike)):
+        if found:
+            rows = [[name, *map(_difference, each.values())] for name, each in found.items()]
+            parts += [
+                f"{title}, paired by query; a tie where the interval includes 0:",
+                table(["", *RANKING_MEASURES], rows),
+            ]
+    return "\n\n".join(parts)
+
+
+def _difference(estimate: Estimate) -> str:
+    return _cell(estimate) + (", tie" if estimate.low <= 0 <= estimate.high else "")
 
 
 def _cell(estimate: Estimate) -> str:

@@ -70,7 +70,7 @@ def run(options: Options) -> Path:
         if BASELINE in rounds:
             figures[name]["speedup_wall"] = ratios([single["wall"] for single in rounds[BASELINE]], walls)
         mebibytes = Spread.of([single["peak"] / 2**20 for single in singles])
-        faster = figures[name]["speedup_wall"].text() if BASELINE in rounds else ""
+        faster = figures[name]["speedup_wall"].ratio() if BASELINE in rounds else ""
         rows.append([name, Spread.of(walls).text(), faster, mebibytes.text(0)])
     header = ("contestant", "process start to first vector, s", f"times {BASELINE}", "peak resident MiB")
     return write_results("startup", options, {"contestants": figures}, table(header, rows))
