@@ -43,6 +43,11 @@ Array: TypeAlias = NDArray[np.float64]
 Labels: TypeAlias = NDArray[np.int64]
 
 
+# Part of its height that the border of the domain lies above the score that sets it: the row of that score would
+# otherwise stand now on this side and now on that, as the last bits of a score depend on what is read beside a row.
+_ROUNDING = 1e-4
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OutOfDomain:
     """Detects rows unlike those that a model was trained on.
@@ -67,7 +72,8 @@ class OutOfDomain:
         inside_N = detector.score(held_out)
         if len(inside_N) > MOST_KEPT:
             inside_N = np.random.default_rng(0).choice(inside_N, MOST_KEPT, replace=False)
-        return cls(detector, threshold_keeping(inside_N, kept), np.sort(inside_N))
+        border = threshold_keeping(inside_N, kept)
+        return cls(detector, border + _ROUNDING * abs(border), np.sort(inside_N))
 
     def separating(self, others: Evidence) -> "OutOfDomain":
         """Return the same with the threshold of the highest balanced accuracy against ``others``."""
