@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from bothways.tasks import contrast
 from bothways.tasks.contrast import UPDATES, ContrastObjective, contrastive_losses
 from bothways.tasks.head_training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LINEAR
 from bothways.tasks.labels import FEW_TEXTS
+from bothways.tasks.learning import run_training
 from bothways.tasks.linear_start import folds
 from contract_cases import rows, write_embedder
 
@@ -174,6 +177,33 @@ def test_an_encoder_that_others_share_is_left_alone(fitted, base, tmp_path, monk
 def test_every_text_has_a_fold():
     assert sorted(np.bincount(folds(10, 0)).tolist()) == [2, 2, 3, 3]
     assert sorted(folds(2, 0).tolist()) == [0, 1]
+
+
+def test_an_interrupted_training_is_kept_and_not_measured(base, monkeypatch):
+    class Interrupting:
+        def __init__(self, objective):
+            self.objective, self.done = objective, 0
+
+        def __getattr__(self, name):
+            return getattr(self.objective, name)
+
+        def loss(self, payload):
+            self.done += 1
+            if self.done == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return self.objective.loss(payload)
+
+    def run(objective, model, options):
+        return run_training(Interrupting(objective), model, options)
+
+    monkeypatch.setattr("bothways.tasks.task.run_training", run)
+    classifier = opened(base)
+    record = classifier.fit(rows("single"), epochs=4, **{**QUIET, "batch_size": 8})
+    assert (record.interrupted, record.epochs) == (True, 1)
+    assert classifier.card["metrics"] is None
+    assert "interrupted" in classifier.card["limits"][0]
+    assert classifier.facts()["calibration"] is None
+    assert classifier.predict("w5").label in {"ant", "bee", "cow"}
 
 
 def test_an_interrupted_contrast_ends_the_fit(base, monkeypatch):

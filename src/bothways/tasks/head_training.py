@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bothways.data import Example
 from bothways.progress import phase, reporting
-from bothways.tasks.card import NOTICES_NOTHING, DataUsed, Worth, written_card
+from bothways.tasks.card import NOTICES_NOTHING, DataUsed, Worth, unmeasured, written_card
 from bothways.tasks.columns import PairColumns
 from bothways.tasks.contrast import UPDATES, bring_together
 from bothways.tasks.findings import notes_on_training
@@ -48,6 +48,11 @@ KEPT_FROZEN = (
 LIMITS = (
     "All rows were learnt from, as they are few. Metrics, calibration and coverage are of cross-validation: of models "
     "that learnt from three quarters of the rows each, so they are approximate.",
+    NOTICES_NOTHING,
+)
+UNMEASURED = (
+    unmeasured("all rows were learnt from, and the training was interrupted"),
+    "Probabilities are not calibrated.",
     NOTICES_NOTHING,
 )
 
@@ -159,10 +164,15 @@ class _Setting:
             start_head(new.model, stored.store, self.outputs.answers(stored), self.linear)
         return new
 
-    def brought_together(self, stored: StoredInputs, classes_N: NDArray[np.int64]) -> _Beginning:
-        """Bring texts of a label together, and begin a head above them; what there was before is the baseline."""
+    def brought_together(
+        self,
+        stored: StoredInputs,
+        classes_N: NDArray[np.int64],
+        validated: Callable[[TrainedHead], Validation | None] = lambda _: None,
+    ) -> _Beginning:
+        """Bring texts of a label together, and begin a head above them; the one before that is the baseline."""
         encoder, frozen = self.opened.model.encoder, self.started(stored)
-        weights = copy_weights(encoder)
+        weights, validation = copy_weights(encoder), validated(frozen)
 
         def fallback() -> TrainedHead:
             restore_weights(encoder, weights)
@@ -170,7 +180,8 @@ class _Setting:
 
         self.say("bringing texts of a label together")
         bring_together(encoder, frozen.model.head.kind.read, stored.store, classes_N, self.training)
-        return _Beginning(self.started(stored), None, fallback, UPDATES)
+        baseline = None if validation is None else Baseline(LINEAR, validate=lambda: validation)
+        return _Beginning(self.started(stored), baseline, fallback, UPDATES)
 
     def objective(
         self,
@@ -227,9 +238,7 @@ def _begin(
     if classes_N is None:
         begun = setting.started(stored)
         return _Beginning(begun, Baseline(LINEAR), lambda: begun)
-    validation = validated(setting.started(stored))
-    together = setting.brought_together(stored, classes_N)
-    return replace(together, baseline=None if validation is None else Baseline(LINEAR, validate=lambda: validation))
+    return setting.brought_together(stored, classes_N, validated)
 
 
 def _cross_validated(
@@ -242,9 +251,13 @@ def _cross_validated(
     """Return a model of few texts, which were all learnt from, measured and calibrated by cross-validation.
 
     Models of other texts answer each text. Kept is the linear model of the frozen encoder where that does better by
-    more than a standard error.
+    more than a standard error. A training that was interrupted is not measured.
     """
     outputs, encoder, truth = setting.outputs, setting.opened.model.encoder, stored.truth
+    used = DataUsed(setting.columns, stored.part(outputs), None, split=False)
+    if record.interrupted:
+        card = written_card(setting.opened.model, record, used, Worth(None, UNMEASURED))
+        return replace(begun.trained, card={**card, **outputs.card(), "notes": []})
     trained = copy_weights(encoder)
     frozen, folds_N = begun.fallback(), folds(stored.store.texts, setting.training.seed)
     weights = copy_weights(encoder)
@@ -256,7 +269,6 @@ def _cross_validated(
     restore_weights(encoder, weights if keeps_frozen else trained)
     learnt = cast("CombinableOutputs[Any, Any]", outputs).calibrated_on(scores, truth)
     report = learnt.outcomes(scores, truth).report(seed=setting.training.seed)
-    used = DataUsed(setting.columns, stored.part(outputs), None, split=False)
     card = written_card(setting.opened.model, record, used, Worth(report, LIMITS), of=OF_FOLDS)
     said, mistakes = learnt.findings(scores, truth, [], examples)
     notes = [*([KEPT_FROZEN] if keeps_frozen else []), *said]
