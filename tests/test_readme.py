@@ -80,7 +80,6 @@ def test_every_task_has_a_snippet():
     for name in (
         "TextClassifier",
         "PairClassifier",
-        "FewShotClassifier",
         "MultiTask",
         "Ensemble",
         "TextTagger",

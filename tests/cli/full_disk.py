@@ -38,7 +38,6 @@ def commands(files, run, index, disk):
             *("train", "embedding", *tiny, "--no-checkpoints", *train),
             write_jsonl(files / "pairs.jsonl", pairs),
         ],
-        "train few-shot": ["train", "few-shot", *tiny, "--no-checkpoints", *train, files / "validation.jsonl.gz"],
     }
 
 

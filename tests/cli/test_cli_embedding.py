@@ -1,6 +1,6 @@
-"""``train embedding``, ``train few-shot`` and ``evaluate --task similarity`` from file to folder to numbers."""
+"""``train embedding`` and ``evaluate --task similarity`` from file to folder to numbers, and what else embedders do."""
 
-import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +8,9 @@ from command_line import call, evaluated, rows, write_jsonl
 
 from bothways import open_trained
 from bothways.tasks import SentenceEmbedder
+from contract_cases import write_embedder
+
+FEW_SHOT = Path(__file__).parents[1] / "frozen" / "v1" / "few_shot"
 
 
 def words_of(number):
@@ -120,44 +123,35 @@ def test_similarities_of_texts_that_are_cut_say_so(files, data, tmp_path):
     assert report.out.splitlines()[-1] == "48 of 48 texts were cut, by 48 tokens together"
 
 
-def test_a_few_examples_make_a_classifier(files, tmp_path):
-    run = tmp_path / "run"
-    train_data = write_jsonl(tmp_path / "few.jsonl", rows(48, 0))
-    words = ("--model", files / "tiny", "--train", train_data, "--output", run, "--device", "cpu")
-    trained = call("train", "few-shot", *words, "--epochs", 10, "--learning-rate", 0.003)
+def test_a_few_texts_make_a_classifier_above_an_embedder(tmp_path):
+    run, base = tmp_path / "run", write_embedder(tmp_path / "base")
+    few = write_jsonl(tmp_path / "few.jsonl", rows(24, 0))
+    words = ("--model", base, "--train", few, "--output", run, "--device", "cpu")
+    trained = call("train", "classification", *words, "--learning-rate", 0.003, "--batch-size", 8)
     assert trained.code == 0, trained.err
-    assert "kept epoch" not in trained.out
-    report = call("evaluate", run, "--data", files / "test.jsonl.gz", "--json").json()
-    assert report["accuracy"] > 0.8
+    assert "in cross-validation" in trained.out
+    test = write_jsonl(tmp_path / "test.jsonl", rows(30, 1))
+    assert call("evaluate", run, "--data", test, "--json").json()["accuracy"] > 0.8
     answers = call("predict", run, "w6 w8", "w5 w7")
     assert {each["label"] for each in answers.lines()} <= {"even", "odd"}
-    assert answers.err == "the probabilities of this model are not calibrated on held-out rows.\n"
-    stored = json.loads((run / "bothways.json").read_text())
-    assert (stored["task"], stored["labels"]) == ("few_shot", ["even", "odd"])
+    assert answers.err == ""  # they are calibrated
 
 
-def test_a_few_examples_and_held_out_rows_make_a_classifier_that_knows_its_limits(files, tmp_path):
-    run, train_data = tmp_path / "run", write_jsonl(tmp_path / "few.jsonl", rows(48, 0))
-    others = write_jsonl(tmp_path / "others.jsonl", [{"text": f"w{40 + number} w41"} for number in range(20)])
-    words = ["train", "few-shot", "--model", files / "tiny", "--train", train_data, "--output", run, "--device", "cpu"]
-    refused = call(*words, "--out-of-domain", others)
-    assert (refused.code, list(tmp_path.glob("run*"))) == (2, [])
-    assert "give some with --validation" in refused.err
-    held_out = ["--validation", files / "test.jsonl.gz", "--out-of-domain", others, "--detector", "cosine"]
-    trained = call(*words, *held_out, "--epochs", 4, "--learning-rate", 0.003)
-    assert trained.code == 0, trained.err
-    (answer,) = call("predict", run, "w6 w8", "--coverage", 0.8).lines()
+def test_a_few_shot_classifier_of_an_earlier_version_is_asked_and_evaluated(tmp_path):
+    (answer,) = call("predict", FEW_SHOT, "w5 w20 w31", "--coverage", 0.8).lines()
     assert answer["label"] in answer["label_set"]
-    saved = open_trained(run, device="cpu")
-    assert answer["outside"] == (answer["outside_score"] > saved.confidence.out_of_domain.threshold)
+    threshold = open_trained(FEW_SHOT, device="cpu").confidence.out_of_domain.threshold
+    assert answer["outside"] == (answer["outside_score"] > threshold)
+    data = write_jsonl(tmp_path / "data.jsonl", rows(30, 0, labels=("ant", "bee", "cow")))
+    others = write_jsonl(tmp_path / "others.jsonl", [{"text": f"w{40 + number} w41"} for number in range(20)])
     page = tmp_path / "page.html"
-    outcome = call(
-        *("evaluate", run, "--data", files / "test.jsonl.gz", "--out-of-domain", others, "--resamples", 20, "--json"),
-        *("--report", page),
-    )
+    words = ("--out-of-domain", others, "--resamples", 20, "--json", "--report", page)
+    outcome = call("evaluate", FEW_SHOT, "--data", data, *words)
     assert outcome.code == 0, outcome.err
     assert outcome.json()["out_of_domain"]["n_outside"] == 20
     assert "After calibration" in page.read_text(encoding="utf-8")
+    index = ("--data", data, "--text", "text", "--id", "id", "--output", tmp_path / "index")
+    assert call("search", "build", "--model", FEW_SHOT, *index).code == 0
 
 
 @pytest.mark.parametrize(

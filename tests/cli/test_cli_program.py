@@ -36,7 +36,6 @@ from bothways.text import overflow
 COMMANDS = [
     "train classification",
     "train embedding",
-    "train few-shot",
     "train tagging",
     "train answering",
     "train pairs",

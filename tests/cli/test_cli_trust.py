@@ -58,7 +58,6 @@ def test_nothing_is_learnt_that_was_not_wanted(files, tmp_path):
         (["classification", "--out-of-domain", "others.jsonl", "--target", "regression"], 2, "--target single"),
         (["pairs", "--out-of-domain", "others.jsonl", "--score", "score"], 2, "--target single"),
         (["classification", "--out-of-domain", "-", "--validation", "-"], 2, "--validation and --out-of-domain cannot"),
-        (["few-shot", "--calibration", "platt"], 1, "calibration by 'platt' wants held-out texts"),
     ],
 )
 def test_what_could_not_be_learnt_is_refused_before_the_training(

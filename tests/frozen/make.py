@@ -292,6 +292,7 @@ def embedders():
     small = {"pooling": "cls", "dimensions": 6, "unit_length": False, "max_length": 12}
     trained(bothways.SentenceEmbedder, "embedder_cut", base("xlnet"), scored(30), open_with=small)
     frozen("embedder_cut", *calls[:2], kind="SentenceEmbedder")
+    # Version 1 trained these two; later versions open such models, and train none.
     kind = bothways.FewShotClassifier
     trained(kind, "few_shot", base("bert"), labelled(18), validation=labelled(18, 60, wrong=4), pairs_per_text=2)
     frozen("few_shot", *asked(TEXTS, {"coverage": 0.8}), kind="FewShotClassifier")

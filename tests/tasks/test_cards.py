@@ -8,7 +8,6 @@ import pytest
 from answering_cases import questions
 from bothways import Ensemble
 from bothways.tasks import (
-    FewShotClassifier,
     FillMask,
     PairClassifier,
     QuestionAnswerer,
@@ -69,7 +68,6 @@ CASES = {
     "tagging": (lambda base: fitted(TextTagger, base, tagged(12), tagged(6)), 12, 6, "span_f1"),
     "answering": (lambda base: fitted(QuestionAnswerer, base, questions(12), questions(8)), 12, 8, "f1"),
     "masked_lm": (lambda base: fitted(FillMask, base, TEXTS, TEXTS[:5]), 12, 5, "perplexity"),
-    "few_shot": (lambda base: fitted(FewShotClassifier, base, rows(12), rows(6)), 12, 6, "accuracy"),
     "scored pairs": (lambda base: embedder(base, scored(12), scored(6), ScoredPairs()), 12, 6, "spearman"),
     "pairs": (lambda base: embedder(base, found_pairs(12), found_pairs(6), Pairs()), 12, 6, "mrr"),
     "labelled texts": (lambda base: embedder(base, rows(12), rows(6), LabelledTexts()), 12, 6, "mrr"),
@@ -104,11 +102,11 @@ def test_a_saved_model_says_what_it_was_trained_on_how_good_it_is_and_what_that_
     assert len(set(card["limits"])) == len(card["limits"]) >= 2
 
 
-@pytest.mark.parametrize("case", ["tagging", "masked_lm", "scored pairs", "few_shot"])
+@pytest.mark.parametrize("case", ["tagging", "masked_lm", "scored pairs", "classification"])
 def test_the_metrics_of_the_card_are_those_of_an_evaluation(base, case):
     train, _, _, metric = CASES[case]
     model = train(without_dropout(base))
-    held = {"tagging": tagged(6), "masked_lm": TEXTS[:5], "scored pairs": scored(6), "few_shot": rows(6)}[case]
+    held = {"tagging": tagged(6), "masked_lm": TEXTS[:5], "scored pairs": scored(6), "classification": rows(6)}[case]
     report = model.evaluate(held, seed=7).to_dict()
     for name in (metric, f"{metric}_low", f"{metric}_high"):
         assert model.card["metrics"][name] == pytest.approx(report[name], abs=1e-5)
@@ -121,16 +119,6 @@ def test_tags_that_change_have_another_checksum_and_texts_the_same(base):
     assert first["tokens_sha256"] == second["tokens_sha256"]
     assert first["tags_sha256"] != second["tags_sha256"]
     assert first["words"] == sum(len(row["tags"]) for row in tagged(12))
-
-
-def test_without_validation_data_a_few_shot_card_says_so_and_has_no_metrics(base, tmp_path):
-    made = opened(FewShotClassifier, base)
-    made.fit(rows(12), **ONCE)
-    card = card_of(made, tmp_path / "saved")
-    assert (card["validation"], card["validation_rows"]) == ("none", 0)
-    assert list(card["data"]) == ["training"]
-    assert card["metrics"] is None
-    assert any("no validation data were given" in limit for limit in card["limits"])
 
 
 def test_a_tenth_that_was_held_out_is_told_from_data_that_were_given(base):

@@ -14,7 +14,7 @@ from bothways import MultiTask, TaggingData, TaskData
 from bothways.errors import InvalidInput, NotFitted, OutOfDisk, TrainingDiverged
 from bothways.objectives import MaskedLMObjective
 from bothways.retrieval import SemanticSearch
-from bothways.tasks import FewShotClassifier, FillMask, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
+from bothways.tasks import FillMask, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.embedding.objective import EmbeddingObjective
 from bothways.tasks.embedding.spec import LabelledTexts
@@ -146,11 +146,6 @@ UNFINISHED = {
         lambda task, **more: task.fit(rows(24), columns=LabelledTexts(), **QUICK, **more),
         EmbeddingObjective,
     ),
-    "a few examples": (
-        FewShotClassifier,
-        lambda task, **more: task.fit(rows(12), validation=rows(9, 30), **QUICK, **more),
-        EmbeddingObjective,
-    ),
 }
 
 
@@ -169,8 +164,7 @@ def interrupted(monkeypatch, kind, fit):
 
 
 def encoder_of(task):
-    encoder = (task.embedder if isinstance(task, FewShotClassifier) else task).model.encoder
-    return {name: value.clone() for name, value in encoder.state_dict().items()}
+    return {name: value.clone() for name, value in task.model.encoder.state_dict().items()}
 
 
 def same_weights(one, other):
@@ -312,55 +306,3 @@ def test_several_tasks_that_diverge_are_as_before(base, monkeypatch, updates, ke
     assert diverge(monkeypatch, lambda: model.fit(SHARED, **QUICK), updates) == kept
     assert (model.predict(TEXTS), model.card) == (before, card)
     assert model.fitted is fitted
-
-
-# --- a few examples ---
-
-
-def few(base):
-    classifier = FewShotClassifier.from_pretrained(without_dropout(base), device="cpu")
-    classifier.fit(rows(12), validation=rows(9, 30), **QUICK)
-    return classifier
-
-
-def again(classifier, **options):
-    return classifier.fit(rows(12), **{**QUICK, "pairs_per_text": 1, **options})
-
-
-@pytest.mark.parametrize("held_out", [None, rows(9, 30)], ids=["the latest epoch", "the best epoch"])
-def test_a_head_goes_with_the_vectors_that_it_was_fitted_to(base, monkeypatch, held_out):
-    classifier = few(base)
-    before, vectors, card = classifier.predict(TEXTS), classifier.embedder.encode(TEXTS), classifier.card
-    fit = lambda: again(classifier, validation=held_out)  # noqa: E731
-    assert diverge(monkeypatch, fit, updates=3, kind=EmbeddingObjective) == 1
-    assert (classifier.predict(TEXTS), classifier.card) == (before, card)
-    np.testing.assert_array_equal(classifier.embedder.encode(TEXTS), vectors)
-    fit()
-    assert classifier.predict(TEXTS) != before
-    assert not np.array_equal(classifier.embedder.encode(TEXTS), vectors)
-
-
-def test_a_head_stays_where_its_vectors_do(base, monkeypatch):
-    classifier = few(base)
-    before, vectors = classifier.predict(TEXTS), classifier.embedder.encode(TEXTS)
-    assert diverge(monkeypatch, lambda: again(classifier), updates=0, kind=EmbeddingObjective) is None
-    with pytest.raises(InvalidInput, match="batch_size must be 2 or more"):
-        again(classifier, batch_size=1)
-    with pytest.raises(InvalidInput, match="strength of a regression must be above 0"):
-        again(classifier, strength=0.0)
-    np.testing.assert_array_equal(classifier.embedder.encode(TEXTS), vectors)
-    assert classifier.predict(TEXTS) == before
-
-
-def test_a_head_that_cannot_be_fitted_to_new_vectors_stays_with_the_old_ones(base, monkeypatch):
-    classifier = few(base)
-    before, vectors = classifier.predict(TEXTS), classifier.embedder.encode(TEXTS)
-
-    def failing(*_, **__):
-        raise MemoryError("no more")
-
-    monkeypatch.setattr("bothways.tasks.embedding.few_shot.fit_softmax_regression", failing)
-    with pytest.raises(MemoryError):
-        again(classifier)
-    assert classifier.predict(TEXTS) == before
-    np.testing.assert_array_equal(classifier.embedder.encode(TEXTS), vectors)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bothways import MultiTask, TaskData, TextClassifier, open_trained
+from bothways.errors import NotFitted
 from bothways.tasks import contrast
 from bothways.tasks.contrast import UPDATES, ContrastObjective, contrastive_losses
 from bothways.tasks.head_training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LINEAR
@@ -215,3 +216,18 @@ def test_an_interrupted_contrast_ends_the_fit(base, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(rows("single"), **QUIET)
     assert classifier._state[1] is None
+
+
+@pytest.mark.parametrize("place", ["bring_together", "run_training", "_scores_of_folds"])
+def test_a_fit_that_fails_leaves_the_classifier_as_it_was(base, monkeypatch, place):
+    def failing(*_, **__):
+        raise MemoryError("no more")
+
+    before, classifier = opened(base), opened(base)
+    monkeypatch.setattr(f"bothways.tasks.head_training.{place}", failing)
+    with pytest.raises(MemoryError):
+        classifier.fit(rows("single"), **QUIET)
+    with pytest.raises(NotFitted):
+        classifier.predict("w5")
+    ours, theirs = classifier.model.encoder.state_dict(), before.model.encoder.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

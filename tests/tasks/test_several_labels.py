@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as oracle
 
-from bothways import Ensemble, FewShotClassifier, MultiTask, TaskData, TextClassifier
+from bothways import Ensemble, MultiTask, TaskData, TextClassifier
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.evaluation import fit_thresholds
 from tiny_models import write_checkpoint
@@ -159,9 +159,6 @@ def test_a_threshold_of_one_label_or_a_number_is_refused(base, tmp_path):
     numbers = TextClassifier.from_pretrained(base, device="cpu", target="regression", threshold=0.3)
     with pytest.raises(InvalidInput, match="this model predicts a number"):
         numbers.fit([{**row, "label": 1.0} for row in data], epochs=1)
-    few = FewShotClassifier.from_pretrained(base, device="cpu")
-    with pytest.raises(TypeError, match="threshold"):
-        few.fit(data, threshold=0.3)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from bothways import (
     BothwaysError,
     Ensemble,
-    FewShotClassifier,
     FillMask,
     MultiTask,
     PairClassifier,
@@ -49,7 +48,7 @@ def readme_classifier() -> None:
 
 
 def readme_few_several_and_ensembles() -> None:
-    few = FewShotClassifier.from_pretrained(MINILM)
+    few = TextClassifier.from_pretrained(MINILM)
     few.fit("eight_of_each.jsonl")
     print(few.predict("Where is my card?").label)
 

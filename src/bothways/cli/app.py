@@ -73,7 +73,7 @@ def build_app() -> App:
     training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
     for spec in SPECS.values():
         # Masked language models are trained by `adapt`.
-        if spec.name != "masked_lm":
+        if spec.learns and spec.name != "masked_lm":
             extra = train.Extra(LossOptions, with_kind, with_loss) if spec.name == "embedding" else None
             name, example = train.command_name(spec), train.example_of(spec)
             training.command(train.training_command(spec, extra), name=name, help_epilogue=example)

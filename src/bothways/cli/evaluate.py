@@ -22,7 +22,7 @@ from bothways.cli.options import (
 )
 from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import note, one_line, plain_table, print_json, print_table, shortened
-from bothways.confidence.options import ConfidenceOptions
+from bothways.tasks.label_options import LabelPrediction
 from bothways.tasks.registry import SPECS, models
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ def _check_detector(model: Any) -> None:  # noqa: ANN401 (a trained model)
         CycloptsError: It is a model of another kind of task.
         NotCalibrated: It has no detector.
     """
-    if not issubclass(model.spec.fit_options, ConfidenceOptions):
-        those = models(spec for spec in SPECS.values() if issubclass(spec.fit_options, ConfidenceOptions))
+    if not issubclass(model.spec.predict_options, LabelPrediction):
+        those = models(spec for spec in SPECS.values() if issubclass(spec.predict_options, LabelPrediction))
         raise usage_error(f"--out-of-domain can be given for {those}, but this one does not.")
     model.confidence.detector(model.name)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.choices import Format
-from bothways.cli.declared import NOTHING, Option, given_of, group_of, options_of, taking
+from bothways.cli.declared import Option, given_of, group_of, options_of, taking
 from bothways.cli.opening import columns_of, open_options
 from bothways.cli.options import AS_IT_CAN, HERE, File, ModelOptions, ReadingOptions, bad_usage, usage_error
 from bothways.cli.reading import labelled_source, optional_source
@@ -94,7 +94,7 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
         with bad_usage(*learning):
             wanted = spec.fit_options(**learning)
         named = given_of(columns)
-        others = _rows_from_elsewhere(spec, wanted, named, elsewhere, validation, format)
+        others = _rows_from_elsewhere(spec, wanted, named, elsewhere, format)
         words = {**named, **learning}
 
         def fit(options: "TrainingArguments") -> "tuple[Any, TrainingRecord]":
@@ -152,7 +152,6 @@ def _columns(spec: TaskSpec) -> list[Option]:
 
 
 def _help(spec: TaskSpec) -> str:
-    held_out = f"{spec.held_out}, when left out" if spec.held_out else f"{NOTHING} are held out when left out"
     learns = any(option.name == "calibration" for option in options_of(spec.fit_options))
     calibrated = ". Probabilities are calibrated on held-out rows" if learns else ""
     return f"""{spec.summary}
@@ -164,7 +163,7 @@ def _help(spec: TaskSpec) -> str:
         train: Labelled rows: .jsonl, .json, .csv, .tsv, .conll (also .gz), .parquet, or '-' for JSON Lines on standard
             input.
         output: Folder for the trained model. While it is unfinished, log and checkpoints lie in OUTPUT.checkpoints.
-        validation: Held-out rows; {held_out}.
+        validation: Held-out rows; {spec.held_out}, when left out.
         format: Of both files, where their names do not say it.
     """
 
@@ -174,7 +173,6 @@ def _rows_from_elsewhere(
     wanted: Any,  # noqa: ANN401 (the task's own)
     columns: Mapping[str, Any],
     elsewhere: str | None,
-    validation: str | None,
     format_: Format | None,
 ) -> "list[Row] | None":
     """The rows to fit the threshold to, read and looked at before a training whose result would be lost otherwise.
@@ -192,8 +190,6 @@ def _rows_from_elsewhere(
             "--out-of-domain fits the threshold of a detector, which takes one label for each text (--target single) "
             "and a --detector other than none."
         )
-    if spec.held_out is None and validation is None:
-        raise usage_error("--out-of-domain fits the threshold to held-out rows: give some with --validation.")
     rows = list(read_rows(elsewhere, format=format_))
     reader = renamed(spec.columns, columns)
     for row in rows:

@@ -50,7 +50,7 @@ class DemoSettings:
         batch_size: Texts in one update.
         resamples: Bootstrap resamples.
         rows: Take only so many rows of each file; None takes all.
-        shots: Texts of each category for the few-shot classifier.
+        shots: Texts of each category for the classifier of few texts.
     """
 
     seed: int = 1

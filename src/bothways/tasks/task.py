@@ -81,7 +81,6 @@ class FitArguments(TrainingArguments, total=False):
     kept: float
     loss: Any
     pairs_per_text: int
-    strength: float
     masking: Any
 
 

@@ -1,55 +1,91 @@
-"""Classification from a few examples of each label.
+"""The few-shot classifiers of earlier versions: opened, asked and saved, and not trained.
 
-An encoder is first trained as a sentence embedder, with texts of one label as pairs; then a linear head is fitted to
-its vectors (Tunstall et al. 2022, arXiv:2209.11055). There the pairs are compared one by one; here all texts of other
-labels in a batch are a pair's negatives, which is the ranking loss of `bothways.tasks.embedding.losses`.
+One is a sentence embedder with a linear head on its vectors. What `FewShotClassifier` did for few examples, a
+`bothways.tasks.TextClassifier` above a sentence embedder does by itself; see `bothways.tasks.contrast`.
 
 Shapes: N texts, K dimensions, C classes, F numbers of a text: C, and K where the detector reads the vector.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from bothways.checkpoints.files import read_safetensors
+from bothways.checkpoints.save import write_tensors
 from bothways.checkpoints.schema import StoredFewShot, damaged
 from bothways.confidence.files import open_confidence, write_confidence
-from bothways.data import Example
-from bothways.errors import InvalidInput
-from bothways.evaluation import Evidence
-from bothways.progress import phase
-from bothways.tasks.card import NOTICES_NOTHING, Worth, unmeasured, worth_card
+from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.families.weight_map import check_numbers
 from bothways.tasks.columns import TextColumns, stored_columns
 from bothways.tasks.embedding.embedder import SentenceEmbedder, SentenceTask
-from bothways.tasks.embedding.objective import EmbeddingObjective
-from bothways.tasks.embedding.rows import EmbeddingRow, read_embedding_rows
-from bothways.tasks.embedding.softmax_regression import (
-    LinearHead,
-    check_strength,
-    fit_softmax_regression,
-    read_head,
-    write_head,
-)
-from bothways.tasks.embedding.spec import FEW_SHOT, EmbeddingOpening, FewShotLearning, FewShotOpening, LabelledTexts
+from bothways.tasks.embedding.spec import FEW_SHOT, EmbeddingOpening, FewShotOpening
 from bothways.tasks.embedding.trained import TrainedEmbedder, Vectors
-from bothways.tasks.embedding.training import EmbeddingExamples, prepare_embedder
-from bothways.tasks.head import TrainingData
-from bothways.tasks.label_confidence import check_calibration, confidence_limits, learn_confidence
-from bothways.tasks.labels import MOST_TRAINING, LabelOutputs, LabelScores
-from bothways.tasks.learning import Preparation
+from bothways.tasks.labels import LabelOutputs, LabelScores
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.predictions import Classification
-from bothways.tasks.scores import TokensRead
-from bothways.tasks.targets import Logits, SingleLabel, Truth, target_of
-from bothways.training.options import TrainingOptions
-from bothways.training.record import TrainingRecord
+from bothways.tasks.targets import Logits, SingleLabel
 
 HEAD_FILE = "head.safetensors"
 
-# What a reader of the card has to know without validation data.
-UNMEASURED = (unmeasured("no validation data were given"), "Probabilities are not calibrated.", NOTICES_NOTHING)
+ASKED_ALONE = (
+    "few-shot classifiers that earlier versions saved can be opened and asked, and none are trained any more. Fit a "
+    "TextClassifier above a sentence embedder: it does by itself what FewShotClassifier did for few examples."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearHead:
+    """Weights of a linear map.
+
+    Attributes:
+        weight_CK: Of each class.
+        bias_C: Of each class.
+    """
+
+    weight_CK: NDArray[np.float32]
+    bias_C: NDArray[np.float32]
+
+    @classmethod
+    def read(cls, path: Path, classes: int, dimensions: int) -> "LinearHead":
+        """Return a stored head.
+
+        Raises:
+            CorruptCheckpoint: It is damaged, or does not fit.
+            IncompatibleWeights: It holds no floating point numbers.
+        """
+        tensors = read_safetensors(path)
+        for name, value in tensors.items():
+            check_numbers(f"{name} of {path.name}", value)
+        try:
+            head = cls(tensors["weight"].float().numpy(), tensors["bias"].float().numpy())
+        except KeyError as error:
+            raise CorruptCheckpoint(
+                f"{str(path)!r} holds no head of a classifier ({error}). Get the model again."
+            ) from error
+        if head.weight_CK.shape != (classes, dimensions) or head.bias_C.shape != (classes,):
+            raise CorruptCheckpoint(
+                f"{str(path)!r} must map vectors of {dimensions} to {classes} labels, but its weights are of the shape "
+                f"{head.weight_CK.shape}. It belongs to another model, or the vectors were cut."
+            )
+        return head
+
+    def write(self, path: Path) -> None:
+        """Write it into a file.
+
+        Raises:
+            OSError: The disk is full, or the folder cannot be written to.
+        """
+        write_tensors(path, {"weight": torch.from_numpy(self.weight_CK), "bias": torch.from_numpy(self.bias_C)})
+
+    def logits(self, vectors_NK: NDArray[Any]) -> NDArray[np.float64]:
+        """Scores of the classes (N, C)."""
+        scores_NC: NDArray[np.float64] = vectors_NK.astype(np.float64) @ self.weight_CK.T.astype(np.float64)
+        return scores_NC + self.bias_C
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,33 +126,6 @@ class TrainedFewShot:
         logits_NC = self.head.logits(vectors_NK)
         return np.concatenate([logits_NC, vectors_NK], axis=1) if self.outputs.layers else logits_NC
 
-    def learnt(
-        self,
-        held_out: tuple[Vectors, list[TokensRead], Truth],
-        training: tuple[Vectors, Truth],
-        options: FewShotLearning,
-        seed: int,
-    ) -> "TrainedFewShot":
-        """Return the same with the confidence that held-out texts teach, and their metrics in its card."""
-        (held_NK, reads, truth_N), (vectors_NK, classes_N) = held_out, training
-        target, layers = self.outputs.target, options.layers(1)
-        reading = replace(self, outputs=replace(self.outputs, layers=layers))
-
-        def scores_of(vectors_NK: Vectors, reads: Sequence[TokensRead]) -> list[LabelScores]:
-            rows = zip(reading.numbers(vectors_NK), reads, strict=True)
-            return [reading.outputs.scored(row_F, read) for row_F, read in rows]
-
-        def some() -> tuple[Evidence, Truth]:
-            drawn = np.random.default_rng(seed).permutation(len(classes_N))[:MOST_TRAINING]
-            part = scores_of(vectors_NK[drawn], [TokensRead(1, 0)] * len(drawn))
-            return reading.outputs.evidence(part), classes_N[drawn]
-
-        held = scores_of(held_NK, reads)
-        confidence = learn_confidence(target, reading.outputs.evidence(held), truth_N, options, seed, some)
-        outputs = replace(reading.outputs, confidence=confidence)
-        metrics = worth_card(Worth(outputs.outcomes(held, truth_N).report(seed=seed), confidence_limits(confidence)))
-        return replace(self, outputs=outputs, card={**self.card, **metrics, **outputs.card()})
-
     def facts(self) -> dict[str, object]:
         """Return labels and calibration."""
         return self.outputs.facts()
@@ -130,21 +139,19 @@ class TrainedFewShot:
         Raises:
             OSError: The disk is full, or the folder cannot be written to.
         """
-        write_head(folder / HEAD_FILE, self.head)
+        self.head.write(folder / HEAD_FILE)
         confidence = write_confidence(folder, self.outputs.confidence)
         labels = list(self.outputs.labels)
         self.embedder.write_with(folder, {"task": task, "labels": labels, **confidence, "card": dict(self.card)})
 
 
 class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
-    """A classifier that learns from a few examples of each label.
+    """A classifier that an earlier version trained on a few examples of each label.
 
-    It saves a sentence embedder, here and for the ecosystem, with the head in a file of its own. Few examples are too
-    dear to hold some out: without validation data, `fit` keeps the last epoch, probabilities are not calibrated, no
-    coverage is guaranteed, and texts out of domain are not noticed.
+    It can be asked, evaluated, compared, saved, and be a member of ensembles; `fit` refuses. For few examples fit a
+    `TextClassifier`, which does by itself what this did.
 
-    >>> classifier = FewShotClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
-    >>> classifier.fit("eight_of_each.jsonl")  # doctest: +SKIP
+    >>> classifier = FewShotClassifier.from_pretrained("runs/few")  # doctest: +SKIP
     >>> classifier.predict("Where is my card?").label  # doctest: +SKIP
     'card_arrival'
     """
@@ -154,18 +161,22 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
     @property
     def embedder(self) -> SentenceEmbedder:
         """Makes the vectors."""
-        opened, fitted = self._state
-        return SentenceEmbedder(opened, _embedder_of(opened, fitted))
+        opened, _ = self._state
+        return SentenceEmbedder(opened, self.fitted.embedder)
+
+    def fit(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: fit a `TextClassifier`.
+
+        Raises:
+            InvalidInput: Always.
+        """
+        raise InvalidInput(ASKED_ALONE)
 
     @classmethod
-    def _open(cls, opened: OpenedModel, options: FewShotOpening) -> TrainedFewShot | None:
-        labels = options.labels
+    def _open(cls, opened: OpenedModel, options: FewShotOpening) -> TrainedFewShot:
         if opened.trained_for != FEW_SHOT.name:
-            _embedder_of(opened, None)
-            if labels is not None:
-                raise InvalidInput("labels name the outputs of a trained head, but this checkpoint has none: call fit.")
-            return None
-        stored = StoredFewShot.of(opened.extras)
+            raise InvalidInput(f"{opened.model.name!r} is no few-shot classifier: {ASKED_ALONE}")
+        labels, stored = options.labels, StoredFewShot.of(opened.extras)
         names = tuple(stored.labels)
         if len(set(names)) != len(names):
             raise damaged("labels", "a list of different names", stored.labels)
@@ -173,56 +184,12 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
             raise InvalidInput(
                 f"the trained head has {len(names)} outputs, so it needs as many different labels: {list(labels)}."
             )
-        embedder, folder = _embedder_of(opened, None), opened.model.folder
+        embedder, folder = TrainedEmbedder.of(opened, EmbeddingOpening()), opened.model.folder
         confidence = open_confidence(stored, folder, len(names), 1, embedder.dimensions)
         target = SingleLabel(names if labels is None else tuple(labels))
         outputs = LabelOutputs(target, confidence=confidence, layers=confidence.layers)
-        head, card = read_head(folder / HEAD_FILE, len(names), embedder.dimensions), stored.card
+        head, card = LinearHead.read(folder / HEAD_FILE, len(names), embedder.dimensions), stored.card
         return TrainedFewShot(embedder, head, outputs, stored_columns(card, TextColumns()), card)
 
-    def _prepare(
-        self,
-        opened: OpenedModel,
-        before: TrainedFewShot | None,
-        data: TrainingData,
-        columns: TextColumns,
-        options: FewShotLearning,
-        training: TrainingOptions,
-    ) -> Preparation[EmbeddingObjective, TrainedFewShot]:
-        check_strength(options.strength)
-        if data.validation is None and options.calibration not in ("auto", None):
-            raise InvalidInput(
-                f"calibration by {options.calibration!r} wants held-out texts: give validation data, or leave "
-                "calibration at 'auto'."
-            )
-        kind = LabelledTexts(columns.text, columns.label)
-        rows = read_embedding_rows(data.train, kind)
-        held_out = [] if data.validation is None else read_embedding_rows(data.validation, kind)
-        examples, held = ([Example(row.text, row.label, 0, row.where) for row in part] for part in (rows, held_out))
-        target = target_of("single", examples)
-        classes_N, truth_N = target.encode(examples), target.encode(held)
-        check_calibration(target, options, truth_N)
-        begun = replace(_embedder_of(opened, before), opened=opened)
-        ready = prepare_embedder(begun, EmbeddingExamples(kind, rows, held_out, split=False), options, training)
-
-        def encode(embedder: TrainedEmbedder, rows: Sequence[EmbeddingRow]) -> tuple[Vectors, list[TokensRead]]:
-            return embedder.encode([row.text[0] for row in rows], show_progress=training.show_progress)
-
-        def finish(record: TrainingRecord) -> TrainedFewShot:
-            embedder = ready.finish(record)
-            phase("fitting the head")
-            vectors_NK, _ = encode(embedder, rows)
-            head = fit_softmax_regression(vectors_NK, classes_N, target.outputs, strength=options.strength)
-            outputs = LabelOutputs(target, options=options)
-            if not held_out:
-                card = {**embedder.card, **worth_card(Worth(None, UNMEASURED))}
-                return TrainedFewShot(embedder, head, outputs, columns, card)
-            fitted = TrainedFewShot(embedder, head, outputs, columns, embedder.card)
-            measured = (*encode(embedder, held_out), truth_N)
-            return fitted.learnt(measured, (vectors_NK, classes_N), options, training.seed)
-
-        return Preparation(ready.objective, finish)
-
-
-def _embedder_of(opened: OpenedModel, fitted: TrainedFewShot | None) -> TrainedEmbedder:
-    return TrainedEmbedder.of(opened, EmbeddingOpening()) if fitted is None else fitted.embedder
+    def _prepare(self, *_: object) -> NoReturn:
+        raise InvalidInput(ASKED_ALONE)

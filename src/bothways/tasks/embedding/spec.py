@@ -1,4 +1,4 @@
-"""What sentence embedding and classification from a few examples declare. Loads no torch.
+"""What sentence embedders declare, and the few-shot classifiers of earlier versions. Loads no torch.
 
 Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names, and the columns that a call
 names tell which kind it is (`kind_of`); where a call names none, those of the first row do (`usual_kind`).
@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
-from bothways.choices import ALL_LAYERS, Pooling
-from bothways.confidence.options import ConfidenceOptions
+from bothways.choices import Pooling
 from bothways.errors import InvalidInput
 from bothways.tasks.columns import PAIR, TextColumns, is_two_texts, renamed, stored_columns, two_texts, typed_texts
 from bothways.tasks.label_options import LabelPrediction
@@ -19,10 +18,6 @@ from bothways.tasks.spec import SENTENCE_TRANSFORMER, Hub, TaskSpec
 if TYPE_CHECKING:
     from bothways.data import Row
     from bothways.tasks.embedding.losses import EmbeddingLoss
-
-STRENGTH = 400.0
-"""Strength of the regression on vectors: as if these had the length 20, by which the ranking loss multiplies cosines,
-and the strength were 1. With 1, the probabilities of 25 labels are as low as 0.43 on average where 0.95 are right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,33 +316,6 @@ class FewShotOpening:
     labels: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FewShotLearning(ConfidenceOptions):
-    """How a classifier learns from a few examples.
-
-    Attributes:
-        loss: Trains the embedder; `MultipleNegativesRanking` when None.
-        pairs_per_text: With how many others of its label each text is put together in an epoch.
-        strength: How little the weights of the head are held back, see
-            `bothways.tasks.embedding.softmax_regression`.
-
-    Raises:
-        InvalidInput: The detector reads every layer.
-    """
-
-    loss: "EmbeddingLoss | None" = None
-    pairs_per_text: int = 8
-    strength: float = STRENGTH
-
-    def __post_init__(self) -> None:
-        ConfidenceOptions.__post_init__(self)
-        if self.detector == ALL_LAYERS:
-            raise InvalidInput(
-                f"a few-shot classifier has one vector of a text, and {ALL_LAYERS!r} reads every layer: choose "
-                "another detector, such as 'mahalanobis'."
-            )
-
-
 EMBEDDING = TaskSpec(
     name="embedding",
     home="bothways.tasks.embedding.embedder:SentenceEmbedder",
@@ -378,16 +346,12 @@ FEW_SHOT = TaskSpec(
     name="few_shot",
     home="bothways.tasks.embedding.few_shot:FewShotClassifier",
     columns=TextColumns(),
-    summary="Classify texts from a few examples of each label.",
+    summary="Classify texts, as models of earlier versions do that learnt from a few examples of each label.",
     hub=Hub("text-classification", '"Where is my card?"', SENTENCE_TRANSFORMER),
     example={"text": "Where is my card?", "label": "card_arrival"},
     open_options=FewShotOpening,
-    fit_options=FewShotLearning,
     predict_options=LabelPrediction,
     like="classification",
     does="classify texts",
-    notes="""\
-The trained model answers 'bothways predict' and 'bothways evaluate', and is a
-sentence embedder too.""",
-    held_out=None,
+    learns=False,
 )

@@ -24,7 +24,7 @@ from bothways.tasks.embedding.losses import (
 from bothways.tasks.embedding.objective import EmbeddingObjective, VectorModel, stored_vectors
 from bothways.tasks.embedding.outputs import metrics_of, validation_of, without_contrast
 from bothways.tasks.embedding.rows import EmbeddingRow, RowTexts, StoredRows, read_embedding_rows
-from bothways.tasks.embedding.spec import EmbeddingColumns, EmbeddingLearning, FewShotLearning, LabelledTexts
+from bothways.tasks.embedding.spec import EmbeddingColumns, EmbeddingLearning, LabelledTexts
 from bothways.tasks.embedding.trained import TrainedEmbedder
 from bothways.tasks.findings import notes_on_training
 from bothways.tasks.learning import Preparation
@@ -81,8 +81,7 @@ class EmbeddingExamples:
     def unmeasured(self) -> str | None:
         """Why the held-out rows say nothing of the vectors; None where they do."""
         if not self.held_out:
-            few = self.split and isinstance(self.columns, LabelledTexts)
-            return "no rows were held out" + (", as too few texts share their label" if few else "")
+            return "no rows were held out, as too few texts share their label"
         why = without_contrast(self.columns, [row.label for row in self.held_out])
         return None if why is None else f"of the held-out rows, {why}"
 
@@ -90,7 +89,7 @@ class EmbeddingExamples:
 def prepare_embedder(
     begun: TrainedEmbedder,
     examples: EmbeddingExamples,
-    options: EmbeddingLearning | FewShotLearning,
+    options: EmbeddingLearning,
     training: TrainingOptions,
 ) -> Preparation[EmbeddingObjective, TrainedEmbedder]:
     """Lay out the training of an embedder.
