@@ -115,7 +115,8 @@ def _classification(texts: list[str]) -> tuple[Run, Run]:
     from bothways import TextClassifier
 
     task = TextClassifier.from_pretrained(MODEL, device="cpu")
-    task.fit(_labelled(texts), **_few())
+    rows = _labelled(texts)
+    task.fit(rows, validation=rows, **_few())  # held-out rows teach the domain flag
     engine = task.fitted.opened.engine(task.fitted.module)
     return lambda: _drain(engine.run(texts, show_progress=False)), lambda: task.predict(texts, show_progress=False)
 
@@ -198,15 +199,6 @@ def _multitask(texts: list[str]) -> tuple[Run, Run]:
     )
 
 
-def _few_shot(texts: list[str]) -> tuple[Run, Run]:
-    from bothways import FewShotClassifier
-
-    task = FewShotClassifier.from_pretrained(MODEL, device="cpu")
-    task.fit(_labelled(texts)[:16], validation=_labelled(texts)[16:64], pairs_per_text=1, **_few())
-    engine = _engine(task.embedder)
-    return lambda: _drain(engine.run(texts, show_progress=False)), lambda: task.predict(texts, show_progress=False)
-
-
 def _embedding(texts: list[str]) -> tuple[Run, Run]:
     from bothways import SentenceEmbedder
 
@@ -230,6 +222,5 @@ _TASKS: dict[str, Callable[[list[str]], tuple[Run, Run]]] = {
     "answering": _answering,
     "fill-mask": _fill_mask,
     "multitask (labels and tags)": _multitask,
-    "few-shot": _few_shot,
     "embedding": _embedding,
 }

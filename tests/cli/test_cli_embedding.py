@@ -125,7 +125,7 @@ def test_similarities_of_texts_that_are_cut_say_so(files, data, tmp_path):
 
 def test_a_few_texts_make_a_classifier_above_an_embedder(tmp_path):
     run, base = tmp_path / "run", write_embedder(tmp_path / "base")
-    few = write_jsonl(tmp_path / "few.jsonl", rows(24, 0))
+    few = write_jsonl(tmp_path / "few.jsonl", rows(48, 0))
     words = ("--model", base, "--train", few, "--output", run, "--device", "cpu")
     trained = call("train", "classification", *words, "--learning-rate", 0.003, "--batch-size", 8)
     assert trained.code == 0, trained.err

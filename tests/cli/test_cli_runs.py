@@ -268,7 +268,7 @@ def test_ctrl_c_without_validation_saves_the_weights_as_far_as_they_came(few, tm
     outcome = call(*few)
     assert outcome.code == 130, outcome.err
     assert "has the weights after update 3, in epoch 2 of 3. Run the same command with --resume" in outcome.err
-    assert call("predict", tmp_path / "run", "w6 w8", "w5 w7").code == 0
+    assert call("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5).code == 0
     assert call(*few, "--resume").code == 0
     assert names(tmp_path) == ["few.jsonl", "run"]
 
@@ -286,7 +286,7 @@ def test_ctrl_c_after_the_last_update_saves_the_whole_model(few, tmp_path, monke
     assert outcome.code == 130, outcome.err
     assert "has the last epoch, 3." in outcome.err
     assert ("--resume" in outcome.err) == (not more)
-    assert call("predict", tmp_path / "run", "w6 w8", "w5 w7").code == 0
+    assert call("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5).code == 0
 
 
 # --- SIGTERM, as docker stop and Slurm send it ---
@@ -426,7 +426,7 @@ def test_a_training_without_validation_that_diverges_saves_its_latest_epoch(few,
     outcome = call(*few, *more)
     assert outcome.code == 1
     assert "has the epoch kept before that, 2." in outcome.err
-    assert call("predict", tmp_path / "run", "w6 w8", "w5 w7").code == 0
+    assert call("evaluate", tmp_path / "run", "--data", tmp_path / "few.jsonl", "--resamples", 5).code == 0
 
 
 def test_a_training_that_diverges_in_its_first_epoch_saves_nothing(files, tmp_path, monkeypatch):

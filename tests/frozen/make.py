@@ -292,12 +292,7 @@ def embedders():
     small = {"pooling": "cls", "dimensions": 6, "unit_length": False, "max_length": 12}
     trained(bothways.SentenceEmbedder, "embedder_cut", base("xlnet"), scored(30), open_with=small)
     frozen("embedder_cut", *calls[:2], kind="SentenceEmbedder")
-    # Version 1 trained these two; later versions open such models, and train none.
-    kind = bothways.FewShotClassifier
-    trained(kind, "few_shot", base("bert"), labelled(18), validation=labelled(18, 60, wrong=4), pairs_per_text=2)
-    frozen("few_shot", *asked(TEXTS, {"coverage": 0.8}), kind="FewShotClassifier")
-    trained(kind, "few_shot_plain", base("albert"), labelled(12), pairs_per_text=2, learning_rate=1e-3)
-    frozen("few_shot_plain", *asked(TEXTS), kind="FewShotClassifier")
+    # v1 has few-shot classifiers, too, and ensembles with one; later versions open them and train none.
 
 
 def mask_fillers():
@@ -320,7 +315,7 @@ def mask_fillers():
 def ensembles():
     held = renamed(labelled(30, 200, wrong=4), text="body", label="animal")
     columns = {"text": ("body",), "label": "animal"}
-    labels = ("v/classifier", "v/classifier_vector", "v/few_shot")
+    labels = ("v/classifier", "v/classifier_vector", "v/classifier_temperature")
     texts, covered = TEXTS, {"coverage": 0.8}
     for method in ("mean", "vote", "stacked"):
         ensemble(f"ensemble_{method}", labels, asked(texts, covered), method=method, calibrate=held, columns=columns)
