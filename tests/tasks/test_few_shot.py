@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bothways import FewShotClassifier, MultiTask, SentenceEmbedder, open_trained
-from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotCalibrated, NotFitted
 from bothways.evaluation import Temperature
 from classifier_cases import LABELS, rows
 
@@ -54,7 +54,7 @@ def test_a_fit_says_what_to_do_before_anything_is_read():
 
 def test_what_is_no_few_shot_classifier_is_refused(base):
     for folder in (base, V1 / "classifier", V1 / "embedder"):
-        with pytest.raises(InvalidInput, match=f"is no few-shot classifier: .*{REFUSED}"):
+        with pytest.raises(NotFitted, match=f"is no few-shot classifier: .*{REFUSED}"):
             FewShotClassifier.from_pretrained(folder, device="cpu")
 
 

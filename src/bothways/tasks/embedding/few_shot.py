@@ -19,7 +19,7 @@ from bothways.checkpoints.files import read_safetensors
 from bothways.checkpoints.save import write_tensors
 from bothways.checkpoints.schema import StoredFewShot, damaged
 from bothways.confidence.files import open_confidence, write_confidence
-from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.errors import CorruptCheckpoint, InvalidInput, NotFitted
 from bothways.families.weight_map import check_numbers
 from bothways.tasks.columns import TextColumns, stored_columns
 from bothways.tasks.embedding.embedder import SentenceEmbedder, SentenceTask
@@ -175,7 +175,7 @@ class FewShotClassifier(SentenceTask[str, Classification, TrainedFewShot]):
     @classmethod
     def _open(cls, opened: OpenedModel, options: FewShotOpening) -> TrainedFewShot:
         if opened.trained_for != FEW_SHOT.name:
-            raise InvalidInput(f"{opened.model.name!r} is no few-shot classifier: {ASKED_ALONE}")
+            raise NotFitted(f"{opened.model.name!r} is no few-shot classifier: {ASKED_ALONE}")
         labels, stored = options.labels, StoredFewShot.of(opened.extras)
         names = tuple(stored.labels)
         if len(set(names)) != len(names):
