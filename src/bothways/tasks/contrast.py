@@ -35,7 +35,7 @@ UPDATES = 20
 """Updates of a training, however few the texts are: more gain nothing."""
 
 # Pairs of a batch, and its tokens, for the loss sees all of it at once; the temperature t.
-_PAIRS, _TOKENS, _TEMPERATURE = 16, 4096, 0.05
+_PAIRS, _TOKENS, _TEMPERATURE = 16, 2048, 0.05
 
 
 class ContrastObjective:

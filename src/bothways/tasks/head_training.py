@@ -37,7 +37,7 @@ APART = "linear model of frozen hidden states, the texts of a pair also read apa
 CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
 
 # Updates of a head above texts that were brought together; more take texts of some kinds apart again.
-_AFTER_CONTRAST = 30
+_AFTER_CONTRAST = 20
 
 # What the card of a model of few texts says.
 OF_FOLDS, BY_FOLDS = "the rows in cross-validation", "cross-validation"
