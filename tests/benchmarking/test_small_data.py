@@ -116,7 +116,9 @@ def test_the_peers_rows_to_choose_by_are_those_that_ours_holds_out():
     learnt, held = held_out(data, 3)
     assert len(held) == 5
     assert sorted(row["text"] for row in learnt + held) == sorted(row["text"] for row in data.train)
-    opened = type("Opened", (), {"options": None})()
+    opened = type(
+        "Opened", (), {"options": None, "reads_mean": False}
+    )()  # above an embedder so few are all learnt from
     options = CLASSIFICATION.fit_options()
     _, stays, theirs = labels.LabelOutputs.begin(
         opened, TrainingData(data.train, None), CLASSIFICATION.columns, options, 3, None

@@ -1,6 +1,7 @@
 """Trustworthy numbers on the command line: compare, coverage, texts from elsewhere, the page of an evaluation."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ from sklearn.metrics import roc_auc_score
 from bothways import open_trained
 from bothways.cli.terminal import six_digits
 from bothways.errors import OutOfDisk
+from bothways.tasks.head_training import CROSS_VALIDATED
+from contract_cases import rows as few_rows
+from contract_cases import write_embedder
 
 
 @pytest.fixture(scope="module")
@@ -246,3 +250,16 @@ def test_numbers_have_a_page_and_no_detector(files, others, tmp_path):
 
 def test_two_standard_inputs_are_bad_usage(run):
     assert call("evaluate", run, "--data", "-", "--out-of-domain", "-").code == 2
+
+
+def test_few_texts_have_a_border_against_texts_from_elsewhere(tmp_path):
+    """Of so few texts all are learnt from, and cross-validation teaches the detector."""
+    base = write_embedder(tmp_path / "base")
+    data = write_jsonl(tmp_path / "few.jsonl", few_rows("single"))
+    others = write_jsonl(tmp_path / "others.jsonl", [{"text": f"w{40 + at} w{41 + at}"} for at in range(8)])
+    words = ["--model", base, "--train", data, "--out-of-domain", others, "--batch-size", 8, "--device", "cpu"]
+    outcome = call("train", "classification", *words, "--output", tmp_path / "run")
+    assert outcome.code == 0, outcome.err
+    assert re.search(r"^validation +accuracy [\d.]+, .*\(cross-validation\)$", outcome.out, re.MULTILINE)
+    assert re.search(rf"^baseline +accuracy .*\({CROSS_VALIDATED}\)$", outcome.out, re.MULTILINE)
+    assert open_trained(tmp_path / "run", device="cpu").confidence.out_of_domain.kind == "energy"

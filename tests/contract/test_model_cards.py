@@ -87,7 +87,7 @@ def test_a_classifier_of_the_mean_has_a_card_whose_code_runs_in_sentence_transfo
     write_modules(tmp_path / "base", {"Pooling": "1_Pooling"})
     write_pooling(tmp_path / "base", 24, "mean", cls_is_last=False)
     model = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
-    model.fit(rows("single", 18), **QUICK)
+    model.fit(rows("single", 18), validation=rows("single", 18), **QUICK)
     model.save(tmp_path / "a model")
     if kind is MultiTask:
         model = MultiTask.from_pretrained(tmp_path / "a model", device="cpu")

@@ -89,6 +89,7 @@ def test_all_rows_are_learnt_from_and_measured_by_cross_validation(fitted):
     assert card["baseline"]["name"] == CROSS_VALIDATED
     assert set(card["baseline"]["metrics"]) >= {"accuracy", "macro_f1", "nll"}
     assert classifier.facts()["calibration"]["method"] == "temperature"
+    assert classifier.confidence.out_of_domain.kind == "energy"
     assert classifier.evaluate(rows("single"), resamples=5).baseline.name == CROSS_VALIDATED
 
 
@@ -150,7 +151,7 @@ def test_given_validation_rows_are_used_beside_the_contrast(base):
     record = classifier.fit(rows("single"), validation=rows("single"), **QUIET)
     assert record.baseline == LINEAR
     assert classifier.card["validation"] == "given"
-    assert record.updates >= 30
+    assert 20 <= record.updates < 150
 
 
 @pytest.mark.parametrize("options", [{"calibration": "temperature"}, {"calibration": None}, {"detector": "energy"}])

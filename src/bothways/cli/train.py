@@ -109,7 +109,8 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
                 with bad_usage(*words):
                     chosen = extra.completed(task, given_of(loss), chosen, options_of_opening)
             record = task.fit(rows, validation=optional_source(validation, format), **chosen, **options)
-            if others is not None and not record.finished_no_epoch:
+            # A training of few texts that was interrupted has learnt no detector.
+            if others is not None and not record.finished_no_epoch and task.confidence.out_of_domain is not None:
                 task.fit_threshold(others)
             return task, record
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
-from bothways.tasks.together import CombinableOutputs
 from bothways.training.interrupts import interruption
 from bothways.training.objective import Baseline, Validation
 from bothways.training.options import TrainingOptions
@@ -46,9 +45,8 @@ KEPT_FROZEN = (
     "another encoder, would help."
 )
 LIMITS = (
-    "All rows were learnt from, as they are few. Metrics, calibration and coverage are of cross-validation: of models "
-    "that learnt from three quarters of the rows each, so they are approximate.",
-    NOTICES_NOTHING,
+    "All rows were learnt from, as they are few. Metrics, calibration, coverage and the border of the domain are of "
+    "cross-validation: of models that learnt from three quarters of the rows each, so they are approximate.",
 )
 UNMEASURED = (
     unmeasured("all rows were learnt from, and the training was interrupted"),
@@ -267,7 +265,7 @@ def _cross_validated(
     keeps_frozen = validation.score < baseline.score - baseline.standard_error
     model, scores = (frozen, usual) if keeps_frozen else (begun.trained, scores)
     restore_weights(encoder, weights if keeps_frozen else trained)
-    learnt = cast("CombinableOutputs[Any, Any]", outputs).calibrated_on(scores, truth)
+    learnt = outputs.learn_from(scores, truth, setting.training.seed)
     report = learnt.outcomes(scores, truth).report(seed=setting.training.seed)
     card = written_card(setting.opened.model, record, used, Worth(report, LIMITS), of=OF_FOLDS)
     said, mistakes = learnt.findings(scores, truth, [], examples)

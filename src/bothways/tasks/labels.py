@@ -342,6 +342,12 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         few = isinstance(self.target, SingleLabel) and len(stored.truth) <= FEW_TEXTS
         return stored.truth if few and np.bincount(stored.truth).max() > 1 else None
 
+    def learn_from(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
+        """Learn calibration, coverage and a detector that reads logits: scores of several models share no features."""
+        options, evidence = replace(self.options, detector="energy"), self.evidence(scores)
+        confidence = learn_confidence(self.target, evidence, truth, options, seed, lambda: (evidence, truth))
+        return replace(self, confidence=confidence)
+
     def answers(self, stored: StoredInputs) -> Answers:
         """Return the labels of windows; those of one text share its weight."""
         weights_NK = None
