@@ -83,7 +83,7 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
             raise MissingDependency.of(package, extra="demo", purpose="the demo")
     check_replaceable(Path(output))
     show(
-        f"The demo trains a few small models, which takes about two minutes, and writes {output}. Nothing leaves here."
+        f"The demo trains a few small models, which takes a few minutes, and writes {output}. Nothing leaves here."
     )
     from bothways.demo.script import produce
 
