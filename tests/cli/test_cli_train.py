@@ -31,7 +31,7 @@ def test_training_says_how_it_went_and_what_to_do_next(trained, run):
     # Whoever sends the output of a job to a file sees there how far it is.
     began, start, *lines = trained.err.splitlines()
     epochs, phases = lines[:8], lines[8:]
-    assert began == "fitting a linear model to the frozen encoder's hidden states"
+    assert began == "fitting a linear model to the encoder's hidden states"
     assert start.startswith("training: linear model of frozen hidden states: accuracy ")
     assert all(line.startswith(f"training: epoch {at} of 8, ") for at, line in enumerate(epochs, start=1))
     assert all("training loss " in line and "accuracy " in line for line in epochs)

@@ -15,7 +15,8 @@ class ConfidenceOptions:
         calibration: How probabilities are calibrated: ``"auto"`` keeps the temperature unless another method is clearly
             better, None leaves them as they are.
         detector: What detects out-of-domain rows, where one label is predicted; None leaves that out. ``"mahalanobis"``
-            and the other distances read the last layer, ``"mahalanobis_layers"`` reads all of them.
+            and the other distances read the last layer, ``"mahalanobis_layers"`` reads all of them. In place of the
+            default it is ``"energy"`` where texts are so few that none is held out.
         kept: Share of in-domain rows below the out-of-domain threshold.
 
     Raises:

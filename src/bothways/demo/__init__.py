@@ -82,9 +82,7 @@ def run(output: Path, *, seed: int = 1, show: Callable[[str], None] = print) -> 
         if find_spec(module) is None:
             raise MissingDependency.of(package, extra="demo", purpose="the demo")
     check_replaceable(Path(output))
-    show(
-        f"The demo trains a few small models, which takes a few minutes, and writes {output}. Nothing leaves here."
-    )
+    show(f"The demo trains a few small models, which takes a few minutes, and writes {output}. Nothing leaves here.")
     from bothways.demo.script import produce
 
     return produce(Path(output), DemoSettings(seed=seed), show)

@@ -204,8 +204,9 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
         Args:
             data: A file, rows (mappings, a DataFrame, a Dataset), or inputs with their ``labels``.
             labels: Labels of the inputs; None where ``data`` are rows.
-            validation: Held-out data, in one of these forms; a tenth of the training data, drawn with ``seed``, when
-                left out.
+            validation: Held-out data, in one of these forms; when left out, a tenth of the training data, drawn with
+                ``seed``. Of few texts with one label each, above a sentence embedder, all are learnt from instead, and
+                measured by cross-validation.
             options: Columns by their names (the task's ``spec.columns``), the task's own options (its
                 ``spec.fit_options``), and the options of every training (`TrainingOptions`).
 

@@ -21,6 +21,8 @@ CLASSIFICATION = TaskSpec(
     predict_options=LabelPrediction,
     head="sequence",
     does="classify texts",
+    held_out="a tenth of the rows to learn from, drawn with the seed (of up to 100 texts above a sentence embedder "
+    "none: cross-validation measures those)",
 )
 
 PAIRS = TaskSpec(
