@@ -10,13 +10,15 @@ import pytest
 import torch
 
 from bothways import MultiTask, TaskData, TextClassifier, open_trained
-from bothways.errors import NotFitted
+from bothways.data import Example
+from bothways.encoder.heads import MeanOfTokens, read_rows
+from bothways.errors import NotFitted, TrainingDiverged
 from bothways.tasks import contrast
 from bothways.tasks.contrast import UPDATES, ContrastObjective, contrastive_losses
-from bothways.tasks.head_training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LINEAR
+from bothways.tasks.head_training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR
 from bothways.tasks.labels import FEW_TEXTS
 from bothways.tasks.learning import run_training
-from bothways.tasks.linear_start import folds
+from bothways.tasks.splits import folds
 from contract_cases import rows, write_embedder
 
 QUIET = {"show_progress": False, "batch_size": 8, "learning_rate": 1e-3}
@@ -70,11 +72,28 @@ def test_each_text_of_a_batch_stands_with_another_of_its_label(base):
     ]
 
 
-def test_a_batch_has_room_for_so_many_tokens(base, monkeypatch):
+@pytest.mark.parametrize("tokens", [1, 100, 4096])
+def test_a_batch_has_room_for_so_many_tokens_and_two_labels_at_least(base, tokens):
     store = opened(base)._state[0].stored([" ".join(["w5"] * 10) for _ in range(12)])
-    monkeypatch.setattr(contrast, "_TOKENS", 40)
-    objective = ContrastObjective(opened(base).model.encoder, None, store, np.arange(12) % 2, seed=0)
-    assert {len(update.micro_batches[0].payload.windows) for update in objective.updates(0, 0)} <= {2, 3, 4}
+    classes = np.array([0, 1] * 2 + [0] * 8)
+    objective = ContrastObjective(opened(base).model.encoder, None, store, classes, 0, tokens)
+    for update in objective.updates(0, 0):
+        texts = store.text_of_window[update.micro_batches[0].payload.windows]
+        assert set(classes[texts].tolist()) == {0, 1}
+        assert len(texts) <= max(4, tokens // 12 + 2)
+
+
+def test_the_loss_has_all_digits_under_bfloat16(base):
+    classifier = opened(base)
+    store = classifier._state[0].stored([f"w{5 + at} w{20 + at}" for at in range(6)])
+    encoder, read = classifier.model.encoder, MeanOfTokens()
+    objective = ContrastObjective(encoder, read, store, np.arange(6) % 2, seed=0)
+    payload = next(iter(objective.updates(0, 0))).micro_batches[0].payload
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        rows_BH = read_rows(read, encoder, payload.packed).float()
+        found = float(objective.loss(payload))
+    exact = contrastive_losses(torch.nn.functional.normalize(rows_BH, dim=1), torch.arange(6)[payload.windows] % 2)
+    assert found == pytest.approx(float(exact.sum()), rel=1e-5)
 
 
 # What a fit does
@@ -176,9 +195,44 @@ def test_an_encoder_that_others_share_is_left_alone(fitted, base, tmp_path, monk
     model.fit({name: TaskData(rows("single")) for name in ("one", "two")}, epochs=1, **QUIET)
 
 
-def test_every_text_has_a_fold():
-    assert sorted(np.bincount(folds(10, 0)).tolist()) == [2, 2, 3, 3]
-    assert sorted(folds(2, 0).tolist()) == [0, 1]
+def test_the_rows_of_a_text_share_a_fold_and_those_of_a_label_do_not():
+    examples = [Example(f"t{at // 2}", str(at % 4 // 2), 0, "") for at in range(32)]
+    found = folds(examples, 0, lambda each: each.text)
+    assert (found[::2] == found[1::2]).all()
+    for label in "01":
+        of_label = np.array([each.label == label for each in examples])
+        assert np.bincount(found[of_label], minlength=4).tolist() == [4, 4, 4, 4]
+    alike = [Example("t", str(at % 2), 0, "") for at in range(6)]
+    assert sorted(set(folds(alike, 0, lambda each: each.text).tolist())) == [0, 1, 2, 3]
+
+
+def test_a_text_that_occurs_twice_gives_nothing_away(base):
+    texts = [f"w{5 + at} w{20 + (7 * at) % 35}" for at in range(20)]
+    labels = np.random.default_rng(1).permutation(20) % 2
+    data = [{"text": text, "label": str(label)} for text, label in zip(texts, labels, strict=True)] * 2
+    classifier = opened(base)
+    classifier.fit(data, epochs=20, **QUIET)
+    assert classifier.card["metrics"]["accuracy"] < 0.75
+
+
+def test_a_second_training_says_that_its_held_out_rows_were_learnt_before(base):
+    classifier = opened(base)
+    classifier.fit(rows("single"), epochs=1, **QUIET)
+    classifier.fit(rows("single"), epochs=1, **QUIET)
+    assert classifier.card["notes"][0] == LEARNT_BEFORE
+    classifier.fit(rows("single"), validation=rows("single"), epochs=1, **QUIET)
+    assert LEARNT_BEFORE not in classifier.card["notes"]
+
+
+def test_a_model_is_kept_where_one_that_measures_it_diverges(base, monkeypatch):
+    def diverging(*_):
+        raise TrainingDiverged("the loss is nan")
+
+    monkeypatch.setattr("bothways.tasks.head_training._scores_of_folds", diverging)
+    classifier = opened(base)
+    classifier.fit(rows("single"), **QUIET)
+    assert classifier.card["metrics"] is None
+    assert classifier.evaluate(rows("single"), resamples=5).accuracy.value > 0.5
 
 
 def test_an_interrupted_training_is_kept_and_not_measured(base, monkeypatch):
@@ -203,7 +257,7 @@ def test_an_interrupted_training_is_kept_and_not_measured(base, monkeypatch):
     record = classifier.fit(rows("single"), epochs=4, **{**QUIET, "batch_size": 8})
     assert (record.interrupted, record.epochs) == (True, 1)
     assert classifier.card["metrics"] is None
-    assert "interrupted" in classifier.card["limits"][0]
+    assert "did not come to its end" in classifier.card["limits"][0]
     assert classifier.facts()["calibration"] is None
     assert classifier.predict("w5").label in {"ant", "bee", "cow"}
 

@@ -11,6 +11,7 @@ from bothways.cli.declared import Option, given_of, group_of, options_of, taking
 from bothways.cli.opening import columns_of, open_options
 from bothways.cli.options import AS_IT_CAN, HERE, File, ModelOptions, ReadingOptions, bad_usage, usage_error
 from bothways.cli.reading import labelled_source, optional_source
+from bothways.cli.terminal import note
 from bothways.cli.training import (
     ONCE,
     RESUMING,
@@ -109,9 +110,11 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
                 with bad_usage(*words):
                     chosen = extra.completed(task, given_of(loss), chosen, options_of_opening)
             record = task.fit(rows, validation=optional_source(validation, format), **chosen, **options)
-            # A training of few texts that was interrupted has learnt no detector.
-            if others is not None and not record.finished_no_epoch and task.confidence.out_of_domain is not None:
-                task.fit_threshold(others)
+            if others is not None and not record.finished_no_epoch:
+                if task.confidence.out_of_domain is None:
+                    note("No border against the texts from elsewhere was drawn: the training taught no detector.")
+                else:
+                    task.fit_threshold(others)
             return task, record
 
         return train_and_save(output, training, run, fit, evaluate_next)

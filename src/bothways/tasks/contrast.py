@@ -13,6 +13,7 @@ Shapes: N texts, B texts of a batch, H width of the row that a head reads.
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -47,6 +48,7 @@ class ContrastObjective:
         store: The texts; of a long one the first window is read.
         classes_N: Numbers of their labels.
         seed: Draws the batches.
+        tokens: Token budget of a batch, at most 2,048.
     """
 
     baseline: ClassVar = None
@@ -54,10 +56,16 @@ class ContrastObjective:
     identity: ClassVar[Mapping[str, str | int | float | bool | None]] = {}
 
     def __init__(
-        self, encoder: Encoder, read: Read, store: WindowStore, classes_N: NDArray[np.int64], seed: int
+        self,
+        encoder: Encoder,
+        read: Read,
+        store: WindowStore,
+        classes_N: NDArray[np.int64],
+        seed: int,
+        tokens: int = _TOKENS,
     ) -> None:
         self._encoder, self._read, self._store = encoder, read, store
-        self._classes_N, self._seed = classes_N, seed
+        self._classes_N, self._seed, self._room = classes_N, seed, min(tokens, _TOKENS)
         self._first_N = np.array([store.windows_of([text])[0] for text in range(store.texts)])
 
     @property
@@ -79,24 +87,33 @@ class ContrastObjective:
             yield Update((MicroBatch(Batch(packed, windows), float(len(windows)), tokens),))
 
     def _drawn(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Numbers of the texts of a batch: two at least, and as many pairs as there is room for."""
+        """Numbers of the texts of a batch: two pairs at least, and as many as there is room for.
+
+        The pairs are of one label after the other, so that each text has others that it is told from.
+        """
+        order = generator.permutation(len(self._classes_N))
+        ranks_N = np.array(
+            [np.count_nonzero(self._classes_N[order[:at]] == self._classes_N[each]) for at, each in enumerate(order)]
+        )
         chosen: dict[int, None] = {}
-        room = _TOKENS
-        for text in generator.permutation(len(self._classes_N))[:_PAIRS].tolist():
+        room = self._room
+        for number, text in enumerate(order[np.argsort(ranks_N, kind="stable")][:_PAIRS].tolist()):
             others = np.flatnonzero(self._classes_N == self._classes_N[text])
             others = others[others != text]
             pair = [text, *([int(generator.choice(others))] if len(others) else [])]
             room -= int(self._store.lengths[self._first_N[pair]].sum())
-            if room < 0 and len(chosen) > 1:
+            if room < 0 and number > 1:
                 break
             chosen |= dict.fromkeys(pair)
         return np.array(list(chosen), np.int64)
 
     def loss(self, payload: Batch) -> Tensor:
         """Sum of the losses of the batch's texts; those without another of their label have none."""
-        rows_BH = F.normalize(read_rows(self._read, self._encoder, payload.packed).float(), dim=1)
+        rows_BH = read_rows(self._read, self._encoder, payload.packed).float()
         classes_B = self._classes_N[self._store.text_of_window[payload.windows]]
-        return contrastive_losses(rows_BH, on_device(classes_B, rows_BH.device)).sum()
+        # Cosines near 1 need more digits than bfloat16 has.
+        with torch.autocast(rows_BH.device.type, enabled=False):
+            return contrastive_losses(F.normalize(rows_BH, dim=1), on_device(classes_B, rows_BH.device)).sum()
 
     def validate(self) -> None:
         """Nothing is held out for this."""
@@ -121,14 +138,9 @@ def bring_together(
     """
     if np.bincount(classes_N).max() < 2:
         return
-    objective = ContrastObjective(encoder, read, store, classes_N, options.seed)
-    own = TrainingOptions(
-        epochs=1,
-        learning_rate=options.learning_rate,
-        seed=options.seed,
-        precision=options.precision,
-        show_progress=options.show_progress,
-    )
+    objective = ContrastObjective(encoder, read, store, classes_N, options.seed, options.max_tokens)
+    own = replace(options, log=None, checkpoints=None, checkpoint_every_updates=None, resume=False)
+    own = replace(own, epochs=1, patience=None, keep_diverged=False)
     device = encoder.embedding.tokens.weight.device
     record = train(objective, own.resolved(encoder.config.hidden, device), undo_unfinished=True)
     if record.interrupted:

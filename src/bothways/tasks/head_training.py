@@ -10,19 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Example
+from bothways.errors import TrainingDiverged
 from bothways.progress import phase, reporting
 from bothways.tasks.card import NOTICES_NOTHING, DataUsed, Worth, unmeasured, written_card
-from bothways.tasks.columns import PairColumns
+from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.contrast import UPDATES, bring_together
 from bothways.tasks.findings import notes_on_training
 from bothways.tasks.head import StoredInputs, TrainedHead, TrainingData
 from bothways.tasks.learning import Preparation, run_training
-from bothways.tasks.linear_start import STRENGTH, LinearStart, folds, held_out_scores, start_head
+from bothways.tasks.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
 from bothways.tasks.objective import LEAST_UPDATES, WindowObjective, passes_in_epoch
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import HeadOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
+from bothways.tasks.splits import folds
 from bothways.training.interrupts import interruption
 from bothways.training.objective import Baseline, Validation
 from bothways.training.options import TrainingOptions
@@ -35,10 +37,14 @@ LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the tr
 APART = "linear model of frozen hidden states, the texts of a pair also read apart"
 CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
 
-# Updates of a head above texts that were brought together; more take texts of some kinds apart again.
+# Updates of a head above texts that were brought together; more make some data sets worse.
 _AFTER_CONTRAST = 20
 
-# What the card of a model of few texts says.
+# What the card of a model of few texts says, and of one that is trained further.
+LEARNT_BEFORE = (
+    "The model had learnt from all rows of the training before this one: where some of them are held out now, the "
+    "metrics flatter it. Give validation data that it has never met."
+)
 OF_FOLDS, BY_FOLDS = "the rows in cross-validation", "cross-validation"
 KEPT_FROZEN = (
     "Fine-tuning did worse in cross-validation than a linear model of the frozen encoder, which is kept: more rows, or "
@@ -49,7 +55,7 @@ LIMITS = (
     "cross-validation: of models that learnt from three quarters of the rows each, so they are approximate.",
 )
 UNMEASURED = (
-    unmeasured("all rows were learnt from, and the training was interrupted"),
+    unmeasured("all rows were learnt from, and the training, or one to measure it, did not come to its end"),
     "Probabilities are not calibrated.",
     NOTICES_NOTHING,
 )
@@ -87,7 +93,8 @@ def prepare_head(
     if held is not None and (left_out := outputs.check_data(stored, held)):
         kept = [example for number, example in enumerate(examples) if number not in left_out]
         stored = StoredInputs.of(opened, outputs, kept)
-    setting = _Setting(spec, opened, outputs, columns, training)
+    few = isinstance(columns, TextColumns) and outputs.few_classes(stored) is not None
+    setting = _Setting(spec, opened, outputs, columns, training, few and opened.reads_mean and not opened.shared)
 
     def validated(trained: TrainedHead) -> Validation | None:
         if held is None:
@@ -108,7 +115,8 @@ def prepare_head(
         used = DataUsed(columns, stored.part(outputs), held.part(outputs), split=data.validation is None)
         card = {**written_card(opened.model, record, used, worth), **learnt.card()}
         said, mistakes = learnt.findings(scores, held.truth, examples, held_out)
-        notes = [*notes_on_training(record, len(held_out)), *said]
+        before_all = before is not None and before.card.get("validation") == BY_FOLDS and data.validation is None
+        notes = [*([LEARNT_BEFORE] if before_all else []), *notes_on_training(record, len(held_out)), *said]
         return replace(trained, outputs=learnt, card={**card, "notes": notes}, mistakes=mistakes)
 
     digest = None if held is None else f"{held.digest} {outputs.answers(held).digest}"
@@ -142,11 +150,13 @@ class _Setting:
     outputs: HeadOutputs[Any, Any]
     columns: object
     training: TrainingOptions
+    few: bool = False
 
     @property
     def linear(self) -> LinearStart:
-        """How a linear model is fitted."""
-        return LinearStart(self.outputs.start_strength or STRENGTH, self.training.seed, self.training.max_tokens)
+        """How a linear model is fitted; of few texts with the usual strength, so that all folds have the same."""
+        strength, training = self.outputs.start_strength or STRENGTH, self.training
+        return LinearStart(strength, training.seed, training.max_tokens, searched=not self.few)
 
     def drawn(self, reading: OpenedModel) -> TrainedHead:
         """Return a new head above an encoder."""
@@ -249,18 +259,24 @@ def _cross_validated(
     """Return a model of few texts, which were all learnt from, measured and calibrated by cross-validation.
 
     Models of other texts answer each text. Kept is the linear model of the frozen encoder where that does better by
-    more than a standard error. A training that was interrupted is not measured.
+    more than a standard error. A training that did not come to its end is not measured, nor one whose folds diverge.
     """
     outputs, encoder, truth = setting.outputs, setting.opened.model.encoder, stored.truth
     used = DataUsed(setting.columns, stored.part(outputs), None, split=False)
-    if record.interrupted:
-        card = written_card(setting.opened.model, record, used, Worth(None, UNMEASURED))
-        return replace(begun.trained, card={**card, **outputs.card(), "notes": []})
+    card = written_card(setting.opened.model, record, used, Worth(None, UNMEASURED))
+    unmeasured_head = replace(begun.trained, card={**card, **outputs.card(), "notes": []})
+    if record.interrupted or record.diverged is not None:
+        return unmeasured_head
     trained = copy_weights(encoder)
-    frozen, folds_N = begun.fallback(), folds(stored.store.texts, setting.training.seed)
+    frozen, folds_N = begun.fallback(), folds(examples, setting.training.seed, lambda each: each.text)
     weights = copy_weights(encoder)
-    rows = held_out_scores(frozen.model, stored.store, outputs.answers(stored), setting.linear)
-    scores, usual = _scores_of_folds(setting, stored, folds_N, weights), stored.merged(outputs, rows)
+    rows = held_out_scores(frozen.model, stored.store, outputs.answers(stored), setting.linear, folds_N)
+    usual = stored.merged(outputs, rows)
+    try:
+        scores = _scores_of_folds(setting, stored, folds_N, weights)
+    except TrainingDiverged:
+        restore_weights(encoder, trained)
+        return unmeasured_head
     validation, baseline = (outputs.validate(each, truth) for each in (scores, usual))
     keeps_frozen = validation.score < baseline.score - baseline.standard_error
     model, scores = (frozen, usual) if keeps_frozen else (begun.trained, scores)
@@ -280,7 +296,8 @@ def _scores_of_folds(
 ) -> list[Scores[Any]]:
     """Return scores of all texts, each by a model that learnt from the other folds; the encoder is spoilt."""
     outputs, encoder = setting.outputs, setting.opened.model.encoder
-    alone = replace(setting.training, log=None, checkpoints=None, resume=False, show_progress=False)
+    alone = replace(setting.training, log=None, checkpoints=None, checkpoint_every_updates=None, resume=False)
+    alone = replace(alone, keep_diverged=False, show_progress=False)
     quiet = replace(setting, training=alone)
     scores: dict[int, Scores[Any]] = {}
     for number, fold in enumerate(np.unique(folds_N), start=1):

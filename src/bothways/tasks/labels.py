@@ -409,6 +409,8 @@ class LabelOutputs(CombinableOutputs[Text, None]):
             more = {"mean of the numbers": self.target.mean, "scale of the numbers": self.target.scale}
         if self.class_weights is not None:
             more = {"class weights": self.class_weights}
+        if self.ranking is not None:
+            more = {**more, "judged by": "map"}
         return {"target": self.target.kind, "labels": ", ".join(map(repr, self.labels)), "merge": self.merge, **more}
 
     def part(self, stored: StoredInputs) -> dict[str, object]:

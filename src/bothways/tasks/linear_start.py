@@ -46,11 +46,13 @@ class LinearStart:
         strength: How little the weights are usually held back; cross-validation may choose another.
         seed: Draws windows where there are too many, and folds.
         tokens: Token budget of a batch.
+        searched: Whether cross-validation may choose another strength.
     """
 
     strength: float
     seed: int
     tokens: int
+    searched: bool = True
 
 
 def start_head(model: HeadModel, store: WindowStore, answers: Answers, start: LinearStart) -> None:
@@ -69,24 +71,20 @@ def start_head(model: HeadModel, store: WindowStore, answers: Answers, start: Li
         output.bias.copy_(bias_C)
 
 
-def folds(inputs: int, seed: int) -> NDArray[np.int64]:
-    """Return the fold of each input, of four or of as many as there are inputs."""
-    return np.random.default_rng([seed, 1]).permutation(inputs) % _FOLDS
-
-
 def held_out_scores(
-    model: HeadModel, store: WindowStore, answers: Answers, start: LinearStart
+    model: HeadModel, store: WindowStore, answers: Answers, start: LinearStart, folds_N: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
-    """Return scores of all windows (C), each of a linear model of the other inputs: those of other folds.
+    """Return scores of all windows (C), each of a linear model of the inputs of other folds.
 
     Args:
         model: Encoder and head; neither is changed.
-        store: Windows.
+        store: Windows, not more than a linear model is fitted to.
         answers: Their answers.
         start: How linear models are fitted.
+        folds_N: The fold of each input.
     """
     data = _Rows.read(model, store, answers, start)
-    folds_W = folds(store.texts, start.seed)[data.inputs]
+    folds_W = folds_N[data.inputs]
     scores: list[NDArray[np.float64]] = [np.empty(0)] * len(folds_W)
     for fold in np.unique(folds_W):
         weight_CH, bias_C = data.part(folds_W != fold).fitted(start.strength)
@@ -167,7 +165,7 @@ def chosen_strength(data: _Rows, start: LinearStart) -> float:
     what is frequent.
     """
     strengths = [start.strength * part for part in _TRIED]
-    if len(np.unique(data.inputs)) < _FEWEST:
+    if not start.searched or len(np.unique(data.inputs)) < _FEWEST:
         return start.strength
     order = np.random.default_rng([start.seed, 1]).permutation(int(data.inputs.max()) + 1)
     ranks_W = np.unique(order[data.inputs], return_inverse=True)[1]

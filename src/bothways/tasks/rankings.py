@@ -53,6 +53,8 @@ class Ranking:
         """Return the mean average precision over the questions that have both labels, and its standard error."""
         from sklearn.metrics import average_precision_score
 
+        if not np.isfinite(logits_NC).all():
+            return float("nan"), 0.0
         scores_N = logits_NC[:, self.relevant] - logits_NC[:, 1 - self.relevant]
         order_N = np.argsort(self.questions_N, kind="stable")
         parts = np.split(order_N, np.cumsum(np.bincount(self.questions_N))[:-1])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bothways.errors import InvalidInput
 
@@ -23,6 +24,8 @@ class Labelled(Protocol):
 
 ExampleT = TypeVar("ExampleT", bound=Labelled)
 
+
+FOLDS = 4
 
 # Of fewer rows, the four that two pairs have are too many to hold out.
 FEWEST_FOR_PAIRS = 20
@@ -99,6 +102,26 @@ def hold_out_pairs(
     if len(chosen) < 2:
         return None
     return _parts(examples, {index for rows in chosen for index in rows[:2]})
+
+
+def folds(examples: Sequence[ExampleT], seed: int, group: Callable[[ExampleT], Hashable]) -> NDArray[np.int64]:
+    """Return the fold of each row, of four.
+
+    Rows of a group stay together, and the groups of a label are spread over the folds. Where all rows are of one group,
+    they are spread one by one.
+
+    Args:
+        examples: Rows with one label each.
+        seed: Draws the folds.
+        group: What the rows of a group have in common.
+    """
+    order = np.random.default_rng([seed, 1]).permutation(len(examples)).tolist()
+    groups = _grouped(order, [group(example) for example in examples])
+    groups = groups if len(groups) > 1 else [[index] for index in order]
+    found_N = np.zeros(len(examples), np.int64)
+    for number, rows in enumerate(sorted(groups, key=lambda rows: str(examples[rows[0]].label))):
+        found_N[rows] = number % FOLDS
+    return found_N
 
 
 def _grouped(order: Sequence[int], keys: Sequence[Hashable]) -> list[list[int]]:
