@@ -13,7 +13,7 @@ from bothways import MultiTask, TaskData, TextClassifier, open_trained
 from bothways.data import Example
 from bothways.encoder.heads import MeanOfTokens, read_rows
 from bothways.errors import NotFitted, TrainingDiverged
-from bothways.tasks import contrast
+from bothways.tasks import learning
 from bothways.tasks.contrast import UPDATES, ContrastObjective, contrastive_losses
 from bothways.tasks.head_training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR
 from bothways.tasks.labels import FEW_TEXTS
@@ -266,14 +266,14 @@ def test_an_interrupted_contrast_ends_the_fit(base, monkeypatch):
     class Record:
         interrupted, signal = True, None
 
-    monkeypatch.setattr(contrast, "train", lambda *_, **__: Record)
+    monkeypatch.setattr(learning, "train", lambda *_, **__: Record)
     classifier = opened(base)
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(rows("single"), **QUIET)
     assert classifier._state[1] is None
 
 
-@pytest.mark.parametrize("place", ["bring_together", "run_training", "_scores_of_folds"])
+@pytest.mark.parametrize("place", ["bring_together", "train_within", "_scores_of_folds"])
 def test_a_fit_that_fails_leaves_the_classifier_as_it_was(base, monkeypatch, place):
     def failing(*_, **__):
         raise MemoryError("no more")

@@ -145,7 +145,7 @@ class ConfusedPair:
 
 @dataclass(frozen=True)
 class TrainingBaseline:
-    """What a model was compared with in its training.
+    """The simpler model that one was compared with in its training.
 
     Attributes:
         name: in words.

@@ -22,13 +22,13 @@ import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.checkpoints import PretrainedEncoder
 from bothways.data.windows import WindowStore
 from bothways.devices import on_device
 from bothways.encoder import Encoder
 from bothways.encoder.heads import Read, read_rows
+from bothways.tasks.learning import train_within
 from bothways.tasks.objective import Batch
-from bothways.training.interrupts import interruption
-from bothways.training.loop import train
 from bothways.training.objective import MicroBatch, Update
 from bothways.training.options import TrainingOptions
 
@@ -129,7 +129,7 @@ def contrastive_losses(unit_BH: Tensor, classes_B: Tensor) -> Tensor:
 
 
 def bring_together(
-    encoder: Encoder, read: Read, store: WindowStore, classes_N: NDArray[np.int64], options: TrainingOptions
+    model: PretrainedEncoder, read: Read, store: WindowStore, classes_N: NDArray[np.int64], options: TrainingOptions
 ) -> None:
     """Train an encoder in place so that texts of a label lie together, where some share theirs.
 
@@ -138,10 +138,5 @@ def bring_together(
     """
     if np.bincount(classes_N).max() < 2:
         return
-    objective = ContrastObjective(encoder, read, store, classes_N, options.seed, options.max_tokens)
-    own = replace(options, log=None, checkpoints=None, checkpoint_every_updates=None, resume=False)
-    own = replace(own, epochs=1, patience=None, keep_diverged=False)
-    device = encoder.embedding.tokens.weight.device
-    record = train(objective, own.resolved(encoder.config.hidden, device), undo_unfinished=True)
-    if record.interrupted:
-        raise interruption(record.signal)
+    objective = ContrastObjective(model.encoder, read, store, classes_N, options.seed, options.max_tokens)
+    train_within(objective, model, replace(options, epochs=1, patience=None))

@@ -17,7 +17,7 @@ from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.contrast import UPDATES, bring_together
 from bothways.tasks.findings import notes_on_training
 from bothways.tasks.head import StoredInputs, TrainedHead, TrainingData
-from bothways.tasks.learning import Preparation, run_training
+from bothways.tasks.learning import Preparation, train_within
 from bothways.tasks.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
 from bothways.tasks.objective import LEAST_UPDATES, WindowObjective, passes_in_epoch
 from bothways.tasks.opening import OpenedModel
@@ -25,7 +25,6 @@ from bothways.tasks.outputs import HeadOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.spec import TaskSpec
 from bothways.tasks.splits import folds
-from bothways.training.interrupts import interruption
 from bothways.training.objective import Baseline, Validation
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
@@ -126,24 +125,28 @@ def prepare_head(
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """What a training begins with.
+    """A head and an encoder before the first update.
 
     Attributes:
         trained: What is trained.
         baseline: What it is compared with, where that is measured on held-out rows.
-        fallback: Gives what is kept where no epoch is as good; the module is then what it was before the first update.
+        other: Gives another model that is the baseline, once the module is what it was before the first update.
         contrast: Updates that brought texts of a label together.
     """
 
     trained: TrainedHead
     baseline: Baseline | None
-    fallback: Callable[[], TrainedHead]
+    other: Callable[[], TrainedHead] | None = None
     contrast: int = 0
+
+    def fallback(self) -> TrainedHead:
+        """Return what is kept where no epoch is as good."""
+        return self.trained if self.other is None else self.other()
 
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What all parts of a preparation share; see `prepare_head`."""
+    """The parts of a training that folds and whole share; see `prepare_head`."""
 
     spec: TaskSpec
     opened: OpenedModel
@@ -154,7 +157,7 @@ class _Setting:
 
     @property
     def linear(self) -> LinearStart:
-        """How a linear model is fitted; of few texts with the usual strength, so that all folds have the same."""
+        """Options of a linear model; of few texts with the usual strength, so that all folds have the same."""
         strength, training = self.outputs.start_strength or STRENGTH, self.training
         return LinearStart(strength, training.seed, training.max_tokens, searched=not self.few)
 
@@ -172,24 +175,12 @@ class _Setting:
             start_head(new.model, stored.store, self.outputs.answers(stored), self.linear)
         return new
 
-    def brought_together(
-        self,
-        stored: StoredInputs,
-        classes_N: NDArray[np.int64],
-        validated: Callable[[TrainedHead], Validation | None] = lambda _: None,
-    ) -> _Beginning:
-        """Bring texts of a label together, and begin a head above them; the one before that is the baseline."""
-        encoder, frozen = self.opened.model.encoder, self.started(stored)
-        weights, validation = copy_weights(encoder), validated(frozen)
-
-        def fallback() -> TrainedHead:
-            restore_weights(encoder, weights)
-            return frozen
-
+    def brought_together(self, stored: StoredInputs, classes_N: NDArray[np.int64]) -> TrainedHead:
+        """Bring texts of a label together, and return a head that begins above them."""
         self.say("bringing texts of a label together")
-        bring_together(encoder, frozen.model.head.kind.read, stored.store, classes_N, self.training)
-        baseline = None if validation is None else Baseline(LINEAR, validate=lambda: validation)
-        return _Beginning(self.started(stored), baseline, fallback, UPDATES)
+        read = self.drawn(self.opened).model.head.kind.read
+        bring_together(self.opened.model, read, stored.store, classes_N, self.training)
+        return self.started(stored)
 
     def objective(
         self,
@@ -235,18 +226,25 @@ def _begin(
         head = deepcopy(before.model.head)
         outputs.standardize(head)
         begun = TrainedHead.of(setting.spec, opened, head, outputs, setting.columns)
-        return _Beginning(begun, Baseline(CONTINUED), lambda: begun)
+        return _Beginning(begun, Baseline(CONTINUED))
     if opened.shared or not opened.reads_mean:
         begun = setting.started(stored)
-        return _Beginning(begun, None if outputs.start_strength is None else Baseline(LINEAR), lambda: begun)
+        return _Beginning(begun, None if outputs.start_strength is None else Baseline(LINEAR))
     if isinstance(setting.columns, PairColumns):
         begun, apart = setting.started(stored), setting.started(stored, opened.above_embedder(pairs=True))
         return _Beginning(begun, Baseline(APART, 1.0, partial(validated, apart)), lambda: apart)
     classes_N = outputs.few_classes(stored)
     if classes_N is None:
-        begun = setting.started(stored)
-        return _Beginning(begun, Baseline(LINEAR), lambda: begun)
-    return setting.brought_together(stored, classes_N, validated)
+        return _Beginning(setting.started(stored), Baseline(LINEAR))
+    frozen, encoder = setting.started(stored), opened.model.encoder
+    weights, validation = copy_weights(encoder), validated(frozen)
+
+    def before_contrast() -> TrainedHead:
+        restore_weights(encoder, weights)
+        return frozen
+
+    baseline = None if validation is None else Baseline(LINEAR, validate=lambda: validation)
+    return _Beginning(setting.brought_together(stored, classes_N), baseline, before_contrast, UPDATES)
 
 
 def _cross_validated(
@@ -296,18 +294,15 @@ def _scores_of_folds(
 ) -> list[Scores[Any]]:
     """Return scores of all texts, each by a model that learnt from the other folds; the encoder is spoilt."""
     outputs, encoder = setting.outputs, setting.opened.model.encoder
-    alone = replace(setting.training, log=None, checkpoints=None, checkpoint_every_updates=None, resume=False)
-    alone = replace(alone, keep_diverged=False, show_progress=False)
-    quiet = replace(setting, training=alone)
+    quiet = replace(setting, training=replace(setting.training, show_progress=False))
     scores: dict[int, Scores[Any]] = {}
     for number, fold in enumerate(np.unique(folds_N), start=1):
         setting.say(f"cross-validation, fold {number} of {folds_N.max() + 1}")
         restore_weights(encoder, weights)
         part, held_M = stored.take(np.flatnonzero(folds_N != fold)), np.flatnonzero(folds_N == fold)
-        begun = quiet.brought_together(part, part.truth)
-        record = run_training(quiet.objective(begun, part, lambda: None, {}), setting.opened.model, alone)
-        if record.interrupted:
-            raise interruption(record.signal)
-        found = stored.take(held_M).scores(outputs, begun.trained.model, alone.max_tokens)
+        trained = quiet.brought_together(part, part.truth)
+        begun = _Beginning(trained, None, contrast=UPDATES)
+        train_within(quiet.objective(begun, part, lambda: None, {}), setting.opened.model, quiet.training)
+        found = stored.take(held_M).scores(outputs, trained.model, quiet.training.max_tokens)
         scores |= dict(zip(held_M.tolist(), found, strict=True))
     return [scores[number] for number in range(len(folds_N))]

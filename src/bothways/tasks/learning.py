@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from bothways.checkpoints import PretrainedEncoder, fingerprint
+from bothways.training.interrupts import interruption
 from bothways.training.loop import train
 from bothways.training.objective import Objective, Payload
 from bothways.training.options import TrainingOptions
@@ -39,6 +40,18 @@ def run_training(objective: Objective[Payload], model: PretrainedEncoder, option
     length = {"updates_per_epoch": objective.updates_per_epoch(), "least_updates": objective.least_updates}
     resolved = options.resolved(model.config.hidden, model.device, **length)
     return train(objective, resolved, origin=None if options.checkpoints is None else _origin(model))
+
+
+def train_within(objective: Objective[Payload], model: PretrainedEncoder, options: TrainingOptions) -> None:
+    """Train an objective as a part of another training: without log and checkpoints, to its end or not at all.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM ended it. And everything that `run_training` raises.
+    """
+    alone = replace(options, log=None, checkpoints=None, checkpoint_every_updates=None, resume=False)
+    record = run_training(objective, model, replace(alone, keep_diverged=False))
+    if record.interrupted:
+        raise interruption(record.signal)
 
 
 def _origin(model: PretrainedEncoder) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What sentence embedders declare, and the few-shot classifiers of earlier versions. Loads no torch.
+"""Declarations of sentence embedders, and of few-shot classifiers of earlier versions. Loads no torch.
 
 Embedders learn from rows of several kinds. Each kind is a frozen dataclass of column names, and the columns that a call
 names tell which kind it is (`kind_of`); where a call names none, those of the first row do (`usual_kind`).
