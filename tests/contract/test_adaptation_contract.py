@@ -7,7 +7,7 @@ import torch
 from bothways.data.windows import WindowStore
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights
-from bothways.objectives import MaskedLMObjective, Masker, Masking
+from bothways.objectives import Masker, Masking, PretrainingObjective, TextWindows
 from bothways.tasks import FillMask, TextClassifier
 from contract_cases import tiny_settings
 from tiny_models import TINY, padded, scramble, write_checkpoint, write_tokenizer
@@ -30,7 +30,8 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, tm
     store = WindowStore.of(tokenizer.encode(TEXTS, max_length=18))
     masker = Masker(tokenizer, Masking(fraction=0.3), seed=1)
     module = ours.fitted.model.train()
-    objective = MaskedLMObjective(module, store, store, masker, batch_size=len(TEXTS), tokens=50)
+    windows = TextWindows(store, masker, "training")
+    objective = PretrainingObjective(module, windows, None, masker, batch_size=len(TEXTS), tokens=50)
 
     masked = [
         masker.training(store.ids_T[s:e], 0, n)

@@ -9,7 +9,7 @@ import torch
 from bothways.errors import InvalidInput, NotFitted, TextsTruncated, TextTooLong
 from bothways.evaluation import TextsRead, token_outcomes
 from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics
-from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking
+from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows
 from bothways.packing import unpad
 from bothways.tasks import FillMask
 from tiny_models import write_checkpoint
@@ -41,7 +41,7 @@ class CrashError(Exception):
 def test_an_interrupted_run_resumes_to_the_same_bits(base, tmp_path, monkeypatch, call):
     whole = FillMask.from_pretrained(base, device="cpu")
     expected = whole.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
-    loss, calls = MaskedLMObjective.loss, [0]
+    loss, calls = PretrainingObjective.loss, [0]
 
     def dying(self, payload):
         calls[0] += 1
@@ -50,7 +50,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(base, tmp_path, monkeypatch
         return loss(self, payload)
 
     with monkeypatch.context() as patch:
-        patch.setattr(MaskedLMObjective, "loss", dying)
+        patch.setattr(PretrainingObjective, "loss", dying)
         with pytest.raises(CrashError):
             FillMask.from_pretrained(base, device="cpu").fit(
                 TEXTS, validation=TEXTS[:6], checkpoints=tmp_path / "c", **OPTIONS
@@ -75,11 +75,13 @@ def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
     store = bare._state[0].stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
     head = bare._state[0].checkpoint.new_masked_lm_head()
-    objective = MaskedLMObjective(MaskedLM(bare.model.encoder, head), store, store, masker, batch_size=5, tokens=60)
+    windows = TextWindows(store, masker, "training")
+    model = MaskedLM(bare.model.encoder, head)
+    objective = PretrainingObjective(model, windows, windows, masker, batch_size=5, tokens=60)
 
     def seen(epoch, start=0):
         parts = [part.payload for update in objective.updates(epoch, start) for part in update.micro_batches]
-        return [(part.packed.ids_T.tolist(), part.rows_M.tolist()) for part in parts]
+        return [(part.batch.packed.ids_T.tolist(), part.batch.rows_M.tolist()) for part in parts]
 
     assert seen(0) == seen(0)
     assert seen(0) != seen(1)
@@ -91,10 +93,12 @@ def test_the_weight_of_an_update_is_its_number_of_chosen_places(bare):
     store = bare._state[0].stored(TEXTS)
     masker = Masker(bare.model.tokenizer, Masking(), 0)
     head = bare._state[0].checkpoint.new_masked_lm_head()
-    objective = MaskedLMObjective(MaskedLM(bare.model.encoder, head), store, store, masker, batch_size=5, tokens=60)
+    windows = TextWindows(store, masker, "training")
+    model = MaskedLM(bare.model.encoder, head)
+    objective = PretrainingObjective(model, windows, windows, masker, batch_size=5, tokens=60)
     for update in objective.updates(0, 0):
         for part in update.micro_batches:
-            payload = part.payload
+            payload = part.payload.batch
             assert part.weight == len(payload.rows_M) == len(payload.targets_M)
             assert part.tokens == len(payload.packed.ids_T)
             assert not torch.isin(payload.targets_M, torch.tensor(sorted(bare.model.tokenizer.special_ids))).any()
@@ -233,7 +237,7 @@ def test_options_of_other_tasks_are_refused_by_predictions_and_evaluations(tmp_p
 def test_a_second_training_that_fails_leaves_weights_answers_and_card(bare, monkeypatch):
     bare.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
     fitted, before, said = bare.fitted, weights(bare), bare.predict("w5 [MASK]")
-    loss, calls = MaskedLMObjective.loss, [0]
+    loss, calls = PretrainingObjective.loss, [0]
 
     def dying(self, payload):
         calls[0] += 1
@@ -241,7 +245,7 @@ def test_a_second_training_that_fails_leaves_weights_answers_and_card(bare, monk
             raise CrashError
         return loss(self, payload)
 
-    monkeypatch.setattr(MaskedLMObjective, "loss", dying)
+    monkeypatch.setattr(PretrainingObjective, "loss", dying)
     with pytest.raises(CrashError):
         bare.fit(TEXTS, validation=TEXTS[:6], text="text", masking=Masking(fraction=0.5), **OPTIONS)
     assert bare.fitted is fitted

@@ -12,7 +12,7 @@ import torch
 from answering_cases import questions
 from bothways import MultiTask, TaggingData, TaskData
 from bothways.errors import InvalidInput, NotFitted, OutOfDisk, TrainingDiverged
-from bothways.objectives import MaskedLMObjective
+from bothways.objectives import PretrainingObjective
 from bothways.retrieval import SemanticSearch
 from bothways.tasks import FillMask, QuestionAnswerer, SentenceEmbedder, TextClassifier, TextTagger
 from bothways.tasks.columns import TextColumns
@@ -125,7 +125,7 @@ def test_a_training_on_raw_texts_that_diverges_leaves_the_model_as_it_was(base, 
     fit = lambda: model.fit([row["text"] for row in rows(18)], validation=TEXTS, **QUICK)  # noqa: E731
     fit()
     weights, before, card = encoder_of(model), asked(model), model.card
-    assert diverge(monkeypatch, fit, updates, kind=MaskedLMObjective) == kept
+    assert diverge(monkeypatch, fit, updates, kind=PretrainingObjective) == kept
     assert same_weights(encoder_of(model), weights)
     assert (asked(model), model.card) == (before, card)
     assert card != {}
@@ -139,7 +139,7 @@ UNFINISHED = {
     "masks": (
         FillMask,
         lambda task, **more: task.fit([row["text"] for row in rows(18)], validation=TEXTS, **QUICK, **more),
-        MaskedLMObjective,
+        PretrainingObjective,
     ),
     "embeddings": (
         SentenceEmbedder,

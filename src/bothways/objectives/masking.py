@@ -1,31 +1,99 @@
-"""Dynamic masking (Devlin et al. 2018, arXiv:1810.04805; Liu et al. 2019, arXiv:1907.11692, section 4.1).
+"""Which tokens of a sequence are masked, and what becomes of them.
 
 Of each sequence 15 % of the tokens are chosen, special tokens never; of those 80 % become the mask, 10 % another token,
-and 10 % stay as they are. What is chosen depends on the seed, the epoch and the sequence alone: not on the batch, nor
-on what was drawn before, so that a resumed run sees the masks of an uninterrupted one.
+and 10 % stay as they are (Devlin et al. 2018, arXiv:1810.04805). They are chosen one by one, or with all of their word,
+in spans or in n-grams of words. What is chosen depends on the seed, the epoch and the sequence alone: not on the batch,
+nor on what was drawn before, so that a resumed run sees the masks of an uninterrupted one. Static masking is that of
+the first epoch in all epochs (Liu et al. 2019, arXiv:1907.11692, section 4.1).
 
-Shapes: n tokens of a sequence, M chosen ones, V vocabulary, W sequences.
+Shapes: n tokens of a sequence, M chosen ones, U units that are chosen whole, V vocabulary, W sequences.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.windows import WindowStore
 from bothways.errors import InvalidInput
 from bothways.text import TextTokenizer
 
 
 @dataclass(frozen=True, slots=True)
+class TokenMasking:
+    """Each token is chosen by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeWordMasking:
+    """The pieces of a word are chosen together; each becomes a mask, another token or none by itself.
+
+    As in the second release of BERT (github.com/google-research/bert, May 2019).
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SpanMasking:
+    """Runs of words are chosen, and all of a run becomes masks, other tokens, or stays (Joshi et al. 2019, 1907.10529).
+
+    Attributes:
+        stop: Chance that a run ends behind a word; the lengths are geometric.
+        longest: Words of the longest run.
+
+    Raises:
+        InvalidInput: A value is out of range.
+    """
+
+    stop: float = 0.2
+    longest: int = 10
+
+    def __post_init__(self) -> None:
+        if not 0 < self.stop <= 1:
+            raise InvalidInput(f"expected the chance that a span stops above 0 and up to 1, got {self.stop}.")
+        _check_longest(self.longest)
+
+    def chances(self) -> NDArray[np.float64]:
+        """Return how likely a run of 1, 2, ... words is; those that are too long do not come."""
+        chances = self.stop * (1 - self.stop) ** np.arange(self.longest)
+        return np.asarray(chances / chances.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class NGramMasking:
+    """N-grams of words are chosen; n has the chance 1 / n, but for a constant (Lan et al. 2019, arXiv:1909.11942).
+
+    Attributes:
+        longest: Words of the longest n-gram.
+
+    Raises:
+        InvalidInput: It is below 1.
+    """
+
+    longest: int = 3
+
+    def __post_init__(self) -> None:
+        _check_longest(self.longest)
+
+    def chances(self) -> NDArray[np.float64]:
+        """Return how likely an n-gram of 1, 2, ... words is."""
+        chances = 1 / np.arange(1, self.longest + 1)
+        return np.asarray(chances / chances.sum())
+
+
+MaskedUnit = TokenMasking | WholeWordMasking | SpanMasking | NGramMasking
+
+
+@dataclass(frozen=True, slots=True)
 class Masking:
-    """How much is masked.
+    """How much is masked, and how.
 
     Attributes:
         fraction: Of the tokens that are not special, those that are chosen.
         masked: Of the chosen, those that become the mask.
         random: Of the chosen, those that become another token, drawn from all ordinary ones. The rest stays as it is.
+        unit: What is chosen whole.
+        dynamic: Whether each epoch has masks of its own.
 
     Raises:
         InvalidInput: A share is out of range.
@@ -34,6 +102,8 @@ class Masking:
     fraction: float = 0.15
     masked: float = 0.8
     random: float = 0.1
+    unit: MaskedUnit = TokenMasking()
+    dynamic: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
@@ -62,12 +132,27 @@ class MaskedTokens:
     targets_M: NDArray[np.int32]
 
 
+class TokenSequences(Protocol):
+    """Tokens of many sequences, end to end.
+
+    Attributes:
+        ids_T: Their ids.
+        starts: Where each begins, and at last T (W + 1).
+    """
+
+    @property
+    def ids_T(self) -> NDArray[np.int32]: ...  # noqa: D102 (above)
+
+    @property
+    def starts(self) -> NDArray[np.int64]: ...  # noqa: D102 (above)
+
+
 class Masker:
     """Masks sequences of one tokenizer.
 
     Args:
-        tokenizer: Knows the mask, and which tokens are special.
-        masking: How much is masked.
+        tokenizer: Knows the mask, which tokens are special, and which go on with a word.
+        masking: How much is masked, and how.
         seed: Draws it.
     """
 
@@ -79,31 +164,77 @@ class Masker:
         self._special_V = np.zeros(1 + max(known), dtype=bool)
         self._special_V[sorted(tokenizer.special_ids)] = True
         self._ordinary = np.array(sorted(known.keys() - tokenizer.special_ids), dtype=np.int32)
+        self._continues_V = np.zeros_like(self._special_V)
+        self._continues_V[[number for number, piece in known.items() if tokenizer.word_marks.continues(piece)]] = True
 
-    def training(self, ids_n: NDArray[np.int32], epoch: int, window: int) -> MaskedTokens:
-        """The masks of a sequence in an epoch: other ones in each."""
-        return self._masked(ids_n, np.random.default_rng([self.seed, 0, epoch, window]))
+    def training(self, ids_n: NDArray[np.int32], epoch: int, sequence: int) -> MaskedTokens:
+        """Mask a sequence for an epoch: anew in each, or always the same where masks are static."""
+        drawn_for = epoch if self.masking.dynamic else 0
+        return self._masked(ids_n, np.random.default_rng([self.seed, 0, drawn_for, sequence]))
 
-    def validation(self, ids_n: NDArray[np.int32], window: int) -> MaskedTokens:
-        """The masks of a sequence that is validated on: always the same."""
-        return self._masked(ids_n, np.random.default_rng([self.seed, 1, window]))
+    def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
+        """Mask a sequence that is validated on: always the same."""
+        return self._masked(ids_n, np.random.default_rng([self.seed, 1, sequence]))
 
-    def ordinary_tokens(self, store: WindowStore) -> NDArray[np.int64]:
-        """How many tokens of each stored sequence are not special (W)."""
-        totals = np.concatenate([[0], np.cumsum(~self._special_V[store.ids_T])])
-        counts_W: NDArray[np.int64] = np.diff(totals[store.starts])
+    def ordinary_tokens(self, sequences: TokenSequences) -> NDArray[np.int64]:
+        """Return how many tokens of each sequence are not special (W)."""
+        totals = np.concatenate([[0], np.cumsum(~self._special_V[sequences.ids_T])])
+        counts_W: NDArray[np.int64] = np.diff(totals[sequences.starts])
         return counts_W
 
     def _masked(self, ids_n: NDArray[np.int32], draw: np.random.Generator) -> MaskedTokens:
-        masking = self.masking
-        places = np.flatnonzero(~self._special_V[ids_n])
+        masking, places = self.masking, np.flatnonzero(~self._special_V[ids_n])
         # Rounded up as often as the fraction calls for, so that it is met on average; never nothing.
         count = max(1, math.floor(masking.fraction * len(places) + draw.random()))
-        chosen_M = np.sort(draw.permutation(places)[:count])
+        if isinstance(masking.unit, TokenMasking):
+            chosen_M = np.sort(draw.permutation(places)[:count])
+        else:
+            chosen_M = self._whole(ids_n, places, count, draw)
         share_M = draw.random(len(chosen_M))
+        if isinstance(masking.unit, SpanMasking):
+            # What follows a chosen place is of the same span, but where two spans meet.
+            share_M = share_M[np.concatenate([[0], np.cumsum(np.diff(chosen_M) > 1)])] if len(chosen_M) else share_M
         others_M = draw.choice(self._ordinary, len(chosen_M))
         targets_M = ids_n[chosen_M]
         read_n = ids_n.copy()
         is_random_M = share_M < masking.masked + masking.random
         read_n[chosen_M] = np.where(share_M < masking.masked, self._mask, np.where(is_random_M, others_M, targets_M))
         return MaskedTokens(read_n, chosen_M, targets_M)
+
+    def _whole(
+        self, ids_n: NDArray[np.int32], places: NDArray[np.int64], count: int, draw: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Choose words, or runs of them, until there are as many tokens; a run is cut to the words that fit."""
+        starts_U, unit = self._words(ids_n, places), self.masking.unit
+        words = len(starts_U) - 1
+        runs_U = np.ones(words, dtype=np.int64)
+        if isinstance(unit, SpanMasking | NGramMasking):
+            runs_U += draw.choice(unit.longest, words, p=unit.chances())
+        order_U = draw.permutation(words)
+        taken, left = np.zeros(len(places), dtype=bool), count
+        for first in order_U.tolist():
+            begin, most = starts_U[first], min(words, first + runs_U[first])
+            stop = starts_U[max(first, np.searchsorted(starts_U[: most + 1], begin + left, side="right") - 1)]
+            if stop > begin and not taken[begin:stop].any():
+                taken[begin:stop] = True
+                left -= stop - begin
+            if not left:
+                break
+        if left == count and words:
+            # No word is short enough, and one that is too long is better than nothing.
+            shortest = int(np.diff(starts_U).argmin())
+            taken[starts_U[shortest] : starts_U[shortest + 1]] = True
+        return places[taken]
+
+    def _words(self, ids_n: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where words begin among the ordinary tokens, and at last how many tokens there are (U + 1)."""
+        begins = ~self._continues_V[ids_n[places]]
+        # What stands behind a special token begins a word, whatever it is.
+        begins[1:] |= np.diff(places) > 1
+        begins[:1] = True
+        return np.append(np.flatnonzero(begins), len(places))
+
+
+def _check_longest(longest: int) -> None:
+    if longest < 1:
+        raise InvalidInput(f"expected a longest run of at least 1 word, got {longest}.")

@@ -6,7 +6,7 @@ from typing import Any, overload
 from bothways.checkpoints.schema import Stored
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
-from bothways.objectives import MaskedLMObjective, Masker, Masking
+from bothways.objectives import Masker, Masking, PretrainingObjective
 from bothways.tasks.columns import TextColumns, batch_of, stored_columns
 from bothways.tasks.head import TrainingData
 from bothways.tasks.learning import Preparation
@@ -62,7 +62,7 @@ class FillMask(Task[str, FilledText, TrainedMaskedLM]):
         columns: MaskedTextColumns,
         options: MaskingOptions,
         training: TrainingOptions,
-    ) -> Preparation[MaskedLMObjective, TrainedMaskedLM]:
+    ) -> Preparation[PretrainingObjective, TrainedMaskedLM]:
         return prepare_masked_lm(opened, before, data, columns, options.masking, training)
 
     def _not_fitted(self) -> NotFitted:

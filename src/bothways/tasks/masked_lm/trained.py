@@ -18,7 +18,7 @@ from bothways.evaluation import Report, token_outcomes
 from bothways.evaluation.report import flat_estimates
 from bothways.families import HeadName
 from bothways.inference.masked_lm import MaskedLMScorer, Search, run_search, together
-from bothways.objectives import MaskedLM, MaskedLMObjective, Masker, Masking, masked_losses
+from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, masked_losses
 from bothways.progress import phase, progress
 from bothways.tasks.card import LIKE_THESE, DataUsed, Worth, data_part, optimistic, written_card
 from bothways.tasks.head import TrainingData
@@ -141,7 +141,7 @@ def prepare_masked_lm(
     columns: MaskedTextColumns,
     masking: Masking | None,
     training: TrainingOptions,
-) -> Preparation[MaskedLMObjective, TrainedMaskedLM]:
+) -> Preparation[PretrainingObjective, TrainedMaskedLM]:
     """Read raw texts, draw a head on the model's own token table if there is none, and lay out the training.
 
     Raises:
@@ -160,17 +160,24 @@ def prepare_masked_lm(
             head = opened.checkpoint.new_masked_lm_head()
     else:
         head = deepcopy(before.model.head)
-    begun, tokens = TrainedMaskedLM.of(opened, head, columns, {}), training.max_tokens
-    objective = MaskedLMObjective(
-        begun.model, stored, held, masker, batch_size=training.rows_in_update(), tokens=tokens
+    begun = TrainedMaskedLM.of(opened, head, columns, {})
+    sources = TextWindows(stored, masker, "training"), TextWindows(held, masker, "validation")
+    objective = PretrainingObjective(
+        begun.model, *sources, masker, batch_size=training.rows_in_update(), tokens=training.max_tokens
     )
-    first = _held_out(objective)
+
+    def predicted() -> Report:
+        """How well the validation texts are predicted, at the places that are theirs for the whole training."""
+        losses = masked_losses(begun.model, held, masker, training.max_tokens)
+        return token_outcomes(losses).report(seed=masker.seed)
+
+    first = predicted()
 
     def finish(record: TrainingRecord) -> TrainedMaskedLM:
         phase("evaluating on the held-out texts")
         parts = data_part(len(examples), stored), data_part(len(held_out), held)
         used = DataUsed(columns, *parts, split=data.validation is None)
-        card = written_card(opened.model, record, used, Worth(_held_out(objective), LIMITS))
+        card = written_card(opened.model, record, used, Worth(predicted(), LIMITS))
         own = {"masking": asdict(masker.masking), "new_head": before is None, "before": flat_estimates(first.estimates)}
         return replace(begun, card={**card, **own})
 
@@ -205,9 +212,3 @@ def _stored(opened: OpenedModel, examples: Sequence[Example[None]]) -> WindowSto
     # Windows that overlap would have some tokens learnt twice.
     reading = replace(opened.reading, stride=opened.reading.stride or 0)
     return replace(opened, reading=reading).stored([example.text for example in examples])
-
-
-def _held_out(objective: MaskedLMObjective) -> Report:
-    """How well the validation texts are predicted, at the places that are theirs for the whole training."""
-    losses = masked_losses(objective.model, objective.validation, objective.masker, objective.tokens)
-    return token_outcomes(losses).report(seed=objective.masker.seed)
