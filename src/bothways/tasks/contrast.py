@@ -1,4 +1,4 @@
-"""Texts of a label brought together before a head begins, where few texts are learnt from.
+"""Texts of a label brought together before a head begins, where up to 2,000 texts are learnt from.
 
 A linear model of the frozen encoder is often right on all of a few texts, and a head that begins there has next to
 nothing to learn; how the texts lie to each other still tells something (Tunstall et al. 2022, arXiv:2209.11055). The
@@ -32,8 +32,11 @@ from bothways.tasks.objective import Batch
 from bothways.training.objective import MicroBatch, Update
 from bothways.training.options import TrainingOptions
 
-UPDATES = 20
-"""Updates of a training, however few the texts are: more gain nothing."""
+FEW_TEXTS, MOST_TEXTS = 100, 2000
+"""Texts that are few, and those up to which bringing them together has been measured to pay."""
+
+# Updates of few texts, to which more gain nothing, and of more of them.
+_UPDATES_OF_FEW, _UPDATES = 20, 40
 
 # Pairs of a batch, and its tokens, for the loss sees all of it at once; the temperature t.
 _PAIRS, _TOKENS, _TEMPERATURE = 16, 2048, 0.05
@@ -75,11 +78,11 @@ class ContrastObjective:
 
     def updates_per_epoch(self) -> int:
         """Number of updates."""
-        return UPDATES
+        return contrast_updates(len(self._classes_N))
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
         """Batches of texts, each with another of its label."""
-        for number in range(start, UPDATES):
+        for number in range(start, self.updates_per_epoch()):
             generator = np.random.default_rng([self._seed, epoch, number, 2])
             windows = self._first_N[self._drawn(generator)].tolist()
             packed = self._store.pack(windows).to(self._encoder.embedding.tokens.weight.device)
@@ -117,6 +120,11 @@ class ContrastObjective:
 
     def validate(self) -> None:
         """Nothing is held out for this."""
+
+
+def contrast_updates(texts: int) -> int:
+    """Return how many updates bring so many texts together."""
+    return _UPDATES_OF_FEW if texts <= FEW_TEXTS else _UPDATES
 
 
 def contrastive_losses(unit_BH: Tensor, classes_B: Tensor) -> Tensor:

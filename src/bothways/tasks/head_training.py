@@ -14,7 +14,7 @@ from bothways.errors import TrainingDiverged
 from bothways.progress import phase, reporting
 from bothways.tasks.card import NOTICES_NOTHING, DataUsed, Worth, unmeasured, written_card
 from bothways.tasks.columns import PairColumns, TextColumns
-from bothways.tasks.contrast import UPDATES, bring_together
+from bothways.tasks.contrast import FEW_TEXTS, bring_together, contrast_updates
 from bothways.tasks.findings import notes_on_training
 from bothways.tasks.head import StoredInputs, TrainedHead, TrainingData
 from bothways.tasks.learning import Preparation, train_within
@@ -36,7 +36,7 @@ LINEAR, CONTINUED = "linear model of frozen hidden states", "model before the tr
 APART = "linear model of frozen hidden states, the texts of a pair also read apart"
 CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
 
-# Updates of a head above texts that were brought together; more make some data sets worse.
+# Updates of a head above few texts that were brought together; more make some data sets worse.
 _AFTER_CONTRAST = 20
 
 # What the card of a model of few texts says, and of one that is trained further.
@@ -92,8 +92,9 @@ def prepare_head(
     if held is not None and (left_out := outputs.check_data(stored, held)):
         kept = [example for number, example in enumerate(examples) if number not in left_out]
         stored = StoredInputs.of(opened, outputs, kept)
-    few = isinstance(columns, TextColumns) and outputs.few_classes(stored) is not None
-    setting = _Setting(spec, opened, outputs, columns, training, few and opened.reads_mean and not opened.shared)
+    contrasted = isinstance(columns, TextColumns) and outputs.contrasted_classes(stored) is not None
+    few = contrasted and len(stored.truth) <= FEW_TEXTS and opened.reads_mean and not opened.shared
+    setting = _Setting(spec, opened, outputs, columns, training, few)
 
     def validated(trained: TrainedHead) -> Validation | None:
         if held is None:
@@ -193,7 +194,7 @@ class _Setting:
         texts, training = stored.store.texts, self.training
         size = training.rows_in_update(texts)
         more = {"contrast": begun.contrast} if begun.contrast else {}
-        least = _AFTER_CONTRAST if begun.contrast else LEAST_UPDATES
+        least = _AFTER_CONTRAST if self.few and begun.contrast else LEAST_UPDATES
         return WindowObjective(
             begun.trained.model,
             stored.store,
@@ -233,7 +234,7 @@ def _begin(
     if isinstance(setting.columns, PairColumns):
         begun, apart = setting.started(stored), setting.started(stored, opened.above_embedder(pairs=True))
         return _Beginning(begun, Baseline(APART, 1.0, partial(validated, apart)), lambda: apart)
-    classes_N = outputs.few_classes(stored)
+    classes_N = outputs.contrasted_classes(stored)
     if classes_N is None:
         return _Beginning(setting.started(stored), Baseline(LINEAR))
     frozen, encoder = setting.started(stored), opened.model.encoder
@@ -244,7 +245,9 @@ def _begin(
         return frozen
 
     baseline = None if validation is None else Baseline(LINEAR, validate=lambda: validation)
-    return _Beginning(setting.brought_together(stored, classes_N), baseline, before_contrast, UPDATES)
+    return _Beginning(
+        setting.brought_together(stored, classes_N), baseline, before_contrast, contrast_updates(len(classes_N))
+    )
 
 
 def _cross_validated(
@@ -301,7 +304,7 @@ def _scores_of_folds(
         restore_weights(encoder, weights)
         part, held_M = stored.take(np.flatnonzero(folds_N != fold)), np.flatnonzero(folds_N == fold)
         trained = quiet.brought_together(part, part.truth)
-        begun = _Beginning(trained, None, contrast=UPDATES)
+        begun = _Beginning(trained, None, contrast=contrast_updates(len(part.truth)))
         train_within(quiet.objective(begun, part, lambda: None, {}), setting.opened.model, quiet.training)
         found = stored.take(held_M).scores(outputs, trained.model, quiet.training.max_tokens)
         scores |= dict(zip(held_M.tolist(), found, strict=True))

@@ -40,6 +40,7 @@ from bothways.packing import Packed
 from bothways.progress import phase
 from bothways.tasks.card import BALANCED
 from bothways.tasks.columns import PairColumns, TextColumns
+from bothways.tasks.contrast import FEW_TEXTS, MOST_TEXTS
 from bothways.tasks.findings import Mistake, confident_mistakes, contradictions, notes_on_labels
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.label_confidence import check_calibration, confidence_limits, learn_confidence
@@ -81,9 +82,6 @@ from bothways.text.texts import Text
 from bothways.training.objective import Validation
 
 LabelScores: TypeAlias = Scores[None]
-
-FEW_TEXTS = 100
-"""Texts up to which those of a label are brought together before a head begins, and none is held out."""
 
 MOST_TRAINING = 20_000
 """Training rows that a detector is fitted on, drawn from more."""
@@ -337,10 +335,10 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         """That of scikit-learn's classifiers; the loss of several labels is a mean, and theirs a sum."""
         return STRENGTH * (self.size if isinstance(self.target, MultiLabel) else 1)
 
-    def few_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
-        """Return the labels of few texts with one each, of which some share theirs."""
-        few = isinstance(self.target, SingleLabel) and len(stored.truth) <= FEW_TEXTS
-        return stored.truth if few and np.bincount(stored.truth).max() > 1 else None
+    def contrasted_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
+        """Return the labels of texts with one each, of which some share theirs, where they are not too many."""
+        contrasted = isinstance(self.target, SingleLabel) and len(stored.truth) <= MOST_TEXTS
+        return stored.truth if contrasted and np.bincount(stored.truth).max() > 1 else None
 
     def learn_from(self, scores: Sequence[LabelScores], truth: Truth, seed: int) -> Self:
         """Learn calibration, coverage and a detector that reads logits: scores of several models share no features."""

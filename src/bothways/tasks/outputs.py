@@ -183,13 +183,13 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         """Inverse penalty of the linear model that a new head begins at; None where the head is drawn instead."""
         return None
 
-    def few_classes(self, stored: "StoredInputs") -> NDArray[np.int64] | None:
-        """Return the classes of inputs so few that those of one are brought together before a head begins."""
+    def contrasted_classes(self, stored: "StoredInputs") -> NDArray[np.int64] | None:
+        """Return the classes of inputs, where those of one are to be brought together before a head begins."""
         del stored
         return None
 
     def learn_from(self, scores: Sequence[Scores[PlacesT]], truth: Any, seed: int) -> Self:  # noqa: ANN401 (as above)
-        """Return the outputs with what held-out scores teach, of inputs that have `few_classes`."""
+        """Return the outputs with what held-out scores teach, of few inputs that have `contrasted_classes`."""
         del scores, truth, seed
         return self
 

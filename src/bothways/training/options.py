@@ -74,7 +74,8 @@ class TrainingOptions:
         epochs: Passes over the training data; kept is the latest epoch whose validation score is within a standard
             error of the best (of masked language models: the best). By default 3; on small data a head is trained for
             150 updates at least, in epochs of 15 that pass through the data several times, and on up to 100 texts above
-            a sentence embedder for 20, after as many that bring the texts of a label together.
+            a sentence embedder for 20. Before that, 20 updates bring up to 100 texts of a label together there, and 40
+            up to 2,000.
         learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
         batch_size: Rows in one update; by default 32, for heads 16 up to 2,000 training rows.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
