@@ -13,10 +13,9 @@ from bothways import MultiTask, TaskData, TextClassifier, open_trained
 from bothways.data import Example
 from bothways.encoder.heads import MeanOfTokens, read_rows
 from bothways.errors import NotFitted, TrainingDiverged
-from bothways.tasks import learning
-from bothways.tasks.contrast import UPDATES, ContrastObjective, contrastive_losses
+from bothways.tasks import head_training, learning
+from bothways.tasks.contrast import FEW_TEXTS, ContrastObjective, contrast_updates, contrastive_losses
 from bothways.tasks.head_training import BY_FOLDS, CROSS_VALIDATED, KEPT_FROZEN, LEARNT_BEFORE, LINEAR
-from bothways.tasks.labels import FEW_TEXTS
 from bothways.tasks.learning import run_training
 from bothways.tasks.splits import folds
 from contract_cases import rows, write_embedder
@@ -60,7 +59,7 @@ def test_each_text_of_a_batch_stands_with_another_of_its_label(base):
     encoder = opened(base).model.encoder
     objective = ContrastObjective(encoder, None, store, classes, seed=3)
     updates = list(objective.updates(0, 0))
-    assert len(updates) == UPDATES == objective.updates_per_epoch()
+    assert len(updates) == 20 == objective.updates_per_epoch()
     for update in updates:
         (batch,) = update.micro_batches
         texts = store.text_of_window[batch.payload.windows]
@@ -184,6 +183,21 @@ def test_more_texts_have_some_held_out(base):
     many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(FEW_TEXTS + 1)]
     record = opened(base).fit(many, epochs=1, **QUIET)
     assert record.baseline == LINEAR
+
+
+@pytest.mark.parametrize(("texts", "contrasted", "least"), [(90, 20, 20), (200, 40, 150), (2300, None, 1)])
+def test_more_texts_are_brought_together_for_longer_and_very_many_are_not(base, monkeypatch, texts, contrasted, least):
+    many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(texts)]
+    began, bring = [], head_training.bring_together
+
+    def spied(model, read, store, classes_N, options):
+        began.append(contrast_updates(len(classes_N)))
+        bring(model, read, store, classes_N, options)
+
+    monkeypatch.setattr(head_training, "bring_together", spied)
+    record = opened(base).fit(many, validation=many[:4], epochs=1 if contrasted is None else None, **QUIET)
+    assert began == ([] if contrasted is None else [contrasted])
+    assert record.updates >= least
 
 
 def test_an_encoder_that_others_share_is_left_alone(fitted, base, tmp_path, monkeypatch):
