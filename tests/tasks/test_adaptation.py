@@ -9,7 +9,7 @@ import torch
 from bothways.errors import InvalidInput, NotFitted, TextsTruncated, TextTooLong
 from bothways.evaluation import TextsRead, token_outcomes
 from bothways.evaluation.masked_lm import TokenLosses, masked_lm_metrics
-from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows
+from bothways.objectives import MaskedLM, Masker, Masking, PretrainingObjective, TextWindows, WholeWordMasking
 from bothways.packing import unpad
 from bothways.tasks import FillMask
 from tiny_models import write_checkpoint
@@ -139,6 +139,35 @@ def test_evaluation_is_the_mean_loss_at_the_chosen_places(tmp_path):
     assert report.loss.low < report.loss.value < report.loss.high
     assert set(report.to_dict()) >= {"n", "tokens", "loss", "loss_low", "perplexity_high", "accuracy"}
     assert "masked tokens" in report.summary()
+
+
+def test_validation_that_does_not_fit_into_memory_is_read_in_smaller_batches(bare, base, monkeypatch):
+    bare.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
+    expected = bare.facts()["after"]
+    forward, tried = MaskedLM.forward, []
+
+    def short_of_memory(model, packed, rows):
+        tried.append(packed.count)
+        if packed.count > 2 and not torch.is_grad_enabled():
+            raise RuntimeError("out of memory")
+        return forward(model, packed, rows)
+
+    monkeypatch.setattr(MaskedLM, "forward", short_of_memory)
+    again = FillMask.from_pretrained(base, device="cpu")
+    again.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
+    assert max(tried) > 2
+    assert again.facts()["after"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_card_names_the_unit_of_masking(bare):
+    bare.fit(TEXTS, validation=TEXTS[:6], masking=Masking(unit=WholeWordMasking(), dynamic=False), **OPTIONS)
+    assert bare.fitted.card["masking"] == {
+        "fraction": 0.15,
+        "masked": 0.8,
+        "random": 0.1,
+        "unit": {"name": "whole word"},
+        "dynamic": False,
+    }
 
 
 def test_a_report_says_how_much_was_read(tmp_path):

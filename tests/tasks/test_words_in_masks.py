@@ -1,11 +1,13 @@
 """Words that fill masks are spelt as the tokenizer spells them in the same text, whatever marks its pieces carry."""
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from bothways.errors import InvalidInput
 from bothways.inference.masked_lm import refused_tokens
+from bothways.objectives import Masker, Masking, NGramMasking, SpanMasking, WholeWordMasking
 from bothways.tasks import FillMask
 from bothways.tasks.masked_lm.masked_text import MaskReader
 from bothways.text import TextTokenizer, recipes
@@ -127,3 +129,31 @@ def test_words_of_several_pieces_end_before_punctuation_and_are_given_once(tmp_p
     assert [each.log_probability for each in found.masks[0]] == sorted(
         (each.log_probability for each in found.masks[0]), reverse=True
     )
+
+
+def wordpiece(folder):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=40, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return TextTokenizer.from_folder(folder, recipes.BERT)
+
+
+@pytest.mark.parametrize("unit", [WholeWordMasking(), SpanMasking(), NGramMasking()], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("make", [wordpiece, byte_level, unigram])
+def test_masking_chooses_whole_words_of_a_trained_tokenizer(make, unit, tmp_path):
+    tokenizer = make(tmp_path)
+    text = " ".join(["the unhatched mats sat on happy cats"] * 4)
+    (window,) = tokenizer.encode([text], max_length=200, offsets=True)[0].windows
+    ids_n = np.array(window.ids, dtype=np.int32)
+    # Words are what stands between spaces; 0 for special tokens.
+    word_n = np.array([len(f"{text[:end]}.".split()) if end else 0 for _, end in window.offsets])
+    masker = Masker(tokenizer, Masking(fraction=0.3, unit=unit), seed=1)
+    assert len(ids_n) - 2 > len(text.split())
+    for number in range(30):
+        places = masker.training(ids_n, 0, number).places_M
+        assert len(places)
+        assert places.tolist() == np.flatnonzero(np.isin(word_n, word_n[places])).tolist()

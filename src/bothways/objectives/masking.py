@@ -1,17 +1,17 @@
-"""Which tokens of a sequence are masked, and what becomes of them.
+"""Masking for masked language modelling: the tokens that a model has to predict, and what it reads in their place.
 
-Of each sequence 15 % of the tokens are chosen, special tokens never; of those 80 % become the mask, 10 % another token,
+15 % of each sequence's tokens are chosen, special tokens never; of those 80 % become the mask, 10 % another token,
 and 10 % stay as they are (Devlin et al. 2018, arXiv:1810.04805). They are chosen one by one, or with all of their word,
-in spans or in n-grams of words. What is chosen depends on the seed, the epoch and the sequence alone: not on the batch,
-nor on what was drawn before, so that a resumed run sees the masks of an uninterrupted one. Static masking is that of
-the first epoch in all epochs (Liu et al. 2019, arXiv:1907.11692, section 4.1).
+in spans or in n-grams of words. The choice depends on the seed, the epoch and the sequence alone: not on the batch,
+nor on what was drawn before, so that a resumed run sees the masks of an uninterrupted one. Static masking repeats the
+masks of the first epoch (Liu et al. 2019, arXiv:1907.11692, section 4.1).
 
 Shapes: n tokens of a sequence, M chosen ones, U units that are chosen whole, V vocabulary, W sequences.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +22,24 @@ from bothways.text import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class TokenMasking:
-    """Each token is chosen by itself."""
+    """Choose each token by itself."""
+
+    name: ClassVar = "token"
 
 
 @dataclass(frozen=True, slots=True)
 class WholeWordMasking:
-    """The pieces of a word are chosen together; each becomes a mask, another token or none by itself.
+    """Choose all pieces of a word together; each becomes a mask, another token or none by itself.
 
     As in the second release of BERT (github.com/google-research/bert, May 2019).
     """
 
+    name: ClassVar = "whole word"
+
 
 @dataclass(frozen=True, slots=True)
 class SpanMasking:
-    """Runs of words are chosen, and all of a run becomes masks, other tokens, or stays (Joshi et al. 2019, 1907.10529).
+    """Choose runs of words; a whole run becomes masks, other tokens, or stays (Joshi et al. 2019, arXiv:1907.10529).
 
     Attributes:
         stop: Chance that a run ends behind a word; the lengths are geometric.
@@ -45,6 +49,7 @@ class SpanMasking:
         InvalidInput: A value is out of range.
     """
 
+    name: ClassVar = "span"
     stop: float = 0.2
     longest: int = 10
 
@@ -54,14 +59,14 @@ class SpanMasking:
         _check_longest(self.longest)
 
     def chances(self) -> NDArray[np.float64]:
-        """Return how likely a run of 1, 2, ... words is; those that are too long do not come."""
+        """Return the probabilities of runs of 1, 2, ... words; longer ones are left out."""
         chances = self.stop * (1 - self.stop) ** np.arange(self.longest)
         return np.asarray(chances / chances.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class NGramMasking:
-    """N-grams of words are chosen; n has the chance 1 / n, but for a constant (Lan et al. 2019, arXiv:1909.11942).
+    """Choose n-grams of words; n is drawn in proportion to 1 / n (Lan et al. 2019, arXiv:1909.11942).
 
     Attributes:
         longest: Words of the longest n-gram.
@@ -70,13 +75,14 @@ class NGramMasking:
         InvalidInput: It is below 1.
     """
 
+    name: ClassVar = "n-gram"
     longest: int = 3
 
     def __post_init__(self) -> None:
         _check_longest(self.longest)
 
     def chances(self) -> NDArray[np.float64]:
-        """Return how likely an n-gram of 1, 2, ... words is."""
+        """Return the probabilities of n-grams of 1, 2, ... words."""
         chances = 1 / np.arange(1, self.longest + 1)
         return np.asarray(chances / chances.sum())
 
@@ -86,14 +92,14 @@ MaskedUnit = TokenMasking | WholeWordMasking | SpanMasking | NGramMasking
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """How much is masked, and how.
+    """Shares and units of masking.
 
     Attributes:
-        fraction: Of the tokens that are not special, those that are chosen.
-        masked: Of the chosen, those that become the mask.
-        random: Of the chosen, those that become another token, drawn from all ordinary ones. The rest stays as it is.
-        unit: What is chosen whole.
-        dynamic: Whether each epoch has masks of its own.
+        fraction: Share of the ordinary tokens that are chosen.
+        masked: Share of the chosen tokens that become the mask.
+        random: Share of the chosen tokens that become another ordinary token; the rest stays as it is.
+        unit: Unit that is chosen whole.
+        dynamic: Draw new masks in each epoch.
 
     Raises:
         InvalidInput: A share is out of range.
@@ -104,6 +110,10 @@ class Masking:
     random: float = 0.1
     unit: MaskedUnit = TokenMasking()
     dynamic: bool = True
+
+    def to_card(self) -> dict[str, object]:
+        """JSON values for the model card, with the name of the unit."""
+        return {**asdict(self), "unit": {"name": self.unit.name, **asdict(self.unit)}}
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
@@ -122,9 +132,9 @@ class MaskedTokens:
     """A sequence with some of its tokens hidden.
 
     Attributes:
-        ids_n: What the model reads.
+        ids_n: The ids that the model reads.
         places_M: The chosen places, ascending; at least one where there is an ordinary token.
-        targets_M: What stood there.
+        targets_M: The ids that stood there.
     """
 
     ids_n: NDArray[np.int32]
@@ -151,9 +161,9 @@ class Masker:
     """Masks sequences of one tokenizer.
 
     Args:
-        tokenizer: Knows the mask, which tokens are special, and which go on with a word.
-        masking: How much is masked, and how.
-        seed: Draws it.
+        tokenizer: Knows the mask, the special tokens, and the tokens that continue a word.
+        masking: Shares and units.
+        seed: Seed of all draws.
     """
 
     def __init__(self, tokenizer: TextTokenizer, masking: Masking, seed: int) -> None:
@@ -173,11 +183,11 @@ class Masker:
         return self._masked(ids_n, np.random.default_rng([self.seed, 0, drawn_for, sequence]))
 
     def validation(self, ids_n: NDArray[np.int32], sequence: int) -> MaskedTokens:
-        """Mask a sequence that is validated on: always the same."""
+        """Mask a validation sequence: always the same."""
         return self._masked(ids_n, np.random.default_rng([self.seed, 1, sequence]))
 
     def ordinary_tokens(self, sequences: TokenSequences) -> NDArray[np.int64]:
-        """Return how many tokens of each sequence are not special (W)."""
+        """Return the number of ordinary tokens in each sequence (W)."""
         totals = np.concatenate([[0], np.cumsum(~self._special_V[sequences.ids_T])])
         counts_W: NDArray[np.int64] = np.diff(totals[sequences.starts])
         return counts_W

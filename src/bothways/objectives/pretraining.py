@@ -1,13 +1,14 @@
-"""Pre-training as the training loop sees it: sequences of a source, what is hidden in them, and heads that tell it.
+"""Pre-training for the training loop: a source of sequences, a corruption of them, and heads that undo it.
 
-An objective is put together from a `SequenceSource` (windows of texts, pieces of documents, pairs of segments), a
-`Masker`, and a `PretrainingModel`: an encoder with the heads that it is trained by, each of which is one part of the
-loss. The loss of an update is the sum over the parts of weight times mean, each mean over all units of the update:
-masked places, pairs of segments, tokens.
+An objective is composed of a `SequenceSource` (windows of texts, pieces of documents, pairs of segments), a `Masker`,
+and a `PretrainingModel`: an encoder with the heads that it is trained by, each of which is one part of the loss. The
+loss of an update is the weighted sum of the heads' means, each over all of its units in the update: masked places,
+pairs of segments, tokens.
+
+Shapes: N sequences, B sequences of a batch, M units of a head, C classes.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -17,44 +18,54 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
+from bothways.inference.runner import Runner
 from bothways.objectives.masking import Masker
 from bothways.objectives.sequences import MaskedBatch, SequenceSource, TrainingSequence
+from bothways.packing import Packed, pack
 from bothways.training.objective import MicroBatch, Update, Validation
 
 
 @dataclass(frozen=True, slots=True)
 class HeadOutput:
-    """What a head says of its units, and what is right.
+    """A head's predictions for its units, and their targets.
 
     Attributes:
         scores: Logits of C classes (M, C), or of yes (M).
-        truth: Numbers of the classes (M), or 0 and 1 of the type of the scores (M).
+        truth: Class numbers (M), or 0 and 1 (M).
+        rows: Rows of the packed batch that each unit is read from (M).
     """
 
     scores: Tensor
     truth: Tensor
+    rows: Tensor
 
-    def loss(self) -> Tensor:
-        """Return the sum of the units' cross-entropies."""
+    def losses(self) -> Tensor:
+        """Return the cross-entropy of each unit (M)."""
         scores = self.scores.float()
         if scores.dim() == 1:
-            return nn.functional.binary_cross_entropy_with_logits(scores, self.truth.float(), reduction="sum")
-        return nn.functional.cross_entropy(scores, self.truth, reduction="sum")
+            return nn.functional.binary_cross_entropy_with_logits(scores, self.truth.float(), reduction="none")
+        return nn.functional.cross_entropy(scores, self.truth, reduction="none")
 
     def right(self) -> Tensor:
-        """Return how many are told right."""
+        """Return where the prediction is the target (M)."""
         said = (self.scores > 0).to(self.truth.dtype) if self.scores.dim() == 1 else self.scores.argmax(-1)
-        return (said == self.truth).sum()
+        return said == self.truth
+
+    def sums(self, packed: Packed) -> NDArray[np.float64]:
+        """Return the sum of losses, the number of right predictions and of units of each sequence (B, 3)."""
+        counted_M3 = torch.stack([self.losses(), self.right().float(), torch.ones_like(self.rows).float()], dim=1)
+        sums_B3 = np.zeros((packed.count, 3))
+        np.add.at(sums_B3, packed.sequence_T[self.rows].cpu().numpy(), counted_M3.cpu().double().numpy())
+        return sums_B3
 
 
 class PretrainingModel(Protocol):
     """An encoder with the heads that it is pre-trained by.
 
     Attributes:
-        weights: What each head's mean loss counts, by its name; the first one's units are those of an update.
-        device: Where the weights are.
+        weights: Weight of each head's mean loss, by its name; an update's weight counts the first one's units.
+        device: Device of the parameters.
     """
 
     @property
@@ -65,13 +76,13 @@ class PretrainingModel(Protocol):
 
     @property
     def module(self) -> nn.Module:
-        """Everything that is trained."""
+        """The trained module."""
 
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
-        """Return how many units each head tells of a batch."""
+        """Return the number of units that each head predicts in a batch."""
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, HeadOutput]:
-        """Return what each head says of a batch that is on the model's device."""
+        """Return each head's predictions for a batch on the model's device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +90,8 @@ class PretrainingBatch:
     """One micro-batch, on the CPU until its loss is asked for.
 
     Attributes:
-        batch: What the model reads.
-        factors: What the sum of each head's losses is multiplied with; it depends on the whole update.
+        batch: The model's input.
+        factors: Factor of each head's summed loss; it depends on the whole update.
     """
 
     batch: MaskedBatch
@@ -91,15 +102,12 @@ class PretrainingObjective:
     """Pre-trains an encoder by the heads of a model.
 
     Args:
-        model: What is trained.
-        training: Sequences to learn from.
-        validation: Sequences to choose the epoch to keep by, where there are some; their masks stay the same.
-        masker: Draws the masks, and the order of the sequences by its seed.
-        batch_size: Sequences in one update.
+        model: The model to train.
+        training: Training sequences.
+        validation: Validation sequences, which choose the epoch to keep; their masks stay the same.
+        masker: Draws the masks; its seed also orders the sequences.
+        batch_size: Sequences in one update, at least 1.
         tokens: Token budget of a micro-batch; what an update has beyond that is accumulated.
-
-    Raises:
-        InvalidInput: The batch size is below 1.
     """
 
     baseline: ClassVar = None  # a head may be a new one
@@ -115,8 +123,6 @@ class PretrainingObjective:
         batch_size: int,
         tokens: int,
     ) -> None:
-        if batch_size < 1:
-            raise InvalidInput(f"batch_size must be at least 1, but it is {batch_size}.")
         self.model = model
         self.training = training
         self.validation = validation
@@ -131,7 +137,7 @@ class PretrainingObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """What decides the course of the run besides the settings."""
+        """Settings of the run that a resumed one must share."""
         masking = self.masker.masking
         return {
             "training data": self.training.digest,
@@ -148,45 +154,43 @@ class PretrainingObjective:
         }
 
     def updates_per_epoch(self) -> int:
-        """Number of batches of ``batch_size`` sequences, the last one smaller."""
+        """Return the number of batches of ``batch_size`` sequences, the last one smaller."""
         return -(-len(self.training) // self.batch_size)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[PretrainingBatch]]:
-        """The epoch's sequences in an order of its own, with masks of its own where they are dynamic."""
+        """Yield the epoch's sequences in an order of its own, with masks of its own where they are dynamic."""
         order = np.random.default_rng([self.masker.seed, epoch]).permutation(len(self.training))
         for number in range(start, self.updates_per_epoch()):
             yield self._update(order[number * self.batch_size : (number + 1) * self.batch_size], epoch)
 
     def loss(self, payload: PretrainingBatch) -> Tensor:
-        """Sum of the losses of all heads, weighted so that an update's loss is that of their means."""
+        """Return the sum of all heads' losses, weighted so that an update's loss is the weighted sum of their means."""
         outputs = self.model.outputs(payload.batch.to(self.model.device))
-        return torch.stack([payload.factors[name] * output.loss() for name, output in outputs.items()]).sum()
+        return torch.stack([payload.factors[name] * output.losses().sum() for name, output in outputs.items()]).sum()
 
     def validate(self) -> Validation | None:
-        """Loss in nats and accuracy of each head, and the perplexity of masked tokens, on the validation sequences."""
+        """Return each head's loss in nats and accuracy, and the perplexity of masked tokens, on the validation data."""
         if self.validation is None:
             return None
-        losses, right, units = Counter[str](), Counter[str](), Counter[str]()
-        for batch in self._validation_batches(self.validation):
-            units.update(self.model.units(batch))
-            for name, output in self.model.outputs(batch.to(self.model.device)).items():
-                losses[name] += float(output.loss())  # type: ignore[assignment]
-                right[name] += int(output.right())
-        means = {name: losses[name] / max(1, units[name]) for name in self.model.weights}
+        sums_N = sequence_sums(self.model, self.validation, self.masker, self.tokens)
         metrics: dict[str, float] = {}
-        for name, mean in means.items():
-            prefix = "" if len(means) == 1 else f"{name} "
-            metrics[f"{prefix}loss"] = mean
+        score = 0.0
+        for (name, weight), sums_N3 in zip(self.model.weights.items(), sums_N, strict=True):
+            loss, right, units = sums_N3.sum(axis=0)
+            prefix = "" if len(sums_N) == 1 else f"{name} "
+            metrics[f"{prefix}loss"] = loss / max(1, units)
             if name == MASKED:
-                metrics[f"{prefix}perplexity"] = math.exp(mean)
-            metrics[f"{prefix}accuracy"] = right[name] / max(1, units[name])
-        return Validation(metrics, -sum(weight * means[name] for name, weight in self.model.weights.items()))
+                metrics[f"{prefix}perplexity"] = math.exp(metrics[f"{prefix}loss"])
+            metrics[f"{prefix}accuracy"] = right / max(1, units)
+            score -= weight * metrics[f"{prefix}loss"]
+        return Validation(metrics, score)
 
     def _update(self, places: NDArray[np.int64], epoch: int) -> Update[PretrainingBatch]:
         sequences = self.training.read(places, epoch)
         masked = {each.number: self.masker.training(each.ids, epoch, each.number) for each in sequences}
         batches = [
-            MaskedBatch.of(some, [masked[each.number] for each in some]) for some in self._micro_batches(sequences)
+            MaskedBatch.of(_packed(some), some, [masked[each.number] for each in some])
+            for some in self._micro_batches(sequences)
         ]
         counted = [self.model.units(batch) for batch in batches]
         totals = {name: sum(units[name] for units in counted) for name in self.model.weights}
@@ -199,16 +203,39 @@ class PretrainingObjective:
             )
         )
 
-    def _validation_batches(self, source: SequenceSource) -> Iterator[MaskedBatch]:
-        """The validation sequences, in blocks, so that memory does not grow with their number."""
-        for start in range(0, len(source), _BLOCK):
-            sequences = source.read(range(start, min(start + _BLOCK, len(source))), 0)
-            for some in self._micro_batches(sequences):
-                yield MaskedBatch.of(some, [self.masker.validation(each.ids, each.number) for each in some])
-
     def _micro_batches(self, sequences: Sequence[TrainingSequence]) -> Iterator[list[TrainingSequence]]:
         for batch in by_token_budget([len(each.ids) for each in sequences], self.tokens):
             yield [sequences[index] for index in batch]
+
+
+def sequence_sums(model: PretrainingModel, source: SequenceSource, masker: Masker, tokens: int) -> NDArray[np.float64]:
+    """Return the sums of each head over held-out sequences (heads, N, 3), see `HeadOutput.sums`.
+
+    Args:
+        model: The model, in evaluation mode.
+        source: The N sequences; they are read in blocks, so that memory does not grow with their number.
+        masker: Draws the places, which are always the same.
+        tokens: Token budget of a batch.
+
+    Raises:
+        OutOfMemory: A single sequence does not fit into memory.
+    """
+
+    def compute(packed: Packed, sequences: Sequence[TrainingSequence]) -> list[NDArray[np.float64]]:
+        masked = [masker.validation(each.ids, each.number) for each in sequences]
+        batch = MaskedBatch.of(packed, sequences, masked)
+        heads = [output.sums(batch.packed) for output in model.outputs(batch).values()]
+        return [*np.stack(heads, axis=1)[: len(sequences)]]
+
+    runner = Runner(compute, model.device, tokens)
+    found: list[NDArray[np.float64]] = []
+    for start in range(0, len(source), _BLOCK):
+        found += runner.run(source.read(range(start, min(start + _BLOCK, len(source))), 0))
+    return np.stack(found, axis=1)
+
+
+def _packed(sequences: Sequence[TrainingSequence]) -> Packed:
+    return pack([each.ids for each in sequences], [each.types for each in sequences])
 
 
 MASKED = "masked tokens"

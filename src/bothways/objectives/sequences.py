@@ -1,6 +1,7 @@
 """Sequences of tokens that an encoder is pre-trained on, and the batches that they become.
 
-Shapes: n tokens of a sequence, B sequences of a batch, T packed tokens, M chosen places, W windows.
+Shapes: n tokens of a sequence, B sequences of a batch, P of them with two segments, T packed tokens, M chosen places,
+W windows.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from bothways.data.windows import WindowStore
 from bothways.devices import on_device
 from bothways.errors import InvalidInput
 from bothways.objectives.masking import MaskedTokens, Masker
-from bothways.packing import Packed, pack
+from bothways.packing import Packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,8 @@ class TrainingSequence:
     Attributes:
         ids: Token ids (n).
         types: Segment ids (n).
-        number: Its place in the source; what is drawn for it depends on that.
-        relation: What stands between its two segments, for a head that tells; -1 where there is one segment.
+        number: Its place in the source, part of the seed of its masks.
+        relation: Class of the relation between its two segments; -1 with one segment.
     """
 
     ids: NDArray[np.int32]
@@ -37,29 +38,29 @@ class TrainingSequence:
 
 
 class SequenceSource(Protocol):
-    """Where sequences come from.
+    """A source of training sequences.
 
     Attributes:
-        digest: A checksum of what they are made of.
+        digest: A checksum of its contents.
     """
 
     @property
     def digest(self) -> str: ...  # noqa: D102 (above)
 
     def __len__(self) -> int:
-        """Return how many sequences an epoch has."""
+        """Return the number of sequences in an epoch."""
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return the sequences at some places, from 0; what is drawn for them depends on the epoch."""
+        """Return the sequences at some places, from 0; random ones depend on the epoch."""
 
 
 class TextWindows:
-    """The windows of raw texts that have a token to mask.
+    """Windows of raw texts that have a token to mask.
 
     Args:
         store: The windows.
-        masker: Knows which tokens are special.
-        what: The texts, for messages.
+        masker: Knows the special tokens.
+        what: Name of the texts for messages.
 
     Raises:
         InvalidInput: None has one.
@@ -80,7 +81,7 @@ class TextWindows:
         return self.store.digest
 
     def __len__(self) -> int:
-        """Return how many windows there are."""
+        """Return the number of windows."""
         return len(self.windows_W)
 
     def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
@@ -92,45 +93,45 @@ class TextWindows:
 
 @dataclass(frozen=True, slots=True)
 class MaskedBatch:
-    """Sequences with masks, what stood there, and what stands between the segments of each.
+    """Masked sequences and the targets of the heads that read them.
 
     Attributes:
-        packed: What the model reads.
+        packed: The model's input.
         rows_M: Rows of the chosen places.
-        targets_M: What stood there.
-        relations_B: 0 or 1 for each sequence; -1 where it has one segment.
+        targets_M: The ids that stood there.
+        pairs_P: Numbers of the sequences that have two segments.
+        relations_P: Classes of the relations between these, 0 or 1.
     """
 
     packed: Packed
     rows_M: Tensor
     targets_M: Tensor
-    relations_B: Tensor
+    pairs_P: Tensor
+    relations_P: Tensor
 
     @classmethod
-    def of(cls, sequences: Sequence[TrainingSequence], masked: Sequence[MaskedTokens]) -> "MaskedBatch":
-        """Pack sequences with their masks, on the CPU."""
-        packed = pack([each.ids_n for each in masked], [each.types for each in sequences])
-        relations_B = torch.tensor([each.relation for each in sequences])
-        return cls(packed, *chosen_places(packed, masked), relations_B)
+    def of(cls, packed: Packed, sequences: Sequence[TrainingSequence], masked: Sequence[MaskedTokens]) -> "MaskedBatch":
+        """Mask a packed batch; everything lies on its device.
+
+        Args:
+            packed: The sequences as they are; some of one token may follow them.
+            sequences: The same, before they were packed.
+            masked: Their masks.
+        """
+        starts = np.cumsum([0, *packed.lengths[:-1]])[: len(masked)]
+        rows_M = np.concatenate([start + one.places_M for start, one in zip(starts, masked, strict=True)])
+        targets_M = np.concatenate([one.targets_M for one in masked])
+        read_T = np.concatenate([one.ids_n for one in masked])
+        relations_B = np.array([each.relation for each in sequences], dtype=np.int64)
+        pairs_P = np.flatnonzero(relations_B >= 0)
+        moved = (
+            on_device(each.astype(np.int64), packed.ids_T.device)
+            for each in (rows_M, targets_M, pairs_P, relations_B[pairs_P], read_T)
+        )
+        *places, ids_T = moved
+        return cls(replace(packed, ids_T=torch.cat([ids_T, packed.ids_T[len(ids_T) :]])), *places)
 
     def to(self, device: torch.device | str) -> "MaskedBatch":
         """Return the same batch on another device."""
-        moved = (on_device(each, device) for each in (self.rows_M, self.targets_M, self.relations_B))
+        moved = (on_device(each, device) for each in (self.rows_M, self.targets_M, self.pairs_P, self.relations_P))
         return MaskedBatch(self.packed.to(device), *moved)
-
-
-def masked_pack(packed: Packed, masked: Sequence[MaskedTokens]) -> tuple[Packed, Tensor, Tensor]:
-    """Return a packed batch with the masks of its first sequences, and `chosen_places`, all on its device."""
-    device = packed.ids_T.device
-    read_T = on_device(np.concatenate([one.ids_n for one in masked]).astype(np.int64), device)
-    ids_T = torch.cat([read_T, packed.ids_T[len(read_T) :]])
-    rows_M, targets_M = chosen_places(packed, masked)
-    return replace(packed, ids_T=ids_T), on_device(rows_M, device), on_device(targets_M, device)
-
-
-def chosen_places(packed: Packed, masked: Sequence[MaskedTokens]) -> tuple[Tensor, Tensor]:
-    """Return the rows of the chosen places (M), and what stood there (M), on the CPU."""
-    starts = np.cumsum([0, *packed.lengths[:-1]])[: len(masked)]
-    rows_M = np.concatenate([start + one.places_M for start, one in zip(starts, masked, strict=True)])
-    targets_M = np.concatenate([one.targets_M for one in masked]).astype(np.int64)
-    return torch.from_numpy(rows_M), torch.from_numpy(targets_M)

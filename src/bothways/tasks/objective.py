@@ -19,7 +19,6 @@ from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
 from bothways.encoder import Encoder, ScoreHead
 from bothways.encoder.heads import EachToken, read_rows
-from bothways.errors import InvalidInput
 from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
@@ -153,9 +152,6 @@ class WindowObjective:
         passes: How often an epoch goes through the texts, see `passes_in_epoch`.
         baseline: What there is before the first update.
         least_updates: How many a training of default length takes at least.
-
-    Raises:
-        InvalidInput: The batch size is below 1.
     """
 
     def __init__(
@@ -173,8 +169,6 @@ class WindowObjective:
         baseline: Baseline | None = None,
         least_updates: int = LEAST_UPDATES,
     ) -> None:
-        if batch_size < 1:
-            raise InvalidInput(f"batch_size must be at least 1, but it is {batch_size}.")
         self.model = model
         self.store = store
         self.answers = answers

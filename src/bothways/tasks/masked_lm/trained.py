@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -178,8 +178,8 @@ def prepare_masked_lm(
         parts = data_part(len(examples), stored), data_part(len(held_out), held)
         used = DataUsed(columns, *parts, split=data.validation is None)
         card = written_card(opened.model, record, used, Worth(predicted(), LIMITS))
-        own = {"masking": asdict(masker.masking), "new_head": before is None, "before": flat_estimates(first.estimates)}
-        return replace(begun, card={**card, **own})
+        own = {"new_head": before is None, "before": flat_estimates(first.estimates)}
+        return replace(begun, card={**card, "masking": masker.masking.to_card(), **own})
 
     return Preparation(objective, finish)
 
