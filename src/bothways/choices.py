@@ -53,5 +53,6 @@ Sampling: TypeAlias = Literal["proportional", "temperature", "uniform"]
 Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 SpanScheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU"]
 TargetKind: TypeAlias = Literal["single", "multi", "regression"]
+TokenizerKind: TypeAlias = Literal["wordpiece", "bpe", "unigram"]
 
 ALL_LAYERS = "mahalanobis_layers"

@@ -30,6 +30,7 @@ from bothways.cli import (
     search_mine,
     search_query,
     tokenize,
+    tokenizer,
     train,
 )
 from bothways.cli.help import FilledParagraphs
@@ -95,6 +96,9 @@ def build_app() -> App:
     searching.command(search_mine.mine, help_epilogue=search_mine.EXAMPLE, sort_key=6)
     app.command(searching)
     app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
+    vocabularies = App(name="tokenizer", help="Train tokenizers on your own texts.", sort_key=6)
+    vocabularies.command(tokenizer.train, help_epilogue=tokenizer.EXAMPLE)
+    app.command(vocabularies)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
     app.command(advice.recommend, help_epilogue=advice.RECOMMEND_EXAMPLE, sort_key=8)
     app.command(cost.cost, help_epilogue=cost.EXAMPLE, sort_key=9)

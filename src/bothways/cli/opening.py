@@ -1,5 +1,6 @@
 """Opening models as the options say."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.cli.declared import group_of, of_all_tasks, options_of
@@ -104,12 +105,17 @@ def open_embedder(
 
 
 def open_tokenizer(name: str, *, revision: str | None, download: bool) -> "tuple[TextTokenizer, int | None]":
-    """The tokenizer of this name, without the weights, and the most tokens that its model reads at once."""
+    """Return the tokenizer of this name, without the weights, and the most tokens that its model reads at once.
+
+    A folder may hold a tokenizer alone, which has no such limit.
+    """
     from bothways.checkpoints.files import read_json
     from bothways.checkpoints.hub import locate
     from bothways.families import family_of
-    from bothways.text import TextTokenizer
+    from bothways.text import TextTokenizer, recipes
 
+    if (alone := Path(name)).is_dir() and not (alone / "config.json").exists():
+        return TextTokenizer.from_folder(alone, recipes.TRAINED), None
     folder = locate(name, revision=revision, download=download).folder
     settings = read_json(folder / "config.json")
     family = family_of(settings.get("model_type"))

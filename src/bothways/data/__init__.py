@@ -1,11 +1,12 @@
 """Rows in and out: JSON Lines, CSV, TSV, Parquet and plain text, as streams; JSON documents (SQuAD's too) as a whole.
 
-`sources` reads files and tables, `batches` reads the arguments of a call, `columns` checks values, `output` writes;
-`lines`, `formats`, `documents`, `parquet` and `tables` are what they stand on.
+`sources` reads files and tables, `corpus` documents of raw text, `batches` the arguments of a call, `columns` checks
+values, `output` writes; `lines`, `formats`, `documents`, `parquet` and `tables` are what they stand on.
 """
 
 from bothways.data.batches import as_batch, labelled_rows
 from bothways.data.columns import Inputs, Joined, Paired, class_label, label_set, number, text_at, value_at
+from bothways.data.corpus import Document, corpus_files, read_documents
 from bothways.data.formats import FORMATS, Format
 from bothways.data.judgements import Judgements, read_judgements
 from bothways.data.output import OUTPUT_FORMATS, OutputFormat, output_format, write_rows
@@ -17,6 +18,7 @@ from bothways.data.words import TaggedRow, given_words, read_tagged, words_at
 __all__ = [
     "FORMATS",
     "OUTPUT_FORMATS",
+    "Document",
     "Example",
     "Format",
     "Inputs",
@@ -30,12 +32,14 @@ __all__ = [
     "TaggedRow",
     "as_batch",
     "class_label",
+    "corpus_files",
     "given_words",
     "items_of",
     "label_set",
     "labelled_rows",
     "number",
     "output_format",
+    "read_documents",
     "read_examples",
     "read_judgements",
     "read_rows",

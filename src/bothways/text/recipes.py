@@ -239,3 +239,5 @@ DEBERTA_V2 = SentencePiece(
 MODERNBERT = TokenizerFileOnly(
     "its vocabulary was published in no other form", special=MODERNBERT_TOKENS, template=BERT_TEMPLATE
 )
+# What `bothways.text.training` writes: any kind of vocabulary, with the special tokens of BERT.
+TRAINED = TokenizerFileOnly("a tokenizer that was trained here has no other file", BERT_TOKENS, BERT_TEMPLATE)

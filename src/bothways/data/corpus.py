@@ -1,0 +1,128 @@
+"""Raw text for pre-training: documents out of files and folders, as a stream.
+
+Rows of a table or of JSON Lines are documents. In plain text an empty line ends a document, and the other lines are its
+paragraphs; in a file without empty lines each line is a document.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from bothways.choices import Format
+from bothways.data.columns import text_at
+from bothways.data.formats import guess_format
+from bothways.data.row import Row
+from bothways.data.sources import read_rows
+from bothways.errors import EmptyInput, InvalidInput
+
+# Lines without an empty one between them after which each line counts as a document.
+_MOST_LINES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a corpus.
+
+    Attributes:
+        text: Its paragraphs, one a line.
+        where: Where it begins, for messages.
+    """
+
+    text: str
+    where: str
+
+
+def corpus_files(paths: Sequence[str | Path]) -> Iterator[Path]:
+    """Yield the files of a corpus in a fixed order: files as given, folders in the order of their names, at any depth.
+
+    Files whose name begins with a dot, and those of other formats in folders, are passed over.
+
+    Raises:
+        InvalidInput: A path is not there, or there is no file at all.
+    """
+    found = False
+    for path in map(Path, paths):
+        if not path.exists():
+            raise InvalidInput(f"expected a file or a folder of texts, but there is none at {str(path)!r}.")
+        for file in _files(path) if path.is_dir() else (path,):
+            found = True
+            yield file
+    if not found:
+        raise InvalidInput(
+            f"there is no text in {', '.join(map(repr, map(str, paths)))}: expected files named .txt, .jsonl, .csv, "
+            ".tsv (also .gz) or .parquet."
+        )
+
+
+def read_documents(
+    path: Path,
+    *,
+    text: str | tuple[str, ...] = "text",
+    format: Format | None = None,  # noqa: A002 (the option's name)
+) -> Iterator[Document]:
+    """Yield the documents of a file, one at a time; empty ones are passed over.
+
+    Args:
+        path: The file.
+        text: Column of the texts; several are joined by a space.
+        format: Of the file, where its name does not say it.
+
+    Raises:
+        InvalidInput: The file cannot be read, or a row has no usable text; the message says where.
+        MissingDependency: A Parquet file, and pyarrow is not installed.
+    """
+    chosen = format or guess_format(path.name)
+    if path.stat().st_size == 0:
+        return
+    rows = read_rows(path, format=chosen, columns=(text,) if isinstance(text, str) else text)
+    if chosen == "txt":
+        yield from _documents_of_lines(rows)
+        return
+    for row in rows:
+        try:
+            yield Document(text_at(row, text), row.where)
+        except EmptyInput:
+            continue
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Files below a folder that is walked as a stream: its own first, then those of its folders."""
+    with os.scandir(folder) as entries:
+        named = sorted((entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
+    for name, is_folder in named:
+        if not is_folder and _has_format(name):
+            yield folder / name
+    for name, is_folder in named:
+        if is_folder:
+            yield from _files(folder / name)
+
+
+def _has_format(name: str) -> bool:
+    try:
+        guess_format(name)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _documents_of_lines(rows: Iterator[Row]) -> Iterator[Document]:
+    first = list(islice(rows, _MOST_LINES))
+    parted = any(not _line(row).strip() for row in first)
+    paragraphs: list[str] = []
+    begin = ""
+    for row in chain(first, rows):
+        line = _line(row).strip()
+        if line:
+            begin = begin if paragraphs else row.where
+            paragraphs.append(line)
+        if paragraphs and not (line and parted):
+            yield Document("\n".join(paragraphs), begin)
+            paragraphs = []
+    if paragraphs:
+        yield Document("\n".join(paragraphs), begin)
+
+
+def _line(row: Row) -> str:
+    return str(row.values["text"])

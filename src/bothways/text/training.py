@@ -1,0 +1,183 @@
+"""Training of tokenizers on raw text: WordPiece, byte-level BPE and Unigram, with the library ``tokenizers``.
+
+A trained tokenizer has the special tokens of BERT under ids 0 to 4 and lies in one file, ``tokenizer.json``, that
+``transformers`` opens as well. It serves models of any family: which special tokens stand around a text is settled when
+a model is pre-trained with it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from bothways.choices import TokenizerKind
+from bothways.errors import InvalidInput
+from bothways.text.recipes import TRAINED
+from bothways.text.saving import write_tokenizer
+from bothways.text.special_tokens import Role
+
+_ROLES: tuple[Role, ...] = ("pad", "unk", "cls", "sep", "mask")
+_AT_ONCE = 1000
+_CONTINUED = "##"
+
+# Bytes, or the letters that are kept for WordPiece and Unigram, have to fit besides the special tokens.
+LEAST_VOCABULARY: Mapping[TokenizerKind, int] = {"wordpiece": 64, "bpe": 256 + len(_ROLES), "unigram": 64}
+MOST_LETTERS = 1000
+LONGEST_TEXT = 100_000
+
+
+def train_tokenizer(
+    texts: Iterable[str], kind: TokenizerKind, vocabulary: int, *, lowercase: bool | None = None
+) -> tokenizers.Tokenizer:
+    """Train a tokenizer.
+
+    The same texts in the same order give the same WordPiece or BPE tokenizer. Unigram's scores may differ in the third
+    decimal from run to run, as the library sums them in no fixed order.
+
+    Args:
+        texts: Texts. WordPiece reads them twice, first for the letters.
+        kind: ``"wordpiece"`` (Schuster and Nakajima 2012; as BERT), ``"bpe"`` over bytes (Radford et al. 2019; as
+            RoBERTa) or ``"unigram"`` (Kudo 2018, arXiv:1804.10959; as ALBERT, XLNet and DeBERTa-v3).
+        vocabulary: Number of tokens, special ones included; fewer where the texts do not have as many.
+        lowercase: Lower-case texts and remove accents; by default only for WordPiece.
+
+    Raises:
+        InvalidInput: The vocabulary is too small for the kind, or the texts hold no word or can be read only once.
+    """
+    check_vocabulary(kind, vocabulary)
+    if kind == "wordpiece" and isinstance(texts, Iterator):
+        raise InvalidInput("WordPiece reads the texts twice, got an iterator, which can be read once: give a list.")
+    lowered = kind == "wordpiece" if lowercase is None else lowercase
+    tokenizer = _TRAINED[kind](_Blocks(texts), vocabulary, lowered)
+    tokenizer.add_special_tokens(_special_tokens(lstrip=kind != "wordpiece"))
+    ids = [(content, tokenizer.token_to_id(content)) for content in (_content("cls"), _content("sep"))]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
+    )
+    return tokenizer
+
+
+def check_vocabulary(kind: TokenizerKind, vocabulary: int) -> None:
+    """Check that a vocabulary has room for the special tokens and the letters, or bytes.
+
+    Raises:
+        InvalidInput: It has not.
+    """
+    if vocabulary < LEAST_VOCABULARY[kind]:
+        raise InvalidInput(
+            f"a {kind} tokenizer needs a vocabulary of at least {LEAST_VOCABULARY[kind]} tokens, got {vocabulary}."
+        )
+
+
+def write_trained_tokenizer(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Write a trained tokenizer into a folder, for `TextTokenizer.from_folder` and ``transformers``."""
+    write_tokenizer(folder, tokenizer, TRAINED, {}, types=True)
+
+
+class _Blocks:
+    """Texts in blocks, as the library wants them."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = texts
+
+    def __iter__(self) -> Iterator[list[str]]:
+        texts, words = iter(self._texts), False
+        while block := list(islice(texts, _AT_ONCE)):
+            words = words or any(text.strip() for text in block)
+            # A text without a space would be one word of its whole length, which takes quadratic time.
+            yield [text[at : at + LONGEST_TEXT] for text in block for at in range(0, len(text), LONGEST_TEXT)]
+        if not words:
+            raise InvalidInput("there is no word to learn a vocabulary from: all texts are empty.")
+
+
+def _special_tokens(*, lstrip: bool = False) -> list[AddedToken]:
+    """The special tokens; the mask takes in the space before it where spaces are a part of words."""
+    named = TRAINED.special.named()
+    return [
+        AddedToken(token.content, lstrip=lstrip and role == "mask", normalized=False, special=True)
+        for role in _ROLES
+        if (token := named[role]) is not None
+    ]
+
+
+def _wordpiece(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.Tokenizer:
+    """The library numbers letters inside of words as they come out of a hash table, and breaks ties by that number.
+
+    Giving them in a fixed order, as special tokens that are none in the end, makes the result reproducible.
+    """
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=_content("unk")))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix=_CONTINUED)
+    counts = Counter[str]()
+    for block in blocks:
+        counts.update(tokenizer.normalizer.normalize_str("\n".join(block)))
+    common = sorted((letter for letter in counts if not letter.isspace()), key=lambda each: (-counts[each], each))
+    letters = sorted(common[: min(MOST_LETTERS, vocabulary // 4)])
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[*_special_tokens(), *(_CONTINUED + letter for letter in letters)],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(blocks, trainer)
+    tokens = tokenizer.get_vocab()
+    tokenizer.model = models.WordPiece(vocab=tokens, unk_token=_content("unk"), max_input_chars_per_word=100)
+    # What was added as special is so for good: only another tokenizer is without it.
+    plain = tokenizers.Tokenizer(tokenizer.model)
+    plain.normalizer, plain.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
+    plain.decoder = tokenizer.decoder
+    return plain
+
+
+def _byte_level(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence([*_lowercased(lowercase), normalizers.NFC()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        min_frequency=2,
+        special_tokens=_special_tokens(),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(blocks, trainer)
+    return tokenizer
+
+
+def _unigram(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(models.Unigram())
+    spaces = normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Nmt(), normalizers.NFKC(), *_lowercased(lowercase), spaces]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocabulary, special_tokens=_special_tokens(), unk_token=_content("unk"), show_progress=False
+    )
+    tokenizer.train_from_iterator(blocks, trainer)
+    return tokenizer
+
+
+def _lowercased(lowercase: bool) -> list[normalizers.Normalizer]:
+    return [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()] if lowercase else []
+
+
+_TRAINED: Mapping[TokenizerKind, Callable[[_Blocks, int, bool], tokenizers.Tokenizer]] = {
+    "wordpiece": _wordpiece,
+    "bpe": _byte_level,
+    "unigram": _unigram,
+}
+
+
+def _content(role: Role) -> str:
+    token = TRAINED.special.named()[role]
+    return "" if token is None else token.content
