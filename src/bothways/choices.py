@@ -43,6 +43,7 @@ HeadName: TypeAlias = Literal[
 ]
 Language: TypeAlias = Literal["english", "french", "multilingual"]
 LossName: TypeAlias = Literal["ranking", "cosent", "triplet"]
+MaskUnit: TypeAlias = Literal["token", "whole-word", "span", "n-gram"]
 Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "first", "attention"]
 FixedMerge: TypeAlias = Literal["weighted_mean", "mean", "max", "first"]
 Method: TypeAlias = Literal["mean", "vote", "stacked"]

@@ -165,7 +165,7 @@ def test_the_card_names_the_unit_of_masking(bare):
         "fraction": 0.15,
         "masked": 0.8,
         "random": 0.1,
-        "unit": {"name": "whole word"},
+        "unit": {"name": "whole-word"},
         "dynamic": False,
     }
 

@@ -22,6 +22,7 @@ from bothways.cli import (
     evaluate,
     export,
     fill_mask,
+    mask,
     models,
     multitask,
     predict,
@@ -95,6 +96,7 @@ def build_app() -> App:
     searching.command(search.delete, help_epilogue=search.DELETE_EXAMPLE, sort_key=5)
     searching.command(search_mine.mine, help_epilogue=search_mine.EXAMPLE, sort_key=6)
     app.command(searching)
+    app.command(mask.mask, help_epilogue=mask.EXAMPLE, sort_key=6)
     app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
     vocabularies = App(name="tokenizer", help="Train tokenizers on your own texts.", sort_key=6)
     vocabularies.command(tokenizer.train, help_epilogue=tokenizer.EXAMPLE)

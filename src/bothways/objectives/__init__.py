@@ -2,6 +2,7 @@
 
 from bothways.objectives.masked_lm import MaskedLM, masked_losses
 from bothways.objectives.masking import (
+    MASKED_UNITS,
     Masker,
     Masking,
     NGramMasking,
@@ -13,6 +14,7 @@ from bothways.objectives.pretraining import PretrainingObjective
 from bothways.objectives.sequences import TextWindows
 
 __all__ = [
+    "MASKED_UNITS",
     "MaskedLM",
     "Masker",
     "Masking",

@@ -10,12 +10,14 @@ Shapes: n tokens of a sequence, M chosen ones, U units that are chosen whole, V 
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.choices import MaskUnit
 from bothways.errors import InvalidInput
 from bothways.text import TextTokenizer
 
@@ -24,7 +26,7 @@ from bothways.text import TextTokenizer
 class TokenMasking:
     """Choose each token by itself."""
 
-    name: ClassVar = "token"
+    name: ClassVar[MaskUnit] = "token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class WholeWordMasking:
     As in the second release of BERT (github.com/google-research/bert, May 2019).
     """
 
-    name: ClassVar = "whole word"
+    name: ClassVar[MaskUnit] = "whole-word"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class SpanMasking:
         InvalidInput: A value is out of range.
     """
 
-    name: ClassVar = "span"
+    name: ClassVar[MaskUnit] = "span"
     stop: float = 0.2
     longest: int = 10
 
@@ -75,7 +77,7 @@ class NGramMasking:
         InvalidInput: It is below 1.
     """
 
-    name: ClassVar = "n-gram"
+    name: ClassVar[MaskUnit] = "n-gram"
     longest: int = 3
 
     def __post_init__(self) -> None:
@@ -88,6 +90,13 @@ class NGramMasking:
 
 
 MaskedUnit = TokenMasking | WholeWordMasking | SpanMasking | NGramMasking
+
+MASKED_UNITS: Mapping[MaskUnit, type[MaskedUnit]] = {
+    "token": TokenMasking,
+    "whole-word": WholeWordMasking,
+    "span": SpanMasking,
+    "n-gram": NGramMasking,
+}
 
 
 @dataclass(frozen=True, slots=True)
