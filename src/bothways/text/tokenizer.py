@@ -268,6 +268,14 @@ class TextTokenizer:
                 encoded.append(encoded_text(raw, limits, index=first + index, pair=pair, special=special))
         return encoded
 
+    def encode_bare(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of texts without special tokens around them, uncut."""
+        return [
+            encoding.ids
+            for block in blocks(texts)
+            for encoding in self._tokenizer.encode_batch_fast(block, add_special_tokens=False)
+        ]
+
     def to_json(self) -> str:
         """The content of a ``tokenizer.json`` that gives the same ids to a program that reads no other file.
 

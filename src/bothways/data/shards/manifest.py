@@ -1,0 +1,148 @@
+"""The manifest of a folder of token shards: what is in it, of which tokenizer, with checksums.
+
+Each shard is three arrays in NumPy's format, named by its number: ``00000.tokens.npy`` (ids of its documents end to
+end), ``00000.sentences.npy`` (where each sentence ends in them) and ``00000.documents.npy`` (how many sentences there
+are up to the end of each document).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.errors import InvalidInput
+from bothways.storage import new_file
+
+MANIFEST = "manifest.json"
+PARTS = ("tokens", "sentences", "documents")
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """One shard.
+
+    Attributes:
+        name: The beginning of its files' names.
+        tokens: Number of tokens.
+        sentences: Number of sentences.
+        documents: Number of documents.
+        sha256: Checksum of each of its files, by part.
+    """
+
+    name: str
+    tokens: int
+    sentences: int
+    documents: int
+    sha256: Mapping[str, str]
+
+    def path(self, folder: Path, part: str) -> Path:
+        """Return where a part lies."""
+        return folder / f"{self.name}.{part}.npy"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths of documents in tokens.
+
+    Attributes:
+        longest: The most tokens of one.
+        up_to: Number of documents of 1, of 2 to 3, of 4 to 7, ... tokens.
+    """
+
+    longest: int = 0
+    up_to: tuple[int, ...] = ()
+
+    def with_documents(self, lengths: NDArray[np.int64]) -> "Lengths":
+        """Return the same with more documents; none of them is empty."""
+        if not len(lengths):
+            return self
+        powers = np.bincount(np.floor(np.log2(lengths)).astype(np.int64), minlength=len(self.up_to))
+        powers[: len(self.up_to)] += np.array(self.up_to, dtype=np.int64)
+        return Lengths(max(self.longest, int(lengths.max())), tuple(powers.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The contents of a folder of token shards.
+
+    Attributes:
+        tokenizer: SHA-256 of the ``tokenizer.json`` that gives the same ids.
+        vocabulary: Ids are below this.
+        dtype: Type of the ids: uint16 or uint32.
+        shards: The shards.
+        duplicates: Documents that were left out, as the same text came before.
+        lengths: Lengths of the documents.
+    """
+
+    tokenizer: str
+    vocabulary: int
+    dtype: str
+    shards: tuple[ShardEntry, ...] = ()
+    duplicates: int = 0
+    lengths: Lengths = field(default_factory=Lengths)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all shards."""
+        return sum(shard.tokens for shard in self.shards)
+
+    @property
+    def sentences(self) -> int:
+        """Sentences of all shards."""
+        return sum(shard.sentences for shard in self.shards)
+
+    @property
+    def documents(self) -> int:
+        """Documents of all shards."""
+        return sum(shard.documents for shard in self.shards)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        totals = {"tokens": self.tokens, "sentences": self.sentences, "documents": self.documents}
+        return {"format": FORMAT, **totals, **asdict(self)}
+
+    def write(self, path: Path) -> None:
+        """Write a file, whole or not at all."""
+        with new_file(path) as stream:
+            json.dump(self.to_dict(), stream, indent=2)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """Read the manifest of a folder of shards.
+
+        Raises:
+            InvalidInput: There is none, or it is damaged or of another format.
+        """
+        path = folder / MANIFEST
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InvalidInput(
+                f"expected a folder of token shards, but {str(folder)!r} has no {MANIFEST}: write shards first."
+            ) from None
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"{str(path)!r} cannot be read: {error}. Write the shards again.") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise InvalidInput(f"{str(path)!r} is of another format than {FORMAT}: write the shards again.")
+        try:
+            return cls.of(content)
+        except (KeyError, TypeError) as error:
+            raise InvalidInput(f"{str(path)!r} is damaged ({error}): write the shards again.") from error
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> "Manifest":
+        """Return the manifest that JSON values stand for."""
+        entries: Sequence[Mapping[str, Any]] = content["shards"]
+        return cls(
+            content["tokenizer"],
+            content["vocabulary"],
+            content["dtype"],
+            tuple(ShardEntry(**entry) for entry in entries),
+            content["duplicates"],
+            Lengths(content["lengths"]["longest"], tuple(content["lengths"]["up_to"])),
+        )

@@ -1,0 +1,331 @@
+"""Writing of token shards: documents are read, told apart from duplicates, encoded in parallel and written in turn.
+
+Memory stays flat but for eight bytes a document, by which duplicates are known. An unfinished run lies in
+``OUTPUT.partial``; the next one goes on behind its last whole shard.
+
+Shapes: T tokens, S sentences and D documents of a shard.
+"""
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.choices import Format
+from bothways.data.corpus import corpus_files, read_documents
+from bothways.data.shards.manifest import MANIFEST, Manifest, ShardEntry
+from bothways.errors import InvalidInput
+from bothways.progress import progress
+from bothways.storage import check_folder_free, held, move_folder, new_file
+from bothways.text import TextTokenizer
+from bothways.text.sentences import sentence_spans
+
+SHARD_TOKENS = 2**24
+_BLOCK_CHARACTERS, _UNENCODED = 2**20, 2
+_STATE, _KEYS = "state.json", ".keys.npy"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSource:
+    """The texts of a corpus.
+
+    Attributes:
+        paths: Files, and folders of them.
+        text: Column of the texts.
+        format: Of the files, where their names do not say it.
+        deduplicate: Leave out documents whose text came before.
+    """
+
+    paths: Sequence[str | Path]
+    text: str | tuple[str, ...] = "text"
+    format: Format | None = None
+    deduplicate: bool = True
+
+
+def write_shards(
+    source: ShardSource,
+    output: Path,
+    tokenizer: TextTokenizer,
+    *,
+    shard_tokens: int = SHARD_TOKENS,
+    overwrite: bool = False,
+    show_progress: bool | None = None,
+) -> Manifest:
+    """Encode the documents of a corpus and write them as shards; an unfinished run of the same is continued.
+
+    Args:
+        source: The corpus.
+        output: Folder for the shards.
+        tokenizer: Encodes them; its special tokens are not written.
+        shard_tokens: A shard is closed at the end of the document that brings it to so many tokens.
+        overwrite: Replace a folder at the output.
+        show_progress: Force the progress bar on or off.
+
+    Raises:
+        InvalidInput: A file cannot be read, the corpus has no text, or an unfinished run is of other settings.
+        OutputExists: The output is there, and ``overwrite`` is false.
+        OutOfDisk: The disk is full; what was written can be continued.
+    """
+    check_folder_free(output, overwrite=overwrite)
+    partial = output.with_name(f"{output.name}.partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    with held(partial, f"another process writes shards into {str(partial)!r}."):
+        run = _Run.begin(source, partial, tokenizer, shard_tokens)
+        with progress("encoding documents", None, done=run.manifest.documents, show=show_progress) as bar:
+            for block in _encoded(run.documents(), tokenizer):
+                for document in block:
+                    run.add(document)
+                bar.advance(len(block))
+            run.close_shard()
+        if not run.manifest.documents:
+            raise InvalidInput("there is no text to write: every document is empty, or has special tokens alone.")
+        run.manifest.write(partial / MANIFEST)
+        for path in (partial / _STATE, *partial.glob(f"*{_KEYS}")):
+            path.unlink(missing_ok=True)
+        move_folder(partial, output, overwrite=overwrite)
+    return run.manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A document's number of its file, and its own within that; both from 0."""
+
+    file: int = 0
+    document: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A document before it is encoded."""
+
+    text: str
+    place: _Place
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """A document: its ids, where sentences end in them, where the next document is, and what its text is known by."""
+
+    ids_n: NDArray[np.uint32]
+    ends_S: NDArray[np.int64]
+    next: _Place
+    path: str
+    key: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call of `write_shards`: the whole shards, and the one that grows."""
+
+    source: ShardSource
+    folder: Path
+    settings: dict[str, Any]
+    manifest: Manifest
+    shard_tokens: int
+    special_V: NDArray[np.bool_]
+    seen: "_Seen"
+    place: _Place = _Place()
+    path: str = ""
+    documents_D: list[_Encoded] = field(default_factory=list)
+    tokens: int = 0
+
+    @classmethod
+    def begin(cls, source: ShardSource, folder: Path, tokenizer: TextTokenizer, shard_tokens: int) -> "_Run":
+        """Begin a run, or go on with the unfinished one of the folder."""
+        vocabulary = max(tokenizer.vocabulary()) + 1
+        digest = hashlib.sha256(tokenizer.to_json().encode()).hexdigest()
+        special_V = np.zeros(vocabulary, dtype=bool)
+        special_V[sorted(tokenizer.special_ids)] = True
+        special_V[tokenizer.unk_id] = False
+        manifest = Manifest(digest, vocabulary, "uint16" if vocabulary <= 2**16 else "uint32")
+        settings = {
+            "paths": [str(Path(path).absolute()) for path in source.paths],
+            "text": source.text if isinstance(source.text, str) else list(source.text),
+            "format": source.format,
+            "deduplicate": source.deduplicate,
+            "shard_tokens": shard_tokens,
+            "tokenizer": digest,
+        }
+        run = cls(source, folder, settings, manifest, shard_tokens, special_V, _Seen())
+        state = _unfinished(folder)
+        if state is not None:
+            run.go_on(state)
+        return run
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Take over what an unfinished run has written.
+
+        Raises:
+            InvalidInput: It is of other settings.
+        """
+        other = [name for name, value in self.settings.items() if state["settings"].get(name) != value]
+        if other:
+            raise InvalidInput(
+                f"{str(self.folder)!r} holds unfinished shards of another {' and '.join(other)}: remove that folder to "
+                "begin anew, or write with the same."
+            )
+        self.manifest = Manifest.of(state["manifest"])
+        self.place, self.path = _Place(*state["place"]), state["path"]
+        for shard in self.manifest.shards:
+            self.seen.merge(np.load(self.folder / f"{shard.name}{_KEYS}"))
+
+    def documents(self) -> Iterator[_Read]:
+        """Read the documents that are still to be written."""
+        begin = self.place
+        for number, path in enumerate(corpus_files(self.source.paths)):
+            if number < begin.file:
+                continue
+            if number == begin.file and self.path not in ("", str(path)):
+                raise InvalidInput(
+                    f"the files have changed since {str(self.folder)!r} was left unfinished: expected {self.path!r} as "
+                    f"number {number + 1}, found {str(path)!r}. Remove that folder to begin anew."
+                )
+            documents = enumerate(read_documents(path, text=self.source.text, format=self.source.format))
+            for within, document in islice(documents, begin.document if number == begin.file else 0, None):
+                yield _Read(document.text, _Place(number, within + 1), str(path))
+
+    def add(self, document: _Encoded) -> None:
+        """Add a document that is no duplicate, and close the shard when it is full."""
+        if self.source.deduplicate and not self.seen.add(document.key):
+            self.manifest = replace(self.manifest, duplicates=self.manifest.duplicates + 1)
+            return
+        kept_n = ~self.special_V[document.ids_n]
+        if not kept_n.all():  # the text spelt a special token out
+            counts = np.concatenate([[0], np.cumsum(kept_n)])
+            ends_S = np.unique(counts[document.ends_S])
+            document = replace(document, ids_n=document.ids_n[kept_n], ends_S=ends_S[ends_S > 0])
+        if not len(document.ids_n):
+            return
+        self.documents_D.append(document)
+        self.tokens += len(document.ids_n)
+        if self.tokens >= self.shard_tokens:
+            self.close_shard()
+
+    def close_shard(self) -> None:
+        """Write the shard that grows, and where to go on behind it."""
+        if not self.documents_D:
+            return
+        lengths_D = np.array([len(each.ids_n) for each in self.documents_D], dtype=np.int64)
+        begins_D = np.cumsum(lengths_D) - lengths_D
+        arrays = {
+            "tokens": np.concatenate([each.ids_n for each in self.documents_D]).astype(self.manifest.dtype),
+            "sentences": np.concatenate(
+                [begin + each.ends_S for begin, each in zip(begins_D, self.documents_D, strict=True)]
+            ),
+            "documents": np.cumsum([len(each.ends_S) for each in self.documents_D], dtype=np.int64),
+        }
+        name = f"{len(self.manifest.shards):05d}"
+        sums = {part: _write_array(self.folder / f"{name}.{part}.npy", array) for part, array in arrays.items()}
+        counts = {part: len(array) for part, array in arrays.items()}
+        entry = ShardEntry(name=name, **counts, sha256=sums)
+        lengths = self.manifest.lengths.with_documents(lengths_D)
+        self.manifest = replace(self.manifest, shards=(*self.manifest.shards, entry), lengths=lengths)
+        _write_array(self.folder / f"{name}{_KEYS}", np.array([each.key for each in self.documents_D], dtype=np.uint64))
+        last = self.documents_D[-1]
+        self.documents_D, self.tokens = [], 0
+        state = {
+            "settings": self.settings,
+            "manifest": self.manifest.to_dict(),
+            "place": [last.next.file, last.next.document],
+            "path": last.path,
+        }
+        with new_file(self.folder / _STATE) as stream:
+            json.dump(state, stream)
+
+
+class _Seen:
+    """Keys of texts; two of 2^32 different ones share theirs with a chance of one half."""
+
+    def __init__(self) -> None:
+        self._sorted_N = np.zeros(0, dtype=np.uint64)
+        self._recent: set[int] = set()
+
+    def add(self, key: int) -> bool:
+        """Add a key; return False where it was there."""
+        place = int(np.searchsorted(self._sorted_N, np.uint64(key)))
+        if key in self._recent or (place < len(self._sorted_N) and int(self._sorted_N[place]) == key):
+            return False
+        self._recent.add(key)
+        if len(self._recent) > 2**20:
+            self.merge(np.fromiter(self._recent, dtype=np.uint64, count=len(self._recent)))
+            self._recent.clear()
+        return True
+
+    def merge(self, keys_N: NDArray[np.uint64]) -> None:
+        """Add many keys."""
+        self._sorted_N = np.union1d(self._sorted_N, keys_N)
+
+
+def _encoded(documents: Iterator[_Read], tokenizer: TextTokenizer) -> Iterator[list[_Encoded]]:
+    """Encode documents in blocks; while the library's threads encode one, the next is read."""
+
+    def encode(block: list[_Read]) -> list[_Encoded]:
+        slices = [_slices(each.text) for each in block]
+        ids = iter(tokenizer.encode_bare([one for each in slices for one in each]))
+        return [
+            _of_sentences([next(ids) for _ in each], document) for each, document in zip(slices, block, strict=True)
+        ]
+
+    waiting: deque[Future[list[_Encoded]]] = deque()
+    with ThreadPoolExecutor(1, "encoding") as executor:
+        for block in _blocks(documents):
+            waiting.append(executor.submit(encode, block))
+            while len(waiting) > _UNENCODED:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
+
+
+def _blocks(documents: Iterator[_Read]) -> Iterator[list[_Read]]:
+    block: list[_Read] = []
+    characters = 0
+    for document in documents:
+        block.append(document)
+        characters += len(document.text)
+        if characters >= _BLOCK_CHARACTERS:
+            yield block
+            block, characters = [], 0
+    if block:
+        yield block
+
+
+def _slices(text: str) -> list[str]:
+    """Cut a document behind its sentences, so that the space before one stays with it, as tokenizers need it."""
+    ends = [end for _, end in sentence_spans(text)]
+    return [text[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _of_sentences(ids: list[list[int]], document: _Read) -> _Encoded:
+    ends_S = np.cumsum([len(each) for each in ids if each], dtype=np.int64)
+    ids_n = np.array([one for each in ids for one in each], dtype=np.uint32)
+    content = document.text.encode(errors="surrogatepass")
+    key = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+    return _Encoded(ids_n, ends_S, document.place, document.path, key)
+
+
+def _write_array(path: Path, array: NDArray[Any]) -> str:
+    """Write an array, whole or not at all; return the SHA-256 of its file."""
+    with new_file(path, binary=True) as stream:
+        np.save(stream, array)
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _unfinished(folder: Path) -> dict[str, Any] | None:
+    """Return what an unfinished run left, and remove what is of no whole shard."""
+    path = folder / _STATE
+    state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    whole = {entry["name"] for entry in state["manifest"]["shards"]} if state is not None else set()
+    for array in folder.glob("*.npy"):
+        if array.name.split(".")[0] not in whole:
+            array.unlink()
+    return state
