@@ -129,8 +129,8 @@ def coverage_tables(entries: Sequence[Run], _: Options) -> str:
     detected = (
         "Foreign texts: AUROC against the test rows, and the share above the threshold that keeps 95 % of the "
         "validation rows. All detectors read the same model and learn from its training and validation rows alone. The "
-        "default detector was chosen on CLINC150's own texts without an intent, test rows among them (docs/LOG.md); "
-        "the other kinds of text took no part in any choice."
+        "default detector was chosen on CLINC150's own texts without an intent, test rows among them, and on these and "
+        "other kinds of text by classifiers of SST-2, AG News and CLINC150; BBC News confirmed it (docs/LOG.md)."
     )
     return f"{note}\n\n{trust_table(entries)}\n\n{detected}\n\n{detection_table(entries)}"
 

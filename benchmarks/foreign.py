@@ -1,4 +1,4 @@
-"""Texts from elsewhere: what no classifier of the quality tables was trained on or has chosen anything by.
+"""Texts from elsewhere: what no classifier of the quality tables was trained on.
 
 Reviews and news are left out, which are the domains of SST-2 and AG News.
 """

@@ -129,7 +129,7 @@ def test_max_softmax_still_orders_rows_that_round_to_1():
 def test_mahalanobis_is_the_distance_under_the_shrunk_covariance_within_classes():
     features_MLD, labels_M = clusters(300, layers=1)
     detector = Mahalanobis.fit(features_MLD, labels_M, 4)
-    x = features_MLD[:, 0]
+    x = features_MLD[:, 0] / np.linalg.norm(features_MLD[:, 0], axis=1, keepdims=True)
     means = np.stack([x[labels_M == each].mean(0) for each in range(4)])
     inverse = np.linalg.inv(LedoitWolf(assume_centered=True).fit(x - means[labels_M]).covariance_)
     gaps = x[:, None] - means
@@ -142,9 +142,21 @@ def test_mahalanobis_is_the_distance_under_the_shrunk_covariance_within_classes(
 def test_the_covariance_is_shrunk_as_in_scikit_learn(rows):
     x = np.random.default_rng(rows).normal(size=(rows, 6)) * np.arange(1, 7)
     # Of one class; its roots hold the inverse, but for a factor.
-    (root_DD,) = Mahalanobis.fit(x[:, None], np.zeros(rows, dtype=np.int64), 1).roots_LDD
+    (root_DD,) = Mahalanobis.fit(x[:, None], np.zeros(rows, dtype=np.int64), 1, unit_length=False).roots_LDD
     found, expected = np.linalg.inv(root_DD @ root_DD.T), LedoitWolf().fit(x).covariance_
     np.testing.assert_allclose(found * np.trace(expected) / np.trace(found), expected, atol=1e-9)
+
+
+def test_the_length_of_features_does_not_matter_to_mahalanobis_unless_a_model_was_saved_so():
+    features_MLD, labels_M = clusters(200)
+    lengths_N11 = np.random.default_rng(3).uniform(0.1, 9, (200, 1, 1))
+    asked = [Evidence.of(np.zeros((200, 4)), each) for each in (features_MLD, lengths_N11 * features_MLD)]
+    detector = Mahalanobis.fit(features_MLD, labels_M, 4)
+    np.testing.assert_allclose(*map(detector.score, asked), rtol=1e-9)
+    raw = Mahalanobis.fit(features_MLD, labels_M, 4, unit_length=False)
+    assert np.ptp(raw.score(asked[1]) / raw.score(asked[0])) > 1
+    # A saved detector of before has no such field.
+    assert not Mahalanobis(raw.roots_LDD, raw.points_LCD).unit_length
 
 
 def test_neighbours_are_those_of_scikit_learn():

@@ -82,6 +82,12 @@ class StoredDetection(_Numbers):
 
     kind: DetectorKind
     threshold: float
+    unit_length: bool | None = None
+
+    @property
+    def settings(self) -> dict[str, int | float | bool]:
+        """Those besides the kind and the threshold."""
+        return self.numbers if self.unit_length is None else {**self.numbers, "unit_length": self.unit_length}
 
 
 class StoredReading(_Part):

@@ -137,7 +137,7 @@ def _conformal(stored: StoredGuarantee, arrays: Arrays) -> ConformalSets | Confo
 def _out_of_domain(stored: StoredDetection, arrays: Arrays, classes: int, layers: int, width: int) -> OutOfDomain:
     parts = {name.partition(".")[2]: each for name, each in arrays.items() if name.startswith("detector.")}
     detector: Any = DETECTORS[stored.kind]
-    found = OutOfDomain(detector(**stored.numbers, **parts), stored.threshold, arrays["inside"])
+    found = OutOfDomain(detector(**stored.settings, **parts), stored.threshold, arrays["inside"])
     reads = layers_of(found.detector)
     if reads > layers or found.inside_M.ndim != 1:
         raise ValueError("more layers than the model has, or scores that are no vector")

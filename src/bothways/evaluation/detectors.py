@@ -98,20 +98,26 @@ class Energy:
 class Mahalanobis:
     """Squared Mahalanobis distance to the nearest class, summed over layers. Lee et al. (2018), arXiv:1807.03888.
 
-    The covariance is that within the classes, shared by them, and drawn towards a multiple of the identity as far as
-    Ledoit and Wolf (2004) find best for so many rows, so that it can be inverted. Each layer's distances are divided by
-    their mean over the training rows, so that no layer drowns the others.
+    Features are brought to unit length first (Mueller and Hein 2025, arXiv:2505.18032): those of long texts are short,
+    as means of many tokens are, which would put them near to every class. The covariance is that within the classes,
+    shared by them, and drawn towards a multiple of the identity as far as Ledoit and Wolf (2004) find best for so many
+    rows, so that it can be inverted. Each layer's distances are divided by their mean over the training rows, so that
+    no layer drowns the others.
 
     Attributes:
         roots_LDD: W with ``W W' = inverse covariance / mean distance``.
         points_LCD: Mean features of each class that has training rows, times W.
+        unit_length: Bring features to unit length; models that were saved before that was so do not.
     """
 
     roots_LDD: FloatArray
     points_LCD: FloatArray
+    unit_length: bool = False
 
     @classmethod
-    def fit(cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int) -> "Mahalanobis":
+    def fit(
+        cls, features_MLD: ArrayLike, labels_M: ArrayLike, classes: int, *, unit_length: bool = True
+    ) -> "Mahalanobis":
         """From features of training rows.
 
         Raises:
@@ -120,6 +126,7 @@ class Mahalanobis:
         from sklearn.covariance import ledoit_wolf
 
         features, labels = _labelled(features_MLD, labels_M, classes)
+        features = _unit(features) if unit_length else features
         roots, points = [], []
         for layer in range(features.shape[1]):
             means_CD, class_M = class_means(features[:, layer], labels)
@@ -130,11 +137,12 @@ class Mahalanobis:
             distances_M = _nearest_square(features[:, layer] @ root_DD, means_CD @ root_DD)
             roots.append(root_DD / math.sqrt(max(float(distances_M.mean()), 1e-30)))
             points.append(means_CD @ roots[-1])
-        return cls(np.stack(roots), np.stack(points))
+        return cls(np.stack(roots), np.stack(points), unit_length)
 
     def score(self, evidence: Evidence) -> FloatArray:
         """Scores (N,), from 0 on."""
         features = _features(evidence, *self.roots_LDD.shape[:2])
+        features = _unit(features) if self.unit_length else features
         layers = [
             _nearest_square(features[:, layer] @ root_DD, points_CD)
             for layer, (root_DD, points_CD) in enumerate(zip(self.roots_LDD, self.points_LCD, strict=True))
