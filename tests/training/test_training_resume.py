@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_training_loop import equal, weights_of
 from torch import nn
-from training_toys import Toy, Unvalidated, mlp, run_settings, settings
+from training_toys import WIDTH, Toy, Unvalidated, mlp, run_settings, settings
 
 from bothways.checkpoints.files import sha256_of
 from bothways.errors import (
@@ -360,3 +360,33 @@ def test_only_json_and_safetensors_are_written(tmp_path):
     (folder,) = tmp_path.iterdir()
     names = {path.name for path in folder.iterdir()}
     assert names == FILES
+
+
+def test_a_run_of_so_many_updates_ends_within_an_epoch_and_resumes_exactly(tmp_path):
+    options = settings(epochs=None, updates=13).resolved(WIDTH, torch.device("cpu"), updates_per_epoch=5)
+    whole = Toy(mlp(dropout=0.3))
+    record = train(whole, options)
+    assert (record.updates, record.epochs, len(record.losses)) == (13, 3, 13)
+    assert [each.update for each in record.validations] == [5, 10, 13]
+    for call in (3, 12):
+        folder = tmp_path / str(call)
+        kept = replace(options, checkpoints=folder, checkpoint_every_updates=1)
+        with pytest.raises(CrashError):
+            train(Toy(mlp(dropout=0.3), on_loss=crash_at(call)), kept)
+        again = Toy(mlp(dropout=0.3))
+        resumed = train(again, replace(kept, resume=True))
+        assert resumed.losses == record.losses
+        assert equal(weights_of(again), weights_of(whole))
+        assert train(Toy(mlp(dropout=0.3)), replace(kept, resume=True)).losses == record.losses
+    with pytest.raises(InvalidInput, match=r"settings\.updates was 13 and is now 14"):
+        train(Toy(mlp()), replace(kept, resume=True, updates=14))
+
+
+def test_the_rate_falls_to_the_end_of_the_updates():
+    options = settings(epochs=None, updates=4, schedule=LinearDecay(), warmup_fraction=0.0)
+    resolved = options.resolved(WIDTH, torch.device("cpu"), updates_per_epoch=5)
+    assert (resolved.epochs, resolved.updates) == (1, 4)
+    with pytest.raises(InvalidInput, match="expected epochs or updates, got both: 2 and 4"):
+        replace(options, epochs=2).resolved(WIDTH, torch.device("cpu"))
+    with pytest.raises(InvalidInput, match="'updates' must be a whole number"):
+        settings(updates=0)

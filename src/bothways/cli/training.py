@@ -27,7 +27,7 @@ Ctrl-C or SIGTERM ends the training after the update at hand: the epoch kept
 so far is saved, and the same command with --resume continues."""
 
 _MISTAKES = 5  # that are shown on a terminal
-_SHOWN = ("epochs", "learning_rate", "batch_size", "patience", "seed")
+_SHOWN = ("epochs", "updates", "learning_rate", "batch_size", "patience", "seed")
 _CHECKPOINTS = Option(
     "checkpoints",
     bool,

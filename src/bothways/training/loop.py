@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic
@@ -110,7 +111,7 @@ class _Run(Generic[Payload]):
         if options.epochs is None:
             raise InvalidInput("expected a number of epochs, got None: pass options.resolved(hidden, device).")
         self.epochs = options.epochs
-        self.total = self.epochs * self.per_epoch
+        self.total = self.epochs * self.per_epoch if options.updates is None else options.updates
         self.stepper = Stepper(self.optimizer, options, self.total)
         self.state = RunState()
         self.meter = Meter()
@@ -137,7 +138,7 @@ class _Run(Generic[Payload]):
         now = self.conditions()
         # The number of threads is not recorded in older checkpoints.
         check_conditions({**now, **checkpoint.conditions}, now)
-        checkpoint.state.check(epochs=self.epochs, per_epoch=self.per_epoch)
+        checkpoint.state.check(epochs=self.epochs, per_epoch=self.per_epoch, total=self.total)
         restore_weights(self.module, checkpoint.weights)
         self.optimizer.load(checkpoint.optimizer, checkpoint.state.updates)
         checkpoint.random.restore()
@@ -238,12 +239,14 @@ class _Run(Generic[Payload]):
     def _epoch(self) -> None:
         self.module.train()
         every = self.options.checkpoint_every_updates
-        for update in self.objective.updates(self.state.epoch, self.state.update_in_epoch):
+        length = min(self.per_epoch, self.total - self.state.epoch * self.per_epoch)
+        updates = self.objective.updates(self.state.epoch, self.state.update_in_epoch)
+        for update in islice(updates, length - self.state.update_in_epoch):
             self._update(update)
             if every is not None and self.state.updates % every == 0:
                 self._checkpoint()
             self.interrupts.check()
-        if self.state.update_in_epoch != self.per_epoch:
+        if self.state.update_in_epoch != length:
             raise InvalidInput(
                 f"the objective announced {self.per_epoch} updates per epoch and gave {self.state.update_in_epoch} in "
                 f"epoch {self.state.epoch + 1}: updates_per_epoch() and updates() must agree."
@@ -336,7 +339,7 @@ class _Run(Generic[Payload]):
 
     def _say_epoch(self, validation: Validation | None) -> None:
         epoch = self.state.epoch + 1
-        losses = self.state.losses[-self.per_epoch :]
+        losses = self.state.losses[-self.state.update_in_epoch :]
         metrics = {"training loss": sum(losses) / len(losses), **(validation.metrics if validation else {})}
         self._say(f"epoch {epoch} of {self.epochs}, {duration(self._seconds())}", metrics)
 

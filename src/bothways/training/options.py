@@ -26,6 +26,7 @@ NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
 # resumed only under the same values. Batch size and token budget belong to the identity of the objective.
 _RECORDED = (
     "epochs",
+    "updates",
     "learning_rate",
     "schedule",
     "warmup_fraction",
@@ -45,6 +46,7 @@ class TrainingArguments(TypedDict, total=False):
     """The fields of `TrainingOptions` as keyword arguments: ``fit(**options: Unpack[TrainingArguments])``."""
 
     epochs: int | None
+    updates: int | None
     learning_rate: float | None
     batch_size: int | None
     seed: int
@@ -76,6 +78,7 @@ class TrainingOptions:
             150 updates at least, in epochs of 15 that pass through the data several times, and on up to 100 texts above
             a sentence embedder for 20. Before that, 20 updates bring up to 100 texts of a label together there, and 40
             up to 2,000.
+        updates: Optimizer steps in all, in place of a number of epochs; the last epoch may end early.
         learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
         batch_size: Rows in one update; by default 32, for heads 16 up to 2,000 training rows.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
@@ -105,6 +108,7 @@ class TrainingOptions:
     """
 
     epochs: int | None = None
+    updates: int | None = None
     learning_rate: float | None = None
     batch_size: int | None = None
     seed: int = 0
@@ -131,7 +135,7 @@ class TrainingOptions:
             raise InvalidInput(f"batch_size must be a whole number, at least 1, but it is {self.batch_size!r}.")
         for name in ("max_tokens", "log_every_updates"):
             self._check_integer(name, minimum=1)
-        for name in ("epochs", "patience", "checkpoint_every_updates"):
+        for name in ("epochs", "updates", "patience", "checkpoint_every_updates"):
             self._check_integer(name, minimum=1, optional=True)
         self._check_integer("seed", minimum=0)
         self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
@@ -169,8 +173,15 @@ class TrainingOptions:
             device: Where it is trained.
             updates_per_epoch: Of the training.
             least_updates: Epochs that are not given are as many as these take, and at least 3.
+
+        Raises:
+            InvalidInput: Both epochs and updates are given.
         """
         rate, precision, epochs = self.learning_rate, self.precision, self.epochs
+        if self.updates is not None:
+            if epochs is not None:
+                raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {self.updates}.")
+            epochs = -(-self.updates // max(1, updates_per_epoch))
         if epochs is None:
             epochs = max(EPOCHS, -(-least_updates // max(1, updates_per_epoch)))
         if rate is None:
@@ -188,6 +199,8 @@ class TrainingOptions:
         by the objective.
         """
         values = {name: getattr(self, name) for name in _RECORDED}
+        if self.updates is None:  # as in runs of before there was a choice
+            del values["updates"]
         schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}
         return {**values, "schedule": schedule, "betas": list(self.betas)}
 

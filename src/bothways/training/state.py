@@ -82,15 +82,17 @@ class RunState:
         validations = [EpochValidation(**validation) for validation in values["validations"]]
         return cls(**{**values, "validations": validations})
 
-    def check(self, *, epochs: int, per_epoch: int) -> None:
+    def check(self, *, epochs: int, per_epoch: int, total: int) -> None:
         """Refuse a state to which no run of so many epochs, of so many updates each, can have come.
+
+        The last epoch has fewer where the total says so.
 
         Raises:
             CorruptCheckpoint: A value is out of its range, or contradicts another.
         """
         counts = ("epoch", "update_in_epoch", "updates", "tokens", "log_lines")
         wrong = next((name for name in counts if not _is_count(getattr(self, name))), None) or next(
-            (name for name, fits in self._fits(epochs, per_epoch) if not fits), None
+            (name for name, fits in self._fits(epochs, per_epoch, total) if not fits), None
         )
         if wrong is not None:
             raise CorruptCheckpoint(
@@ -98,18 +100,18 @@ class RunState:
                 f"epochs of {per_epoch} updates cannot have come to. {_ADVICE}"
             )
 
-    def _fits(self, epochs: int, per_epoch: int) -> Iterator[tuple[str, bool]]:
+    def _fits(self, epochs: int, per_epoch: int, total: int) -> Iterator[tuple[str, bool]]:
         """Names of values, and whether they fit those before them."""
         yield "epoch", self.epoch <= epochs
         yield "update_in_epoch", self.update_in_epoch <= (0 if self.epoch == epochs else per_epoch)
-        yield "updates", self.updates == self.epoch * per_epoch + self.update_in_epoch
+        yield "updates", self.updates == min(self.epoch * per_epoch, total) + self.update_in_epoch <= total
         yield "seconds", _is_finite(self.seconds) and self.seconds >= 0
         yield "losses", _are_finite(self.losses) and len(self.losses) == self.updates
         finished = [each.epoch for each in self.validations]
         rising = all(_is_count(epoch) and epoch <= self.epoch for epoch in finished) and finished == sorted(
             set(finished)
         )
-        yield "validations", rising and all(_is_of(each, per_epoch) for each in self.validations)
+        yield "validations", rising and all(_is_of(each, per_epoch, total) for each in self.validations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +259,11 @@ def _read(folder: Path) -> Checkpoint:
     )
 
 
-def _is_of(validation: EpochValidation, per_epoch: int) -> bool:
+def _is_of(validation: EpochValidation, per_epoch: int, total: int) -> bool:
     """Whether a validation can have come after the updates of its epoch."""
     error, metrics = validation.standard_error, validation.metrics
     return (
-        validation.update == validation.epoch * per_epoch
+        validation.update == min(validation.epoch * per_epoch, total)
         and _is_finite(validation.score)
         and (_is_finite(error) and (error >= 0 or validation.epoch == 0))
         and isinstance(metrics, dict)
