@@ -15,7 +15,7 @@ from bothways.checkpoints.files import read_json, sha256_of
 from bothways.checkpoints.save import write_json
 from bothways.checkpoints.schema import FORMAT_VERSION, OURS, StoredEnsemble, StoredMember, damaged
 from bothways.compose.ensembles.combining import Combination, Mean, Stacked, Vote
-from bothways.errors import CorruptCheckpoint, UnknownModel
+from bothways.errors import CorruptCheckpoint, UnknownModel, shown
 from bothways.evaluation import Temperature
 from bothways.storage import new_folder
 from bothways.tasks.opening import OpenOptions
@@ -120,10 +120,10 @@ def stored_combination(stored: StoredEnsemble, members: int, outputs: int | None
 def _member(folder: Path, stored: StoredMember) -> Path:
     path = stored.path
     member = Path(os.path.normpath(folder.resolve() / path))
-    if not member.is_dir():
+    if not os.path.isdir(member):  # noqa: PTH112 (of a name that is too long, Path.is_dir raises)
         raise UnknownModel(
-            f"the ensemble {str(folder)!r} has a member {path!r}, but there is no folder {str(member)!r}. It was moved "
-            "or removed: put it back, or make the ensemble again."
+            f"the ensemble {str(folder)!r} has a member {shown(path)}, but there is no folder {shown(str(member))}. It "
+            "was moved or removed: put it back, or make the ensemble again."
         )
     if member_fingerprint(member) != stored.fingerprint:
         raise CorruptCheckpoint(
