@@ -215,8 +215,9 @@ def test_an_embedder_that_is_better_untrained_is_kept_and_says_so(base):
         {"text_a": first, "text_b": second, "score": float(first == second)}
         for first, second in zip(texts, [*texts[:15], *reversed(texts[15:])], strict=True)
     ]
+    wrong = [{**row, "score": 1.0 - row["score"]} for row in data]
     embedder = SentenceEmbedder.from_pretrained(without_dropout(base), device="cpu")
-    record = embedder.fit(data, validation=data, **{**QUICK, "learning_rate": 1.0, "epochs": 1})
+    record = embedder.fit(wrong, validation=data, **{**QUICK, "learning_rate": 30.0, "epochs": 1})
     assert record.kept_epoch == 0
     assert embedder.card["notes"][0].startswith("Fine-tuning did not do better than the embedder before the training")
 
