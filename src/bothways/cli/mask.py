@@ -1,5 +1,6 @@
 """``bothways mask``: what masked language modelling hides of a text, epoch by epoch."""
 
+import sys
 from typing import TYPE_CHECKING
 
 from bothways.choices import MaskUnit
@@ -52,8 +53,6 @@ def mask(
             resolved.
         download: Fetch the model from the hub if it is not here.
     """
-    import sys
-
     import numpy as np
 
     from bothways.objectives import MASKED_UNITS, Masker, Masking
@@ -81,7 +80,7 @@ def mask(
 
 
 def _fates(masked: "MaskedTokens", mask_id: int) -> list[str]:
-    """What became of each chosen token."""
+    """Return the fate of each chosen token: masked, random or kept."""
     read_M = masked.ids_n[masked.places_M]
     return [
         "masked" if read == mask_id else "kept" if read == target else "random"
@@ -99,8 +98,6 @@ def _entry(tokenizer: "TextTokenizer", masked: "MaskedTokens") -> dict[str, obje
 
 
 def _coloured(tokenizer: "TextTokenizer", masked: "MaskedTokens") -> "Text":
-    import sys
-
     from rich.text import Text
 
     around = "" if sys.stdout.isatty() else "*"

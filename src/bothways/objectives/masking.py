@@ -120,10 +120,6 @@ class Masking:
     unit: MaskedUnit = TokenMasking()
     dynamic: bool = True
 
-    def to_card(self) -> dict[str, object]:
-        """JSON values for the model card, with the name of the unit."""
-        return {**asdict(self), "unit": {"name": self.unit.name, **asdict(self.unit)}}
-
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise InvalidInput(
@@ -134,6 +130,10 @@ class Masking:
                 "the shares of masked and of random tokens must be 0 or more and sum to 1 at most, but they are "
                 f"{self.masked} and {self.random}."
             )
+
+    def to_card(self) -> dict[str, object]:
+        """Return JSON values for the model card, with the name of the unit."""
+        return {**asdict(self), "unit": {"name": self.unit.name, **asdict(self.unit)}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where sentences end, by rule.
+"""Sentence bounds, by rule.
 
 Marks that end sentences in most scripts, unless what stands before a full stop is a known abbreviation or a single
 letter, or what follows begins in lower case. Pre-training cuts documents at these places; some wrong ones cost little.
@@ -49,7 +49,7 @@ def _add(spans: list[tuple[int, int]], text: str, begin: int, end: int) -> int:
 
 
 def _ends(text: str, start: int, end: int, mark: str) -> bool:
-    """Whether a mark with white space behind it ends a sentence."""
+    """Return whether a mark with white space behind it ends a sentence."""
     after = text[end : end + 20].lstrip().lstrip(_OPENING)
     if after[:1].islower():
         return False

@@ -128,7 +128,7 @@ class TokenCorpus:
 
 
 def _cut(shard: _Shard, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Begins and lengths of the pieces of a shard."""
+    """Return begins and lengths of the pieces of a shard."""
     ends: list[int] = []
     begin = sentence = 0
     sentences = np.asarray(shard.sentences_S).tolist()
@@ -145,7 +145,7 @@ def _cut(shard: _Shard, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _runs(totals_P: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Where runs of pieces begin that have at most so many tokens, and at last P."""
+    """Return the starts of runs of pieces with at most so many tokens, and at last P."""
     starts, totals = [0], totals_P.tolist()
     while starts[-1] < len(totals):
         before = totals[starts[-1] - 1] if starts[-1] else 0
