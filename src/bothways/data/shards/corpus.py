@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.data.shards.manifest import MANIFEST, PARTS, Manifest, ShardEntry
+from bothways.data.shards.manifest import MANIFEST, PARTS, Manifest, ShardEntry, checksum
 from bothways.errors import InvalidInput
 
 
@@ -164,11 +164,7 @@ def _check(folder: Path, entry: ShardEntry, part: str, *, verify: bool) -> None:
         raise InvalidInput(
             f"shard {entry.name!r} of {str(folder)!r} lacks {path.name!r}, which {MANIFEST} names: write them again."
         )
-    if not verify:
-        return
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != entry.sha256[part]:
+    if verify and checksum(path) != entry.sha256[part]:
         raise InvalidInput(
             f"{str(path)!r} is damaged: its checksum is not that of {MANIFEST}. Write the shards again; nothing of "
             "them was trained on."

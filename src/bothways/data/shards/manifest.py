@@ -5,6 +5,7 @@ end), ``00000.sentences.npy`` (where each sentence ends in them) and ``00000.doc
 are up to the end of each document).
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,6 +21,12 @@ from bothways.storage import new_file
 MANIFEST = "manifest.json"
 PARTS = ("tokens", "sentences", "documents")
 FORMAT = 1
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

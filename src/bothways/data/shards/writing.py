@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bothways.choices import Format
 from bothways.data.corpus import corpus_files, read_documents
-from bothways.data.shards.manifest import MANIFEST, Manifest, ShardEntry
+from bothways.data.shards.manifest import MANIFEST, Manifest, ShardEntry, checksum
 from bothways.errors import InvalidInput
 from bothways.progress import progress
 from bothways.storage import check_folder_free, held, move_folder, new_file
@@ -316,8 +316,7 @@ def _write_array(path: Path, array: NDArray[Any]) -> str:
     """Write an array, whole or not at all; return the SHA-256 of its file."""
     with new_file(path, binary=True) as stream:
         np.save(stream, array)
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return checksum(path)
 
 
 def _unfinished(folder: Path) -> dict[str, Any] | None:
