@@ -31,7 +31,7 @@ LAYERS = (
     ("training",),
     ("objectives",),
     ("tasks",),
-    ("compose",),
+    ("compose", "pretraining"),
     ("retrieval", "explain"),
     ("advice",),
     ("report",),

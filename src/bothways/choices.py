@@ -50,6 +50,19 @@ Method: TypeAlias = Literal["mean", "vote", "stacked"]
 OnEmpty: TypeAlias = Literal["error", "skip", "null"]
 Overflow: TypeAlias = Literal["window", "error", "truncate"]
 Pooling: TypeAlias = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
+RecipeName: TypeAlias = Literal[
+    "bert",
+    "roberta",
+    "albert",
+    "electra",
+    "electra-base",
+    "deberta",
+    "deberta-v3",
+    "xlnet",
+    "distilbert",
+    "modernbert",
+]
+RecipeScale: TypeAlias = Literal["tiny", "small", "base", "published"]
 Sampling: TypeAlias = Literal["proportional", "temperature", "uniform"]
 Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]
 SpanScheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU"]

@@ -18,6 +18,7 @@ Each message says what was expected, what came, and what to do about it::
     ├── MissingOutput           an output that was not computed was asked for
     ├── NotFitted               a task was used before it was trained
     ├── TrainingDiverged        a loss, gradient or score was not finite; the weights kept so far were put back
+    ├── WorkerLost              another process of a run is gone
     ├── NotCalibrated           calibrated probabilities asked of an uncalibrated model
     ├── OutOfMemory             the smallest possible batch does not fit, or a training batch; says what to reduce
     ├── OutOfDisk               the output could not be written; nothing partial was left
@@ -104,6 +105,10 @@ class TrainingDiverged(BothwaysError):
     """
 
     kept_epoch: int | None = None
+
+
+class WorkerLost(BothwaysError):
+    """Another process of a run on several is gone, so this one cannot go on."""
 
 
 class NotCalibrated(BothwaysError):

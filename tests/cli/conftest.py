@@ -23,7 +23,7 @@ def train_words(files):
         *("train", "classification", "--model", files / "tiny"),
         *("--train", files / "train.jsonl.gz", "--validation", files / "validation.jsonl.gz"),
         *("--text", "text", "--label", "label", "--seed", 1),
-        *("--epochs", 8, "--learning-rate", 0.01, "--batch-size", 16, "--device", "cpu"),
+        *("--epochs", 8, "--learning-rate", 0.005, "--batch-size", 16, "--device", "cpu"),
     ]
 
 

@@ -116,13 +116,11 @@ def test_a_start_that_is_kept_is_saved_and_said(files, tmp_path):
     assert call("predict", folder, "w5 w6", "--json").code == 0
 
 
-def test_a_training_shows_as_many_mistakes_as_it_has(trained):
-    # None or one: the last bits of a processor decide.
-    (validation,) = starting(trained.out, "validation")
-    accuracy = float(validation.split("accuracy ")[1].split(",")[0])
-    assert accuracy >= 0.95
-    assert len(starting(trained.out, "look at")) == round(20 * (1 - accuracy))
-    assert any("only 20 held-out rows" in note for note in starting(trained.out, "note"))
+def test_a_training_without_mistakes_shows_none(trained):
+    assert "validation   accuracy 1.0000" in trained.out
+    assert starting(trained.out, "look at") == []
+    (note,) = starting(trained.out, "note")
+    assert "only 20 held-out rows" in note
 
 
 def test_an_embedder_has_its_baseline_and_no_labels_to_look_at(files, tmp_path):

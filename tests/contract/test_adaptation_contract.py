@@ -31,7 +31,7 @@ def test_loss_and_gradients_of_one_step_are_those_of_transformers(model_type, tm
     masker = Masker(tokenizer, Masking(fraction=0.3), seed=1)
     module = ours.fitted.model.train()
     windows = TextWindows(store, masker, "training")
-    objective = PretrainingObjective(module, windows, None, masker, batch_size=len(TEXTS), tokens=50)
+    objective = PretrainingObjective.in_epochs(module, windows, None, masker, batch_size=len(TEXTS), tokens=50)
 
     masked = [
         masker.training(store.ids_T[s:e], 0, n)

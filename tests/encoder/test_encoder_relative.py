@@ -209,7 +209,8 @@ def test_scores_and_gradients_of_the_fused_kernel_equal_the_reference_on_a_gpu(t
 def test_the_backward_of_dropped_weights_is_that_of_the_forward(lengths):
     """The derivative along a direction, by finite differences under one and the same draw."""
     tensors = tensors_of(lengths, "everything")
-    direction = {name: torch.randn_like(value) for name, value in tensors.items()}
+    # A direction of its own seed: along some the derivative is nearly nothing, and its difference rounding.
+    direction = tensors_of(lengths, "everything", seed=1)
 
     def loss(step):
         moved = {name: value + step * direction[name] for name, value in tensors.items()}

@@ -77,7 +77,7 @@ def test_masks_change_from_epoch_to_epoch_and_the_order_too(bare):
     head = bare._state[0].checkpoint.new_masked_lm_head()
     windows = TextWindows(store, masker, "training")
     model = MaskedLM(bare.model.encoder, head)
-    objective = PretrainingObjective(model, windows, windows, masker, batch_size=5, tokens=60)
+    objective = PretrainingObjective.in_epochs(model, windows, windows, masker, batch_size=5, tokens=60)
 
     def seen(epoch, start=0):
         parts = [part.payload for update in objective.updates(epoch, start) for part in update.micro_batches]
@@ -95,7 +95,7 @@ def test_the_weight_of_an_update_is_its_number_of_chosen_places(bare):
     head = bare._state[0].checkpoint.new_masked_lm_head()
     windows = TextWindows(store, masker, "training")
     model = MaskedLM(bare.model.encoder, head)
-    objective = PretrainingObjective(model, windows, windows, masker, batch_size=5, tokens=60)
+    objective = PretrainingObjective.in_epochs(model, windows, windows, masker, batch_size=5, tokens=60)
     for update in objective.updates(0, 0):
         for part in update.micro_batches:
             payload = part.payload.batch

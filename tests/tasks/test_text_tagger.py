@@ -41,12 +41,13 @@ def rows(count=20, first=0):
 
 
 def varied(count, seed):
-    """Names of both kinds anywhere in texts of up to 16 words."""
+    """Names of both kinds, and marks, which the tokenizer does not know, anywhere in texts of up to 16 words."""
     rng, made = random.Random(seed), []
     for _ in range(count):
         words, length = [], rng.randint(1, 14)
         while len(words) < length:
-            words += rng.choice((["w5"], ["w5", "w6"], ["w5", "w6", "w6"], ["w7"], [rng.choice(FILLER)]))
+            names = (["w5"], ["w5", "w6"], ["w5", "w6", "w6"], ["w7"])
+            words += rng.choice((*names, [rng.choice(FILLER)], [rng.choice(",!")]))
         tags = [{"w5": "B-PER", "w6": "I-PER", "w7": "B-LOC"}.get(word, "O") for word in words]
         made.append({"tokens": words, "tags": tags})
     return made
@@ -62,8 +63,8 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tagger")
     write_checkpoint(made / "base")
     tagger = opened(without_dropout(made / "base"))
-    options = {"epochs": 25, "learning_rate": 5e-3, "batch_size": 16, "weight_decay": 0.0, "patience": 4}
-    record = tagger.fit(varied(200, 1), validation=varied(40, 2), **options)
+    options = {"epochs": 12, "learning_rate": 5e-3, "batch_size": 16, "weight_decay": 0.0}
+    record = tagger.fit(varied(300, 1), validation=varied(40, 2), **options)
     assert max(each.metrics["span_f1"] for each in record.validations) > 0.98
     tagger.save(made / "saved")
     return made / "saved"
@@ -81,9 +82,7 @@ def test_spans_stand_where_the_original_text_has_them(tagger):
     assert [word.text for word in answer.words] == ["w20", "w5", "w6", ",", "w7", "!", "w5"]
     for each in (*answer.words, *answer.spans):
         assert text[each.start : each.end] == each.text
-    # What marks are, which it did not learn, the last bits of a processor decide.
-    found = [(span.label, span.text) for span in answer.spans if span.text != "!"]
-    assert found == [("PER", "w5 \n w6"), ("LOC", "w7"), ("PER", "w5")]
+    assert [(span.label, span.text) for span in answer.spans] == [("PER", "w5 \n w6"), ("LOC", "w7"), ("PER", "w5")]
     assert answer.spans[0].words == (1, 3)
     assert answer.reading.windows == 1
     assert answer.reading.dropped_tokens == 0
@@ -162,7 +161,7 @@ def test_windows_vote_with_the_context_that_they_have(tagger):
                 weights_W[window.start + row - 1] += context
     tags = ["O"] * 30
     scores_WC = tagger.score([{"tokens": words.listed(), "tags": tags}]).logits
-    np.testing.assert_allclose(scores_WC, expected_WC / weights_W[:, None], atol=1e-5)
+    np.testing.assert_allclose(scores_WC, expected_WC / weights_W[:, None], rtol=1e-5, atol=1e-5)
 
 
 def test_what_was_cut_is_counted_and_outside(folder):

@@ -14,9 +14,16 @@ from torch import nn
 from training_toys import mlp, settings
 
 from bothways.errors import InvalidInput
-from bothways.training.optimizers import NamedAdamW, clip_gradients, parameter_groups
+from bothways.training.optimizers import NamedOptimizer, clip_gradients, parameter_groups
 from bothways.training.options import TrainingArguments, TrainingOptions
-from bothways.training.schedules import ConstantRate, CosineDecay, LinearDecay, rate_fraction, warmup_updates
+from bothways.training.schedules import (
+    ConstantRate,
+    CosineDecay,
+    LinearDecay,
+    StableDecay,
+    rate_fraction,
+    warmup_updates,
+)
 from bothways.training.seeding import RandomState, seeded
 
 
@@ -48,6 +55,24 @@ def test_schedules_equal_those_of_transformers(warmup, total):
     for schedule, make in pairs:
         rates = [rate_fraction(schedule, update, warmup=warmup, total=total) for update in range(total)]
         assert rates == pytest.approx(oracle_rates(make, warmup, total), abs=1e-12)
+
+
+@pytest.mark.parametrize(("warmup", "total", "falling"), [(0, 10, 4), (3, 10, 7), (10, 100, 30)])
+def test_a_trapezoid_equals_that_of_transformers(warmup, total, falling):
+    from transformers import get_wsd_schedule
+
+    def make(optimizer, warmup, total):
+        return get_wsd_schedule(optimizer, warmup, falling, num_training_steps=total, decay_type="1-sqrt")
+
+    schedule = StableDecay(falling / (total - warmup))
+    rates = [rate_fraction(schedule, update, warmup=warmup, total=total) for update in range(total)]
+    assert rates == pytest.approx(oracle_rates(make, warmup, total))
+
+
+@pytest.mark.parametrize("decay", [0.0, -0.1, 1.1, math.nan])
+def test_a_decay_outside_the_fractions_is_refused(decay):
+    with pytest.raises(InvalidInput, match="decay"):
+        StableDecay(decay)
 
 
 @pytest.mark.parametrize("schedule", [LinearDecay(floor=0.2), CosineDecay(floor=0.2)])
@@ -176,7 +201,7 @@ def test_biases_and_norms_are_not_decayed_and_frozen_parameters_are_left_out():
 
 def test_one_step_is_that_of_the_paper():
     module = nn.Linear(3, 2)
-    optimizer = NamedAdamW(module, settings(weight_decay=0.3, betas=(0.8, 0.9), eps=1e-3))
+    optimizer = NamedOptimizer(module, settings(weight_decay=0.3, betas=(0.8, 0.9), eps=1e-3))
     before = {name: value.detach().clone().double() for name, value in module.named_parameters()}
     module(torch.ones(1, 3)).square().sum().backward()
     gradients = {name: value.grad.clone().double() for name, value in module.named_parameters()}
@@ -189,19 +214,51 @@ def test_one_step_is_that_of_the_paper():
         assert module.get_parameter(name).grad is None
 
 
-def test_the_optimizer_state_is_a_table_by_name_that_can_be_loaded():
+def test_lamb_takes_the_steps_of_its_paper():
+    module = nn.Linear(3, 2)
+    chosen = settings(optimizer="lamb", weight_decay=0.3, betas=(0.8, 0.9), eps=1e-3)
+    optimizer = NamedOptimizer(module, chosen)
+    expected = {name: value.detach().clone().double() for name, value in module.named_parameters()}
+    means = {name: torch.zeros_like(value) for name, value in expected.items()}
+    squares = {name: torch.zeros_like(value) for name, value in expected.items()}
+    for step in (1, 2, 3):
+        module(torch.full((1, 3), float(step))).square().sum().backward()
+        gradients = {name: value.grad.clone().double() for name, value in module.named_parameters()}
+        optimizer.step(0.05)
+        for name, decay in (("weight", 0.3), ("bias", 0.0)):
+            means[name] = 0.8 * means[name] + 0.2 * gradients[name]
+            squares[name] = 0.9 * squares[name] + 0.1 * gradients[name] ** 2
+            adam = means[name] / (1 - 0.8**step) / ((squares[name] / (1 - 0.9**step)).sqrt() + 1e-3)
+            move = adam + decay * expected[name]
+            trust = expected[name].norm() / move.norm() if name == "weight" else 1.0
+            expected[name] = expected[name] - 0.05 * trust * move
+            torch.testing.assert_close(module.get_parameter(name).double(), expected[name], atol=1e-6, rtol=0)
+
+
+def test_lamb_moves_weights_of_zero_by_adam_s_step():
+    module = nn.Linear(3, 2)
+    nn.init.zeros_(module.weight)
+    optimizer = NamedOptimizer(module, settings(optimizer="lamb", weight_decay=0.1, eps=1e-6))
+    module(torch.ones(1, 3)).sum().backward()
+    optimizer.step(0.05)
+    torch.testing.assert_close(module.weight, torch.full((2, 3), -0.05), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_the_optimizer_state_is_a_table_by_name_that_can_be_loaded(optimizer):
+    chosen = settings(optimizer=optimizer)
     one, other = nn.Linear(3, 2), nn.Linear(3, 2)
     other.load_state_dict(one.state_dict())
-    first, second = NamedAdamW(one, settings()), NamedAdamW(other, settings())
+    first, second = NamedOptimizer(one, chosen), NamedOptimizer(other, chosen)
     points = torch.randn(4, 3)
     one(points).sum().backward()
     first.step(0.1)
     other.load_state_dict(one.state_dict())
     second.load(first.state(), 3)
     assert second.state().keys() == {f"{k}/{n}" for k in ("step", "exp_avg", "exp_avg_sq") for n in ("weight", "bias")}
-    for module, optimizer in ((one, first), (other, second)):
+    for module, taken in ((one, first), (other, second)):
         module(points).square().sum().backward()
-        optimizer.step(0.1)
+        taken.step(0.1)
     assert torch.equal(one.weight, other.weight)
     assert first.state()["step/bias"].item() == 2
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bothways.training.optimizers import NamedAdamW
+from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
 from bothways.training.rows import sparse_tables
 
@@ -29,7 +29,7 @@ class TiedBag(Bag):
 def trained(kind, *, rows):
     torch.manual_seed(4)
     model = kind()
-    optimizer = NamedAdamW(model, TrainingOptions(learning_rate=0.01, weight_decay=0.1))
+    optimizer = NamedOptimizer(model, TrainingOptions(learning_rate=0.01, weight_decay=0.1))
     norms = []
     for step in range(6):
         for part in range(2):  # two micro-batches, with repeated ids

@@ -17,6 +17,7 @@ from bothways.cli import (
     compare,
     cost,
     demo,
+    distill,
     embed,
     ensemble,
     evaluate,
@@ -25,7 +26,9 @@ from bothways.cli import (
     mask,
     models,
     multitask,
+    plan,
     predict,
+    pretrain,
     search,
     search_evaluate,
     search_mine,
@@ -34,6 +37,7 @@ from bothways.cli import (
     tokenizer,
     train,
 )
+from bothways.cli.config import with_config
 from bothways.cli.help import FilledParagraphs
 from bothways.cli.losses import LossOptions, with_kind, with_loss
 from bothways.cli.options import HERE, ModelOptions
@@ -64,7 +68,8 @@ def build_app() -> App:
     app = App(
         name="bothways",
         help="Encoder-only language models: fine-tune, calibrate, evaluate, embed and search.",
-        help_epilogue="bothways COMMAND --help explains a command; bothways demo shows them at work.",
+        help_epilogue="bothways COMMAND --help explains a command; bothways demo shows them at work. "
+        "--config FILE takes the options of a command from a TOML file.",
         version=_version,
         help_format="plaintext",
         help_formatter=FilledParagraphs(),
@@ -81,6 +86,8 @@ def build_app() -> App:
             training.command(train.training_command(spec, extra), name=name, help_epilogue=example)
     training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)
     app.command(training)
+    app.command(pretrain.pretrain, help_epilogue=pretrain.EXAMPLE, sort_key=1)
+    app.command(distill.distill, help_epilogue=distill.EXAMPLE, sort_key=1)
     app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
     app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
     app.command(compare.compare, help_epilogue=compare.EXAMPLE, sort_key=2)
@@ -103,6 +110,7 @@ def build_app() -> App:
     app.command(vocabularies)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
     app.command(advice.recommend, help_epilogue=advice.RECOMMEND_EXAMPLE, sort_key=8)
+    app.command(plan.plan, help_epilogue=plan.EXAMPLE, sort_key=9)
     app.command(cost.cost, help_epilogue=cost.EXAMPLE, sort_key=9)
     app.command(advice.compare_models, help_epilogue=advice.COMPARE_EXAMPLE, sort_key=10)
     app.command(export.export, help_epilogue=export.EXAMPLE, sort_key=11)
@@ -182,7 +190,7 @@ def _run(arguments: list[str]) -> int:
     app = build_app()
     try:
         call, bound, _ = app.parse_args(
-            arguments, exit_on_error=False, print_error=False, end_of_options_delimiter="--"
+            with_config(arguments), exit_on_error=False, print_error=False, end_of_options_delimiter="--"
         )
         opening = (value for value in bound.arguments.values() if isinstance(value, ModelOptions))
         choose_threads(next(opening, HERE).threads)

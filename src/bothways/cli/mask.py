@@ -11,7 +11,7 @@ from bothways.cli.terminal import note, plain_table, print_json, print_table, pr
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bothways.objectives.masking import MaskedTokens
+    from bothways.objectives.corruption import MaskedTokens
     from bothways.text import TextTokenizer
 
 EXAMPLE = """\

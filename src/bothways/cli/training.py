@@ -28,14 +28,14 @@ so far is saved, and the same command with --resume continues."""
 
 _MISTAKES = 5  # that are shown on a terminal
 _SHOWN = ("epochs", "updates", "learning_rate", "batch_size", "patience", "seed")
-_CHECKPOINTS = Option(
+CHECKPOINTS = Option(
     "checkpoints",
     bool,
     "Write a checkpoint after each epoch (four times the size of the model), so that --resume can continue.",
     negative="--no-checkpoints",
 )
 TRAINING = group_of(
-    "Training", [*(option for option in options_of(TrainingOptions) if option.name in _SHOWN), _CHECKPOINTS]
+    "Training", [*(option for option in options_of(TrainingOptions) if option.name in _SHOWN), CHECKPOINTS]
 )
 
 
@@ -80,16 +80,55 @@ def train_and_save(
         OutputExists: Something is there that was not to be overwritten, or that is no trained model.
         InvalidInput: Another process is training into this output, or no folder can take its place.
     """
+    from bothways.training.workers import joined
+
     given = given_of(training)
     checkpoints = given.pop("checkpoints", True)
     with bad_usage(*given):
         TrainingOptions(**given)
     folders = RunFolders(output)
+    with joined() as workers:
+        if workers.rank:
+            return _follow(given, folders, run, fit, checkpoints=checkpoints)
+        return _lead(given, folders, run, fit, then, checkpoints=checkpoints)
+
+
+def _follow(
+    given: dict[str, Any],
+    folders: RunFolders,
+    run: RunOptions,
+    fit: "Callable[[TrainingArguments], tuple[Any, TrainingRecord]]",
+    *,
+    checkpoints: bool,
+) -> int:
+    """Train as one of the other processes of a run: nothing is written or said; the exit code."""
+    options: TrainingArguments = {
+        **given,  # type: ignore[typeddict-item]
+        "checkpoints": folders.unfinished if checkpoints or run.resume else None,
+        "resume": run.resume,
+        "keep_diverged": True,
+        "show_progress": False,
+    }
+    with reporting(False):
+        _, record = fit(options)
+    return interrupted_code(record.signal) if record.interrupted else 0
+
+
+def _lead(
+    given: dict[str, Any],
+    folders: RunFolders,
+    run: RunOptions,
+    fit: "Callable[[TrainingArguments], tuple[Any, TrainingRecord]]",
+    then: Callable[[Any, str], str],
+    *,
+    checkpoints: bool,
+) -> int:
+    """Train, save and say how it went; the exit code."""
     with folders.held():
         if not folders.begin(resume=run.resume, overwrite=run.overwrite):
-            note(f"This training had ended: its model is {str(output)!r}.")
+            note(f"This training had ended: its model is {str(folders.output)!r}.")
             if run.json:
-                print_json({"output": str(output)})
+                print_json({"output": str(folders.output)})
             return 0
         try:
             options: TrainingArguments = {
@@ -210,11 +249,13 @@ def _summary(facts: Mapping[str, object], record: "TrainingRecord", output: Path
         "stopped_early": record.stopped_early,
         "interrupted": record.interrupted,
         "diverged": record.diverged,
+        **({"skipped": record.skipped} if record.skipped else {}),
     }
 
 
 def _course(record: "TrainingRecord", card: Mapping[str, Any]) -> list[str]:
     measured, how = _measured(record, card), ", stopped early" if record.stopped_early else ""
+    how += f", {record.skipped} skipped as their loss was not finite" if record.skipped else ""
     lines = [f"trained      {record.updates:,} updates in {record.seconds:,.0f} s{how}"]
     if record.validations:
         return [*lines, f"kept epoch   {record.kept_epoch} of {record.epochs}", f"validation   {_listed(measured)}"]

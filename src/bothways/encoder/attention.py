@@ -6,6 +6,7 @@ Shapes: T packed tokens, H hidden, N heads, D head width, n tokens of one sequen
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +14,15 @@ from torch import Tensor, nn
 from bothways.devices import compute_capability
 from bothways.encoder.attention_call import AttentionCall, AttentionRequest
 from bothways.encoder.axes import DisentangledPositions, LocalGlobalAttention
-from bothways.encoder.backends import choose
+from bothways.encoder.backends import AttentionBackend, choose
 from bothways.encoder.batch import PaddedRows
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
 from bothways.encoder.positions import layer_positions
 from bothways.encoder.projection import QKV
-from bothways.encoder.rows import FirstTokens, LastTokens, Rows, select
+from bothways.encoder.query_stream import attend_before
+from bothways.encoder.rows import FirstTokens, LastTokens, NoRows, Rows, select
 from bothways.encoder.run import Run
 from bothways.encoder.single import attend_once
 
@@ -54,11 +56,31 @@ class SelfAttention(nn.Module):
         Raises:
             UnsupportedAttention: The named backend cannot serve this call, or has no attention weights to record.
         """
+        if isinstance(rows, NoRows):
+            return _nothing(hidden_TH)
         chosen = choose(self._request(hidden_TH, run), run.backend)
         alone = not (run.wants_attentions or isinstance(run.batch, PaddedRows))
         if alone and isinstance(rows, FirstTokens | LastTokens):
             return self._out(self._of_one_token(hidden_TH, run, rows.of(run.batch)).flatten(1))
+        return self._read(chosen, self._call(self.qkv(hidden_TH), run), run, rows)
+
+    def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Attend with both streams: the rows of the content stream that are read, and the query stream (M, H).
+
+        Raises:
+            UnsupportedAttention: The named backend has no factorisation orders.
+        """
+        assert run.targets is not None  # there is a query stream
+        chosen = choose(self._request(hidden_TH, run), run.backend)
         call = self._call(self.qkv(hidden_TH), run)
+        q_MND = self.qkv.queries(queries_MH)
+        # What distances add is worked out anew, for the targets' gains.
+        _, relative = self.positions(q_MND[:, None], self.qkv, run.shared)
+        context_MND = attend_before(q_MND, run.targets, replace(call, relative=relative))
+        read_TH = _nothing(hidden_TH) if isinstance(rows, NoRows) else self._read(chosen, call, run, rows)
+        return read_TH, self._out(context_MND.flatten(1))
+
+    def _read(self, chosen: AttentionBackend, call: AttentionCall, run: Run, rows: Rows) -> Tensor:
         if run.record is not None and call.weights is not None:
             run.record.attentions.append(call.weights)
         context_TND = chosen.attend(call)
@@ -75,7 +97,16 @@ class SelfAttention(nn.Module):
     def _call(self, qkv_T3ND: Tensor, run: Run) -> AttentionCall:
         qkv_T3ND, relative = self.positions(qkv_T3ND, self.qkv, run.shared)
         weights: list[Tensor] | None = [] if run.wants_attentions else None
-        return AttentionCall(qkv_T3ND, run.batch, self.scale, self._dropout_rate, self.reach, relative, weights)
+        return AttentionCall(
+            qkv_T3ND,
+            run.batch,
+            self.scale,
+            self._dropout_rate,
+            self.reach,
+            relative,
+            run.order_T,
+            weights,
+        )
 
     @property
     def _dropout_rate(self) -> float:
@@ -95,12 +126,18 @@ class SelfAttention(nn.Module):
             padding=isinstance(run.batch, PaddedRows),
             local=local,
             relative=self.positions.has_scores,
+            ordered=run.order_T is not None,
             capability=compute_capability(hidden_TH.device),
         )
 
     def _out(self, context_TH: Tensor) -> Tensor:
         output_TH: Tensor = self.output_dropout(self.output(context_TH))
         return output_TH
+
+
+def _nothing(hidden_TH: Tensor) -> Tensor:
+    """No rows, (0, H); not a view of the hidden states, for a layer adds to it in place."""
+    return hidden_TH.new_empty(0, hidden_TH.shape[1])
 
 
 def _reach(config: EncoderConfig, index: int) -> int | None:

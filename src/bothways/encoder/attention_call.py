@@ -45,6 +45,8 @@ class AttentionCall:
         dropout: Rate applied to the attention weights; 0 outside training.
         reach: Tokens that are seen on either side; None for all of the sequence.
         relative: What distances add to the scores.
+        order_T: Place of each token in a factorisation order of its sequence (see `QueryStream`): a token sees those
+            that do not come behind it. None: it sees all.
         weights: Where the reference backend puts each sequence's attention weights (N, n, n); None where nobody wants
             them.
     """
@@ -55,6 +57,7 @@ class AttentionCall:
     dropout: float = 0.0
     reach: int | None = None
     relative: RelativeScores | None = None
+    order_T: Tensor | None = None
     weights: list[Tensor] | None = None
 
     @property
@@ -82,6 +85,7 @@ class AttentionRequest:
         padding: Whether the batch keeps its padding.
         local: Whether tokens see only a part of their sequence.
         relative: Whether distances add to the scores.
+        ordered: Whether tokens see only what does not come behind them in an order.
         capability: Major version of the compute capability of a CUDA device.
     """
 
@@ -93,10 +97,17 @@ class AttentionRequest:
     padding: bool = False
     local: bool = False
     relative: bool = False
+    ordered: bool = False
     capability: int = 0
 
     def unmet(
-        self, *, weights: bool = False, padding: bool = False, local: bool = False, relative: bool = False
+        self,
+        *,
+        weights: bool = False,
+        padding: bool = False,
+        local: bool = False,
+        relative: bool = False,
+        ordered: bool = False,
     ) -> str | None:
         """Return why a backend cannot serve the request whose only special abilities are these; None when it can."""
         if self.weights and not weights:
@@ -105,4 +116,6 @@ class AttentionRequest:
             return "it needs a batch without padding, whose lengths the host knows"
         if self.relative and not relative:
             return "it has no scores that depend on distances"
+        if self.ordered and not ordered:
+            return "it has no factorisation orders"
         return "it has no local windows" if self.local and not local else None

@@ -21,7 +21,7 @@ class Reference:
 
     def refusal(self, request: AttentionRequest) -> str | None:
         """It serves everything but padding."""
-        return request.unmet(weights=True, local=True, relative=True)
+        return request.unmet(weights=True, local=True, relative=True, ordered=True)
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
@@ -35,6 +35,9 @@ class Reference:
             scores_Nnn = scores_Nnn * call.scale
             if call.binding_reach is not None:
                 scores_Nnn = scores_Nnn.masked_fill(call.batch.once(_far, length, call.binding_reach), -torch.inf)
+            if call.order_T is not None:
+                order_n = call.order_T[start : start + length]
+                scores_Nnn = scores_Nnn.masked_fill(order_n[:, None] < order_n, -torch.inf)
             weights_Nnn = scores_Nnn.softmax(-1)
             if call.weights is not None:
                 call.weights.append(weights_Nnn)
@@ -51,12 +54,16 @@ class Padded:
 
     def refusal(self, request: AttentionRequest) -> str | None:
         """It cannot hand out attention weights."""
-        return request.unmet(padding=True, local=True, relative=True)
+        return request.unmet(padding=True, local=True, relative=True, ordered=True)
 
     def attend(self, call: AttentionCall) -> Tensor:
         """Context of every token, (T, N, D)."""
         q_BNSD, k_BNSD, v_BNSD = call.batch.padded(call.qkv_T3ND).permute(2, 0, 3, 1, 4)
         mask = call.batch.once(_seen, call.binding_reach)
+        if call.order_T is not None:
+            # Padding comes behind everything, so that its softmax is defined.
+            order_BS = call.batch.padded(call.order_T, torch.iinfo(call.order_T.dtype).max)
+            mask = mask & (order_BS[:, None, :, None] >= order_BS[:, None, None, :])
         if call.relative is not None:
             mask = self._biases(q_BNSD, k_BNSD, call).masked_fill(~mask, -torch.inf)
         context_BNSD = F.scaled_dot_product_attention(

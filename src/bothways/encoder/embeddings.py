@@ -17,6 +17,7 @@ from bothways.encoder.batch import Batch
 from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.linear import Linear
+from bothways.errors import UnsupportedConfig
 
 
 class Table(nn.Embedding):
@@ -47,6 +48,16 @@ class Embedding(nn.Module):
         self.dropout = Dropout(config.dropout.embedding)
         self.projection = Linear(width, config.hidden) if late else None
 
+    def blanks(self, count: int) -> Tensor:
+        """First vectors (M, H) of a query stream.
+
+        Raises:
+            UnsupportedConfig: The encoder has no vector for it.
+        """
+        if self.blank is None:
+            raise UnsupportedConfig("this encoder has no vector that a query stream begins with; XLNet has one.")
+        return self._finished(self.blank.expand(count, -1))
+
     def forward(self, batch: Batch) -> Tensor:
         """First hidden states (T, H)."""
         embedded_TE = self.tokens(batch.ids_T)
@@ -54,6 +65,9 @@ class Embedding(nn.Module):
             embedded_TE = embedded_TE + self.positions(batch.positions_T + self.offset)
         if self.types is not None:
             embedded_TE = embedded_TE + self.types(batch.types_T)
+        return self._finished(embedded_TE)
+
+    def _finished(self, embedded_TE: Tensor) -> Tensor:
         for step in (self.early_projection, self.norm, self.dropout, self.projection):
             embedded_TE = embedded_TE if step is None else step(embedded_TE)
         hidden_TH: Tensor = embedded_TE

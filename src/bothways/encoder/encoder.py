@@ -3,6 +3,8 @@
 Shapes: B sequences, T packed tokens, H hidden, L layers, M selected rows.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -12,10 +14,12 @@ from bothways.encoder.config import EncoderConfig
 from bothways.encoder.convolution import Convolution, convolution
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.embeddings import Embedding
-from bothways.encoder.layer import layer, norm
+from bothways.encoder.layer import Layer, layer, norm
+from bothways.encoder.memory import Memory, Segment, segment_of
 from bothways.encoder.positions import SharedPositions, TransformerXL, shared_positions
 from bothways.encoder.projection import QKV
-from bothways.encoder.rows import ALL_ROWS, Rows, select
+from bothways.encoder.query_stream import MaskDecoding, Queries, QueryStream
+from bothways.encoder.rows import ALL_ROWS, NO_ROWS, Rows, select
 from bothways.encoder.run import Recorder, Run
 
 
@@ -53,6 +57,8 @@ class Layers(nn.ModuleList):
         rows: Rows = ALL_ROWS,
         backend: str | None = None,
         record: Recorder | None = None,
+        queries: Queries | None = None,
+        memory: Memory | None = None,
     ) -> Tensor:
         """Last hidden states.
 
@@ -62,31 +68,64 @@ class Layers(nn.ModuleList):
             rows: See `Encoder.forward`.
             backend: See `Encoder.forward`.
             record: See `Encoder.forward`.
+            queries: A query stream, or tokens to decode, whose states are then returned; ``rows`` are not read.
+            memory: Hidden states of the tokens before each sequence.
 
         Returns:
-            (T, H), or (B, H) or (M, H) for first or last tokens or selected rows.
+            (T, H), or (B, H) or (M, H) for first or last tokens or selected rows; (M, H) for queries.
 
         Raises:
+            InvalidInput: The memory is of another batch or encoder.
             UnsupportedAttention: The named backend cannot serve this call.
         """
-        positions, convolution = self._around
-        run = Run(batch, positions(batch, hidden_TH.dtype), backend, record)
-        for place, index in enumerate(self.steps):
-            if record is not None and place % self.inner == 0:
-                record.hidden_states.append(hidden_TH)
-            beside = convolution if place == 0 else None
-            last = place == len(self.steps) - 1
-            # What convolves the first layer's output reads all of its rows.
-            output_TH = self[index](hidden_TH, run, rows if last and beside is None else ALL_ROWS)
-            if beside is not None:
-                output_TH = beside(hidden_TH, output_TH, batch)
-                output_TH = select(output_TH, rows, batch) if last else output_TH
-            hidden_TH = output_TH
+        segment = segment_of(batch, memory, len(self.steps))
+        targets = None if queries is None else segment.targets(queries)
+        shared = self._around[0](segment.batch, hidden_TH.dtype)
+        run = Run(segment.batch, shared, backend, record, targets)
+        hidden_TH = self._all_steps(hidden_TH, queries, segment, run, rows)
         for step in self._finish:
             hidden_TH = step(hidden_TH)
         if record is not None:
             record.hidden_states.append(hidden_TH)
         return hidden_TH
+
+    def _all_steps(self, hidden_TH: Tensor, queries: Queries | None, segment: Segment, run: Run, rows: Rows) -> Tensor:
+        """States behind the last layer: the rows that are read, or the queries' (M, H) if there are any."""
+        queries_MH = queries.hidden_MH if isinstance(queries, QueryStream) else None
+        for place in range(len(self.steps)):
+            if run.record is not None and place % self.inner == 0:
+                run.record.hidden_states.append(hidden_TH)
+            last = place == len(self.steps) - 1
+            read = ALL_ROWS if not last else rows if queries_MH is None else NO_ROWS
+            if last and isinstance(queries, MaskDecoding):
+                queries_MH = self._decoded(hidden_TH, queries, segment, run)
+            else:
+                hidden_TH, queries_MH = self._step(place, hidden_TH, queries_MH, segment, run, read)
+        return hidden_TH if queries_MH is None else queries_MH
+
+    def _step(
+        self, place: int, hidden_TH: Tensor, queries_MH: Tensor | None, segment: Segment, run: Run, rows: Rows
+    ) -> tuple[Tensor, Tensor | None]:
+        """Those rows of the states behind a layer that are read, and those of the query stream if there is one."""
+        step, beside = cast("Layer", self[self.steps[place]]), self._around[1] if place == 0 else None
+        # What convolves the first layer's output reads all of its rows.
+        computed = segment.rows(rows if beside is None else ALL_ROWS)
+        joined_UH = segment.joined(hidden_TH, place)
+        if queries_MH is None:
+            output_TH = step(joined_UH, run, computed)
+        else:
+            output_TH, queries_MH = step.two_streams(joined_UH, queries_MH, run, computed)
+        if beside is not None:
+            output_TH = select(beside(hidden_TH, output_TH, segment.own), rows, segment.own)
+        return output_TH, queries_MH
+
+    def _decoded(self, hidden_TH: Tensor, queries: MaskDecoding, segment: Segment, run: Run) -> Tensor:
+        """States (M, H) of the last layer's applications."""
+        step, joined_UH = cast("Layer", self[self.steps[-1]]), segment.joined(hidden_TH, len(self.steps) - 1)
+        queries_MH = hidden_TH[queries.rows_M] + queries.added_MH
+        for _ in range(queries.times):
+            _, queries_MH = step.two_streams(joined_UH, queries_MH, run, NO_ROWS)
+        return queries_MH
 
 
 class Encoder(nn.Module):
@@ -110,6 +149,14 @@ class Encoder(nn.Module):
         """First hidden states (T, H), which `layers` takes."""
         hidden_TH: Tensor = self.embedding(batch)
         return hidden_TH
+
+    def queries(self, rows_M: Tensor, counts: tuple[int, ...], order_T: Tensor) -> QueryStream:
+        """A query stream, which `layers` takes; see `QueryStream` for the arguments.
+
+        Raises:
+            UnsupportedConfig: The encoder has no vector that it begins with.
+        """
+        return QueryStream(self.embedding.blanks(len(rows_M)), rows_M, counts, order_T)
 
     def forward(
         self,
@@ -163,6 +210,8 @@ def initialize(module: nn.Module, spread: float) -> None:
             nn.init.normal_(part.weight, std=spread)
         if isinstance(part, TransformerXL):
             nn.init.normal_(part.segments, std=spread)
+        if isinstance(part, Embedding) and part.blank is not None:
+            nn.init.normal_(part.blank, std=spread)
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
         for name, parameter in part.named_parameters(recurse=False):

@@ -28,7 +28,15 @@ class PostNormLayer(nn.Module):
     def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
         """(T, H) to those rows of (T, H) that are read."""
         # Behind the attention each row stands for itself, so unread ones are left out.
-        read_TH, attended_TH = select(hidden_TH, rows, run.batch), self.attention(hidden_TH, run, rows)
+        return self._behind(select(hidden_TH, rows, run.batch), self.attention(hidden_TH, run, rows))
+
+    def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Both streams: those rows of the content stream (T, H) that are read, and the query stream (M, H)."""
+        attended_TH, answered_MH = self.attention.two_streams(hidden_TH, queries_MH, run, rows)
+        read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)
+        return read_TH, self._behind(queries_MH, answered_MH)
+
+    def _behind(self, read_TH: Tensor, attended_TH: Tensor) -> Tensor:
         hidden_TH = self.attention_norm(_add_into(self.dropout(attended_TH), read_TH))
         output_TH: Tensor = self.feed_forward_norm(_add_into(self.dropout(self.feed_forward(hidden_TH)), hidden_TH))
         return output_TH
@@ -48,7 +56,17 @@ class PreNormLayer(nn.Module):
     def forward(self, hidden_TH: Tensor, run: Run, rows: Rows) -> Tensor:
         """(T, H) to those rows of (T, H) that are read."""
         attended_TH = self.attention(self.attention_norm(hidden_TH), run, rows)
-        hidden_TH = _add_into(self.dropout(attended_TH), select(hidden_TH, rows, run.batch))
+        return self._behind(select(hidden_TH, rows, run.batch), attended_TH)
+
+    def two_streams(self, hidden_TH: Tensor, queries_MH: Tensor, run: Run, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Both streams: those rows of the content stream (T, H) that are read, and the query stream (M, H)."""
+        normed = self.attention_norm(hidden_TH), self.attention_norm(queries_MH)
+        attended_TH, answered_MH = self.attention.two_streams(*normed, run, rows)
+        read_TH = self._behind(select(hidden_TH, rows, run.batch), attended_TH)
+        return read_TH, self._behind(queries_MH, answered_MH)
+
+    def _behind(self, read_TH: Tensor, attended_TH: Tensor) -> Tensor:
+        hidden_TH = _add_into(self.dropout(attended_TH), read_TH)
         return _add_into(self.dropout(self.feed_forward(self.feed_forward_norm(hidden_TH))), hidden_TH)
 
 

@@ -35,7 +35,7 @@ class Skewed:
 
     def refusal(self, request: AttentionRequest) -> str | None:
         """It cannot hand out attention weights, and every token sees its whole sequence."""
-        return request.unmet(relative=True) or (
+        return request.unmet(relative=True, ordered=True) or (
             None if request.relative else "it is for scores that depend on distances"
         )
 
@@ -53,6 +53,7 @@ class Skewed:
             relative.queries_WND,
             relative.gain_TN,
             call.packed.types_T,
+            call.order_T,
             call.packed.once(_reversed_rows),
             options,
         )
@@ -165,6 +166,7 @@ class _Attention(torch.autograd.Function):
         queries_WND: Tensor | None,
         gain_TN: Tensor | None,
         types_T: Tensor,
+        order_T: Tensor | None,
         reverse_T: Tensor,
         options: _Options,
     ) -> Tensor:
@@ -180,6 +182,7 @@ class _Attention(torch.autograd.Function):
             queries=None if queries_WND is None else _by_head(queries_WND * options.scale),
             gain=None if gain_TN is None else (gain_TN * options.scale).t(),
             types=types_T,
+            order=order_T,
         )
         wanted = any(ctx.needs_input_grad)
         context_TND = torch.empty_like(q_TND, memory_format=torch.contiguous_format)
@@ -240,6 +243,7 @@ class _Terms:
     queries: Tensor | None
     gain: Tensor | None
     types: Tensor | None
+    order: Tensor | None
 
     def scores(self, tile: _Tile) -> Tensor:
         """(h, n, n)."""
@@ -257,6 +261,9 @@ class _Terms:
             scores_hnn += _transposed(tile.pairs(meetings_Grw)[:, : tile.length])
         if self.gain is not None:
             scores_hnn += tile.rows(self.gain[..., None]) * self._differ(tile)
+        if self.order is not None:
+            order_n = self.order[tile.start : tile.start + tile.length]
+            scores_hnn.masked_fill_(order_n[:, None] < order_n.flip(0), -torch.inf)
         return scores_hnn
 
     def add_gradients(self, tile: _Tile, scores_hnn: Tensor, into: "_Terms") -> None:
@@ -302,7 +309,7 @@ class _Terms:
 
         shifted, keys, queries, gain = map(like, (self.shifted, self.keys, self.queries, self.gain))
         q, k, v = map(torch.zeros_like, (self.q, self.k, self.v))
-        return _Terms(q, k, v, shifted, keys, queries, gain, types=None)
+        return _Terms(q, k, v, shifted, keys, queries, gain, types=None, order=None)
 
     def in_the_order_given(self, options: _Options, reverse_T: Tensor, rows: int) -> tuple[Tensor | None, ...]:
         """Gradients of what `_Attention` was given: rows in their order, unscaled."""
@@ -317,7 +324,7 @@ class _Terms:
         qkv_T3ND = torch.stack([q_TND, k_TND.index_select(0, reverse_T), v_TND.index_select(0, reverse_T)], 1)
         gain_TN = None if self.gain is None else self.gain.t() * scale
         tables = back(self.keys, width), back(self.queries, width, scale)
-        return qkv_T3ND, back(self.shifted, rows, scale), *tables, gain_TN, None, None, None
+        return qkv_T3ND, back(self.shifted, rows, scale), *tables, gain_TN, None, None, None, None
 
 
 def _kept(weights_hnn: Tensor, options: _Options) -> Tensor:

@@ -40,9 +40,14 @@ class SelectedRows:
     rows_M: Tensor
 
 
-Rows = AllRows | FirstTokens | LastTokens | SelectedRows
+@dataclass(frozen=True, slots=True)
+class NoRows:
+    """No token, as where a query stream or the states before the last layer are read; that one computes none."""
 
-ALL_ROWS, FIRST_TOKENS, LAST_TOKENS = AllRows(), FirstTokens(), LastTokens()
+
+Rows = AllRows | FirstTokens | LastTokens | SelectedRows | NoRows
+
+ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, NO_ROWS = AllRows(), FirstTokens(), LastTokens(), NoRows()
 
 
 def select(values_TH: Tensor, rows: Rows, batch: Batch) -> Tensor:
@@ -54,3 +59,5 @@ def select(values_TH: Tensor, rows: Rows, batch: Batch) -> Tensor:
             return values_TH[rows.of(batch)]
         case SelectedRows(rows_M):
             return values_TH[rows_M]
+        case NoRows():
+            return values_TH[:0]

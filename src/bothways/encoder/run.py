@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bothways.encoder.batch import Batch
 from bothways.encoder.positions import Shared
+from bothways.encoder.query_stream import Targets
 
 
 class Recorder:
@@ -38,12 +39,19 @@ class Run:
         shared: What all layers share of the positions.
         backend: Name of the attention backend to hold to; the best that serves the call when None.
         record: Where to keep what happens; None where nobody asked.
+        targets: Tokens with queries of their own; None where there are none.
     """
 
     batch: Batch
     shared: Shared
     backend: str | None
     record: Recorder | None
+    targets: Targets | None = None
+
+    @property
+    def order_T(self) -> Tensor | None:
+        """Place of each token in a factorisation order; None where every token sees all."""
+        return None if self.targets is None else self.targets.order_T
 
     @property
     def wants_attentions(self) -> bool:

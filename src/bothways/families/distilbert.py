@@ -93,4 +93,5 @@ DISTILBERT = Family(
         Published("distilbert/distilbert-base-cased", 2019, BASE | {"vocab_size": 28996}),
         Published("distilbert/distilbert-base-multilingual-cased", 2019, BASE | {"vocab_size": 119547}),
     ),
+    layers_key="n_layers",
 )

@@ -45,6 +45,7 @@ class Family:
         pooler_training: What trained the pooler, or None when nothing did, so that its output means nothing.
         tokenizer: How to build its tokenizer where there is no ``tokenizer.json``.
         published: Its sizes.
+        layers_key: Setting that gives the number of layers.
     """
 
     model_type: str
@@ -59,6 +60,7 @@ class Family:
     pooler_training: str | None
     tokenizer: Recipe
     published: tuple[Published, ...]
+    layers_key: str = "num_hidden_layers"
 
     def config(self, settings: Settings) -> EncoderConfig:
         """The encoder that a ``config.json`` of this family describes.

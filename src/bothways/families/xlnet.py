@@ -1,6 +1,6 @@
 """XLNet (Yang et al. 2019, arXiv:1906.08237): relative positions of Transformer-XL, relative segments, [CLS] last.
 
-The content stream alone, as for every use but pre-training; the vector of the query stream is kept with the weights.
+The vector that the query stream of pre-training begins with is kept with the weights.
 """
 
 from bothways.encoder.axes import DenseFeedForward, NoPooler, PostNorm, TransformerXLPositions
@@ -134,4 +134,5 @@ XLNET = Family(
         Published("xlnet/xlnet-base-cased", 2019, _BASE),
         Published("xlnet/xlnet-large-cased", 2019, _LARGE),
     ),
+    layers_key="n_layer",
 )

@@ -13,7 +13,9 @@ from bothways.data.windows import WindowStore
 from bothways.encoder import Encoder, MaskedLMHead
 from bothways.encoder.heads import ScoreHead
 from bothways.encoder.rows import SelectedRows
+from bothways.errors import InvalidInput
 from bothways.evaluation.masked_lm import TokenLosses
+from bothways.objectives.mask_decoder import MaskDecoder
 from bothways.objectives.masking import Masker
 from bothways.objectives.pretraining import MASKED, HeadOutput, sequence_sums
 from bothways.objectives.sequences import MaskedBatch, TextWindows
@@ -31,13 +33,26 @@ class MaskedLM(nn.Module):
         head: Its head.
         relation: A head above the first token that classifies the relation between two segments: next sentence
             prediction (Devlin et al. 2018, section 3.1), sentence order prediction (Lan et al. 2019, section 3.1).
+        decoder: Reads the last layer where absolute positions come in late (DeBERTa).
+
+    Raises:
+        InvalidInput: A relation and a decoder are given; no published model has both.
     """
 
-    def __init__(self, encoder: Encoder, head: MaskedLMHead, relation: ScoreHead | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: MaskedLMHead,
+        relation: ScoreHead | None = None,
+        decoder: MaskDecoder | None = None,
+    ) -> None:
         super().__init__()
+        if relation is not None and decoder is not None:
+            raise InvalidInput("expected a relation between segments or a mask decoder, got both.")
         self.encoder = encoder
         self.head = head
         self.relation = relation
+        self.decoder = decoder
 
     def forward(self, packed: Packed, rows_M: Tensor) -> Tensor:
         """Logits (M, V) of some rows of the packed batch."""
@@ -56,6 +71,11 @@ class MaskedLM(nn.Module):
         return self
 
     @property
+    def identity(self) -> Mapping[str, str]:
+        """Whether there is a mask decoder; the losses say the rest."""
+        return {} if self.decoder is None else {"mask decoder": "absolute positions"}
+
+    @property
     def weights(self) -> Mapping[str, float]:
         """Weight of each head's mean loss."""
         return {MASKED: 1.0} | ({} if self.relation is None else {RELATION: 1.0})
@@ -67,6 +87,10 @@ class MaskedLM(nn.Module):
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, HeadOutput]:
         """Return the logits of the chosen places, and of the relations between segments."""
+        if self.decoder is not None:
+            hidden_MH = self.decoder(self.encoder, batch.packed, batch.rows_M, batch.counts)
+            logits_MV = self.head(hidden_MH, self.encoder.embedding.tokens.weight)
+            return {MASKED: HeadOutput(logits_MV, batch.targets_M, batch.rows_M)}
         if self.relation is None:
             return {MASKED: HeadOutput(self(batch.packed, batch.rows_M), batch.targets_M, batch.rows_M)}
         first_P = batch.packed.first_tokens_B[batch.pairs_P]

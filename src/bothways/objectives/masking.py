@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from bothways.choices import MaskUnit
 from bothways.errors import InvalidInput
+from bothways.objectives.corruption import MaskedTokens
+from bothways.objectives.pieces import PieceKinds
 from bothways.text import TextTokenizer
 
 
@@ -136,21 +138,6 @@ class Masking:
         return {**asdict(self), "unit": {"name": self.unit.name, **asdict(self.unit)}}
 
 
-@dataclass(frozen=True, slots=True)
-class MaskedTokens:
-    """A sequence with some of its tokens hidden.
-
-    Attributes:
-        ids_n: The ids that the model reads.
-        places_M: The chosen places, ascending; at least one where there is an ordinary token.
-        targets_M: The ids that stood there.
-    """
-
-    ids_n: NDArray[np.int32]
-    places_M: NDArray[np.int64]
-    targets_M: NDArray[np.int32]
-
-
 class TokenSequences(Protocol):
     """Tokens of many sequences, end to end.
 
@@ -179,12 +166,20 @@ class Masker:
         self.masking = masking
         self.seed = seed
         self._mask = tokenizer.mask_id
-        known = tokenizer.vocabulary()
-        self._special_V = np.zeros(1 + max(known), dtype=bool)
-        self._special_V[sorted(tokenizer.special_ids)] = True
-        self._ordinary = np.array(sorted(known.keys() - tokenizer.special_ids), dtype=np.int32)
-        self._continues_V = np.zeros_like(self._special_V)
-        self._continues_V[[number for number, piece in known.items() if tokenizer.word_marks.continues(piece)]] = True
+        self._kinds = PieceKinds(tokenizer)
+
+    @property
+    def identity(self) -> Mapping[str, str | int | float | bool]:
+        """Settings that a resumed run must share."""
+        masking = self.masking
+        return {
+            "chosen tokens": masking.fraction,
+            "masked": masking.masked,
+            "random": masking.random,
+            "masked unit": str(masking.unit),
+            "dynamic masks": masking.dynamic,
+            "mask seed": self.seed,
+        }
 
     def training(self, ids_n: NDArray[np.int32], epoch: int, sequence: int) -> MaskedTokens:
         """Mask a sequence for an epoch: anew in each, or always the same where masks are static."""
@@ -197,12 +192,12 @@ class Masker:
 
     def ordinary_tokens(self, sequences: TokenSequences) -> NDArray[np.int64]:
         """Return the number of ordinary tokens in each sequence (W)."""
-        totals = np.concatenate([[0], np.cumsum(~self._special_V[sequences.ids_T])])
+        totals = np.concatenate([[0], np.cumsum(~self._kinds.special_V[sequences.ids_T])])
         counts_W: NDArray[np.int64] = np.diff(totals[sequences.starts])
         return counts_W
 
     def _masked(self, ids_n: NDArray[np.int32], draw: np.random.Generator) -> MaskedTokens:
-        masking, places = self.masking, np.flatnonzero(~self._special_V[ids_n])
+        masking, places = self.masking, self._kinds.ordinary_places(ids_n)
         # Rounded up as often as the fraction calls for, so that it is met on average; never nothing.
         count = max(1, math.floor(masking.fraction * len(places) + draw.random()))
         if isinstance(masking.unit, TokenMasking):
@@ -213,18 +208,18 @@ class Masker:
         if isinstance(masking.unit, SpanMasking):
             # What follows a chosen place is of the same span, but where two spans meet.
             share_M = share_M[np.concatenate([[0], np.cumsum(np.diff(chosen_M) > 1)])] if len(chosen_M) else share_M
-        others_M = draw.choice(self._ordinary, len(chosen_M))
+        others_M = draw.choice(self._kinds.ordinary, len(chosen_M))
         targets_M = ids_n[chosen_M]
         read_n = ids_n.copy()
         is_random_M = share_M < masking.masked + masking.random
         read_n[chosen_M] = np.where(share_M < masking.masked, self._mask, np.where(is_random_M, others_M, targets_M))
-        return MaskedTokens(read_n, chosen_M, targets_M)
+        return MaskedTokens(read_n, chosen_M, targets_M, draw.random(len(chosen_M), dtype=np.float32))
 
     def _whole(
         self, ids_n: NDArray[np.int32], places: NDArray[np.int64], count: int, draw: np.random.Generator
     ) -> NDArray[np.int64]:
         """Choose words, or runs of them, until there are as many tokens; a run is cut to the words that fit."""
-        starts_U, unit = self._words(ids_n, places), self.masking.unit
+        starts_U, unit = self._kinds.words(ids_n, places), self.masking.unit
         words = len(starts_U) - 1
         runs_U = np.ones(words, dtype=np.int64)
         if isinstance(unit, SpanMasking | NGramMasking):
@@ -244,14 +239,6 @@ class Masker:
             shortest = int(np.diff(starts_U).argmin())
             taken[starts_U[shortest] : starts_U[shortest + 1]] = True
         return places[taken]
-
-    def _words(self, ids_n: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where words begin among the ordinary tokens, and at last how many tokens there are (U + 1)."""
-        begins = ~self._continues_V[ids_n[places]]
-        # What stands behind a special token begins a word, whatever it is.
-        begins[1:] |= np.diff(places) > 1
-        begins[:1] = True
-        return np.append(np.flatnonzero(begins), len(places))
 
 
 def _check_longest(longest: int) -> None:

@@ -1,9 +1,9 @@
 """Pre-training for the training loop: a source of sequences, a corruption of them, and heads that undo it.
 
-An objective is composed of a `SequenceSource` (windows of texts, pieces of documents, pairs of segments), a `Masker`,
-and a `PretrainingModel`: an encoder with the heads that it is trained by, each of which is one part of the loss. The
-loss of an update is the weighted sum of the heads' means, each over all of its units in the update: masked places,
-pairs of segments, tokens.
+An objective is composed of a `SequenceStream` over a source (windows of texts, pieces of documents, pairs of
+segments), a `Corruption`, and a `PretrainingModel`: an encoder with the heads that it is trained by, each of which is
+one part of the loss. The loss of an update is the weighted sum of the heads' means, each over all of its units in the
+update: masked places, pairs of segments, tokens.
 
 Shapes: N sequences, B sequences of a batch, M units of a head, C classes.
 """
@@ -20,10 +20,26 @@ from torch import Tensor, nn
 
 from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner
-from bothways.objectives.masking import Masker
+from bothways.objectives.agreement import ComparedVectors, agreement
+from bothways.objectives.corruption import Corruption
 from bothways.objectives.sequences import MaskedBatch, SequenceSource, TrainingSequence
+from bothways.objectives.streams import EpochSequences, EpochStream, SequenceStream
 from bothways.packing import Packed, pack
-from bothways.training.objective import MicroBatch, Update, Validation
+from bothways.training.objective import Baseline, MicroBatch, Update, Validation
+from bothways.training.workers import current_workers
+
+
+class PartOutput(Protocol):
+    """One part of the loss of a batch."""
+
+    def losses(self) -> Tensor:
+        """Return the loss of each unit (M)."""
+
+    def sums(self, packed: Packed) -> NDArray[np.float64]:
+        """Return each sequence's sum of losses, number of right predictions, and number of units (B, 3).
+
+        Where units are neither right nor wrong, the second number is NaN.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +70,7 @@ class HeadOutput:
 
     def sums(self, packed: Packed) -> NDArray[np.float64]:
         """Return the sum of losses, the number of right predictions and of units of each sequence (B, 3)."""
-        counted_M3 = torch.stack([self.losses(), self.right().float(), torch.ones_like(self.rows).float()], dim=1)
-        sums_B3 = np.zeros((packed.count, 3))
-        np.add.at(sums_B3, packed.sequence_T[self.rows].cpu().numpy(), counted_M3.cpu().double().numpy())
-        return sums_B3
+        return sums_of(packed, self.rows, self.losses(), self.right().float())
 
 
 class PretrainingModel(Protocol):
@@ -66,7 +79,11 @@ class PretrainingModel(Protocol):
     Attributes:
         weights: Weight of each head's mean loss, by its name; an update's weight counts the first one's units.
         device: Device of the parameters.
+        identity: Settings of the model that a resumed run must share.
     """
+
+    @property
+    def identity(self) -> Mapping[str, str]: ...  # noqa: D102 (above)
 
     @property
     def weights(self) -> Mapping[str, float]: ...  # noqa: D102 (above)
@@ -81,8 +98,8 @@ class PretrainingModel(Protocol):
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
         """Return the number of units that each head predicts in a batch."""
 
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, HeadOutput]:
-        """Return each head's predictions for a batch on the model's device."""
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+        """Return each head's part of the loss of a batch on the model's device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,32 +120,58 @@ class PretrainingObjective:
 
     Args:
         model: The model to train.
-        training: Training sequences.
-        validation: Validation sequences, which choose the epoch to keep; their masks stay the same.
-        masker: Draws the masks; its seed also orders the sequences.
-        batch_size: Sequences in one update, at least 1.
+        stream: Training sequences, update by update.
+        validation: Validation sequences, which choose the epoch to keep; what is predicted in them stays the same.
+        corruption: Chooses what is predicted.
+        updates_per_epoch: Updates before each validation: those of a pass over little data, a part of one over much.
         tokens: Token budget of a micro-batch; what an update has beyond that is accumulated.
+        baseline: The model before the first update, where it is worth validating: no part of it is a new one.
     """
 
-    baseline: ClassVar = None  # a head may be a new one
     least_updates: ClassVar = 0
 
     def __init__(
         self,
         model: PretrainingModel,
+        stream: SequenceStream,
+        validation: SequenceSource | None,
+        corruption: Corruption,
+        *,
+        updates_per_epoch: int,
+        tokens: int,
+        baseline: Baseline | None = None,
+    ) -> None:
+        self.model = model
+        self.stream = stream
+        self.validation = validation
+        self.corruption = corruption
+        self.tokens = tokens
+        self.baseline = baseline
+        self._updates_per_epoch = updates_per_epoch
+
+    @classmethod
+    def in_epochs(
+        cls,
+        model: PretrainingModel,
         training: SequenceSource,
         validation: SequenceSource | None,
-        masker: Masker,
+        corruption: Corruption,
         *,
         batch_size: int,
         tokens: int,
-    ) -> None:
-        self.model = model
-        self.training = training
-        self.validation = validation
-        self.masker = masker
-        self.batch_size = batch_size
-        self.tokens = tokens
+    ) -> "PretrainingObjective":
+        """Return one whose epochs are whole passes over a source, ordered by the corruption's seed.
+
+        Args:
+            model: The model to train.
+            training: Training sequences.
+            validation: Validation sequences.
+            corruption: Chooses what is predicted.
+            batch_size: Sequences in one update, at least 1.
+            tokens: Token budget of a micro-batch.
+        """
+        stream = EpochStream(training, batch_size, corruption.seed)
+        return cls(model, stream, validation, corruption, updates_per_epoch=stream.updates_per_epoch, tokens=tokens)
 
     @property
     def module(self) -> nn.Module:
@@ -138,30 +181,24 @@ class PretrainingObjective:
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
         """Settings of the run that a resumed one must share."""
-        masking = self.masker.masking
         return {
-            "training data": self.training.digest,
+            "training data": self.stream.digest,
             "validation data": None if self.validation is None else self.validation.digest,
-            "batch size": self.batch_size,
+            **self.stream.identity,
             "token budget": self.tokens,
-            "chosen tokens": masking.fraction,
-            "masked": masking.masked,
-            "random": masking.random,
-            "masked unit": str(masking.unit),
-            "dynamic masks": masking.dynamic,
-            "mask seed": self.masker.seed,
+            **self.corruption.identity,
             "losses": ", ".join(f"{name} {weight:g}" for name, weight in self.model.weights.items()),
+            **self.model.identity,
         }
 
     def updates_per_epoch(self) -> int:
-        """Return the number of batches of ``batch_size`` sequences, the last one smaller."""
-        return -(-len(self.training) // self.batch_size)
+        """Return the number of updates before each validation."""
+        return self._updates_per_epoch
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[PretrainingBatch]]:
-        """Yield the epoch's sequences in an order of its own, with masks of its own where they are dynamic."""
-        order = np.random.default_rng([self.masker.seed, epoch]).permutation(len(self.training))
-        for number in range(start, self.updates_per_epoch()):
-            yield self._update(order[number * self.batch_size : (number + 1) * self.batch_size], epoch)
+        """Yield updates, corrupted anew in each pass over the data unless the corruption is static."""
+        for number in range(start, self._updates_per_epoch):
+            yield self._update(self.stream.read(epoch * self._updates_per_epoch + number))
 
     def loss(self, payload: PretrainingBatch) -> Tensor:
         """Return the sum of all heads' losses, weighted so that an update's loss is the weighted sum of their means."""
@@ -169,29 +206,39 @@ class PretrainingObjective:
         return torch.stack([payload.factors[name] * output.losses().sum() for name, output in outputs.items()]).sum()
 
     def validate(self) -> Validation | None:
-        """Return each head's loss in nats and accuracy, and the perplexity of masked tokens, on the validation data."""
+        """Return each head's loss and, of predictions, accuracy and the perplexity of predicted tokens.
+
+        Of a model that learns vectors from a teacher, also Spearman's correlation of its cosines with the teacher's.
+        """
         if self.validation is None:
             return None
-        sums_N = sequence_sums(self.model, self.validation, self.masker, self.tokens)
+        sums_N = sequence_sums(self.model, self.validation, self.corruption, self.tokens)
         metrics: dict[str, float] = {}
         score = 0.0
         for (name, weight), sums_N3 in zip(self.model.weights.items(), sums_N, strict=True):
             loss, right, units = sums_N3.sum(axis=0)
             prefix = "" if len(sums_N) == 1 else f"{name} "
             metrics[f"{prefix}loss"] = loss / max(1, units)
-            if name == MASKED:
+            if name in (MASKED, PREDICTED):
                 metrics[f"{prefix}perplexity"] = math.exp(metrics[f"{prefix}loss"])
-            metrics[f"{prefix}accuracy"] = right / max(1, units)
+            if not math.isnan(right):
+                metrics[f"{prefix}accuracy"] = right / max(1, units)
             score -= weight * metrics[f"{prefix}loss"]
+        if isinstance(self.model, ComparedVectors):
+            metrics["spearman_with_teacher"] = agreement(self.model, self.model.device, self.validation, self.tokens)
         return Validation(metrics, score)
 
-    def _update(self, places: NDArray[np.int64], epoch: int) -> Update[PretrainingBatch]:
-        sequences = self.training.read(places, epoch)
-        masked = {each.number: self.masker.training(each.ids, epoch, each.number) for each in sequences}
-        batches = [
-            MaskedBatch.of(_packed(some), some, [masked[each.number] for each in some])
-            for some in self._micro_batches(sequences)
-        ]
+    def _update(self, parts: Sequence[EpochSequences]) -> Update[PretrainingBatch]:
+        drawn = [(part.epoch, each) for part in parts for each in part.sequences]
+        masked = [self.corruption.training(each.ids, epoch, each.number) for epoch, each in drawn]
+        sequences = [each for _, each in drawn]
+        batches = []
+        lengths = [len(each.ids) + len(each.before) for each in sequences]
+        # So that each process of a run has a part.
+        budget = min(self.tokens, -(-sum(lengths) // current_workers().count))
+        for places in by_token_budget(lengths, max(budget, *lengths)):
+            some = [sequences[place] for place in places]
+            batches.append(MaskedBatch.of(_packed(some), some, [masked[place] for place in places]))
         counted = [self.model.units(batch) for batch in batches]
         totals = {name: sum(units[name] for units in counted) for name in self.model.weights}
         first = next(iter(self.model.weights))
@@ -203,18 +250,16 @@ class PretrainingObjective:
             )
         )
 
-    def _micro_batches(self, sequences: Sequence[TrainingSequence]) -> Iterator[list[TrainingSequence]]:
-        for batch in by_token_budget([len(each.ids) for each in sequences], self.tokens):
-            yield [sequences[index] for index in batch]
 
-
-def sequence_sums(model: PretrainingModel, source: SequenceSource, masker: Masker, tokens: int) -> NDArray[np.float64]:
+def sequence_sums(
+    model: PretrainingModel, source: SequenceSource, corruption: Corruption, tokens: int
+) -> NDArray[np.float64]:
     """Return the sums of each head over held-out sequences (heads, N, 3), see `HeadOutput.sums`.
 
     Args:
         model: The model, in evaluation mode.
         source: The N sequences; they are read in blocks, so that memory does not grow with their number.
-        masker: Draws the places, which are always the same.
+        corruption: Chooses the places, which are always the same.
         tokens: Token budget of a batch.
 
     Raises:
@@ -222,7 +267,7 @@ def sequence_sums(model: PretrainingModel, source: SequenceSource, masker: Maske
     """
 
     def compute(packed: Packed, sequences: Sequence[TrainingSequence]) -> list[NDArray[np.float64]]:
-        masked = [masker.validation(each.ids, each.number) for each in sequences]
+        masked = [corruption.validation(each.ids, each.number) for each in sequences]
         batch = MaskedBatch.of(packed, sequences, masked)
         heads = [output.sums(batch.packed) for output in model.outputs(batch).values()]
         return [*np.stack(heads, axis=1)[: len(sequences)]]
@@ -234,11 +279,22 @@ def sequence_sums(model: PretrainingModel, source: SequenceSource, masker: Maske
     return np.stack(found, axis=1)
 
 
+def sums_of(packed: Packed, rows_M: Tensor, losses_M: Tensor, right_M: Tensor) -> NDArray[np.float64]:
+    """Sum losses, right predictions and units (M) of each sequence (B, 3)."""
+    counted_M3 = torch.stack([losses_M, right_M, torch.ones_like(losses_M)], dim=1)
+    sums_B3 = np.zeros((packed.count, 3))
+    np.add.at(sums_B3, packed.sequence_T[rows_M].cpu().numpy(), counted_M3.cpu().double().numpy())
+    return sums_B3
+
+
 def _packed(sequences: Sequence[TrainingSequence]) -> Packed:
     return pack([each.ids for each in sequences], [each.types for each in sequences])
 
 
 MASKED = "masked tokens"
 """Name of the part of a loss that is masked language modelling's."""
+
+PREDICTED = "predicted tokens"
+"""Name of the loss of permutation language modelling."""
 
 _BLOCK = 4096

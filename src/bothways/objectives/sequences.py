@@ -5,8 +5,8 @@ W windows.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,9 +15,11 @@ from torch import Tensor
 
 from bothways.data.windows import WindowStore
 from bothways.devices import on_device
+from bothways.encoder.query_stream import VISIBLE
 from bothways.errors import InvalidInput
-from bothways.objectives.masking import MaskedTokens, Masker
-from bothways.packing import Packed
+from bothways.objectives.corruption import MaskedTokens
+from bothways.objectives.masking import Masker
+from bothways.packing import Packed, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,14 @@ class TrainingSequence:
         types: Segment ids (n).
         number: Its place in the source, part of the seed of its masks.
         relation: Class of the relation between its two segments; -1 with one segment.
+        before: Ids of the tokens of the document just before it, as far as they are a memory.
     """
 
     ids: NDArray[np.int32]
     types: NDArray[np.uint8]
     number: int
     relation: int = -1
+    before: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
 
 
 class SequenceSource(Protocol):
@@ -92,6 +96,32 @@ class TextWindows:
 
 
 @dataclass(frozen=True, slots=True)
+class Preceding:
+    """Tokens just before the sequences of a batch.
+
+    Attributes:
+        packed: Those of all sequences that have some.
+        lengths: Their number for each sequence of the batch (B).
+    """
+
+    packed: Packed
+    lengths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, sequences: Sequence[TrainingSequence], count: int, device: torch.device) -> "Preceding | None":
+        """Pack those of a batch of ``count`` sequences; None where there are none."""
+        before = [each.before for each in sequences]
+        if not any(map(len, before)):
+            return None
+        lengths = tuple(map(len, before)) + (0,) * (count - len(before))
+        return cls(pack([each for each in before if len(each)], device=device), lengths)
+
+    def to(self, device: torch.device | str) -> "Preceding":
+        """Return the same on another device."""
+        return Preceding(self.packed.to(device), self.lengths)
+
+
+@dataclass(frozen=True, slots=True)
 class MaskedBatch:
     """Masked sequences and the targets of the heads that read them.
 
@@ -99,15 +129,24 @@ class MaskedBatch:
         packed: The model's input.
         rows_M: Rows of the chosen places.
         targets_M: The ids that stood there.
+        uniform_M: Random numbers in [0, 1), see `MaskedTokens`.
         pairs_P: Numbers of the sequences that have two segments.
         relations_P: Classes of the relations between these, 0 or 1.
+        counts: Number of chosen places of each sequence (B), on the host.
+        order_T: Place of each token in a factorisation order, see `MaskedTokens`; None where there are no orders.
+        preceding: Tokens before the sequences; None where there are none.
     """
 
     packed: Packed
     rows_M: Tensor
     targets_M: Tensor
+    uniform_M: Tensor
     pairs_P: Tensor
     relations_P: Tensor
+    _: KW_ONLY
+    counts: tuple[int, ...]
+    order_T: Tensor | None = None
+    preceding: Preceding | None = None
 
     @classmethod
     def of(cls, packed: Packed, sequences: Sequence[TrainingSequence], masked: Sequence[MaskedTokens]) -> "MaskedBatch":
@@ -119,19 +158,41 @@ class MaskedBatch:
             masked: Their masks.
         """
         starts = np.cumsum([0, *packed.lengths[:-1]])[: len(masked)]
-        rows_M = np.concatenate([start + one.places_M for start, one in zip(starts, masked, strict=True)])
-        targets_M = np.concatenate([one.targets_M for one in masked])
-        read_T = np.concatenate([one.ids_n for one in masked])
         relations_B = np.array([each.relation for each in sequences], dtype=np.int64)
         pairs_P = np.flatnonzero(relations_B >= 0)
-        moved = (
-            on_device(each.astype(np.int64), packed.ids_T.device)
-            for each in (rows_M, targets_M, pairs_P, relations_B[pairs_P], read_T)
+        values: tuple[NDArray[Any], ...] = (
+            np.concatenate([one.ids_n for one in masked]).astype(np.int64),
+            np.concatenate([start + one.places_M for start, one in zip(starts, masked, strict=True)]),
+            np.concatenate([one.targets_M for one in masked]).astype(np.int64),
+            np.concatenate([one.uniform_M for one in masked]),
+            pairs_P,
+            relations_B[pairs_P],
         )
-        *places, ids_T = moved
-        return cls(replace(packed, ids_T=torch.cat([ids_T, packed.ids_T[len(ids_T) :]])), *places)
+        ids_T, *others = (on_device(each, packed.ids_T.device) for each in values)
+        return cls(
+            replace(packed, ids_T=torch.cat([ids_T, packed.ids_T[len(ids_T) :]])),
+            *others,
+            counts=tuple(len(one.places_M) for one in masked) + (0,) * (packed.count - len(masked)),
+            order_T=_orders(packed, masked),
+            preceding=Preceding.of(sequences, packed.count, packed.ids_T.device),
+        )
 
     def to(self, device: torch.device | str) -> "MaskedBatch":
         """Return the same batch on another device."""
-        moved = (on_device(each, device) for each in (self.rows_M, self.targets_M, self.pairs_P, self.relations_P))
-        return MaskedBatch(self.packed.to(device), *moved)
+        values = (self.rows_M, self.targets_M, self.uniform_M, self.pairs_P, self.relations_P)
+        return MaskedBatch(
+            self.packed.to(device),
+            *(on_device(each, device) for each in values),
+            counts=self.counts,
+            order_T=None if self.order_T is None else on_device(self.order_T, device),
+            preceding=None if self.preceding is None else self.preceding.to(device),
+        )
+
+
+def _orders(packed: Packed, masked: Sequence[MaskedTokens]) -> Tensor | None:
+    """Return the factorisation orders of a batch; sequences of one token that follow need none."""
+    orders = [one.order_n for one in masked if one.order_n is not None]
+    if not orders:
+        return None
+    rest = np.full(len(packed.ids_T) - sum(map(len, orders)), VISIBLE, dtype=np.int64)
+    return on_device(np.concatenate([*orders, rest]), packed.ids_T.device)

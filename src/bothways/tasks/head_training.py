@@ -232,7 +232,8 @@ def _begin(
         begun = setting.started(stored)
         return _Beginning(begun, None if outputs.start_strength is None else Baseline(LINEAR))
     if isinstance(setting.columns, PairColumns):
-        begun, apart = setting.started(stored), setting.started(stored, opened.above_embedder(pairs=True))
+        # A linear model of the texts read together says less than one of the texts apart, and fine-tuning ends lower.
+        begun, apart = setting.drawn(opened), setting.started(stored, opened.above_embedder(pairs=True))
         return _Beginning(begun, Baseline(APART, 1.0, partial(validated, apart)), lambda: apart)
     classes_N = outputs.contrasted_classes(stored)
     if classes_N is None:

@@ -2,6 +2,7 @@
 
 from bothways.text.characters import behind_marks, is_mark
 from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenizers, text_pieces
+from bothways.text.frames import Frame
 from bothways.text.overflow import Cut, Overflow, check_overflow
 from bothways.text.places import Places
 from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
@@ -16,6 +17,7 @@ __all__ = [
     "CutWord",
     "EncodedText",
     "FirstTokens",
+    "Frame",
     "Overflow",
     "Places",
     "ReadWords",

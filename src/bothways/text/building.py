@@ -70,6 +70,17 @@ def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings, files: Map
     return Built(tokenizer, int(stored["max_length"]) if stored else None)
 
 
+def framed(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> tokenizers.Tokenizer:
+    """Return a copy whose special tokens stand around a text where the recipe says.
+
+    Raises:
+        CorruptCheckpoint: The tokenizer lacks a special token that the template needs.
+    """
+    copied = tokenizers.Tokenizer.from_str(tokenizer.to_str())
+    copied.post_processor = _post_processor(copied, recipe, Path(TOKENIZER_FILE))
+    return copied
+
+
 def _read(path: Path, content: bytes) -> tokenizers.Tokenizer:
     checked(path, lambda: check_added(content, path))
     tokenizer = checked(path, lambda: tokenizers.Tokenizer.from_buffer(content))

@@ -17,12 +17,12 @@ from pathlib import Path
 import tokenizers
 
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnknownModel
-from bothways.text.building import build_tokenizer
+from bothways.text.building import build_tokenizer, framed
 from bothways.text.overflow import Cut, Overflow, check_overflow
-from bothways.text.recipes import Recipe
+from bothways.text.recipes import Recipe, TokenizerFileOnly
 from bothways.text.saving import read_files, write_tokenizer
 from bothways.text.settings import apply_settings, read_settings
-from bothways.text.special_tokens import SpecialToken
+from bothways.text.special_tokens import SpecialToken, Template
 from bothways.text.texts import Text, blocks, check_text
 from bothways.text.windows import EncodedText, Limits, Window, encoded_text
 from bothways.text.word_marks import WordMarks, word_marks
@@ -100,6 +100,18 @@ class TextTokenizer:
         made._source = (folder.absolute(), recipe)
         return made
 
+    def with_template(self, template: Template) -> "TextTokenizer":
+        """Return the same vocabulary with its special tokens around a text as another family has them.
+
+        Raises:
+            CorruptCheckpoint: It lacks a special token that the template needs.
+        """
+        if self.recipe.template == template:
+            return self
+        special = self.recipe.special
+        recipe = TokenizerFileOnly("its special tokens were moved", special=special, template=template)
+        return TextTokenizer(framed(self._tokenizer, recipe), recipe, files={})
+
     def __reduce__(self) -> tuple[Callable[..., "TextTokenizer"], tuple[object, ...]]:
         """Pickle as the folder with the checksum of its files while it holds these, else whole."""
         if self._source is not None and read_files(self._source[0]) == self._files:
@@ -120,6 +132,13 @@ class TextTokenizer:
         """SHA-256 of all tokens in the order of their ids, which says whether ids mean the same to two models."""
         ordered = sorted((number, token) for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items())
         return hashlib.sha256(json.dumps(ordered).encode()).hexdigest()
+
+    @property
+    def encoding_digest(self) -> str:
+        """SHA-256 of what decides the ids of a bare text: all but the special tokens around it."""
+        content = json.loads(self.to_json())
+        del content["post_processor"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
     def cls_id(self) -> int:

@@ -1,15 +1,15 @@
 """The training loop.
 
-Plain AdamW training of whatever an `Objective` holds: warm-up and schedule, gradient accumulation, clipping, optional
-bfloat16 autocast, early stopping, choice of the epoch to keep, Ctrl-C, JSON Lines log, exact resume. One process, one
-device.
+Training of whatever an `Objective` holds, by AdamW or LAMB: warm-up and schedule, gradient accumulation, clipping,
+optional bfloat16 autocast, early stopping, choice of the epoch to keep, Ctrl-C, JSON Lines log, exact resume. One
+process, or several with a device each (`bothways.training.workers`), of which the first writes.
 """
 
 import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -19,18 +19,19 @@ import torch
 
 from bothways.errors import InvalidInput, TrainingDiverged
 from bothways.progress import Progress, duration, progress
-from bothways.training.interrupts import Interrupts
+from bothways.training.interrupts import Interrupts, interruption
 from bothways.training.log import TrainingLog
 from bothways.training.meter import Meter
 from bothways.training.objective import Baseline, Objective, Payload, Update, Validation
-from bothways.training.optimizers import NamedAdamW
+from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
-from bothways.training.record import EpochValidation, TrainingRecord
+from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
 from bothways.training.rows import sparse_tables
 from bothways.training.seeding import RandomState, seeded
-from bothways.training.state import Checkpoint, CheckpointFolder, RunState, check_conditions
+from bothways.training.state import Checkpoint, CheckpointFolder, RunState, check_conditions, differences
 from bothways.training.step import Stepper
 from bothways.training.weights import Weights, copy_weights, live_weights, restore_weights
+from bothways.training.workers import Workers, current_workers, share
 
 
 def train(
@@ -66,22 +67,38 @@ def train(
         OutOfDisk: A checkpoint could not be written; the one before is intact.
         CorruptCheckpoint: The checkpoint to resume from is damaged.
         IncompatibleWeights: It is of another model.
+        WorkerLost: Another process of the run is gone.
     """
-    folder = None if options.checkpoints is None else CheckpointFolder(Path(options.checkpoints), resume=options.resume)
-    log = None if options.log is None else Path(options.log)
+    workers = current_workers()
+    folder = _folder(options, workers)
+    first = workers.rank == 0
+    log = None if options.log is None or not first else Path(options.log)
     with ExitStack() as stack:
-        stack.enter_context(seeded(options.seed))
-        stack.enter_context(sparse_tables(objective.module))
-        run = _Run(objective, options, folder, stack.enter_context(Interrupts()), origin or {}, on_keep)
+        stack.enter_context(seeded(options.seed + workers.rank))
+        share(objective.module, workers)
+        if workers.count == 1:  # sums over processes are of dense gradients
+            stack.enter_context(sparse_tables(objective.module))
+        run = _Run(objective, options, folder, stack.enter_context(Interrupts()), origin or {}, on_keep, workers)
         stack.push(run.fall_back)
+        run.check_alike()
         resumed_from = run.resume() if options.resume else None
         run.log = stack.enter_context(TrainingLog(log, keep_lines=run.state.log_lines))
         run.bar = stack.enter_context(
-            progress("training", run.total, done=run.state.updates, show=options.show_progress)
+            progress("training", run.total, done=run.state.updates, show=options.show_progress if first else False)
         )
         run.announce(resumed_from)
         interrupted = run.to_the_end(undo_unfinished=undo_unfinished)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
+
+
+def _folder(options: TrainingOptions, workers: Workers) -> CheckpointFolder | None:
+    """Return the folder of the checkpoints, which the first process has tidied before the others look."""
+    if options.checkpoints is None:
+        return None
+    path = Path(options.checkpoints)
+    folder = CheckpointFolder(path, resume=options.resume) if workers.rank == 0 else None
+    workers.gather(workers.rank)
+    return folder or CheckpointFolder(path, resume=options.resume)
 
 
 class _Run(Generic[Payload]):
@@ -95,15 +112,17 @@ class _Run(Generic[Payload]):
         interrupts: Interrupts,
         origin: Mapping[str, str],
         on_keep: Callable[[], None] | None,
+        workers: Workers,
     ) -> None:
         self.objective = objective
+        self.workers = workers
         self.options = options
         self.module = objective.module
         self.folder = folder
         self.interrupts = interrupts
         self.origin = origin
         self.on_keep = on_keep
-        self.optimizer = NamedAdamW(self.module, options)
+        self.optimizer = NamedOptimizer(self.module, options)
         self.device = self.optimizer.parameters[0].device
         self.per_epoch = objective.updates_per_epoch()
         if self.per_epoch < 1:
@@ -112,7 +131,7 @@ class _Run(Generic[Payload]):
             raise InvalidInput("expected a number of epochs, got None: pass options.resolved(hidden, device).")
         self.epochs = options.epochs
         self.total = self.epochs * self.per_epoch if options.updates is None else options.updates
-        self.stepper = Stepper(self.optimizer, options, self.total)
+        self.stepper = Stepper(self.optimizer, options, self.total, workers)
         self.state = RunState()
         self.meter = Meter()
         self.log = TrainingLog(None)
@@ -127,26 +146,51 @@ class _Run(Generic[Payload]):
         """What a continuation must share with this run."""
         identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
         conditions = {"settings": self.options.to_dict(), "identity": identity, "device": self.device.type}
-        # Sums are split among the threads, and rounded accordingly.
-        return conditions | ({"threads": torch.get_num_threads()} if self.device.type == "cpu" else {})
+        # Sums are split among the threads, and rounded accordingly; those over processes never to the bit.
+        exact = self.device.type == "cpu" and self.workers.count == 1
+        return conditions | ({"threads": torch.get_num_threads()} if exact else {})
+
+    def check_alike(self) -> None:
+        """Check that all processes train the same.
+
+        Raises:
+            InvalidInput: One has other options, data or code than the first.
+        """
+        first, *others = self.workers.gather(self.conditions())
+        for rank, each in enumerate(others, start=1):
+            found = [f"{name} is {here!r} in the first and {there!r}" for name, here, there in differences(first, each)]
+            if found:
+                raise InvalidInput(
+                    f"the processes of a run must train the same, but process {rank} does not: {'; '.join(found)}. "
+                    "Start all of them with the same command, code and data."
+                )
 
     def resume(self) -> int | None:
         """Take over the newest checkpoint; the updates done by then, or None if there is none."""
         checkpoint = None if self.folder is None else self.folder.load()
         if checkpoint is None:
             return None
-        now = self.conditions()
+        now, before = self.conditions(), dict(checkpoint.conditions)
+        if self.workers.count > 1:
+            before.pop("threads", None)
         # The number of threads is not recorded in older checkpoints.
-        check_conditions({**now, **checkpoint.conditions}, now)
+        check_conditions({**now, **before}, now)
         checkpoint.state.check(epochs=self.epochs, per_epoch=self.per_epoch, total=self.total)
         restore_weights(self.module, checkpoint.weights)
         self.optimizer.load(checkpoint.optimizer, checkpoint.state.updates)
-        checkpoint.random.restore()
+        self._restore_random(checkpoint)
         self.state = checkpoint.state
         if checkpoint.kept is not None:  # in its first epoch a run falls back to the start, which is not the checkpoint
             self._keep(checkpoint.kept)
         self.started = time.perf_counter() - self.state.seconds
         return self.state.updates
+
+    def _restore_random(self, checkpoint: Checkpoint) -> None:
+        states = (checkpoint.random, *checkpoint.others)
+        if len(states) == self.workers.count or self.workers.rank == 0:
+            states[self.workers.rank].restore()
+        else:  # another number of processes, whose dropout goes on somewhere
+            torch.manual_seed(self.options.seed + self.workers.rank + checkpoint.state.updates)
 
     def announce(self, resumed_from: int | None) -> None:
         """Open the log and the bar."""
@@ -234,6 +278,7 @@ class _Run(Generic[Payload]):
             diverged=self.diverged,
             baseline=self._baseline_name(),
             signal=self.interrupts.received,
+            skipped=self.state.skipped,
         )
 
     def _epoch(self) -> None:
@@ -245,7 +290,7 @@ class _Run(Generic[Payload]):
             self._update(update)
             if every is not None and self.state.updates % every == 0:
                 self._checkpoint()
-            self.interrupts.check()
+            self._check_interrupts()
         if self.state.update_in_epoch != length:
             raise InvalidInput(
                 f"the objective announced {self.per_epoch} updates per epoch and gave {self.state.update_in_epoch} in "
@@ -254,6 +299,16 @@ class _Run(Generic[Payload]):
         self._report()
         self._validate()
         self._checkpoint()
+
+    def _check_interrupts(self) -> None:
+        """Stop where a signal was held back, all processes behind the same update."""
+        if self.workers.count == 1:
+            self.interrupts.check()
+            return
+        requested = torch.tensor([float(self.interrupts.requested)])
+        self.workers.add([requested])
+        if requested.item():
+            raise interruption(self.interrupts.received)
 
     def _update(self, update: Update[Payload]) -> None:
         """One optimizer step, and its place in the books."""
@@ -271,8 +326,20 @@ class _Run(Generic[Payload]):
             self._read()
 
     def _read(self) -> None:
-        """Take the losses off the device."""
-        self.state.losses += [one.loss for one in self.meter.read()]
+        """Take the losses off the device.
+
+        Raises:
+            TrainingDiverged: More of them are not finite than may be skipped.
+        """
+        for one in self.meter.read():
+            if one.finite:
+                self.state.losses.append(one.loss)
+                continue
+            self.state.skipped += 1
+            if self.state.skipped > self.options.skipped_updates:
+                raise one.diverged()
+            found = finite_or_none({"loss": one.loss, "gradient_norm": one.gradient_norm})
+            self.log.write("skipped", update=one.update, **found)
 
     def _report(self) -> None:
         """Write what happened since the last report to the log and behind the bar."""
@@ -313,7 +380,8 @@ class _Run(Generic[Payload]):
         random = RandomState.capture()
         self.module.eval()
         try:
-            with self.interrupts.at_once(), torch.no_grad():
+            # Several processes stop together, behind an update.
+            with self.interrupts.at_once() if self.workers.count == 1 else nullcontext(), torch.no_grad():
                 return (validate or self.objective.validate)()
         except KeyboardInterrupt:
             random.restore()  # so that a checkpoint made now is one between two updates
@@ -340,7 +408,7 @@ class _Run(Generic[Payload]):
     def _say_epoch(self, validation: Validation | None) -> None:
         epoch = self.state.epoch + 1
         losses = self.state.losses[-self.state.update_in_epoch :]
-        metrics = {"training loss": sum(losses) / len(losses), **(validation.metrics if validation else {})}
+        metrics = {"training loss": sum(losses) / max(1, len(losses)), **(validation.metrics if validation else {})}
         self._say(f"epoch {epoch} of {self.epochs}, {duration(self._seconds())}", metrics)
 
     def _say(self, what: str, metrics: Mapping[str, float]) -> None:
@@ -353,13 +421,18 @@ class _Run(Generic[Payload]):
         self._report()
         self.meter.pause()
         self.state.seconds, self.state.log_lines = self._seconds(), self.log.lines
+        random, *others = self.workers.gather(RandomState.capture())
+        if self.workers.rank:
+            self.meter.go_on()
+            return
         checkpoint = Checkpoint(
             weights=live_weights(self.module),
             kept=self.kept if self.state.epoch else None,
             optimizer=self.optimizer.state(),
-            random=RandomState.capture(),
+            random=random,
             state=self.state,
             conditions=self.conditions(),
+            others=tuple(others),
         )
         self.folder.save(checkpoint)
         self.meter.go_on()

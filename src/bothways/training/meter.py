@@ -21,6 +21,20 @@ class Measured:
     weight: float
     tokens: int
 
+    @property
+    def finite(self) -> bool:
+        """Whether loss and gradient are numbers."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+    def diverged(self) -> TrainingDiverged:
+        """Return the error of an update that is not finite."""
+        name, value = ("gradient norm", self.gradient_norm) if math.isfinite(self.loss) else ("loss", self.loss)
+        return TrainingDiverged(
+            f"the {name} of update {self.update} is {value} (learning rate {self.learning_rate:g}): training diverged, "
+            "and the model was set back to the weights kept so far. Lower the learning rate, lengthen the warm-up or "
+            "clip harder (max_gradient_norm); if it is update 1, look for bad values in the data."
+        )
+
 
 class Meter:
     """Collects the updates between two lines of the log."""
@@ -36,11 +50,7 @@ class Meter:
         self._unread.append(step)
 
     def read(self) -> list[Measured]:
-        """The updates since the last reading; one synchronisation with the device for all of them.
-
-        Raises:
-            TrainingDiverged: A loss or gradient is not finite.
-        """
+        """The updates since the last reading; one synchronisation with the device for all of them."""
         if not self._unread:
             return []
         unread, self._unread = self._unread, []
@@ -49,9 +59,7 @@ class Meter:
             Measured(one.update, loss, norm, one.learning_rate, one.weight, one.tokens)
             for one, (loss, norm) in zip(unread, table.tolist(), strict=True)
         ]
-        for one in measured:
-            _check_finite(one)
-        self._window += measured
+        self._window += [one for one in measured if one.finite]
         return measured
 
     def pause(self) -> None:
@@ -82,13 +90,3 @@ class Meter:
             "tokens": tokens,
             "tokens_per_second": tokens / seconds if seconds > 0.0 else 0.0,
         }
-
-
-def _check_finite(one: Measured) -> None:
-    for name, value in (("loss", one.loss), ("gradient norm", one.gradient_norm)):
-        if not math.isfinite(value):
-            raise TrainingDiverged(
-                f"the {name} of update {one.update} is {value} (learning rate {one.learning_rate:g}): training "
-                "diverged, and the model was set back to the weights kept so far. Lower the learning rate, lengthen "
-                "the warm-up or clip harder (max_gradient_norm); if it is update 1, look for bad values in the data."
-            )

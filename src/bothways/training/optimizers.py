@@ -1,4 +1,4 @@
-"""AdamW, and which parameters it decays.
+"""The optimizers, and which parameters they decay.
 
 Weight decay is decoupled from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 2) and applies to
 weight matrices and embeddings only: biases and the gains of norms, all tensors of fewer than two dimensions, have none.
@@ -6,11 +6,14 @@ weight matrices and embeddings only: biases and the gains of norms, all tensors 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 
 from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.training.lamb import LAMB
 from bothways.training.options import TrainingOptions
 from bothways.training.rows import RowGradients
 
@@ -47,8 +50,8 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> tuple[ParameterG
     return tuple(group for group in groups if group.names)
 
 
-class NamedAdamW:
-    """AdamW over the parameter groups of a module, with a state that is a flat table of named tensors."""
+class NamedOptimizer:
+    """AdamW or LAMB over the parameter groups of a module, with a state that is a flat table of named tensors."""
 
     def __init__(self, module: nn.Module, options: TrainingOptions) -> None:
         named = dict(module.named_parameters())
@@ -56,37 +59,50 @@ class NamedAdamW:
         self.names = [name for group in groups for name in group.names]
         self.parameters: list[nn.Parameter] = [named[name] for name in self.names]
         self._rows = RowGradients(self.parameters)
-        self._fused = all(parameter.device.type in _FUSED for parameter in self.parameters)
-        self._adamw = torch.optim.AdamW(
-            [{"params": [named[name] for name in group.names], "weight_decay": group.weight_decay} for group in groups],
-            betas=options.betas,
-            eps=options.eps,
-            fused=self._fused or None,
+        self._fused = options.optimizer == "adamw" and all(each.device.type in _FUSED for each in self.parameters)
+        held: list[dict[str, Any]] = [
+            {"params": [named[name] for name in group.names], "weight_decay": group.weight_decay} for group in groups
+        ]
+        self._optimizer: Optimizer = (
+            AdamW(held, betas=options.betas, eps=options.eps, fused=self._fused or None)
+            if options.optimizer == "adamw"
+            else LAMB(held, options.betas, options.eps)
         )
 
     def clip(self, max_norm: float | None) -> Tensor:
         """Scale the gradients down to a joint 2-norm of ``max_norm``; the norm before that, a scalar on the device."""
         return clip_gradients(self._rows.compact(), max_norm)
 
-    def step(self, learning_rate: float) -> None:
-        """Move the parameters by their gradients, then forget the gradients."""
-        for group in self._adamw.param_groups:
+    def step(self, learning_rate: float, finite: Tensor | None = None) -> None:
+        """Move the parameters by their gradients, then forget the gradients.
+
+        Args:
+            learning_rate: The rate.
+            finite: Whether the step is to be taken, a scalar on the device; where there is none, it is.
+        """
+        for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        self._rows.spread()
-        self._adamw.step()
+        if finite is None or self._fused:
+            # The fused kernels read it on the device.
+            self._optimizer.found_inf = None if finite is None else (~finite).float()  # type: ignore[attr-defined]
+            self._rows.spread()
+            self._optimizer.step()
+        elif finite:
+            self._rows.spread()
+            self._optimizer.step()
         self.forget_gradients()
 
     def forget_gradients(self) -> None:
         """Free the gradients."""
         self._rows.clear()
-        self._adamw.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
         """Every state tensor as ``"<kind>/<parameter name>"``; the tensors are the optimizer's own, not copies."""
         return {
             f"{kind}/{name}": value
             for name, parameter in zip(self.names, self.parameters, strict=True)
-            for kind, value in self._adamw.state.get(parameter, {}).items()
+            for kind, value in self._optimizer.state.get(parameter, {}).items()
         }
 
     def load(self, state: dict[str, Tensor], updates: int) -> None:
@@ -115,9 +131,9 @@ class NamedAdamW:
                     f"the last one at most {updates}, but it has {sorted(values)} and {step}. Remove the folder of the "
                     "checkpoints and train again."
                 )
-        self._adamw.state.clear()
+        self._optimizer.state.clear()
         for parameter, values in loaded.items():
-            self._adamw.state[parameter] = values
+            self._optimizer.state[parameter] = values
 
 
 def clip_gradients(gradients: Sequence[Tensor], max_norm: float | None) -> Tensor:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 Precision = Literal["float32", "bfloat16"]
+OptimizerName = Literal["adamw", "lamb"]
 
 # The default length: so many epochs, and more where the updates would be too few; small data have small updates.
 EPOCHS = 3
@@ -27,6 +28,7 @@ NARROW, RATE_OF_NARROW, RATE_OF_WIDE = 512, 1e-4, 3e-5
 _RECORDED = (
     "epochs",
     "updates",
+    "optimizer",
     "learning_rate",
     "schedule",
     "warmup_fraction",
@@ -47,6 +49,7 @@ class TrainingArguments(TypedDict, total=False):
 
     epochs: int | None
     updates: int | None
+    optimizer: OptimizerName
     learning_rate: float | None
     batch_size: int | None
     seed: int
@@ -65,6 +68,7 @@ class TrainingArguments(TypedDict, total=False):
     checkpoints: str | Path | None
     resume: bool
     keep_diverged: bool
+    skipped_updates: int
     show_progress: bool | None
 
 
@@ -79,6 +83,7 @@ class TrainingOptions:
             a sentence embedder for 20. Before that, 20 updates bring up to 100 texts of a label together there, and 40
             up to 2,000.
         updates: Optimizer steps in all, in place of a number of epochs; the last epoch may end early.
+        optimizer: ``"adamw"``, or ``"lamb"`` for updates of thousands of rows.
         learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
         batch_size: Rows in one update; by default 32, for heads 16 up to 2,000 training rows.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
@@ -92,8 +97,8 @@ class TrainingOptions:
             else float32.
         max_tokens: Token budget of one forward and backward pass; larger batches are accumulated. On a CPU a head is
             trained with at most 1,024 at once, which is as fast and takes less memory.
-        betas: Decay rates of AdamW's two moments.
-        eps: Added to the denominator of AdamW.
+        betas: Decay rates of the optimizer's two moments.
+        eps: Added to the denominator of its step.
         log_every_updates: Updates summed up by one line of the log; on a GPU also how often losses are read.
         checkpoint_every_updates: Checkpoints within an epoch, besides the one after each; None writes no others.
         log: JSON Lines file for the course of the run; an older one is replaced, except by a resumed run.
@@ -101,6 +106,8 @@ class TrainingOptions:
         resume: Continue from the newest checkpoint; without one yet, begin afresh.
         keep_diverged: End the run where it diverges after a finished epoch, with the weights kept so far, instead of
             raising `TrainingDiverged`; ``diverged`` of the record gives the reason.
+        skipped_updates: Updates of a run that are left out where their loss or gradient is not finite; one more is a
+            divergence.
         show_progress: Force the progress bar on or off; None shows it on a terminal only.
 
     Raises:
@@ -109,6 +116,7 @@ class TrainingOptions:
 
     epochs: int | None = None
     updates: int | None = None
+    optimizer: OptimizerName = "adamw"
     learning_rate: float | None = None
     batch_size: int | None = None
     seed: int = 0
@@ -127,6 +135,7 @@ class TrainingOptions:
     checkpoints: str | Path | None = None
     resume: bool = False
     keep_diverged: bool = False
+    skipped_updates: int = 0
     show_progress: bool | None = None
 
     def __post_init__(self) -> None:
@@ -138,6 +147,7 @@ class TrainingOptions:
         for name in ("epochs", "updates", "patience", "checkpoint_every_updates"):
             self._check_integer(name, minimum=1, optional=True)
         self._check_integer("seed", minimum=0)
+        self._check_integer("skipped_updates", minimum=0)
         self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
         self._check_positive("eps")
         self._check_positive("learning_rate", optional=True)
@@ -148,7 +158,10 @@ class TrainingOptions:
         self._check("betas", betas_fit, "two numbers in [0, 1)")
         precisions = get_args(Precision)
         self._check("precision", self.precision in (*precisions, None), f"one of {precisions}, or None")
-        self._check("schedule", isinstance(self.schedule, Schedule), "LinearDecay, CosineDecay or ConstantRate")
+        optimizers = get_args(OptimizerName)
+        self._check("optimizer", self.optimizer in optimizers, f"one of {optimizers}")
+        schedules = "LinearDecay, CosineDecay, ConstantRate or StableDecay"
+        self._check("schedule", isinstance(self.schedule, Schedule), schedules)
         for name in ("log", "checkpoints"):
             self._check(name, isinstance(getattr(self, name), str | os.PathLike | None), "a path, or None")
         for name in ("resume", "keep_diverged"):
@@ -195,12 +208,14 @@ class TrainingOptions:
     def to_dict(self) -> dict[str, Any]:
         """Return what decides the course of the run as JSON values; the schedule's class goes under ``"kind"``.
 
-        Paths, ``resume``, ``keep_diverged`` and ``show_progress`` do not, and batch size and token budget are recorded
-        by the objective.
+        Paths, ``resume``, ``keep_diverged``, ``skipped_updates`` and ``show_progress`` do not, and batch size and token
+        budget are recorded by the objective.
         """
         values = {name: getattr(self, name) for name in _RECORDED}
-        if self.updates is None:  # as in runs of before there was a choice
-            del values["updates"]
+        # As in runs of before there was a choice.
+        for name, usual in (("updates", None), ("optimizer", "adamw")):
+            if values[name] == usual:
+                del values[name]
         schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}
         return {**values, "schedule": schedule, "betas": list(self.betas)}
 

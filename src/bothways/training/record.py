@@ -38,7 +38,7 @@ class TrainingRecord:
     """The course of a training run.
 
     Attributes:
-        losses: Mean loss per unit (example or target token) of each update.
+        losses: Mean loss per unit (example or target token) of each update that was not skipped.
         validations: One for each epoch that was validated.
         kept_epoch: Epoch, from 1, whose weights the model has now (see `kept_of`), or 0 for those that it began with;
             None if nothing was validated, and then it has the last weights, after a divergence those of the latest
@@ -55,6 +55,7 @@ class TrainingRecord:
         diverged: What was not finite and ended the run after them; None of all other runs.
         baseline: What the model was before the first update, in words, where that was validated (as epoch 0).
         signal: Number of the signal that interrupted the run; None of all other runs, and where no signal did.
+        skipped: Updates whose loss or gradient was not finite, and which were left out.
     """
 
     losses: tuple[float, ...]
@@ -71,6 +72,7 @@ class TrainingRecord:
     diverged: str | None = None
     baseline: str | None = None
     signal: int | None = None
+    skipped: int = 0
 
     @property
     def finished_no_epoch(self) -> bool:
@@ -81,6 +83,8 @@ class TrainingRecord:
         """The record as JSON values; a metric that is not finite becomes None."""
         # asdict would copy the settings without naming the schedule's class.
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "signal"}
+        if not self.skipped:  # as in runs of before there was a choice
+            del values["skipped"]
         return {
             **values,
             "losses": list(self.losses),

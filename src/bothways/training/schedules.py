@@ -47,7 +47,29 @@ class ConstantRate:
         return 1.0
 
 
-Schedule = LinearDecay | CosineDecay | ConstantRate
+@dataclass(frozen=True, slots=True)
+class StableDecay:
+    """Stays at the peak, then falls to 0 in the last updates as 1 - sqrt(x), x the part of them that is done.
+
+    With the warm-up it is trapezoidal (Zhai et al. 2021, arXiv:2106.04560; the form of the fall: Haegele et al. 2024,
+    arXiv:2405.18392, eq. 4).
+
+    Attributes:
+        decay: Part of the updates after the warm-up in which it falls.
+    """
+
+    decay: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.decay <= 1.0:
+            raise InvalidInput(f"the decay of a schedule is a part of its updates in (0, 1]; got {self.decay!r}.")
+
+    def fraction(self, progress: float) -> float:
+        """Fraction of the peak rate."""
+        return 1.0 - math.sqrt(max(0.0, 1.0 - (1.0 - progress) / self.decay))
+
+
+Schedule = LinearDecay | CosineDecay | ConstantRate | StableDecay
 
 
 def warmup_updates(total: int, fraction: float) -> int:

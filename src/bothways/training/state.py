@@ -50,8 +50,9 @@ class RunState:
         tokens: Tokens read in them.
         seconds: Wall time of the run.
         log_lines: Lines written to the log.
-        losses: Mean loss per unit, for each update.
+        losses: Mean loss per unit, for each update that was not skipped.
         validations: One for each validated epoch.
+        skipped: Updates that were not taken, as their loss or gradient was not finite.
     """
 
     epoch: int = 0
@@ -62,6 +63,7 @@ class RunState:
     log_lines: int = 0
     losses: list[float] = field(default_factory=list)
     validations: list[EpochValidation] = field(default_factory=list)
+    skipped: int = 0
 
     @property
     def kept_epoch(self) -> int | None:
@@ -90,7 +92,7 @@ class RunState:
         Raises:
             CorruptCheckpoint: A value is out of its range, or contradicts another.
         """
-        counts = ("epoch", "update_in_epoch", "updates", "tokens", "log_lines")
+        counts = ("epoch", "update_in_epoch", "updates", "tokens", "log_lines", "skipped")
         wrong = next((name for name in counts if not _is_count(getattr(self, name))), None) or next(
             (name for name, fits in self._fits(epochs, per_epoch, total) if not fits), None
         )
@@ -106,7 +108,7 @@ class RunState:
         yield "update_in_epoch", self.update_in_epoch <= (0 if self.epoch == epochs else per_epoch)
         yield "updates", self.updates == min(self.epoch * per_epoch, total) + self.update_in_epoch <= total
         yield "seconds", _is_finite(self.seconds) and self.seconds >= 0
-        yield "losses", _are_finite(self.losses) and len(self.losses) == self.updates
+        yield "losses", _are_finite(self.losses) and len(self.losses) == self.updates - self.skipped
         finished = [each.epoch for each in self.validations]
         rising = all(_is_count(epoch) and epoch <= self.epoch for epoch in finished) and finished == sorted(
             set(finished)
@@ -125,6 +127,7 @@ class Checkpoint:
         random: The global generators.
         state: Where the run stands.
         conditions: Settings and identity of the run, which a continuation must share.
+        others: The global generators of the other processes of the run, by rank.
     """
 
     weights: Weights
@@ -133,6 +136,7 @@ class Checkpoint:
     random: RandomState
     state: RunState
     conditions: Mapping[str, Any]
+    others: tuple[RandomState, ...] = ()
 
 
 class CheckpointFolder:
@@ -195,21 +199,24 @@ class CheckpointFolder:
         return sorted(found)
 
 
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
+    """Yield the names of conditions that are not the same, with both values; ``"absent"`` for one that is not there."""
+    one, other = (dict(_flat(json.loads(json.dumps(each)))) for each in (first, second))
+    for name in sorted(one.keys() | other.keys()):
+        if name not in one or name not in other or one[name] != other[name]:
+            yield name, one.get(name, "absent"), other.get(name, "absent")
+
+
 def check_conditions(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to continue a run under other conditions.
 
     Raises:
         InvalidInput: They differ; the message names each difference.
     """
-    before, after = dict(_flat(stored)), dict(_flat(json.loads(json.dumps(now))))
-    differences = [
-        f"{name} was {before.get(name, 'absent')!r} and is now {after.get(name, 'absent')!r}"
-        for name in sorted(before.keys() | after.keys())
-        if name not in before or name not in after or before[name] != after[name]
-    ]
-    if differences:
+    found = [f"{name} was {before!r} and is now {after!r}" for name, before, after in differences(stored, now)]
+    if found:
         raise InvalidInput(
-            f"this run cannot be resumed, it is not the one that was checkpointed: {'; '.join(differences)}. "
+            f"this run cannot be resumed, it is not the one that was checkpointed: {'; '.join(found)}. "
             "Resume under the same conditions, or train into another checkpoint folder."
         )
 
@@ -227,6 +234,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
         "format": _FORMAT,
         "state": dataclasses.asdict(checkpoint.state),
         "random": checkpoint.random.to_dict(),
+        "others": [each.to_dict() for each in checkpoint.others],
         "conditions": checkpoint.conditions,
     }
     write_json(folder / _STATE, values)
@@ -256,6 +264,7 @@ def _read(folder: Path) -> Checkpoint:
         random=RandomState.from_dict(values["random"]),
         state=state,
         conditions=dict(values["conditions"]),
+        others=tuple(map(RandomState.from_dict, values.get("others", []))),
     )
 
 

@@ -1,6 +1,6 @@
-"""One optimizer step: gradients of all micro-batches, clipping, AdamW at the scheduled rate.
+"""One optimizer step: gradients of all micro-batches, clipping, a step at the scheduled rate.
 
-Training on several processes changes this file: there the weights and gradients are summed over the processes too.
+Of several processes each takes a part of the micro-batches, and gradients are added up over all before the step.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,10 @@ from bothways.devices import has_bfloat16
 from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference.runner import is_out_of_memory
 from bothways.training.objective import JointLoss, Objective, Payload, Update
-from bothways.training.optimizers import NamedAdamW
+from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
 from bothways.training.schedules import rate_fraction, warmup_updates
+from bothways.training.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Stepper:
         InvalidInput: Learning rate or precision are not chosen, or the device has no such precision.
     """
 
-    def __init__(self, optimizer: NamedAdamW, options: TrainingOptions, total: int) -> None:
+    def __init__(self, optimizer: NamedOptimizer, options: TrainingOptions, total: int, workers: Workers) -> None:
         if options.learning_rate is None or options.precision is None:
             raise InvalidInput(
                 f"expected a learning rate and a precision, got {options.learning_rate} and {options.precision}: pass "
@@ -55,6 +56,7 @@ class Stepper:
             )
         self._optimizer = optimizer
         self._options = options
+        self._workers = workers
         self._peak_rate = options.learning_rate
         self._total = total
         self._warmup = warmup_updates(total, options.warmup_fraction)
@@ -74,7 +76,9 @@ class Stepper:
         learning_rate = self._peak_rate * rate_fraction(options.schedule, done, warmup=self._warmup, total=self._total)
         loss = self._backward(objective, update, weight)
         gradient_norm = self._optimizer.clip(options.max_gradient_norm)
-        self._optimizer.step(learning_rate)
+        # Decided on the device, so that nobody waits to know.
+        finite = (gradient_norm + loss).isfinite() if options.skipped_updates else None
+        self._optimizer.step(learning_rate, finite)
         return Step(done + 1, loss, gradient_norm, learning_rate, weight, update.tokens)
 
     def _backward(self, objective: Objective[Payload], update: Update[Payload], weight: float) -> Tensor:
@@ -83,14 +87,27 @@ class Stepper:
         if isinstance(objective, JointLoss):
             with self._fitting(max(micro_batch.tokens for micro_batch in update.micro_batches)), self._precision():
                 update = objective.joined(update)
-        for micro_batch in update.micro_batches:
+        for micro_batch in update.micro_batches[self._workers.rank :: self._workers.count]:
             with self._fitting(micro_batch.tokens):
                 with self._precision():
                     loss = objective.loss(micro_batch.payload)
                 mean = loss.float() / weight
                 mean.backward()  # type: ignore[no-untyped-call]
             total += mean.detach()
+        if self._workers.count > 1:
+            self._add_up(total)
         return total
+
+    def _add_up(self, total: Tensor) -> None:
+        """Add gradients and loss up over the processes; a parameter has a gradient where it has one in any of them."""
+        parameters = self._optimizer.parameters
+        known = torch.tensor([float(each.grad is not None) for each in parameters])
+        self._workers.add([known])
+        reached = [each for each, processes in zip(parameters, known.tolist(), strict=True) if processes]
+        for each in reached:
+            if each.grad is None:
+                each.grad = torch.zeros_like(each)
+        self._workers.add([total, *(each.grad for each in reached if each.grad is not None)])
 
     def _precision(self) -> torch.autocast:
         return torch.autocast(self._device.type, torch.bfloat16, enabled=self._options.precision == "bfloat16")

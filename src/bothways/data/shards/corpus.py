@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data.shards.manifest import MANIFEST, PARTS, Manifest, ShardEntry, checksum
+from bothways.data.shards.pieces import Pieces, group
 from bothways.errors import InvalidInput
+from bothways.text import TextTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +30,6 @@ class _Shard:
     tokens_T: NDArray[np.unsignedinteger]
     sentences_S: NDArray[np.int64]
     documents_D: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """Runs of tokens of one document each, in the order of the corpus.
-
-    Attributes:
-        shard_P: Number of the shard of each.
-        begin_P: Where each begins in its shard.
-        length_P: Tokens of each.
-        groups: Where each group of pieces begins among them, and at last P (G + 1).
-    """
-
-    shard_P: NDArray[np.int32]
-    begin_P: NDArray[np.int64]
-    length_P: NDArray[np.int32]
-    groups: NDArray[np.int64]
 
 
 class TokenCorpus:
@@ -78,13 +63,13 @@ class TokenCorpus:
                 _check(path, entry, part, verify=verify)
         return cls(path, manifest)
 
-    def check_tokenizer(self, tokenizer_json: str) -> None:
+    def check_tokenizer(self, tokenizer: TextTokenizer) -> None:
         """Check that the shards were written with a tokenizer.
 
         Raises:
             InvalidInput: They were written with another.
         """
-        if hashlib.sha256(tokenizer_json.encode()).hexdigest() != self.manifest.tokenizer:
+        if tokenizer.encoding_digest != self.manifest.tokenizer:
             raise InvalidInput(
                 f"the shards in {str(self.folder)!r} were written with another tokenizer: take the one that they were "
                 "written with, or write them again with this one."
@@ -115,16 +100,25 @@ class TokenCorpus:
 
         Args:
             longest: Most tokens of a piece, and of a group.
+
+        Raises:
+            InvalidInput: There are no tokens.
         """
-        shards, begins, lengths = [], [], []
+        if not self.manifest.tokens:
+            raise InvalidInput(f"the shards in {str(self.folder)!r} hold no tokens: write them again from some text.")
+        shards, begins, lengths, documents, before = [], [], [], [], 0
         for number, shard in enumerate(self._shards):
             begin_P, length_P = _cut(shard, longest)
             shards.append(np.full(len(begin_P), number, dtype=np.int32))
             begins.append(begin_P)
             lengths.append(length_P)
+            document_ends_D = shard.sentences_S[np.asarray(shard.documents_D) - 1]
+            documents.append(before + np.searchsorted(document_ends_D, begin_P, side="right"))
+            before += len(shard.documents_D)
         length_P = np.concatenate(lengths)
-        groups = _runs(np.cumsum(length_P), longest)
-        return Pieces(np.concatenate(shards), np.concatenate(begins), length_P, groups)
+        shard_P, document_P = np.concatenate(shards), np.concatenate(documents)
+        groups = group(length_P, longest)
+        return Pieces(shard_P, np.concatenate(begins), length_P, document_P, groups, longest)
 
 
 def _cut(shard: _Shard, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -142,15 +136,6 @@ def _cut(shard: _Shard, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int
     ends_P = np.array(ends, dtype=np.int64)
     begins_P = np.concatenate([[0], ends_P[:-1]])
     return begins_P, (ends_P - begins_P).astype(np.int32)
-
-
-def _runs(totals_P: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return the starts of runs of pieces with at most so many tokens, and at last P."""
-    starts, totals = [0], totals_P.tolist()
-    while starts[-1] < len(totals):
-        before = totals[starts[-1] - 1] if starts[-1] else 0
-        starts.append(max(starts[-1] + 1, bisect_right(totals, before + most, starts[-1])))
-    return np.array(starts, dtype=np.int64)
 
 
 def _mapped(folder: Path, entry: ShardEntry) -> _Shard:

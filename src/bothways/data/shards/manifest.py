@@ -78,7 +78,7 @@ class Manifest:
     """The contents of a folder of token shards.
 
     Attributes:
-        tokenizer: SHA-256 of the ``tokenizer.json`` that gives the same ids.
+        tokenizer: `TextTokenizer.encoding_digest` of the one that they were written with.
         vocabulary: Ids are below this.
         dtype: Type of the ids: uint16 or uint32.
         shards: The shards.

@@ -142,10 +142,10 @@ class _Run:
     def begin(cls, source: ShardSource, folder: Path, tokenizer: TextTokenizer, shard_tokens: int) -> "_Run":
         """Begin a run, or go on with the unfinished one of the folder."""
         vocabulary = max(tokenizer.vocabulary()) + 1
-        digest = hashlib.sha256(tokenizer.to_json().encode()).hexdigest()
         special_V = np.zeros(vocabulary, dtype=bool)
         special_V[sorted(tokenizer.special_ids)] = True
         special_V[tokenizer.unk_id] = False
+        digest = tokenizer.encoding_digest
         manifest = Manifest(digest, vocabulary, "uint16" if vocabulary <= 2**16 else "uint32")
         settings = {
             "paths": [str(Path(path).absolute()) for path in source.paths],

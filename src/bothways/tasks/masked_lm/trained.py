@@ -162,7 +162,7 @@ def prepare_masked_lm(
         head = deepcopy(before.model.head)
     begun = TrainedMaskedLM.of(opened, head, columns, {})
     sources = TextWindows(stored, masker, "training"), TextWindows(held, masker, "validation")
-    objective = PretrainingObjective(
+    objective = PretrainingObjective.in_epochs(
         begun.model, *sources, masker, batch_size=training.rows_in_update(), tokens=training.max_tokens
     )
 

@@ -1,0 +1,215 @@
+"""What a pre-training run takes, before it starts: tokens, passes over the corpus, memory, hours and money."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bothways.advice.accelerators import Devices
+from bothways.advice.costs import cost
+from bothways.advice.dry import count_flops
+from bothways.encoder.config import EncoderConfig
+from bothways.errors import InvalidInput
+from bothways.families.catalogue import count_parts
+from bothways.pretraining.models import narrowed, published_settings
+from bothways.pretraining.recipes import (
+    RECIPES,
+    Distillation,
+    MaskedLanguageModelling,
+    PermutationLanguageModelling,
+    Phase,
+    PretrainingTask,
+    ReplacedTokenDetection,
+    ScaledRecipe,
+)
+
+# Part of an accelerator's peak that training reaches where nobody states or measured it.
+UTILISATION = 0.4
+# Part of the memory that a plan fills.
+_FILLED = 0.9
+_USUAL_LENGTH = 512
+_FLOAT32 = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a plan's hours and price rest on.
+
+    Attributes:
+        utilisation: Part of the devices' peak rate that is reached.
+        tokens_per_second: Of one device, measured; replaces peak and utilisation.
+        price_per_hour: Of one device, in whatever money.
+    """
+
+    utilisation: float = UTILISATION
+    tokens_per_second: float | None = None
+    price_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPhase:
+    """A phase on the devices.
+
+    Attributes:
+        phase: The phase.
+        micro_batch: Sequences that one device takes at once; None where not even one fits, or no memory is known.
+        accumulation: Micro-batches of a device in an update.
+        memory: Bytes that they take on a device.
+        seconds: Time of the phase.
+    """
+
+    phase: Phase
+    micro_batch: int | None
+    accumulation: int | None
+    memory: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run takes.
+
+    Attributes:
+        scaled: The recipe.
+        devices: Where it runs.
+        parameters: Of the encoder that is kept.
+        trained: Of all that is trained: with a generator.
+        flops_per_token: Of training, backward pass included.
+        phases: On the devices.
+        passes: Passes over the published corpus.
+        ratios: Tokens read, as a multiple of those of other published recipes: as they are, and with all sequences
+            counted as of 512 tokens.
+        rates: What hours and price rest on.
+        price: Of all devices for the time, if one device's is known.
+    """
+
+    scaled: ScaledRecipe
+    devices: Devices
+    parameters: int
+    trained: int
+    flops_per_token: float
+    phases: tuple[PlannedPhase, ...]
+    passes: float
+    ratios: Mapping[str, tuple[float, float]]
+    rates: Rates
+    price: float | None
+
+    @property
+    def seconds(self) -> float:
+        """Time of the whole."""
+        return sum(each.seconds for each in self.phases)
+
+
+def plan(scaled: ScaledRecipe, devices: Devices, rates: Rates) -> Plan:
+    """Plan a run.
+
+    Args:
+        scaled: The recipe.
+        devices: Where it runs.
+        rates: What hours and price rest on.
+
+    Raises:
+        InvalidInput: A rate is not above 0, or the model of the recipe is not in the catalogue.
+    """
+    for name in ("utilisation", "tokens_per_second", "price_per_hour"):
+        value = getattr(rates, name)
+        if value is not None and not 0 < value < math.inf:
+            raise InvalidInput(f"{name} must be above 0 and finite, got {value}.")
+    config, generator = _configs(scaled)
+    lengths = {phase.length for phase in scaled.course.phases}
+    flops = {length: _flops_per_token(scaled, config, generator, length) for length in lengths}
+    models = (config,) if generator is None else (config, generator)
+    phases = tuple(
+        _planned(phase, flops[phase.length], scaled, models, devices, rates) for phase in scaled.course.phases
+    )
+    hours = sum(each.seconds for each in phases) / 3600 * devices.count
+    tokens = scaled.course.tokens
+    return Plan(
+        scaled=scaled,
+        devices=devices,
+        parameters=sum(count_parts(config)),
+        trained=sum(count_parts(config)) + (0 if generator is None else count_parts(generator)[1]),
+        flops_per_token=sum(flops[phase.length] * phase.tokens for phase in scaled.course.phases) / tokens,
+        phases=phases,
+        passes=tokens / scaled.recipe.corpus.tokens,
+        ratios=_ratios(scaled),
+        rates=rates,
+        price=None if rates.price_per_hour is None else hours * rates.price_per_hour,
+    )
+
+
+def _configs(scaled: ScaledRecipe) -> tuple[EncoderConfig, EncoderConfig | None]:
+    """Return the encoder, and the generator of replaced token detection."""
+    family, settings = published_settings(scaled)
+    generator = None
+    if isinstance(scaled.task, ReplacedTokenDetection):
+        generator = family.config(narrowed(settings, scaled.recipe.keys, scaled.task.generator))
+    return family.config(settings), generator
+
+
+def _flops_per_token(
+    scaled: ScaledRecipe, config: EncoderConfig, generator: EncoderConfig | None, length: int
+) -> float:
+    """Return the operations of an update for each of its tokens, backward pass included."""
+    config = _reading(config, length)
+    forward = count_flops(config, 1, length) / length
+    logits = 2.0 * config.vocabulary * config.embedding.width
+    match scaled.task:
+        case MaskedLanguageModelling(masking=masking):
+            return 3 * (forward + masking.fraction * logits)
+        case ReplacedTokenDetection(masking=masking):
+            narrow = 0.0 if generator is None else count_flops(_reading(generator, length), 1, length) / length
+            return 3 * (forward + narrow + masking.fraction * logits)
+        case PermutationLanguageModelling(partial=partial):
+            return 3 * (forward * (1 + 1 / partial) + logits / partial)
+        case Distillation(masking=masking):
+            teacher = count_flops(replace(config, layers=2 * config.layers), 1, length) / length
+            return 3 * (forward + masking.fraction * logits) + teacher + masking.fraction * logits
+
+
+def _reading(config: EncoderConfig, length: int) -> EncoderConfig:
+    """Return a configuration that reads so many tokens."""
+    if config.max_length is not None and config.max_length < length:
+        raise InvalidInput(f"the recipe reads {length} tokens, but its model at most {config.max_length}.")
+    return config
+
+
+def _planned(
+    phase: Phase,
+    flops: float,
+    scaled: ScaledRecipe,
+    models: tuple[EncoderConfig, ...],
+    devices: Devices,
+    rates: Rates,
+) -> PlannedPhase:
+    share = 1.0 if devices.each.measured else rates.utilisation
+    per_device = rates.tokens_per_second or devices.each.flops * share / flops
+    seconds = phase.tokens / (per_device * devices.count)
+    own = -(-phase.batch // devices.count)
+    if devices.each.memory is None:
+        return PlannedPhase(phase, None, None, None, seconds)
+    sizes = [min(2**power, own) for power in range(math.ceil(math.log2(own)) + 1)]
+    bytes_of = {size: sum(_memory(scaled.task, each, size, phase.length) for each in models) for size in sizes}
+    fitting = [size for size, needed in bytes_of.items() if needed <= _FILLED * devices.each.memory]
+    if not fitting:
+        return PlannedPhase(phase, None, None, bytes_of[1], seconds)
+    return PlannedPhase(phase, fitting[-1], -(-own // fitting[-1]), bytes_of[fitting[-1]], seconds)
+
+
+def _memory(task: PretrainingTask, config: EncoderConfig, batch: int, length: int) -> float:
+    """Return the bytes of a training step in float32, logits of chosen places and their gradients included."""
+    share = 1 / task.partial if isinstance(task, PermutationLanguageModelling) else task.masking.fraction
+    logits = 3 * _FLOAT32 * share * batch * length * config.vocabulary
+    return cost(config, batch=batch, length=length).training.peak + logits
+
+
+def _ratios(scaled: ScaledRecipe) -> dict[str, tuple[float, float]]:
+    own = scaled.course
+    counted = sum(phase.updates * phase.batch for phase in own.phases)
+    return {
+        name: (
+            own.tokens / other.course.tokens,
+            counted / sum(each.updates * each.batch for each in other.course.phases),
+        )
+        for name, other in RECIPES.items()
+        if name != scaled.recipe.name or scaled.scale != "published"
+    }

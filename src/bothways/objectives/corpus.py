@@ -1,0 +1,156 @@
+"""Pieces of a token corpus as training sequences of one segment, read from the memory map when they are asked for.
+
+Shapes: P pieces, n tokens of a sequence.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data.shards import Pieces, TokenCorpus
+from bothways.errors import InvalidInput
+from bothways.objectives.sequences import TrainingSequence
+from bothways.text import Frame, TextTokenizer
+
+
+@dataclass(frozen=True)
+class FramedCorpus:
+    """A corpus, or a part of it, cut so that its pieces fit into sequences with special tokens.
+
+    Attributes:
+        corpus: The corpus.
+        pieces: Its pieces.
+        frame: The special tokens of a sequence.
+    """
+
+    corpus: TokenCorpus
+    pieces: Pieces
+    frame: Frame
+
+    @classmethod
+    def cut(cls, corpus: TokenCorpus, tokenizer: TextTokenizer, frame: Frame, max_length: int) -> "FramedCorpus":
+        """Cut a whole corpus.
+
+        Args:
+            corpus: The corpus.
+            tokenizer: The tokenizer that it was written with.
+            frame: The special tokens of a sequence.
+            max_length: Maximum tokens of a sequence, special ones included.
+
+        Raises:
+            InvalidInput: The corpus is empty or of another tokenizer, or a sequence has no room for a token of each
+                segment.
+        """
+        corpus.check_tokenizer(tokenizer)
+        least = frame.special + len(frame.text_types)
+        if max_length < least:
+            raise InvalidInput(
+                f"expected a max_length of at least {least}, as a sequence has {frame.special} special tokens and at "
+                f"least one of each segment, got {max_length}."
+            )
+        return cls(corpus, corpus.pieces(max_length - frame.special), frame)
+
+    def hold_out(self, fraction: float, seed: int) -> tuple["FramedCorpus", "FramedCorpus"]:
+        """Split into a training and a validation part without a common document, see `Pieces.hold_out`."""
+        training, validation = self.pieces.hold_out(fraction, seed)
+        return replace(self, pieces=training), replace(self, pieces=validation)
+
+    @cached_property
+    def digest(self) -> str:
+        """A checksum of the tokens, the cuts and the special tokens."""
+        parts = (self.corpus.digest, self.pieces.digest(), self.frame.identity, str(self.pieces.longest))
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+    def tokens(self, piece: int) -> NDArray[np.int32]:
+        """Return the tokens of a piece."""
+        return self.corpus.tokens(*self._place(piece))
+
+    def before(self, piece: int, most: int) -> NDArray[np.int32]:
+        """Return up to so many tokens of the same document just before a piece."""
+        shard, begin, _ = self._place(piece)
+        document_P = self.pieces.document_P
+        first = int(np.searchsorted(document_P, document_P[piece]))
+        start = max(begin - most, int(self.pieces.begin_P[first]))
+        return self.corpus.tokens(shard, start, begin - start)
+
+    def sentence_ends(self, piece: int) -> NDArray[np.int64]:
+        """Return where sentences end in a piece; the last end is the piece's."""
+        return self.corpus.sentence_ends(*self._place(piece))
+
+    def _place(self, piece: int) -> tuple[int, int, int]:
+        pieces = self.pieces
+        return int(pieces.shard_P[piece]), int(pieces.begin_P[piece]), int(pieces.length_P[piece])
+
+
+class CorpusPieces:
+    """Sequences of one segment from a token corpus.
+
+    An item is a group of neighbouring pieces, as many tokens as one sequence of the published recipes
+    (FULL-SENTENCES of Liu et al. 2019, arXiv:1907.11692, section 4.2). Each piece becomes a sequence of its own, so
+    attention does not cross documents. An epoch reads every token of the corpus once.
+
+    Args:
+        framed: The corpus and the frame of one text.
+        memory: Tokens of the document before a piece that are kept with it, at most.
+    """
+
+    def __init__(self, framed: FramedCorpus, memory: int = 0) -> None:
+        self.framed = framed
+        self.memory = memory
+
+    @classmethod
+    def of(cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int, *, memory: int = 0) -> Self:
+        """Cut a corpus; see `FramedCorpus.cut` for the other arguments and errors."""
+        return cls(FramedCorpus.cut(corpus, tokenizer, Frame.of_text(tokenizer), max_length), memory)
+
+    def hold_out(self, fraction: float, seed: int) -> tuple[Self, Self]:
+        """Split into a training and a validation source without a common document, see `Pieces.hold_out`."""
+        training, validation = self.framed.hold_out(fraction, seed)
+        return type(self)(training, self.memory), type(self)(validation, self.memory)
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the tokens, the cuts, the special tokens and the length of the memory."""
+        return f"{self.framed.digest} {self.memory}" if self.memory else self.framed.digest
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return self.framed.pieces.group_count
+
+    def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
+        """Return all pieces of some groups, which are the same in each epoch."""
+        del epoch
+        numbers = self.framed.pieces.of_groups(np.asarray(places, dtype=np.int64))
+        return [self._sequence(number) for number in numbers.tolist()]
+
+    def _sequence(self, number: int) -> TrainingSequence:
+        ids_n, types_n = self.framed.frame.around([self.framed.tokens(number)])
+        return TrainingSequence(ids_n, types_n, number, before=self.framed.before(number, self.memory))
+
+
+class PiecesAndSentences(CorpusPieces):
+    """Sequences of one segment and of many lengths: every other piece of a corpus is read sentence by sentence.
+
+    Embedders read both sentences and passages, and one that is trained on pieces of one length gets worse at others.
+    """
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the tokens, the cuts and the special tokens."""
+        return hashlib.sha256(f"sentences {super().digest}".encode()).hexdigest()
+
+    def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
+        """Return all pieces of some groups, or the sentences of these, which are the same in each epoch."""
+        return [part for piece in super().read(places, epoch) for part in self._parts(piece)]
+
+    def _parts(self, piece: TrainingSequence) -> list[TrainingSequence]:
+        if piece.number % 2 == 0:
+            return [piece]
+        frame, ids_n = self.framed.frame, self.framed.tokens(piece.number)
+        sentences = np.split(ids_n, self.framed.sentence_ends(piece.number)[:-1])
+        return [TrainingSequence(*frame.around([sentence]), piece.number) for sentence in sentences if len(sentence)]

@@ -1,0 +1,287 @@
+"""Distillation from raw text: a student learns from what a frozen teacher makes of the same tokens.
+
+- `MaskedLMDistillation`: the triple loss of DistilBERT (Sanh et al. 2019, arXiv:1910.01108, section 3), for teachers
+  with a masked language modelling head: ``5 KL + 2 MLM + 1 cosine`` in the published code (huggingface/transformers,
+  examples/research_projects/distillation). There the teacher's predictions and the hidden states are compared at all
+  tokens, not at the masked ones alone, unless ``--restrict_ce_to_mask`` is given.
+- `StateDistillation`: hidden states and sentence vectors, for teachers without such a head. Layers are compared by
+  their mean squared error, as are the embeddings (Jiao et al. 2019, arXiv:1909.10351, equations 8 and 9).
+
+A teacher is no submodule of either: it is in evaluation mode, gets no gradient, and lies in no checkpoint. Where it is
+wider, its hidden states are compared with a learned projection of the student's, which is dropped afterwards.
+
+Shapes: B sequences, T packed tokens, U compared places, M chosen places, V vocabulary, H hidden of the student,
+G hidden of the teacher, K numbers of a vector.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from bothways.encoder import Encoder, Recorder
+from bothways.errors import InvalidInput
+from bothways.objectives.distances import (
+    Distances,
+    cosine_distance,
+    soft_divergence,
+    squared_error,
+    vector_distance,
+)
+from bothways.objectives.masked_lm import MaskedLM
+from bothways.objectives.pretraining import MASKED, HeadOutput, PartOutput
+from bothways.objectives.sequences import MaskedBatch
+from bothways.packing import Packed
+
+SOFT, COSINE = "teacher's predictions", "last hidden states"
+"""Names of the parts of DistilBERT's loss besides masked language modelling."""
+
+VECTORS, STATES, EMBEDDINGS = "vectors", "hidden states", "embeddings"
+"""Names of the parts of `StateDistillation`."""
+
+Pool: TypeAlias = Callable[[Tensor, Packed], Tensor]
+"""From the last hidden states of tokens (T, H) to a vector of each sequence (B, K)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllTokens:
+    """Compare predictions at every token, special ones included, as DistilBERT was trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTokens:
+    """Compare predictions at the places chosen for masked language modelling, with a seventh of the logits."""
+
+
+ComparedPlaces = AllTokens | ChosenTokens
+
+
+def _check_weights(*weights: float) -> None:
+    if min(weights) < 0 or not any(weights):
+        raise InvalidInput(f"expected weights of 0 or more, and one of them above 0, got {weights}.")
+
+
+@dataclass(frozen=True, slots=True)
+class TripleLoss:
+    """Weights of DistilBERT's loss; a part of weight 0 is left out.
+
+    Attributes:
+        soft: Of the KL divergence from the teacher's predictions.
+        masked: Of masked language modelling.
+        cosine: Of the cosine distance of last hidden states.
+        temperature: Divides the logits of both; the divergence is multiplied by its square.
+        places: Where predictions are compared.
+
+    Raises:
+        InvalidInput: A weight is below 0, all are 0, or the temperature is not above 0.
+    """
+
+    soft: float = 5.0
+    masked: float = 2.0
+    cosine: float = 1.0
+    temperature: float = 2.0
+    places: ComparedPlaces = AllTokens()
+
+    def __post_init__(self) -> None:
+        _check_weights(self.soft, self.masked, self.cosine)
+        if not self.temperature > 0:
+            raise InvalidInput(f"expected a temperature above 0, got {self.temperature}.")
+
+
+@dataclass(frozen=True, slots=True)
+class StateLoss:
+    """Weights of the parts of `StateDistillation`; a part of weight 0 is left out.
+
+    Attributes:
+        vectors: Of the cosine distance of sentence vectors.
+        states: Of the mean squared error of the layers' outputs.
+        embeddings: Of the mean squared error of the embeddings' output.
+
+    Raises:
+        InvalidInput: A weight is below 0, or all are 0.
+    """
+
+    vectors: float = 1.0
+    states: float = 1.0
+    embeddings: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_weights(*astuple(self))
+
+
+class MaskedLMDistillation(nn.Module):
+    """DistilBERT's triple loss of a student and a teacher with masked language modelling heads.
+
+    Args:
+        student: The model to train.
+        teacher: The teacher.
+        loss: The weights.
+
+    Raises:
+        InvalidInput: The vocabularies differ in size.
+    """
+
+    def __init__(self, student: MaskedLM, teacher: MaskedLM, loss: TripleLoss) -> None:
+        super().__init__()
+        _check_vocabulary(student.encoder, teacher.encoder)
+        self.student = student
+        self.loss = loss
+        self.projection = _projection(student.encoder, teacher.encoder)
+        self._teacher = (teacher.eval(),)  # in a tuple, so that it is no submodule
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return self.student.device
+
+    @property
+    def module(self) -> nn.Module:
+        """The student, and a projection to a wider teacher."""
+        return self
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """Temperature and compared places."""
+        return {"temperature": f"{self.loss.temperature:g}", "compared": type(self.loss.places).__name__}
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each part's mean loss."""
+        return _positive({SOFT: self.loss.soft, MASKED: self.loss.masked, COSINE: self.loss.cosine})
+
+    def units(self, batch: MaskedBatch) -> Mapping[str, int]:
+        """Return the numbers of compared places, chosen places and tokens."""
+        tokens, chosen = len(batch.packed.ids_T), len(batch.rows_M)
+        compared = tokens if isinstance(self.loss.places, AllTokens) else chosen
+        return {SOFT: compared, MASKED: chosen, COSINE: tokens}
+
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+        """Return the parts of the loss."""
+        student, (teacher,) = self.student, self._teacher
+        all_T = torch.arange(len(batch.packed.ids_T), device=batch.rows_M.device)
+        rows_U = all_T if isinstance(self.loss.places, AllTokens) else batch.rows_M
+        with torch.no_grad():
+            taught_TG = teacher.encoder(batch.packed)
+            taught_UV = _logits(teacher, taught_TG[rows_U])
+        hidden_TH = student.encoder(batch.packed)
+        logits_UV = _logits(student, hidden_TH[rows_U])
+        chosen_MV = logits_UV[batch.rows_M] if rows_U is all_T else logits_UV
+        parts: dict[str, PartOutput] = {
+            SOFT: Distances(soft_divergence(logits_UV, taught_UV, self.loss.temperature), rows_U),
+            MASKED: HeadOutput(chosen_MV, batch.targets_M, batch.rows_M),
+            COSINE: Distances(cosine_distance(self.projection(hidden_TH), taught_TG), all_T),
+        }
+        return {name: parts[name] for name in self.weights}
+
+
+class StateDistillation(nn.Module):
+    """Hidden states and sentence vectors of a student and a teacher.
+
+    Args:
+        student: The encoder to train.
+        teacher: The teacher.
+        layers: The teacher's layer, from 0, whose output each layer of the student learns.
+        pool: Makes vectors of the last hidden states of either.
+        loss: The weights.
+
+    Raises:
+        InvalidInput: The vocabularies differ in size, or there is not a layer of the teacher for each of the student.
+    """
+
+    def __init__(
+        self, student: Encoder, teacher: Encoder, layers: Sequence[int], pool: Pool, loss: StateLoss = StateLoss()
+    ) -> None:
+        super().__init__()
+        _check_vocabulary(student, teacher)
+        if len(layers) != student.config.layers or not all(0 <= each < teacher.config.layers for each in layers):
+            raise InvalidInput(
+                f"expected {student.config.layers} layers from 0 to {teacher.config.layers - 1} to learn from, got "
+                f"{tuple(layers)}."
+            )
+        self.student = student
+        self.layers = tuple(layers)
+        self.pool = pool
+        self.loss = loss
+        self.projection = _projection(student, teacher)
+        self.embedding_projection = _projection(student, teacher)
+        self._teacher = (teacher.eval(),)  # in a tuple, so that it is no submodule
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return self.student.embedding.tokens.weight.device
+
+    @property
+    def module(self) -> nn.Module:
+        """The student, and projections to a wider teacher."""
+        return self
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """The layers that are learnt from."""
+        return {"teacher's layers": ", ".join(map(str, self.layers))}
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each part's mean loss."""
+        return _positive(asdict(self.loss), {"vectors": VECTORS, "states": STATES, "embeddings": EMBEDDINGS})
+
+    def units(self, batch: MaskedBatch) -> Mapping[str, int]:
+        """Return the numbers of sequences and of tokens."""
+        tokens = len(batch.packed.ids_T)
+        return {VECTORS: batch.packed.count, STATES: tokens, EMBEDDINGS: tokens}
+
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+        """Return the parts of the loss."""
+        packed = batch.packed
+        (embedded_TH, *ours), (taught_TG, *theirs) = self._states(packed)
+        rows_T = torch.arange(len(packed.ids_T), device=packed.ids_T.device)
+        errors_T = [
+            squared_error(self.projection(each_TH), theirs[layer])
+            for each_TH, layer in zip(ours, self.layers, strict=True)
+        ]
+        parts: dict[str, PartOutput] = {
+            VECTORS: Distances(
+                vector_distance(self.pool(ours[-1], packed), self.pool(theirs[-1], packed), packed),
+                packed.first_tokens_B,
+            ),
+            STATES: Distances(torch.stack(errors_T).mean(0), rows_T),
+            EMBEDDINGS: Distances(squared_error(self.embedding_projection(embedded_TH), taught_TG), rows_T),
+        }
+        return {name: parts[name] for name in self.weights}
+
+    def vectors(self, packed: Packed) -> tuple[Tensor, Tensor]:
+        """Return the vectors of sequences that the student and the teacher make (B, K)."""
+        (*_, ours_TH), (*_, theirs_TG) = self._states(packed)
+        return self.pool(ours_TH, packed), self.pool(theirs_TG, packed)
+
+    def _states(self, packed: Packed) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the embeddings and the layers' outputs of the student (T, H) and of the teacher (T, G)."""
+        ours, theirs = Recorder(), Recorder()
+        with torch.no_grad():
+            self._teacher[0](packed, record=theirs)
+        self.student(packed, record=ours)
+        return ours.hidden_states, theirs.hidden_states
+
+
+def _logits(model: MaskedLM, hidden_UH: Tensor) -> Tensor:
+    logits_UV: Tensor = model.head(hidden_UH, model.encoder.embedding.tokens.weight)
+    return logits_UV
+
+
+def _projection(student: Encoder, teacher: Encoder) -> nn.Module:
+    """Return a learned map to the teacher's width; none where the widths are equal."""
+    widths = student.config.hidden, teacher.config.hidden
+    return nn.Identity() if widths[0] == widths[1] else nn.Linear(*widths).to(student.embedding.tokens.weight.device)
+
+
+def _positive(weights: Mapping[str, float], names: Mapping[str, str] | None = None) -> dict[str, float]:
+    return {name if names is None else names[name]: weight for name, weight in weights.items() if weight > 0}
+
+
+def _check_vocabulary(student: Encoder, teacher: Encoder) -> None:
+    sizes = student.config.vocabulary, teacher.config.vocabulary
+    if sizes[0] != sizes[1]:
+        raise InvalidInput(f"expected a student with its teacher's vocabulary, got {sizes[0]} and {sizes[1]} tokens.")

@@ -1,0 +1,147 @@
+"""Replaced token detection: a discriminator tells which tokens a small generator has replaced.
+
+Clark et al. 2020, arXiv:2003.10555. The generator fills masks in, and its samples stand in the discriminator's input.
+The loss is the generator's masked language modelling loss plus 50 times the discriminator's binary cross-entropy. As in
+the published code (google-research/electra, run_pretraining.py), the latter is a mean over all tokens, special ones
+included; a sampled token that is the original one counts as original; and sampling has no gradient. That code masks
+85 % of the chosen tokens and leaves the others as they are, which is ``Masking(masked=0.85, random=0.0)``; DeBERTa-v3
+masks all of them.
+
+Shapes: T packed tokens, M chosen places, H hidden, V vocabulary.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from bothways.encoder import Encoder, MaskedLMHead
+from bothways.encoder.heads import ScoreHead, read_rows
+from bothways.encoder.rows import SelectedRows
+from bothways.errors import InvalidInput
+from bothways.objectives.embedding_sharing import EmbeddingSharing, SharedEmbeddings, own_copy, share_embeddings
+from bothways.objectives.pretraining import MASKED, HeadOutput
+from bothways.objectives.sequences import MaskedBatch
+from bothways.packing import Packed
+
+REPLACED = "replaced tokens"
+"""Name of the discriminator's loss."""
+
+DISCRIMINATOR_WEIGHT = 50.0
+"""Weight of the discriminator's loss in the paper (section 3.2 and table 6)."""
+
+
+class ReplacedTokens(nn.Module):
+    """A generator and a discriminator, which share embeddings in one way or another.
+
+    Args:
+        generator: The encoder that fills masks in, usually smaller.
+        generator_head: Its masked language modelling head.
+        discriminator: The encoder to pre-train; it may get embeddings of the generator.
+        discriminator_head: Its head, one score for each token.
+        embeddings: What they share.
+        weight: Weight of the discriminator's loss.
+
+    Raises:
+        InvalidInput: The two have different vocabularies, or tables that cannot be shared.
+    """
+
+    def __init__(
+        self,
+        generator: Encoder,
+        generator_head: MaskedLMHead,
+        discriminator: Encoder,
+        discriminator_head: ScoreHead,
+        *,
+        embeddings: EmbeddingSharing = SharedEmbeddings(),
+        weight: float = DISCRIMINATOR_WEIGHT,
+    ) -> None:
+        super().__init__()
+        sizes = generator.config.vocabulary, discriminator.config.vocabulary
+        if sizes[0] != sizes[1]:
+            raise InvalidInput(
+                f"expected a generator and a discriminator of one vocabulary, got {sizes[0]} and {sizes[1]} tokens."
+            )
+        share_embeddings(generator, discriminator, embeddings)
+        self.generator = generator
+        self.generator_head = generator_head
+        self.discriminator = discriminator
+        self.discriminator_head = discriminator_head
+        self.embeddings = embeddings
+        self.weight = weight
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return self.generator.embedding.tokens.weight.device
+
+    @property
+    def module(self) -> nn.Module:
+        """Both encoders and their heads."""
+        return self
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """What both share, which a resumed run must do as well."""
+        return {"embeddings": self.embeddings.name}
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each head's mean loss."""
+        return {MASKED: 1.0, REPLACED: self.weight}
+
+    def units(self, batch: MaskedBatch) -> Mapping[str, int]:
+        """Return the numbers of chosen places and of tokens."""
+        return {MASKED: len(batch.rows_M), REPLACED: len(batch.packed.ids_T)}
+
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, HeadOutput]:
+        """Return the generator's logits of the chosen places, and the discriminator's scores of all tokens."""
+        hidden_MH = self.generator(batch.packed, rows=SelectedRows(batch.rows_M))
+        logits_MV = self.generator_head(hidden_MH, self.generator.embedding.tokens.weight)
+        corrupted, replaced_T = corrupt(batch, sample(logits_MV, batch.uniform_M))
+        scores_T = self.scores(corrupted)
+        return {
+            MASKED: HeadOutput(logits_MV, batch.targets_M, batch.rows_M),
+            REPLACED: HeadOutput(scores_T, replaced_T, torch.arange(len(scores_T), device=scores_T.device)),
+        }
+
+    def scores(self, packed: Packed) -> Tensor:
+        """Return the discriminator's logits (T) of having been replaced."""
+        hidden_TH = read_rows(self.discriminator_head.kind.read, self.discriminator, packed)
+        scores_T1: Tensor = self.discriminator_head(hidden_TH)
+        return scores_T1.squeeze(-1)
+
+    def separate(self) -> tuple[Encoder, Encoder]:
+        """Return copies of generator and discriminator that share nothing, with embeddings added up, to be saved."""
+        return own_copy(self.generator), own_copy(self.discriminator)
+
+
+def sample(logits_MV: Tensor, uniform_M: Tensor) -> Tensor:
+    """Draw a token for each place from its softmax, without a gradient, by the inverse of the distribution function.
+
+    As the random numbers come with the masks, of seed, epoch and sequence, a draw depends neither on the batch nor on
+    what was drawn before; those of validation stay the same.
+
+    Args:
+        logits_MV: The generator's logits.
+        uniform_M: Random numbers in [0, 1).
+
+    Returns:
+        Token ids (M).
+    """
+    sums_MV = logits_MV.detach().float().softmax(-1).cumsum(-1)
+    # Rounding lets the sum of all probabilities miss 1.
+    wanted_M1 = uniform_M[:, None] * sums_MV[:, -1:]
+    return torch.searchsorted(sums_MV, wanted_M1, right=True).squeeze(1).clamp(max=sums_MV.shape[1] - 1)
+
+
+def corrupt(batch: MaskedBatch, sampled_M: Tensor) -> tuple[Packed, Tensor]:
+    """Fill the chosen places of the original sequences with sampled tokens.
+
+    Returns:
+        The discriminator's input, and 1 where its token is not the original one (T).
+    """
+    original_T = batch.packed.ids_T.index_copy(0, batch.rows_M, batch.targets_M)
+    corrupted_T = original_T.index_copy(0, batch.rows_M, sampled_M)
+    return replace(batch.packed, ids_T=corrupted_T), (corrupted_T != original_T).long()

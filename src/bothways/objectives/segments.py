@@ -1,0 +1,154 @@
+"""Pairs of segments from a token corpus, for next sentence prediction and sentence order prediction.
+
+Shapes: P pieces, S pieces that have two segments, n tokens.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.data.shards import TokenCorpus
+from bothways.errors import InvalidInput
+from bothways.objectives.corpus import FramedCorpus
+from bothways.objectives.sequences import TrainingSequence
+from bothways.text import Frame, TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class NextSentence:
+    """Class 0: the second segment follows the first; class 1: it is of another document (Devlin et al. 2018, A.2)."""
+
+    head: ClassVar = "next_sentence"
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceOrder:
+    """Class 0: the segments are in order; class 1: they are swapped (Lan et al. 2019, arXiv:1909.11942, 3.1)."""
+
+    head: ClassVar = "sentence_order"
+
+
+SegmentRelation = NextSentence | SentenceOrder
+
+
+class SegmentPairs:
+    """Sequences of two segments of whole sentences from a token corpus.
+
+    An item is a group of pieces, as in `CorpusPieces`; each piece becomes a sequence of its own. It is cut at a random
+    end of a sentence, a piece of one sentence in its middle; one of a single token has no second segment, and no
+    relation. Of two neighbours, one keeps its segments (class 0) and the other does not (class 1), so the classes are
+    equally frequent in an epoch, to within one. Everything that is drawn depends on seed, epoch and piece alone.
+
+    For next sentence prediction, the second segment of class 1 is that of a random piece of another document, cut in
+    the same way and shortened by whole sentences until it fits; the piece's own one is left out in that epoch. BERT's
+    data are made in the same way, but for the draw: it draws a document first, and then a sentence within it.
+
+    Args:
+        framed: The corpus and the frame of a pair.
+        single: The frame of one text.
+        relation: The relation to predict.
+        seed: Seed of all draws.
+
+    Raises:
+        InvalidInput: Next sentence prediction has only one document to draw from.
+    """
+
+    def __init__(self, framed: FramedCorpus, single: Frame, relation: SegmentRelation, seed: int) -> None:
+        self.framed = framed
+        self.single = single
+        self.relation = relation
+        self.seed = seed
+        pieces = framed.pieces
+        # Rank among the pieces with two segments.
+        self._rank_P = np.cumsum(pieces.length_P > 1) - 1
+        if isinstance(relation, NextSentence) and pieces.document_P[0] == pieces.document_P[-1]:
+            raise InvalidInput(
+                "too few documents for next sentence prediction: expected at least 2, as second segments are drawn "
+                f"from other documents, got 1 of {pieces.count} pieces. Give more documents, hold out a larger share, "
+                "or predict the order of sentences."
+            )
+
+    @classmethod
+    def of(
+        cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int, relation: SegmentRelation, seed: int
+    ) -> "SegmentPairs":
+        """Cut a corpus; see `FramedCorpus.cut` for the other arguments and errors."""
+        framed = FramedCorpus.cut(corpus, tokenizer, Frame.of_pair(tokenizer), max_length)
+        return cls(framed, Frame.of_text(tokenizer), relation, seed)
+
+    def hold_out(self, fraction: float, seed: int) -> tuple["SegmentPairs", "SegmentPairs"]:
+        """Split into a training and a validation source without a common document, see `Pieces.hold_out`.
+
+        Raises:
+            InvalidInput: A part has too little text for that, or for the relation.
+        """
+        training, validation = self.framed.hold_out(fraction, seed)
+        shared = self.single, self.relation, self.seed
+        return SegmentPairs(training, *shared), SegmentPairs(validation, *shared)
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the tokens, the cuts, the special tokens, the relation and the seed."""
+        parts = (self.framed.digest, self.single.identity, self.relation.head, str(self.seed))
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return self.framed.pieces.group_count
+
+    def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
+        """Return all pieces of some groups as pairs, cut and drawn anew in each epoch."""
+        numbers = self.framed.pieces.of_groups(np.asarray(places, dtype=np.int64))
+        return [self._sequence(number, epoch) for number in numbers.tolist()]
+
+    def _sequence(self, number: int, epoch: int) -> TrainingSequence:
+        ids_n = self.framed.tokens(number)
+        if len(ids_n) < 2:
+            return TrainingSequence(*self.single.around([ids_n]), number)
+        draw = np.random.default_rng([self.seed, _PAIRS, epoch, number])
+        cut = _cut(self.framed.sentence_ends(number), draw)
+        first_n, second_n = ids_n[:cut], ids_n[cut:]
+        label = self._label(number, epoch)
+        if label:
+            first_n, second_n = self._changed(number, first_n, second_n, draw)
+        return TrainingSequence(*self.framed.frame.around([first_n, second_n]), number, relation=label)
+
+    def _label(self, number: int, epoch: int) -> int:
+        """Return the class of a piece: of the pieces 2k and 2k + 1 with two segments, one has 0 and the other 1."""
+        pair, place = divmod(int(self._rank_P[number]), 2)
+        turned = int(np.random.default_rng([self.seed, _LABELS, epoch, pair]).integers(2))
+        return place ^ turned
+
+    def _changed(
+        self, number: int, first_n: NDArray[np.int32], second_n: NDArray[np.int32], draw: np.random.Generator
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the two segments of class 1."""
+        match self.relation:
+            case SentenceOrder():
+                return second_n, first_n
+            case NextSentence():
+                return first_n, self._from_elsewhere(number, self.framed.pieces.longest - len(first_n), draw)
+
+    def _from_elsewhere(self, number: int, room: int, draw: np.random.Generator) -> NDArray[np.int32]:
+        """Return a second segment of another document, up to so many tokens."""
+        document_P = self.framed.pieces.document_P
+        begin, end = np.searchsorted(document_P, [document_P[number], document_P[number] + 1])
+        other = int(draw.integers(len(document_P) - (end - begin)))
+        other += int(end - begin) if other >= begin else 0
+        ids_n, ends = self.framed.tokens(other), self.framed.sentence_ends(other)
+        cut = _cut(ends, draw) if len(ids_n) > 1 else 0
+        whole = ends[(ends > cut) & (ends <= cut + room)]
+        return ids_n[cut : whole[-1] if len(whole) else cut + room]
+
+
+def _cut(ends: NDArray[np.int64], draw: np.random.Generator) -> int:
+    """Return where a piece of at least two tokens is cut: at a random end of a sentence, or in its middle."""
+    return int(draw.choice(ends[:-1])) if len(ends) > 1 else int(ends[-1]) // 2
+
+
+# Second words of the seeds, so that no draw is that of a mask, which has 0 or 1 there.
+_PAIRS, _LABELS = 2, 3

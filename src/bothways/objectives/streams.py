@@ -1,0 +1,169 @@
+"""The order in which updates read sequences: a function of the number of the update, so that any of them can be next.
+
+Shapes: N items of a source.
+"""
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.errors import InvalidInput
+from bothways.objectives.sequences import SequenceSource, TrainingSequence
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSequences:
+    """Sequences that an update reads in one pass over their source.
+
+    Attributes:
+        epoch: Number of the pass, from 0; masks and pairs depend on it.
+        sequences: The sequences.
+    """
+
+    epoch: int
+    sequences: list[TrainingSequence]
+
+
+class SequenceStream(Protocol):
+    """Sequences in the order of the updates.
+
+    Attributes:
+        digest: A checksum of the sequences and of all that decides their order.
+        identity: What decides how many an update has, as conditions of a resumed run.
+    """
+
+    @property
+    def digest(self) -> str: ...  # noqa: D102 (above)
+
+    @property
+    def identity(self) -> Mapping[str, str | int]: ...  # noqa: D102 (above)
+
+    def read(self, update: int) -> list[EpochSequences]:
+        """Return the sequences of an update, counted from 0 over the whole run."""
+
+
+class EpochStream:
+    """Whole passes over a source: the last update of each has what is left.
+
+    Args:
+        source: The source.
+        batch_size: Items in an update.
+        seed: Orders each pass.
+    """
+
+    def __init__(self, source: SequenceSource, batch_size: int, seed: int) -> None:
+        self.source = source
+        self.batch_size = batch_size
+        self._order = _Order(len(source), seed)
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the source."""
+        return self.source.digest
+
+    @property
+    def identity(self) -> Mapping[str, str | int]:
+        """The batch size."""
+        return {"batch size": self.batch_size}
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Updates in a pass."""
+        return -(-len(self.source) // self.batch_size)
+
+    def read(self, update: int) -> list[EpochSequences]:
+        """Return the sequences of an update."""
+        epoch, number = divmod(update, self.updates_per_epoch)
+        places = self._order.of(epoch)[number * self.batch_size : (number + 1) * self.batch_size]
+        return [EpochSequences(epoch, self.source.read(places, epoch))]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPhase:
+    """Updates that read one source.
+
+    Attributes:
+        source: The source.
+        updates: How many.
+        batch_size: Items in each.
+    """
+
+    source: SequenceSource
+    updates: int
+    batch_size: int
+
+
+class PhasedStream:
+    """Sources one after another, each read in passes that follow each other without a break within an update.
+
+    Args:
+        phases: Sources with numbers of updates.
+        seed: Orders each pass.
+
+    Raises:
+        InvalidInput: There is no phase, or one has no update or no item.
+    """
+
+    def __init__(self, phases: Sequence[StreamPhase], seed: int) -> None:
+        if not phases or any(min(each.updates, each.batch_size, len(each.source)) < 1 for each in phases):
+            raise InvalidInput("expected phases with at least one update of one sequence each, from sources with text.")
+        self.phases = tuple(phases)
+        self.seed = seed
+        self._ends = list(accumulate(each.updates for each in phases))
+        self._orders = [_Order(len(each.source), seed + number) for number, each in enumerate(phases)]
+
+    @property
+    def updates(self) -> int:
+        """Updates in all."""
+        return self._ends[-1]
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the sources and of their order."""
+        parts = [str(self.seed), *(each.source.digest for each in self.phases)]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+    @property
+    def identity(self) -> Mapping[str, str | int]:
+        """Updates and batch size of each phase."""
+        return {"phases": ", ".join(f"{each.updates} updates of {each.batch_size}" for each in self.phases)}
+
+    def read(self, update: int) -> list[EpochSequences]:
+        """Return the sequences of an update, which may be the last of a pass and the first of the next.
+
+        Raises:
+            InvalidInput: The phases have fewer updates.
+        """
+        if not 0 <= update < self.updates:
+            raise InvalidInput(f"expected an update from 0 to {self.updates - 1}, got {update}.")
+        number = bisect_right(self._ends, update)
+        phase, order = self.phases[number], self._orders[number]
+        before = self._ends[number - 1] if number else 0
+        begin = (update - before) * phase.batch_size
+        found, left = [], phase.batch_size
+        while left:
+            epoch, place = divmod(begin, len(phase.source))
+            places = order.of(epoch)[place : place + left]
+            found.append(EpochSequences(epoch, phase.source.read(places, epoch)))
+            begin, left = begin + len(places), left - len(places)
+        return found
+
+
+class _Order:
+    """The order of N items in each pass; the last one is remembered."""
+
+    def __init__(self, items: int, seed: int) -> None:
+        self._items, self._seed = items, seed
+        self._known: tuple[int, NDArray[np.int64]] | None = None
+
+    def of(self, epoch: int) -> NDArray[np.int64]:
+        """Return the numbers of the items (N)."""
+        if self._known is None or self._known[0] != epoch:
+            self._known = epoch, np.random.default_rng([self._seed, epoch]).permutation(self._items)
+        return self._known[1]

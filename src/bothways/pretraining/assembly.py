@@ -1,0 +1,185 @@
+"""What a recipe's training is put together from: a new model, its objective, and the sequences that it reads."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from bothways.checkpoints.pretrained import PretrainedEncoder
+from bothways.data.shards import TokenCorpus
+from bothways.encoder.heads import Head, ScoreHead, new_head
+from bothways.errors import UnsupportedConfig
+from bothways.families import FAMILIES, Family, HeadName
+from bothways.objectives import (
+    CorpusPieces,
+    Corruption,
+    DisentangledEmbeddings,
+    EmbeddingSharing,
+    MaskDecoder,
+    MaskedLM,
+    Masker,
+    NextSentence,
+    Permutation,
+    PermutationLM,
+    Permuter,
+    ReplacedTokens,
+    SegmentPairs,
+    SegmentRelation,
+    SentenceOrder,
+    SharedEmbeddings,
+)
+from bothways.objectives.pretraining import PretrainingModel
+from bothways.pretraining.models import masked_lm_head, narrowed, new_model, settings_over
+from bothways.pretraining.recipes import (
+    Distillation,
+    MaskedLanguageModelling,
+    PermutationLanguageModelling,
+    ReplacedTokenDetection,
+    ScaledRecipe,
+)
+from bothways.pretraining.runs import DividedSource
+from bothways.text import TextTokenizer
+from bothways.training.seeding import seeded
+
+_RELATIONS: dict[str, SegmentRelation] = {"next_sentence": NextSentence(), "sentence_order": SentenceOrder()}
+_SHARING: dict[str, EmbeddingSharing] = {"shared": SharedEmbeddings(), "disentangled": DisentangledEmbeddings()}
+_REPLACED: HeadName = "replaced_token"
+_PERMUTED: HeadName = "permutation_lm"
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A model and its training.
+
+    Attributes:
+        model: The encoder that is pre-trained.
+        trained: All that is trained, with its losses.
+        corruption: Chooses what is predicted.
+        source: Cuts a corpus into sequences of a length.
+        kept: Gives the encoder and a generator as they are to be saved.
+    """
+
+    model: PretrainedEncoder
+    trained: PretrainingModel
+    corruption: Corruption
+    source: Callable[[TokenCorpus, int], DividedSource]
+    kept: Callable[[], tuple[PretrainedEncoder, PretrainedEncoder | None]]
+
+
+def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: torch.device) -> Assembly:
+    """Draw a recipe's model and put its training together.
+
+    Args:
+        recipe: The recipe.
+        tokenizer: Tokenizer of the model.
+        seed: Draws weights, pairs of segments and what is predicted.
+        device: Where it is trained.
+
+    Raises:
+        UnsupportedConfig: The recipe asks for something that is not built.
+    """
+    family = FAMILIES[recipe.recipe.family]
+    framed = tokenizer.with_template(family.tokenizer.template)
+    match recipe.task:
+        case MaskedLanguageModelling() as task:
+            return _masked(recipe, family, framed, task, seed, device)
+        case ReplacedTokenDetection() as task:
+            return _replaced(recipe, family, framed, task, seed, device)
+        case PermutationLanguageModelling() as task:
+            return _permuted(recipe, family, framed, task, seed, device)
+        case Distillation(masking=masking):  # without a teacher, that is what is left
+            return _masked(recipe, family, framed, MaskedLanguageModelling(masking), seed, device)
+        case _:
+            raise UnsupportedConfig(f"the objective of the recipe {recipe.recipe.name} is not built yet.")
+
+
+def _masked(
+    recipe: ScaledRecipe,
+    family: Family,
+    tokenizer: TextTokenizer,
+    task: MaskedLanguageModelling,
+    seed: int,
+    device: torch.device,
+) -> Assembly:
+    heads: tuple[HeadName, ...] = ("masked_lm",) if task.relation is None else ("masked_lm", task.relation)
+    model = _on(device, new_model(family, settings_over(recipe, tokenizer), tokenizer, heads, seed=seed))
+    relation = None if task.relation is None else _score_head(model.heads[task.relation])
+    decoder = _mask_decoder(model, seed) if task.decoder else None
+    trained = MaskedLM(model.encoder, masked_lm_head(model), relation, decoder)
+
+    def source(corpus: TokenCorpus, length: int) -> DividedSource:
+        if task.relation is None:
+            return CorpusPieces.of(corpus, tokenizer, length)
+        return SegmentPairs.of(corpus, tokenizer, length, _RELATIONS[task.relation], seed)
+
+    return Assembly(model, trained, Masker(tokenizer, task.masking, seed), source, lambda: (model, None))
+
+
+def _mask_decoder(model: PretrainedEncoder, seed: int) -> MaskDecoder:
+    with seeded(seed + 1):
+        return MaskDecoder(model.config).to(model.encoder.embedding.tokens.weight.device)
+
+
+def _replaced(
+    recipe: ScaledRecipe,
+    family: Family,
+    tokenizer: TextTokenizer,
+    task: ReplacedTokenDetection,
+    seed: int,
+    device: torch.device,
+) -> Assembly:
+    settings = settings_over(recipe, tokenizer)
+    stored: tuple[HeadName, ...] = (_REPLACED,) if _REPLACED in family.heads else ()
+    model = _on(device, new_model(family, settings, tokenizer, stored, seed=seed))
+    narrow = narrowed(settings, recipe.recipe.keys, task.generator)
+    generator = _on(device, new_model(family, narrow, tokenizer, ("masked_lm",), seed=seed + 1))
+    if stored:
+        head = _score_head(model.heads[_REPLACED])
+    else:  # a family that keeps no such head; it has ELECTRA's
+        with seeded(seed):
+            kind = FAMILIES["electra"].head(_REPLACED, settings).kind
+            head = _score_head(new_head(model.config, kind)).to(device)
+    generating = masked_lm_head(generator)
+    sharing = _SHARING[task.embeddings]
+    trained = ReplacedTokens(generator.encoder, generating, model.encoder, head, embeddings=sharing, weight=task.weight)
+
+    def kept() -> tuple[PretrainedEncoder, PretrainedEncoder]:
+        ours, theirs = trained.separate()[::-1]
+        return replace(model, encoder=ours), replace(generator, encoder=theirs)
+
+    def source(corpus: TokenCorpus, length: int) -> DividedSource:
+        return CorpusPieces.of(corpus, tokenizer, length)
+
+    return Assembly(model, trained, Masker(tokenizer, task.masking, seed), source, kept)
+
+
+def _permuted(
+    recipe: ScaledRecipe,
+    family: Family,
+    tokenizer: TextTokenizer,
+    task: PermutationLanguageModelling,
+    seed: int,
+    device: torch.device,
+) -> Assembly:
+    model = _on(device, new_model(family, settings_over(recipe, tokenizer), tokenizer, (_PERMUTED,), seed=seed))
+    trained = PermutationLM(model.encoder, masked_lm_head(model, _PERMUTED))
+
+    def source(corpus: TokenCorpus, length: int) -> DividedSource:
+        return CorpusPieces.of(corpus, tokenizer, length, memory=task.memory)
+
+    corruption = Permuter(tokenizer, Permutation(partial=task.partial), seed)
+    return Assembly(model, trained, corruption, source, lambda: (model, None))
+
+
+def _score_head(head: Head) -> ScoreHead:
+    """Return a head that gives scores, known to be one."""
+    if not isinstance(head, ScoreHead):
+        raise UnsupportedConfig(f"expected a head that gives scores, got {type(head).__name__}.")
+    return head
+
+
+def _on(device: torch.device, model: PretrainedEncoder) -> PretrainedEncoder:
+    """Move a new model in place."""
+    for module in (model.encoder, *model.heads.values()):
+        module.to(device)
+    return model

@@ -1,0 +1,183 @@
+"""Distillation: a smaller encoder that learns from a larger one on raw text."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+import torch
+
+from bothways.checkpoints import fingerprint
+from bothways.data.shards import TokenCorpus
+from bothways.errors import InvalidInput, NotFitted
+from bothways.objectives import CorpusPieces
+from bothways.pretraining.pretrainer import Pretrained
+from bothways.pretraining.recipes import Course, Phase
+from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options, parameters
+from bothways.pretraining.students import Student, shortened
+from bothways.pretraining.teachers import EmbedderTeacher, Teacher, check_vocabulary, open_teacher
+from bothways.storage import new_folder
+from bothways.tasks.opening import USUAL_LENGTH
+from bothways.training.objective import Baseline
+from bothways.training.options import TrainingArguments
+from bothways.training.record import TrainingRecord
+from bothways.training.seeding import seeded
+
+LENGTH = 128
+"""Most tokens of a sequence: those that embedders such as all-MiniLM-L6-v2 were trained with, and a paragraph of prose.
+
+A piece of a document ends at the end of a sentence, so many sequences are shorter. Of embedders, every other piece is
+read sentence by sentence.
+"""
+
+UPDATES, BATCH, RATE, WARMUP = 2000, 32, 1e-4, 0.05
+
+_COPIED = Baseline("copied layers", margin=0.0)
+
+
+class Distiller:
+    """Trains a student by a teacher on raw text.
+
+    What is learnt depends on the teacher: of a sentence embedder its vectors and hidden states, of a masked language
+    model its predictions, of another encoder its hidden states. To learn one thing after the other, train the student
+    of one distiller by another with other weights.
+
+    >>> distiller = Distiller.from_pretrained("sentence-transformers/all-MiniLM-L6-v2", layers=3)
+    >>> distiller.student.copied
+    (0, 3, 5)
+
+    Args:
+        teacher: The teacher; it is not changed.
+        student: The student, which is trained in place: any encoder with the teacher's vocabulary.
+        length: Tokens of a sequence; 128, or what both read at most.
+
+    Raises:
+        InvalidInput: The student has another vocabulary, or the length is more than one of them reads.
+    """
+
+    def __init__(self, teacher: Teacher, student: Student, *, length: int | None = None) -> None:
+        check_vocabulary(student.model, teacher.model)
+        limit = min(each.config.max_length or USUAL_LENGTH for each in (teacher.model, student.model))
+        if length is not None and not 1 <= length <= limit:
+            raise InvalidInput(f"expected a length from 1 to {limit} tokens, which both models read, got {length}.")
+        self.teacher = teacher
+        self.student = student
+        self.length = length or min(LENGTH, limit)
+        self._card: Mapping[str, Any] | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        teacher: str | Path,
+        *,
+        layers: int | None = None,
+        length: int | None = None,
+        revision: str | None = None,
+        device: str | torch.device = "auto",
+        download: bool = False,
+        allow_pickle: bool = False,
+    ) -> Self:
+        """Open a teacher and copy a student from it.
+
+        Args:
+            teacher: A folder or a name, see `bothways.load`.
+            layers: Layers of the student; half of the teacher's when None, as in DistilBERT.
+            length: Tokens of a sequence.
+            revision: The commit of a hub name.
+            device: Where to train; ``"auto"`` takes a GPU where there is one.
+            download: Whether the hub may be asked for the teacher.
+            allow_pickle: Whether a ``.bin`` file may be read, after a scan.
+
+        Raises:
+            InvalidInput: The teacher has fewer layers, or is a model of a task whose distillation is not built.
+        """
+        opened = open_teacher(teacher, revision=revision, device=device, download=download, allow_pickle=allow_pickle)
+        layers = math.ceil(opened.model.config.layers / 2) if layers is None else layers
+        return cls(opened, shortened(opened.model, layers), length=length)
+
+    def fit(self, corpus: TokenCorpus, **options: Unpack[TrainingArguments]) -> TrainingRecord:
+        """Train the student: 2,000 updates of 32 sequences at a rate of 1e-4 where the options do not say otherwise.
+
+        The student before the first update is validated as epoch 0, and kept if no later epoch is better.
+
+        Args:
+            corpus: What to learn on. A part of its documents is held out, to measure on.
+            options: Fields of `TrainingOptions`; the rate follows the square root of the batch size. There are no
+                epochs: the length is a number of updates.
+
+        Raises:
+            InvalidInput: The corpus is empty or of another tokenizer, or the options are unusable.
+        """
+        check_no_epochs(options)
+        batch = options.get("batch_size") or BATCH
+        course = Course(
+            (Phase(options.get("updates") or UPDATES, batch, self.length),), RATE * math.sqrt(batch / BATCH), WARMUP
+        )
+        usual: TrainingArguments = {"max_tokens": self.teacher.micro_batch}
+        training = course_options(course, {**usual, **options})
+        model, run = self.student.model, self._run(course, training.seed)
+        record = run.train(corpus, training, model.device, self._origin)
+        loss = asdict(self.teacher.loss)
+        self._card = {
+            "teacher": self.teacher.model.name,
+            "loss": loss,
+            "length": self.length,
+            **card_of(corpus, record),
+        }
+        return record
+
+    def _run(self, course: Course, seed: int) -> CorpusRun:
+        model, teacher = self.student.model, self.teacher
+        with seeded(seed):  # projections to a wider teacher are drawn
+            trained = teacher.distillation(self.student)
+
+        def source(corpus: TokenCorpus, length: int) -> CorpusPieces:
+            return teacher.source.of(corpus, model.tokenizer, length)
+
+        return CorpusRun(model, trained, teacher.corruption(seed), source, course, _COPIED)
+
+    @property
+    def _origin(self) -> dict[str, str]:
+        """What the training begins with, which a resumed one must share."""
+        teacher = self.teacher.model
+        weights = teacher.name if teacher.trainings else fingerprint(teacher.folder)
+        return {"teacher": weights, "student": ", ".join(map(str, self.student.copied)) or self.student.model.name}
+
+    @property
+    def fitted(self) -> Pretrained:
+        """The trained student, and what it says of its making.
+
+        Raises:
+            NotFitted: It was not trained yet.
+        """
+        if self._card is None:
+            raise NotFitted("nothing was distilled yet: call fit first.")
+        return Pretrained(self.student.model, None, self._card)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the student is a sentence embedder, as its teacher is."""
+        return isinstance(self.teacher, EmbedderTeacher)
+
+    def facts(self) -> dict[str, object]:
+        """Return what the student is, as JSON values."""
+        sizes = [parameters(each) for each in (self.student.model, self.teacher.model)]
+        return {
+            "teacher": self.teacher.model.name,
+            "layers": f"{self.student.model.config.layers} of {self.teacher.model.config.layers}",
+            "parameters": sizes[0],
+            "size": f"{sizes[0] / sizes[1]:.0%} of the teacher's",
+        }
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the student as its teacher was: as a sentence embedder, with its head, or as a bare encoder.
+
+        Raises:
+            NotFitted: It was not trained yet.
+            OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
+        """
+        fitted = self.fitted
+        with new_folder(folder, overwrite=overwrite) as new:
+            self.teacher.write(fitted.model, new, fitted.card)

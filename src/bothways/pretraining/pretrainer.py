@@ -1,0 +1,112 @@
+"""A run from a corpus to an encoder: the training that a recipe describes, and what is kept of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch
+
+from bothways.checkpoints.pretrained import PretrainedEncoder
+from bothways.data.shards import TokenCorpus
+from bothways.devices import pick_device
+from bothways.errors import NotFitted
+from bothways.pretraining.assembly import assemble
+from bothways.pretraining.recipes import ScaledRecipe
+from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options, parameters
+from bothways.storage import new_folder
+from bothways.text import TextTokenizer
+from bothways.training.options import TrainingArguments
+from bothways.training.record import TrainingRecord
+
+GENERATOR = "generator"
+"""Folder of a generator, in that of the encoder that was trained with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """What a run leaves behind.
+
+    Attributes:
+        model: The encoder, with the heads that it was trained by.
+        generator: The generator of replaced token detection, otherwise None.
+        card: What the model says of its making.
+    """
+
+    model: PretrainedEncoder
+    generator: PretrainedEncoder | None
+    card: Mapping[str, Any]
+
+
+class Pretrainer:
+    """Pre-trains an encoder by a recipe, over a tokenizer of one's own.
+
+    >>> from bothways.pretraining.recipes import find_recipe, scaled
+    >>> scaled(find_recipe("electra"), "tiny").course.updates
+    2000
+
+    Args:
+        recipe: The recipe, at a scale.
+        tokenizer: The tokenizer; its special tokens are put where the recipe's family has them.
+        device: Where to train; ``"auto"`` takes a GPU where there is one.
+    """
+
+    def __init__(self, recipe: ScaledRecipe, tokenizer: TextTokenizer, *, device: str | torch.device = "auto") -> None:
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.device = pick_device(device)
+        self._pretrained: Pretrained | None = None
+
+    def fit(self, corpus: TokenCorpus, **options: Unpack[TrainingArguments]) -> TrainingRecord:
+        """Draw a model and train it; the recipe says how where the options do not.
+
+        Args:
+            corpus: What to learn from. A part of its documents is held out, to measure on.
+            options: Fields of `TrainingOptions`; a batch size other than the recipe's also changes its rate. There are
+                no epochs: the length is a number of updates.
+
+        Raises:
+            InvalidInput: The corpus is empty, of another tokenizer or has too few documents for the recipe; sequences
+                are longer than the model reads; or the options are unusable.
+            UnsupportedConfig: The recipe asks for something that is not built.
+        """
+        check_no_epochs(options)
+        recipe = self.recipe.changed(updates=options.get("updates"), batch=options.get("batch_size"))
+        training = course_options(recipe.course, options)
+        assembly = assemble(recipe, self.tokenizer, training.seed, self.device)
+        run = CorpusRun(assembly.model, assembly.trained, assembly.corruption, assembly.source, recipe.course)
+        named = {"recipe": recipe.recipe.name, "scale": recipe.scale}
+        record = run.train(corpus, training, self.device, named)
+        card = {**named, "source": recipe.recipe.source, **card_of(corpus, record)}
+        self._pretrained = Pretrained(*assembly.kept(), card)
+        return record
+
+    @property
+    def fitted(self) -> Pretrained:
+        """What the last run left behind.
+
+        Raises:
+            NotFitted: There was none.
+        """
+        if self._pretrained is None:
+            raise NotFitted("nothing was pre-trained yet: call fit first.")
+        return self._pretrained
+
+    def facts(self) -> dict[str, object]:
+        """Return what the model is, as JSON values."""
+        return {"recipe": self.recipe.recipe.name, "parameters": parameters(self.fitted.model)}
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write encoder, heads and tokenizer in the ecosystem's layout, and a generator in a folder within.
+
+        Raises:
+            NotFitted: Nothing was pre-trained yet.
+            OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
+        """
+        fitted = self.fitted
+        with new_folder(folder, overwrite=overwrite) as new:
+            fitted.model.write(new, {"card": dict(fitted.card)})
+            if fitted.generator is not None:
+                (new / GENERATOR).mkdir()
+                fitted.generator.write(new / GENERATOR, {"card": dict(fitted.card)})

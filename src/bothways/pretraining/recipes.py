@@ -1,0 +1,485 @@
+"""Recipes of pre-training: what the published encoders were trained on and how, and smaller cuts of the same.
+
+A `Recipe` is data: an architecture, an objective, and a `Course`, the length and the optimizer's settings, at the
+published scale. `scaled` gives the same recipe at a size that one machine can train.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Literal, TypeAlias
+
+from bothways.choices import RecipeName, RecipeScale, TokenizerKind
+from bothways.errors import InvalidInput
+from bothways.objectives.masking import Masking, NGramMasking
+from bothways.training.options import OptimizerName
+from bothways.training.schedules import LinearDecay, Schedule, StableDecay
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLanguageModelling:
+    """Masked language modelling, alone or with a relation between two segments.
+
+    Attributes:
+        masking: What is masked.
+        relation: Next sentence prediction, sentence order prediction, or None.
+        decoder: Whether absolute positions are added in a decoder just below the head (DeBERTa).
+    """
+
+    masking: Masking = field(default_factory=Masking)
+    relation: Literal["next_sentence", "sentence_order"] | None = None
+    decoder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedTokenDetection:
+    """Replaced token detection: a generator fills masks, the encoder tells its tokens from the original ones.
+
+    Attributes:
+        masking: What is masked for the generator.
+        embeddings: Whether generator and encoder share their embeddings, or share them with gradients disentangled.
+        generator: Width and depth of the generator as shares of the encoder's.
+        weight: Weight of the encoder's loss beside the generator's.
+    """
+
+    masking: Masking = field(default_factory=lambda: Masking(masked=0.85, random=0.0))
+    embeddings: Literal["shared", "disentangled"] = "shared"
+    generator: tuple[float, float] = (0.25, 1.0)
+    weight: float = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class PermutationLanguageModelling:
+    """Permutation language modelling with two streams.
+
+    Attributes:
+        partial: A sequence has one target in so many tokens.
+        memory: Tokens of the document before a sequence whose hidden states are read, at most.
+    """
+
+    partial: int = 6
+    memory: int = 384
+
+
+@dataclass(frozen=True, slots=True)
+class Distillation:
+    """Masked language modelling beside a teacher's predictions and hidden states.
+
+    Attributes:
+        masking: What is masked.
+        weights: Of the teacher's predictions, of masked language modelling, and of the cosine of last hidden states.
+        temperature: Of the predictions.
+    """
+
+    masking: Masking = field(default_factory=Masking)
+    weights: tuple[float, float, float] = (5.0, 2.0, 1.0)
+    temperature: float = 2.0
+
+
+PretrainingTask: TypeAlias = (
+    MaskedLanguageModelling | ReplacedTokenDetection | PermutationLanguageModelling | Distillation
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a training with sequences of one length.
+
+    Attributes:
+        updates: Optimizer steps.
+        batch: Sequences in each.
+        length: Tokens of a sequence, special ones included.
+    """
+
+    updates: int
+    batch: int
+    length: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are read."""
+        return self.updates * self.batch * self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Length and optimizer of a training.
+
+    Attributes:
+        phases: Its parts, in order; one schedule runs over all of them.
+        learning_rate: Peak.
+        warmup: Part of the updates in which the rate rises.
+        optimizer: Its name.
+        schedule: Course of the rate after the warm-up.
+        betas: Decay rates of the two moments.
+        eps: Added to the denominator of a step.
+        weight_decay: Of matrices.
+        max_gradient_norm: Gradients are scaled down to it; None leaves them.
+    """
+
+    phases: tuple[Phase, ...]
+    learning_rate: float
+    warmup: float
+    optimizer: OptimizerName = "adamw"
+    schedule: Schedule = field(default_factory=LinearDecay)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    max_gradient_norm: float | None = 1.0
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps in all."""
+        return sum(phase.updates for phase in self.phases)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are read in all."""
+        return sum(phase.tokens for phase in self.phases)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeKeys:
+    """What ``config.json`` of a family calls the numbers of its shape.
+
+    Attributes:
+        hidden: Width.
+        layers: Depth.
+        heads: Attention heads.
+        inner: Width of the feed-forward networks.
+        embedding: Width of the embedding, where it has one of its own.
+    """
+
+    hidden: str = "hidden_size"
+    layers: str = "num_hidden_layers"
+    heads: str = "num_attention_heads"
+    inner: str = "intermediate_size"
+    embedding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Size of an encoder.
+
+    Attributes:
+        hidden: Width.
+        layers: Depth.
+        heads: Attention heads.
+        inner: Width of the feed-forward networks.
+        embedding: Width of the embedding, in families that have one of its own.
+    """
+
+    hidden: int
+    layers: int
+    heads: int
+    inner: int
+    embedding: int
+
+    def settings(self, keys: ShapeKeys) -> dict[str, object]:
+        """Return the entries of ``config.json``."""
+        named = {keys.hidden: self.hidden, keys.layers: self.layers, keys.heads: self.heads, keys.inner: self.inner}
+        return {**named, **({} if keys.embedding is None else {keys.embedding: self.embedding})}
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What a model was pre-trained on.
+
+    Attributes:
+        name: What it is.
+        gigabytes: Size of the plain text; None where tokens were published instead.
+        tokens: Tokens in it, about.
+    """
+
+    name: str
+    gigabytes: float | None
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an encoder was pre-trained.
+
+    Attributes:
+        name: Name of the recipe.
+        title: Model that it was published for.
+        source: Paper, and the section or table of the figures.
+        family: Family of the encoder, as in ``model_type``.
+        published: Model of the catalogue whose shape it has.
+        task: What is learnt.
+        course: Length and optimizer.
+        tokenizer: Kind of its vocabulary.
+        corpus: What it was trained on.
+        keys: Names of the family's settings.
+        remarks: What the figures do not say, or leave out.
+    """
+
+    name: RecipeName
+    title: str
+    source: str
+    family: str
+    published: str
+    task: PretrainingTask
+    course: Course
+    tokenizer: TokenizerKind
+    corpus: Corpus
+    keys: ShapeKeys = field(default_factory=ShapeKeys)
+    remarks: tuple[str, ...] = ()
+
+
+# Words times 1.3, about what the vocabularies of these models make of English text; bytes by 6 for a word.
+_BOOKS_AND_WIKIPEDIA = Corpus("BooksCorpus and English Wikipedia, 3.3 billion words", 16, 4.3e9)
+_ROBERTA_TEXTS = Corpus("BooksCorpus, Wikipedia, CC-News, OpenWebText and Stories", 160, 3.5e10)
+
+RECIPES: Mapping[RecipeName, Recipe] = {
+    each.name: each
+    for each in (
+        Recipe(
+            name="bert",
+            title="BERT base",
+            source="Devlin et al. 2018, arXiv:1810.04805, section 3.1 and appendix A.2",
+            family="bert",
+            published="google-bert/bert-base-uncased",
+            task=MaskedLanguageModelling(Masking(dynamic=False), relation="next_sentence"),
+            course=Course((Phase(900_000, 256, 128), Phase(100_000, 256, 512)), 1e-4, 0.01),
+            tokenizer="wordpiece",
+            corpus=_BOOKS_AND_WIKIPEDIA,
+            remarks=("Masks are static: each text was written ten times with masks of its own.",),
+        ),
+        Recipe(
+            name="roberta",
+            title="RoBERTa base",
+            source="Liu et al. 2019, arXiv:1907.11692, section 5 and table 9",
+            family="roberta",
+            published="FacebookAI/roberta-base",
+            task=MaskedLanguageModelling(),
+            course=Course((Phase(500_000, 8000, 512),), 6e-4, 0.048, betas=(0.9, 0.98), max_gradient_norm=None),
+            tokenizer="bpe",
+            corpus=_ROBERTA_TEXTS,
+        ),
+        Recipe(
+            name="albert",
+            title="ALBERT base",
+            source="Lan et al. 2019, arXiv:1909.11942, section 4.1; warm-up as in google-research/albert",
+            family="albert",
+            published="albert/albert-base-v2",
+            task=MaskedLanguageModelling(Masking(unit=NGramMasking()), relation="sentence_order"),
+            course=Course((Phase(125_000, 4096, 512),), 1.76e-3, 0.025, optimizer="lamb"),
+            tokenizer="unigram",
+            corpus=_BOOKS_AND_WIKIPEDIA,
+            keys=ShapeKeys(embedding="embedding_size"),
+        ),
+        Recipe(
+            name="electra",
+            title="ELECTRA small",
+            source="Clark et al. 2020, arXiv:2003.10555, table 6",
+            family="electra",
+            published="google/electra-small-discriminator",
+            task=ReplacedTokenDetection(),
+            course=Course((Phase(1_000_000, 128, 128),), 5e-4, 0.01),
+            tokenizer="wordpiece",
+            corpus=_BOOKS_AND_WIKIPEDIA,
+            keys=ShapeKeys(embedding="embedding_size"),
+        ),
+        Recipe(
+            name="electra-base",
+            title="ELECTRA base",
+            source="Clark et al. 2020, arXiv:2003.10555, table 6",
+            family="electra",
+            published="google/electra-base-discriminator",
+            task=ReplacedTokenDetection(generator=(1 / 3, 1.0)),
+            course=Course((Phase(766_000, 256, 512),), 2e-4, 0.0131),
+            tokenizer="wordpiece",
+            corpus=_BOOKS_AND_WIKIPEDIA,
+            keys=ShapeKeys(embedding="embedding_size"),
+        ),
+        Recipe(
+            name="deberta",
+            title="DeBERTa base",
+            source="He et al. 2020, arXiv:2006.03654, appendix A.3, table 8",
+            family="deberta",
+            published="microsoft/deberta-base",
+            task=MaskedLanguageModelling(decoder=True),
+            course=Course((Phase(1_000_000, 2048, 512),), 2e-4, 0.01),
+            tokenizer="bpe",
+            corpus=Corpus("Wikipedia, BooksCorpus, OpenWebText and Stories", 78, 1.7e10),
+        ),
+        Recipe(
+            name="deberta-v3",
+            title="DeBERTa v3 base",
+            source="He et al. 2021, arXiv:2111.09543, section 3 and appendix",
+            family="deberta-v2",
+            published="microsoft/deberta-v3-base",
+            task=ReplacedTokenDetection(
+                Masking(masked=1.0, random=0.0), embeddings="disentangled", generator=(1.0, 0.5)
+            ),
+            course=Course((Phase(500_000, 8192, 512),), 6e-4, 0.02, betas=(0.9, 0.98)),
+            tokenizer="unigram",
+            corpus=_ROBERTA_TEXTS,
+        ),
+        Recipe(
+            name="xlnet",
+            title="XLNet large",
+            source="Yang et al. 2019, arXiv:1906.08237, appendix A.4.1",
+            family="xlnet",
+            published="xlnet/xlnet-large-cased",
+            task=PermutationLanguageModelling(),
+            course=Course((Phase(500_000, 8192, 512),), 4e-4, 0.08),
+            tokenizer="unigram",
+            corpus=Corpus("BooksCorpus, Wikipedia, Giga5, ClueWeb 2012-B and Common Crawl", 126, 3.289e10),
+            keys=ShapeKeys("d_model", "n_layer", "n_head", "d_inner"),
+        ),
+        Recipe(
+            name="distilbert",
+            title="DistilBERT",
+            source="Sanh et al. 2019, arXiv:1910.01108, section 3; weights as in huggingface/transformers-research",
+            family="distilbert",
+            published="distilbert/distilbert-base-uncased",
+            task=Distillation(),
+            course=Course((Phase(12_300, 4000, 256),), 5e-4, 0.05),
+            tokenizer="wordpiece",
+            corpus=_BOOKS_AND_WIKIPEDIA,
+            keys=ShapeKeys("dim", "n_layers", "n_heads", "hidden_dim"),
+            remarks=(
+                "Three epochs; the number of updates and the length follow from the corpus and are approximate.",
+                "Without a teacher masked language modelling is learnt alone: bothways distill takes one.",
+            ),
+        ),
+        Recipe(
+            name="modernbert",
+            title="ModernBERT base",
+            source="Warner et al. 2024, arXiv:2412.13663, section 3 and table 3",
+            family="modernbert",
+            published="answerdotai/ModernBERT-base",
+            task=MaskedLanguageModelling(Masking(fraction=0.3)),
+            course=Course(
+                (Phase(360_000, 4608, 1024), Phase(424_000, 72, 8192), Phase(85_000, 72, 8192)),
+                8e-4,
+                0.001,
+                schedule=StableDecay(0.1),
+                betas=(0.9, 0.98),
+                weight_decay=1e-5,
+            ),
+            tokenizer="bpe",
+            corpus=Corpus("web pages, code and scientific text, 2 trillion tokens", None, 2e12),
+            remarks=(
+                "StableAdamW, a batch that grows over 50 billion tokens, and a lower rate for the long sequences are "
+                "left out here: AdamW takes one schedule over all phases.",
+            ),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A recipe's size for one machine.
+
+    Attributes:
+        shape: Size of the encoder; None for the published one.
+        phase: Updates, batch and length.
+        learning_rate: Peak.
+        generator: Width and depth of a generator, as shares.
+    """
+
+    shape: Shape | None
+    phase: Phase
+    learning_rate: float
+    generator: tuple[float, float]
+
+
+_CUTS: Mapping[str, _Cut] = {
+    "tiny": _Cut(Shape(128, 4, 2, 512, 128), Phase(2_000, 32, 128), 1e-3, (0.5, 1.0)),
+    "small": _Cut(Shape(256, 6, 4, 1024, 128), Phase(20_000, 64, 128), 5e-4, (0.5, 1.0)),
+    "base": _Cut(None, Phase(100_000, 256, 128), 2e-4, (1 / 3, 1.0)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledRecipe:
+    """A recipe at a scale.
+
+    Attributes:
+        recipe: The published one.
+        scale: Its scale.
+        shape: Size of the encoder; None for the published one.
+        task: What is learnt.
+        course: Length and optimizer.
+    """
+
+    recipe: Recipe
+    scale: RecipeScale
+    shape: Shape | None
+    task: PretrainingTask
+    course: Course
+
+    def changed(
+        self, *, updates: int | None = None, batch: int | None = None, length: int | None = None
+    ) -> "ScaledRecipe":
+        """Return the same with other numbers.
+
+        Args:
+            updates: Optimizer steps in all; the phases keep their shares.
+            batch: Sequences in each; the rate follows it, see `rate_for`.
+            length: Tokens of a sequence, in one phase.
+        """
+        phases, rate = self.course.phases, self.course.learning_rate
+        if length is not None:
+            phases = (Phase(self.course.updates, phases[0].batch, length),)
+        if updates is not None:
+            phases = _shared_out(phases, updates)
+        if batch is not None:
+            phases, rate = tuple(replace(phase, batch=batch) for phase in phases), self.rate_for(batch)
+        return replace(self, course=replace(self.course, phases=phases, learning_rate=rate))
+
+    def rate_for(self, batch: int) -> float:
+        """Return a peak rate for another batch size, by the square root of the ratio.
+
+        The steps of Adam do not grow with the gradients, so that the rule for it is not the linear one (Malladi et al.
+        2022, arXiv:2205.10287); You et al. 2019 (arXiv:1904.00962, section 4.3) take the same for LAMB.
+        """
+        return self.course.learning_rate * math.sqrt(batch / self.course.phases[0].batch)
+
+
+def _shared_out(phases: tuple[Phase, ...], updates: int) -> tuple[Phase, ...]:
+    """Return phases with so many updates in all, each with its share; those whose share is none are left out."""
+    total = sum(phase.updates for phase in phases)
+    ends = [round(updates * done / total) for done in accumulate(phase.updates for phase in phases)]
+    counts = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    return tuple(replace(phase, updates=count) for phase, count in zip(phases, counts, strict=True) if count)
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe of a name.
+
+    Raises:
+        InvalidInput: There is none; the message lists those there are.
+    """
+    found = next((each for known, each in RECIPES.items() if known == name), None)
+    if found is None:
+        raise InvalidInput(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}.")
+    return found
+
+
+def scaled(recipe: Recipe, scale: RecipeScale) -> ScaledRecipe:
+    """Return a recipe at a scale.
+
+    Smaller scales have one phase, a smaller batch with a rate for it, 6 % of warm-up, and the rest as published.
+
+    Raises:
+        InvalidInput: There is no such scale.
+    """
+    if scale == "published":
+        return ScaledRecipe(recipe, scale, None, recipe.task, recipe.course)
+    if scale not in _CUTS:
+        raise InvalidInput(f"there is no scale {scale!r}; there are: {', '.join(_CUTS)}, published.")
+    cut, task = _CUTS[scale], recipe.task
+    if isinstance(task, ReplacedTokenDetection) and task.embeddings == "shared":
+        task = replace(task, generator=cut.generator)
+    if isinstance(task, PermutationLanguageModelling):
+        task = replace(task, memory=cut.phase.length * task.memory // recipe.course.phases[-1].length)
+    course = replace(
+        recipe.course, phases=(cut.phase,), learning_rate=cut.learning_rate, warmup=0.06, optimizer="adamw"
+    )
+    return ScaledRecipe(recipe, scale, cut.shape, task, course)

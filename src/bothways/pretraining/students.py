@@ -1,0 +1,124 @@
+"""Students with some of the layers of their teacher, and everything else of it."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from bothways.checkpoints.pretrained import PretrainedEncoder
+from bothways.encoder import Encoder, EncoderConfig
+from bothways.encoder.axes import LocalGlobalAttention, SharedGroups
+from bothways.errors import InvalidInput
+from bothways.training.seeding import seeded
+
+
+@dataclass(frozen=True, slots=True)
+class Student:
+    """A model to train by a teacher.
+
+    Attributes:
+        model: The model.
+        copied: The teacher's layer, from 0, that each of its layers was copied from; none if it was made otherwise.
+    """
+
+    model: PretrainedEncoder
+    copied: tuple[int, ...] = ()
+
+    def learns_from(self, teacher: EncoderConfig) -> tuple[int, ...]:
+        """Return the teacher's layer whose output each layer learns: those it was copied from, or evenly chosen ones.
+
+        The last layer always learns the last one, which is what heads and poolings read.
+        """
+        layers = self.model.config.layers
+        if self.copied:
+            return (*self.copied[:-1], teacher.layers - 1)
+        ends = ((number + 1) * teacher.layers // layers - 1 for number in range(layers))
+        return tuple(max(0, end) for end in ends)
+
+
+def evenly_spread(teacher: int, layers: int) -> tuple[int, ...]:
+    """Choose layers at equal distances, the first and the last among them; a single one is the first.
+
+    These are the layers of the published DistilBERT. The first one reads the embedding, and in some families it is
+    unlike the others: it has no norm before it (ModernBERT), or a convolution beside it (DeBERTa v2). The last one
+    writes what heads and poolings read.
+
+    >>> evenly_spread(12, 6)
+    (0, 2, 4, 7, 9, 11)
+    >>> evenly_spread(6, 3)
+    (0, 3, 5)
+
+    Raises:
+        InvalidInput: There are not as many layers.
+    """
+    if not 1 <= layers <= teacher:
+        raise InvalidInput(f"expected 1 to {teacher} layers, as many as the teacher has, got {layers}.")
+    steps = max(1, layers - 1)
+    return tuple((2 * number * (teacher - 1) + steps) // (2 * steps) for number in range(layers))
+
+
+def shortened(teacher: PretrainedEncoder, layers: int) -> Student:
+    """Copy a model with fewer layers: embeddings, heads, tokenizer and settings are its teacher's.
+
+    In a family whose layers see the whole text or its surroundings by their place, a layer is copied from the nearest
+    one that sees as much. Layers that share weights are fewer steps through the same weights.
+
+    Raises:
+        InvalidInput: The teacher has fewer layers, or more groups of shared weights.
+    """
+    chosen, family = evenly_spread(teacher.config.layers, layers), teacher.family
+    settings = {**teacher.settings, family.layers_key: layers}
+    if isinstance(kinds := settings.get("layer_types"), list):
+        settings["layer_types"] = kinds[:layers]
+    config = family.config(settings)
+    chosen = _of_one_kind(chosen, teacher.config, config)
+    encoder = _copied(teacher.encoder, config, chosen)
+    model = replace(
+        teacher,
+        encoder=encoder.train(teacher.encoder.training),
+        heads=deepcopy(dict(teacher.heads)),
+        pooler=deepcopy(teacher.pooler),
+        settings=settings,
+        name=f"{layers} layers of {teacher.name}",
+        trainings=teacher.trainings + 1,
+    )
+    return Student(model, chosen)
+
+
+def _of_one_kind(wanted: Sequence[int], teacher: EncoderConfig, student: EncoderConfig) -> tuple[int, ...]:
+    """Replace layers that see more or less of a text than they would in the student by the nearest free ones."""
+    if not (isinstance(teacher.pattern, LocalGlobalAttention) and isinstance(student.pattern, LocalGlobalAttention)):
+        return tuple(wanted)
+    chosen: list[int] = []
+    for place, sees_whole in zip(wanted, student.pattern.seen_whole, strict=True):
+        alike = [layer for layer, whole in enumerate(teacher.pattern.seen_whole) if whole == sees_whole]
+        if not alike:
+            raise InvalidInput("expected a teacher with a layer of each kind that the student has.")
+        chosen.append(min(alike, key=lambda layer: (layer in chosen, abs(layer - place))))
+    return tuple(chosen)
+
+
+def _copied(teacher: Encoder, config: EncoderConfig, chosen: Sequence[int]) -> Encoder:
+    """Return an encoder with the chosen layers and everything else of another, on its device."""
+    with seeded(0):  # what is drawn is overwritten
+        student = Encoder(config)
+    weights = teacher.state_dict()
+    if not isinstance(config.sharing, SharedGroups):
+        weights = _renumbered(weights, chosen)
+    tokens = teacher.embedding.tokens.weight
+    student.load_state_dict(weights)
+    return student.to(tokens.device, tokens.dtype)
+
+
+def _renumbered(weights: Mapping[str, Tensor], chosen: Sequence[int]) -> dict[str, Tensor]:
+    """Return weights with those of the chosen layers alone, numbered from 0."""
+    kept = {name: value for name, value in weights.items() if not name.startswith(_LAYERS)}
+    for place, layer in enumerate(chosen):
+        prefix = f"{_LAYERS}{layer}."
+        found = {name: value for name, value in weights.items() if name.startswith(prefix)}
+        kept |= {f"{_LAYERS}{place}.{name.removeprefix(prefix)}": value for name, value in found.items()}
+    return kept
+
+
+_LAYERS = "layers."

@@ -1,0 +1,214 @@
+"""Teachers to distill from: what a published model says that it is decides what is learnt from it.
+
+Shapes: T packed tokens, H hidden, B sequences, K numbers of a vector.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, TypeAlias, Unpack
+
+from torch import Tensor
+
+from bothways.checkpoints.pretrained import PretrainedEncoder
+from bothways.errors import InvalidInput
+from bothways.families import HeadName
+from bothways.objectives import (
+    CorpusPieces,
+    Corruption,
+    MaskedLM,
+    MaskedLMDistillation,
+    Masker,
+    Masking,
+    PiecesAndSentences,
+    StateDistillation,
+    StateLoss,
+    TripleLoss,
+    Unmasked,
+)
+from bothways.objectives.distillation import Pool
+from bothways.objectives.pretraining import PretrainingModel
+from bothways.packing import Packed
+from bothways.pretraining.models import masked_lm_head
+from bothways.pretraining.students import Student
+from bothways.tasks.embedding.pooling import pool
+from bothways.tasks.embedding.sentence_layout import EmbeddingSettings, open_sentence_model
+from bothways.tasks.embedding.spec import EMBEDDING, EmbeddingOpening
+from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.opening import OpenedModel, OpenOptions
+
+_MASKED_LM: HeadName = "masked_lm"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderTeacher:
+    """A sentence embedder: its vectors and hidden states are learnt.
+
+    Attributes:
+        embedder: The embedder.
+        loss: Weights of what is learnt.
+        source: Cuts a corpus into sequences.
+        micro_batch: Tokens that are read at once, unless the options say otherwise.
+    """
+
+    embedder: TrainedEmbedder
+    loss: StateLoss = StateLoss()  # noqa: RUF009 (frozen)
+    source: ClassVar[type[CorpusPieces]] = PiecesAndSentences
+    micro_batch: ClassVar = 8192
+
+    @property
+    def model(self) -> PretrainedEncoder:
+        """Its encoder."""
+        return self.embedder.opened.model
+
+    def distillation(self, student: Student) -> PretrainingModel:
+        """Put the training of a student together."""
+        made = _pool_of(student.model, self.embedder.settings)
+        layers = student.learns_from(self.model.config)
+        return StateDistillation(student.model.encoder, self.model.encoder, layers, made, self.loss)
+
+    def corruption(self, seed: int) -> Corruption:
+        """Hide nothing."""
+        del seed
+        return Unmasked()
+
+    def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
+        """Write a student as a sentence embedder with its teacher's settings."""
+        opened, settings = replace(self.embedder.opened, model=student), _within(self.embedder.settings, student)
+        embedder = replace(self.embedder, opened=opened, settings=settings)
+        embedder.write_with(folder, {"task": EMBEDDING.name, "card": dict(card)})
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLMTeacher:
+    """A masked language model: its predictions and last hidden states are learnt, beside masked language modelling.
+
+    Attributes:
+        model: Encoder and head.
+        loss: Weights of what is learnt.
+        masking: What is masked.
+        source: Cuts a corpus into sequences.
+        micro_batch: Tokens that are read at once, unless the options say otherwise.
+    """
+
+    model: PretrainedEncoder
+    loss: TripleLoss = TripleLoss()  # noqa: RUF009 (frozen)
+    masking: Masking = Masking()  # noqa: RUF009 (frozen)
+    source: ClassVar[type[CorpusPieces]] = CorpusPieces
+    micro_batch: ClassVar = 2048  # logits of all tokens take memory
+
+    def distillation(self, student: Student) -> PretrainingModel:
+        """Put the training of a student together."""
+        ours, theirs = (MaskedLM(each.encoder, masked_lm_head(each)) for each in (student.model, self.model))
+        return MaskedLMDistillation(ours, theirs, self.loss)
+
+    def corruption(self, seed: int) -> Corruption:
+        """Mask tokens."""
+        return Masker(self.model.tokenizer, self.masking, seed)
+
+    def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
+        """Write a student with its head."""
+        student.write(folder, {"card": dict(card)})
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderTeacher:
+    """An encoder without a head that says what it is for: its hidden states are learnt.
+
+    Attributes:
+        model: The encoder.
+        loss: Weights of what is learnt.
+        source: Cuts a corpus into sequences.
+        micro_batch: Tokens that are read at once, unless the options say otherwise.
+    """
+
+    model: PretrainedEncoder
+    loss: StateLoss = StateLoss(vectors=0.0)  # noqa: RUF009 (frozen)
+    source: ClassVar[type[CorpusPieces]] = CorpusPieces
+    micro_batch: ClassVar = 8192
+
+    def distillation(self, student: Student) -> PretrainingModel:
+        """Put the training of a student together."""
+        layers = student.learns_from(self.model.config)
+        return StateDistillation(student.model.encoder, self.model.encoder, layers, _mean, self.loss)
+
+    def corruption(self, seed: int) -> Corruption:
+        """Hide nothing."""
+        del seed
+        return Unmasked()
+
+    def write(self, student: PretrainedEncoder, folder: Path, card: Mapping[str, object]) -> None:
+        """Write a student."""
+        student.write(folder, {"card": dict(card)})
+
+
+Teacher: TypeAlias = EmbedderTeacher | MaskedLMTeacher | EncoderTeacher
+
+
+def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Teacher:
+    """Open a teacher: a sentence embedder, a masked language model, or another encoder, in this order.
+
+    Raises:
+        InvalidInput: It was trained here for a task whose distillation is not built. And everything that
+            `bothways.load` raises.
+    """
+    options["dtype"] = "float32"
+    opened = open_sentence_model(name_or_path, EMBEDDING.name, **options)
+    if opened.trained_for not in (None, EMBEDDING.name, _MASKED_LM):
+        raise InvalidInput(
+            f"expected an encoder, a masked language model or a sentence embedder as a teacher, but "
+            f"{opened.model.name!r} is a model for {opened.trained_for}, which cannot be distilled yet."
+        )
+    if opened.trained_for == EMBEDDING.name or (opened.model.folder / "modules.json").is_file():
+        return EmbedderTeacher(TrainedEmbedder.of(opened, EmbeddingOpening()))
+    if _MASKED_LM in opened.checkpoint.heads():
+        return MaskedLMTeacher(_with_masked_lm(opened))
+    return EncoderTeacher(opened.model)
+
+
+def check_vocabulary(student: PretrainedEncoder, teacher: PretrainedEncoder) -> None:
+    """Refuse a student that reads a text as other tokens than its teacher.
+
+    Raises:
+        InvalidInput: It does.
+    """
+    ours, theirs = (each.tokenizer.vocabulary() for each in (student, teacher))
+    if len(ours) != len(theirs):
+        raise InvalidInput(
+            f"expected a student with its teacher's vocabulary, got {len(ours)} and {len(theirs)} tokens."
+        )
+    other = next((number for number in sorted(ours) if ours[number] != theirs.get(number)), None)
+    if other is not None:
+        raise InvalidInput(
+            "expected a student with its teacher's vocabulary, but the token with the id "
+            f"{other} is {ours[other]!r} in the student and {theirs.get(other)!r} in the teacher."
+        )
+
+
+def _with_masked_lm(opened: OpenedModel) -> PretrainedEncoder:
+    model = opened.model
+    return replace(model, heads={_MASKED_LM: opened.checkpoint.build_masked_lm_head().to(model.device)})
+
+
+def _mean(hidden_TH: Tensor, packed: Packed) -> Tensor:
+    return pool(hidden_TH, packed, "mean")
+
+
+def _within(settings: EmbeddingSettings, student: PretrainedEncoder) -> EmbeddingSettings:
+    """Return settings of an embedder within what a student of another size has."""
+    limit, dimensions = student.config.max_length, settings.dimensions
+    length = settings.max_length if limit is None else min(limit, settings.max_length)
+    narrower = dimensions is not None and dimensions >= student.config.hidden
+    stride = None if length < settings.max_length else settings.stride
+    return replace(settings, max_length=length, stride=stride, dimensions=None if narrower else dimensions)
+
+
+def _pool_of(model: PretrainedEncoder, settings: EmbeddingSettings) -> Pool:
+    """Return what makes vectors of hidden states as an embedder does, before they are scaled."""
+
+    def pooled(hidden_TH: Tensor, packed: Packed) -> Tensor:
+        if settings.pooling == "cls" and model.tokenizer.cls_is_last:
+            return hidden_TH[packed.last_tokens_B][:, : settings.dimensions]
+        return pool(hidden_TH, packed, settings.pooling)[:, : settings.dimensions]
+
+    return pooled

@@ -1,0 +1,90 @@
+"""Plans of pre-training: arithmetic that can be followed by hand."""
+
+import math
+
+import pytest
+
+from bothways.advice import Rates, devices_of, plan
+from bothways.errors import InvalidInput
+from bothways.pretraining.recipes import RECIPES, scaled
+
+PUBLISHED = {name: scaled(recipe, "published") for name, recipe in RECIPES.items()}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_can_be_planned(name):
+    found = plan(PUBLISHED[name], devices_of("8 x H100"), Rates())
+    assert found.seconds > 0
+    for each in found.phases:
+        assert each.micro_batch * each.accumulation * 8 >= each.phase.batch
+        assert 0 < each.memory < 80e9
+
+
+def test_operations_follow_the_parameters():
+    found = plan(PUBLISHED["roberta"], devices_of("H100"), Rates())
+    layers = 12 * 12 * 768**2
+    attention = 12 * 2 * 2 * 512 * 768
+    head = 0.15 * 2 * 768 * 50265
+    assert found.flops_per_token == pytest.approx(3 * (2 * layers + attention + head), rel=0.01)
+
+
+def test_hours_follow_the_devices_and_their_rate():
+    one, eight = (plan(PUBLISHED["bert"], devices_of(words), Rates()) for words in ("A100", "8 x A100"))
+    assert one.seconds == pytest.approx(8 * eight.seconds)
+    operations = one.flops_per_token * RECIPES["bert"].course.tokens
+    assert one.seconds == pytest.approx(operations / (0.4 * 312e12))
+    given = plan(PUBLISHED["bert"], devices_of("2 x A100"), Rates(tokens_per_second=1e5, price_per_hour=3.0))
+    assert given.seconds == pytest.approx(RECIPES["bert"].course.tokens / 2e5)
+    assert given.price == pytest.approx(given.seconds / 3600 * 2 * 3.0)
+
+
+def test_bert_and_roberta_are_compared_in_both_ways_of_counting():
+    read, counted = plan(PUBLISHED["roberta"], devices_of("H100"), Rates()).ratios["bert"]
+    assert counted == pytest.approx(15.625)
+    assert read == pytest.approx(500_000 * 8000 * 512 / (256 * (900_000 * 128 + 100_000 * 512)))
+
+
+def test_a_generator_is_trained_but_not_kept():
+    found = plan(PUBLISHED["electra"], devices_of("T4"), Rates())
+    assert found.trained > found.parameters
+    alone = plan(PUBLISHED["bert"], devices_of("T4"), Rates())
+    assert alone.trained == alone.parameters
+
+
+def test_what_does_not_fit_is_said():
+    found = plan(PUBLISHED["xlnet"], devices_of("T4"), Rates())
+    assert found.phases[0].memory is not None
+    long = plan(PUBLISHED["modernbert"], devices_of("T4"), Rates())
+    assert long.phases[0].micro_batch is not None
+    assert long.phases[0].memory <= 0.9 * 16e9
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "name"), [("8 x H100", 8, "H100"), ("rtx-4090", 1, "RTX4090"), ("16*a100", 16, "A100")]
+)
+def test_hardware_is_read(words, count, name):
+    found = devices_of(words)
+    assert (found.count, found.each.name) == (count, name)
+    assert str(found) == f"{count} x {name}"
+
+
+def test_this_machine_is_measured():
+    found = devices_of("here")
+    assert found.each.measured
+    assert 1e9 < found.each.flops < 1e15
+    tiny = plan(scaled(RECIPES["electra"], "tiny"), found, Rates())
+    operations = tiny.flops_per_token * tiny.scaled.course.tokens
+    assert tiny.seconds == pytest.approx(operations / found.each.flops)
+
+
+@pytest.mark.parametrize("words", ["3 x Z80", "0 x H100", "", "x", "2 x here"])
+def test_unknown_hardware_is_refused_with_what_is_known(words):
+    with pytest.raises(InvalidInput, match="Known are: T4, V100"):
+        devices_of(words)
+
+
+@pytest.mark.parametrize("field", ["utilisation", "tokens_per_second", "price_per_hour"])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
+def test_a_rate_out_of_range_is_refused(field, value):
+    with pytest.raises(InvalidInput, match=field):
+        plan(PUBLISHED["bert"], devices_of("H100"), Rates(**{field: value}))

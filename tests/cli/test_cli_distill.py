@@ -1,0 +1,86 @@
+"""``bothways distill``: from a teacher and a text file to a student."""
+
+import gzip
+import random
+
+import pytest
+from command_line import call
+
+import tiny_models
+from bothways.tasks import SentenceEmbedder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Texts, a sentence embedder and a bare encoder."""
+    folder, draw = tmp_path_factory.mktemp("distilling"), random.Random(0)
+    texts = (" ".join(f"w{draw.randrange(5, 60)}" for _ in range(draw.randint(4, 30))) for _ in range(80))
+    (folder / "texts.txt.gz").write_bytes(gzip.compress("\n\n".join(texts).encode()))
+    (folder / "empty.txt").write_text("\n\n")
+    tiny_models.write_checkpoint(folder / "plain")
+    tiny_models.write_tokenizer(folder / "plain", "bert")
+    SentenceEmbedder.from_pretrained(folder / "plain", device="cpu", pooling="max").save(folder / "embedder")
+    return folder
+
+
+def words_of(made, output, *more, teacher="embedder", data="texts.txt.gz"):
+    return [
+        *("distill", "--teacher", made / teacher, "--data", made / data, "--output", output, "--device", "cpu"),
+        *("--updates", 10, "--batch-size", 8, "--seed", 1, *more),
+    ]
+
+
+def test_an_embedder_becomes_a_smaller_one(made, tmp_path):
+    outcome = call(*words_of(made, tmp_path / "run", "--layers", 2))
+    assert outcome.code == 0, outcome.err
+    assert "trained      10 updates" in outcome.out
+    assert "layers       2 of 3" in outcome.out
+    assert f"next         bothways search build --model {tmp_path / 'run'}" in outcome.out
+    assert "spearman_with_teacher" in outcome.out
+    data = ("--data", made / "texts.txt.gz", "--on-empty", "skip", "--output", tmp_path / "vectors.npy")
+    vectors = call("embed", tmp_path / "run", *data)
+    assert vectors.code == 0, vectors.err
+    assert SentenceEmbedder.from_pretrained(tmp_path / "run", device="cpu").settings.pooling == "max"
+    assert not (tmp_path / "run.checkpoints").exists()
+
+
+def test_another_encoder_is_trained_for_a_task_next(made, tmp_path):
+    outcome = call(*words_of(made, tmp_path / "run", "--quiet", teacher="plain"))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "layers       2 of 3" in outcome.out  # half of them, rounded up
+    assert f"next         bothways train classification --model {tmp_path / 'run'}" in outcome.out
+
+
+def test_the_summary_is_one_object_and_a_finished_run_is_kept(made, tmp_path):
+    summary = call(*words_of(made, tmp_path / "run", "--json", "--quiet")).json()
+    assert (summary["layers"], summary["updates"]) == ("2 of 3", 10)
+    assert summary["validation"]["vectors loss"] <= summary["baseline"]["vectors loss"]
+    again = call(*words_of(made, tmp_path / "run"))
+    assert again.code == 1
+    assert "--overwrite" in again.err
+    assert call(*words_of(made, tmp_path / "run", "--overwrite", "--quiet")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (("--layers", 9), 1, "expected 1 to 3 layers, as many as the teacher has, got 9"),
+        (("--length", 300), 1, "expected a length from 1 to 18 tokens"),
+        (("--dtype", "bfloat16"), 2, "a student is trained in float32"),
+        (("--layers", 0), 2, "layers"),
+    ],
+)
+def test_impossible_options_are_refused(made, tmp_path, more, code, said):
+    outcome = call(*words_of(made, tmp_path / "run", *more))
+    assert (outcome.code, said in outcome.err) == (code, True), outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_teacher_and_an_empty_corpus_are_refused(made, tmp_path):
+    outcome = call(*words_of(made, tmp_path / "run", teacher="nothing"))
+    assert outcome.code == 1
+    assert "nothing" in outcome.err
+    outcome = call(*words_of(made, tmp_path / "run", data="empty.txt"))
+    assert outcome.code == 1
+    assert "no text" in outcome.err or "is empty" in outcome.err
+    assert not (tmp_path / "run").exists()

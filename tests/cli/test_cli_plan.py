@@ -1,0 +1,55 @@
+"""``bothways plan``."""
+
+import pytest
+from command_line import call
+
+
+def test_a_plan_says_what_a_published_run_takes():
+    outcome = call("plan", "roberta", "--hardware", "8 x H100", "--price", "2")
+    assert (outcome.code, outcome.err) == (0, "")
+    said = " ".join(outcome.out.split())
+    for words in (
+        "RoBERTa base, as published, on 8 x H100",
+        "500,000 of 8,000 sequences of 512 tokens: 2.05 trillion tokens",
+        "48.1 x those of bert, or 15.6 x with all sequences counted as of 512 tokens",
+        "assumes 40% of 989 TFLOP/s",
+        "accumulated in an update",
+    ):
+        assert words in said
+
+
+def test_numbers_can_be_changed():
+    plain = call("plan", "bert", "--hardware", "A100", "--json").json()
+    found = call("plan", "bert", "--hardware", "A100", "--batch-size", 1024, "--updates", 1000, "--json").json()
+    assert [each["phase"] for each in found["phases"]] == [
+        {"updates": 900, "batch": 1024, "length": 128},
+        {"updates": 100, "batch": 1024, "length": 512},
+    ]
+    assert found["learning_rate"] == pytest.approx(2 * plain["learning_rate"])
+    assert found["tokens"] == 1024 * (900 * 128 + 100 * 512)
+    faster = call("plan", "bert", "--hardware", "A100", "--utilisation", 0.8, "--json").json()
+    assert faster["hours"] == pytest.approx(plain["hours"] / 2)
+    stated = call("plan", "bert", "--hardware", "A100", "--tokens-per-second", 1000, "--json").json()
+    assert stated["hours"] == pytest.approx(stated["tokens"] / 1000 / 3600)
+
+
+def test_this_machine_is_the_default():
+    outcome = call("plan", "electra", "--scale", "tiny")
+    assert outcome.code == 0
+    assert "this machine" in outcome.out
+    assert "measured here" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("bertt",), 'Did you mean "bert"?'),
+        (("bert", "--hardware", "3 x Z80"), "Known are: T4"),
+        (("bert", "--scale", "huge"), '"published"'),
+        (("bert", "--hardware", "A100", "--length", 1024), "its model at most 512"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words, said):
+    outcome = call("plan", *words)
+    assert outcome.code == 2
+    assert said in outcome.err

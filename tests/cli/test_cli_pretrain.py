@@ -1,0 +1,151 @@
+"""``bothways pretrain``: from a text file to an encoder, with options from a file, again and again."""
+
+import json
+from typing import get_args
+
+import pytest
+from command_line import call
+
+from bothways.choices import RecipeName
+from bothways.data.shards import MANIFEST
+
+RECIPES = [name for name in get_args(RecipeName) if name != "electra-base"]
+TEXTS = [f"the cat sat on the mat number {number}. and saw {number * 7} birds." for number in range(150)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A text file and a tokenizer that was trained on it."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    (folder / "texts.txt").write_text("\n\n".join(TEXTS) + "\n")
+    words = ("--vocabulary", 300, "--data", folder / "texts.txt", "--output", folder / "tok", "--quiet")
+    assert call("tokenizer", "train", *words).code == 0
+    return folder
+
+
+def words_of(made, output, *more, recipe="electra"):
+    data = ("--tokenizer", made / "tok", "--data", made / "texts.txt", "--output", output, "--device", "cpu")
+    small = ("--updates", 4, "--batch-size", 4, "--length", 32)
+    return ("pretrain", "--recipe", recipe, "--scale", "tiny", *data, *small, *more)
+
+
+@pytest.mark.parametrize(
+    "recipe", ["bert", "roberta", "albert", "electra", "deberta", "deberta-v3", "xlnet", "modernbert"]
+)
+def test_a_text_file_becomes_an_encoder(made, tmp_path, recipe):
+    outcome = call(*words_of(made, tmp_path / "pt", "--quiet", recipe=recipe))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "trained      4 updates" in outcome.out
+    assert f"recipe       {recipe}" in outcome.out
+    assert f"next         bothways train classification --model {tmp_path / 'pt'}" in outcome.out
+    shown = call("tokenize", tmp_path / "pt", "the cat")
+    assert shown.code == 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["pt", "pt.shards"]
+    (shards,) = (tmp_path / "pt.shards").iterdir()
+    manifest = json.loads((shards / MANIFEST).read_text())
+    assert manifest["documents"] == len(TEXTS)
+
+
+def test_what_a_recipe_leaves_out_is_said(made, tmp_path):
+    outcome = call(*words_of(made, tmp_path / "pt", recipe="distilbert"))
+    assert "Without a teacher masked language modelling is learnt alone: bothways distill takes one." in outcome.err
+
+
+def test_shards_are_taken_again_and_can_be_given(made, tmp_path):
+    first = call(*words_of(made, tmp_path / "pt"))
+    assert "tokens of 150 documents are in" in first.err
+    again = call(*words_of(made, tmp_path / "pt", "--overwrite"))
+    assert again.code == 0
+    assert "documents are in" not in again.err
+    (shards,) = (tmp_path / "pt.shards").iterdir()
+    given = [*words_of(made, tmp_path / "other", "--json", "--quiet")]
+    given[given.index(made / "texts.txt")] = shards
+    found = call(*given)
+    assert found.code == 0
+    assert (found.json()["updates"], found.json()["recipe"]) == (4, "electra")
+    assert not (tmp_path / "other.shards").exists()
+
+
+def test_a_file_that_has_changed_is_encoded_anew(made, tmp_path):
+    data = tmp_path / "texts.txt"
+    words = [*words_of(made, tmp_path / "pt", "--overwrite")]
+    words[words.index(made / "texts.txt")] = data
+    for count in (100, 120):
+        data.write_text("\n\n".join(TEXTS[:count]) + "\n")
+        assert f"tokens of {count} documents are in" in call(*words).err
+    assert len([*(tmp_path / "pt.shards").iterdir()]) == 2
+
+
+def test_options_can_come_from_a_file(made, tmp_path):
+    (tmp_path / "run.toml").write_text(
+        f'recipe = "roberta"\ntokenizer = "{made / "tok"}"\ndata = ["{made / "texts.txt"}"]\nlength = 32\n'
+        'updates = 9\nbatch_size = 4\nquiet = true\noverwrite = false\ndevice = "cpu"\n'
+    )
+    words = ("pretrain", "--config", tmp_path / "run.toml", "--output", tmp_path / "pt", "--updates", 3, "--json")
+    outcome = call(*words)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.json()["updates"] == 3
+    assert call(*words).code == 1  # the output is there
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("batch_sise = 3", "Unknown option: --batch-sise. Did you mean --batch-size?"),
+        ("[training]\nupdates = 3", "has a table, [training]"),
+        ("updates =", "is not TOML"),
+        ('updates = "many"', "updates"),
+    ],
+)
+def test_a_wrong_file_of_options_is_refused(made, tmp_path, content, said):
+    (tmp_path / "run.toml").write_text(content)
+    outcome = call(*words_of(made, tmp_path / "pt")[:-6], "--config", tmp_path / "run.toml")
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not (tmp_path / "pt").exists()
+
+
+def test_a_file_of_options_that_is_not_there_is_named(made, tmp_path):
+    outcome = call(*words_of(made, tmp_path / "pt", f"--config={tmp_path / 'none.toml'}"))
+    assert outcome.code == 2
+    assert "none.toml' cannot be read: No such file" in outcome.err
+    assert "--config needs a file" in call("pretrain", "--config").err
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (("--recipe", "electro"), 2, 'Did you mean "electra"?'),
+        (("--length", 2000), 1, "2000 tokens, but its model at most 512"),
+        (("--updates", 0), 2, "updates"),
+        (("--tokenizer", "nowhere"), 1, "nowhere"),
+        (("--data", "nowhere.txt"), 1, "nowhere.txt"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(made, tmp_path, more, code, said):
+    words = [*words_of(made, tmp_path / "pt", "--quiet")]
+    words[words.index(more[0]) + 1] = more[1]
+    outcome = call(*words)
+    assert outcome.code == code
+    assert said in outcome.err
+    assert not (tmp_path / "pt").exists()
+
+
+def test_an_empty_corpus_is_refused(made, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n\n")
+    words = [*words_of(made, tmp_path / "pt", "--quiet")]
+    words[words.index(made / "texts.txt")] = tmp_path / "empty.txt"
+    outcome = call(*words)
+    assert outcome.code == 1
+    assert "there is no text to write" in outcome.err
+
+
+def test_a_damaged_shard_is_named_and_not_trained_on(made, tmp_path):
+    assert call(*words_of(made, tmp_path / "pt", "--quiet")).code == 0
+    (tokens,) = (tmp_path / "pt.shards").glob("*/*.tokens.npy")
+    content = bytearray(tokens.read_bytes())
+    content[-1] ^= 1
+    tokens.write_bytes(content)
+    outcome = call(*words_of(made, tmp_path / "pt", "--quiet", "--overwrite"))
+    assert outcome.code == 1
+    assert "tokens.npy' is damaged" in outcome.err

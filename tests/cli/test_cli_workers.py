@@ -1,0 +1,68 @@
+"""Trainings under ``torchrun``: the same losses as of one process, one folder, one voice."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from command_line import rows, write_jsonl
+
+TEXTS = [f"the cat sat on the mat number {number}. and saw {number * 7} birds." for number in range(60)]
+
+
+def torchrun(count, *words):
+    """Run a command by torchrun on so many processes, or alone for one."""
+    many = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *many, "-m", "bothways", *map(str, words)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def losses_of(folder):
+    lines = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+    return [line["score"] for line in lines if line["event"] == "epoch"]
+
+
+def test_pre_training_by_torchrun_equals_that_of_one_process(tmp_path):
+    (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS))
+    made = torchrun(
+        1, "tokenizer", "train", "--vocabulary", 200, "--data", tmp_path / "texts.txt", "--output", tmp_path / "tok"
+    )
+    assert made.returncode == 0, made.stderr
+    found = []
+    for count in (1, 2):
+        # ModernBERT has no dropout, which each process would draw for itself.
+        output = tmp_path / f"run {count}"
+        data = (
+            "--tokenizer",
+            tmp_path / "tok",
+            "--data",
+            tmp_path / "texts.txt",
+            "--output",
+            output,
+            "--device",
+            "cpu",
+        )
+        small = ("--updates", 4, "--batch-size", 4, "--length", 24, "--quiet")
+        run = torchrun(count, "pretrain", "--recipe", "modernbert", *data, *small)
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.count("trained      4 updates") == 1
+        assert sorted(each.name for each in tmp_path.glob("run*")) == [
+            name for number in range(1, count + 1) for name in (f"run {number}", f"run {number}.shards")
+        ]
+        found.append(losses_of(output))
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_fine_tuning_goes_through_the_same_door(files, tmp_path):
+    train, test = (write_jsonl(tmp_path / f"{name}.jsonl", rows(count, 3)) for name, count in (("a", 60), ("b", 20)))
+    words = ("train", "classification", "--model", files / "tiny", "--train", train, "--validation", test)
+    run = torchrun(2, *words, "--output", tmp_path / "run", "--epochs", 2, "--device", "cpu", "--quiet")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("saved in") == 1
+    assert len(losses_of(tmp_path / "run")) == 3
+    again = torchrun(2, *words, "--output", tmp_path / "run", "--epochs", 2, "--device", "cpu", "--quiet")
+    assert again.returncode != 0
+    assert "already exists" in again.stderr

@@ -1,0 +1,217 @@
+"""Replaced token detection: what is sampled, what counts as replaced, and what is learnt."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from corpora import random_documents, tiny_tokenizer, write_corpus
+from replaced_token_cases import (
+    NO_DROPOUT,
+    QUICK,
+    batches,
+    every_sharing,
+    model_of,
+    objective_of,
+    options,
+)
+
+from bothways.checkpoints import load
+from bothways.objectives import (
+    CorpusPieces,
+    OwnEmbeddings,
+    ReplacedTokens,
+    SharedEmbeddings,
+)
+from bothways.objectives.pretraining import MASKED
+from bothways.objectives.replaced_tokens import REPLACED, corrupt, sample
+from bothways.training.loop import train
+from cuda_emulation import emulated_cuda, no_waits
+from tiny_models import VOCABULARY, write_checkpoint
+
+
+def test_samples_are_drawn_from_the_softmax():
+    torch.manual_seed(0)
+    logits = torch.randn(1, 12) * 2
+    uniform = torch.rand(200_000)
+    counted = torch.bincount(sample(logits.expand(200_000, -1), uniform), minlength=12) / 200_000
+    chances = logits.softmax(-1)[0]
+    assert ((counted - chances).abs() < 4 * (chances * (1 - chances) / 200_000).sqrt() + 1e-6).all()
+
+
+def test_a_sample_is_where_the_distribution_function_passes_the_random_number():
+    probabilities = torch.tensor([[0.25, 0.0, 0.5, 0.25, 0.0]]).expand(7, -1)
+    uniform = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 0.9999, 1 - 2**-24])
+    assert sample(probabilities.log(), uniform).tolist() == [0, 0, 2, 2, 3, 3, 3]
+    assert sample(torch.full((2, 5), -1e4).bfloat16(), torch.tensor([0.0, 0.999])).tolist() == [0, 4]
+
+
+def test_replaced_are_the_tokens_that_differ_from_the_original(tokenizer, source):
+    originals = {each.number: each.ids for each in source.read(range(len(source)), 0)}
+    objective = objective_of(model_of(OwnEmbeddings()), source, tokenizer)
+    seen = []
+    for batch in batches(objective):
+        torch.manual_seed(len(seen))
+        sampled = torch.where(torch.rand(len(batch.rows_M)) < 0.5, batch.targets_M, 7)
+        read, replaced = corrupt(batch, sampled)
+        sequences = read.ids_T.split(list(read.lengths))
+        labels = replaced.split(list(read.lengths))
+        for ids, label in zip(sequences, labels, strict=True):
+            # The plain reference: compare with the one original of that length and most of its tokens.
+            original = max(
+                (each for each in originals.values() if len(each) == len(ids)),
+                key=lambda each: (each == ids.numpy()).sum(),
+            )
+            assert label.tolist() == (original != ids.numpy()).astype(int).tolist()
+            seen += label.tolist()
+        chosen = torch.zeros_like(read.ids_T).index_fill(0, batch.rows_M, 1).bool()
+        assert not replaced[~chosen].any()
+        assert torch.equal(read.ids_T[batch.rows_M], sampled)
+        assert tokenizer.mask_id not in read.ids_T
+    assert 0 < np.mean(seen) < 0.15
+
+
+def test_a_generator_that_knows_nothing_replaces_nearly_all_chosen_tokens(tokenizer, source):
+    """One of 61 equally likely tokens is the original."""
+    model = model_of(SharedEmbeddings(), initializer_range=1e-4).eval()
+    replaced = ordinary = chosen = right = 0
+    with torch.no_grad():
+        for epoch in range(25):
+            for batch in batches(objective_of(model, source, tokenizer), epoch):
+                output = model.outputs(batch)[REPLACED]
+                special = torch.isin(batch.packed.ids_T, torch.tensor([1, 2]))
+                replaced, ordinary = replaced + int(output.truth.sum()), ordinary + int((~special).sum())
+                chosen += len(batch.rows_M)
+                right += int((output.truth[batch.rows_M] == 0).sum())
+                assert not output.truth[special].any()
+    assert ordinary > 5000
+    assert 0.14 < chosen / ordinary < 0.2  # of short sequences at least one
+    assert right / chosen == pytest.approx(1 / VOCABULARY, abs=4 * (1 / VOCABULARY / chosen) ** 0.5)
+    assert replaced == chosen - right
+
+
+def test_units_are_chosen_places_and_all_tokens(tokenizer, source):
+    objective = objective_of(model_of(SharedEmbeddings()), source, tokenizer)
+    for batch in batches(objective):
+        assert objective.model.units(batch) == {MASKED: len(batch.rows_M), REPLACED: len(batch.packed.ids_T)}
+    update = next(objective.updates(0, 0))
+    model = objective.model.eval()
+    loss = sum(objective.loss(part.payload) for part in update.micro_batches) / update.weight
+    outputs = [model.outputs(part.payload.batch) for part in update.micro_batches]
+    means = {name: torch.cat([output[name].losses() for output in outputs]).mean() for name in (MASKED, REPLACED)}
+    assert float(loss.detach()) == pytest.approx(float((means[MASKED] + 50 * means[REPLACED]).detach()), rel=1e-5)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "deberta-v2", "modernbert"])
+@every_sharing
+def test_other_families_work_as_well(tmp_path, model_type, sharing):
+    own = tiny_tokenizer(tmp_path / "tokenizer", model_type)
+    source = CorpusPieces.of(write_corpus(tmp_path / "corpus", own, random_documents(0, 6)), own, 18)
+    width = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4}
+    width |= {"global_attn_every_n_layers": 1} if model_type == "modernbert" else {}
+    model = model_of(sharing, model_type=model_type, generator=width)
+    objective = objective_of(model, source, own, source)
+    record = train(objective, options(epochs=2, learning_rate=1e-4))
+    assert record.validations[-1].metrics[f"{REPLACED} loss"] < record.validations[0].metrics[f"{REPLACED} loss"] + 0.1
+
+
+@every_sharing
+def test_a_gpu_does_not_wait_and_sums_in_float32(tokenizer, source, sharing, monkeypatch):
+    model = model_of(sharing).train()
+    objective = objective_of(model, source, tokenizer)
+    with emulated_cuda(monkeypatch):
+        for part in next(objective.updates(0, 0)).micro_batches:
+            with no_waits():
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss = objective.loss(part.payload)
+                loss.backward()
+            assert torch.isfinite(loss)
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@every_sharing
+def test_a_tiny_corpus_is_learnt_by_heart(tokenizer, tmp_path, sharing):
+    documents = [[[5 + 7 * number + 2 * at, 6 + 7 * number + 2 * at] for at in range(3)] for number in range(8)]
+    source = CorpusPieces.of(write_corpus(tmp_path, tokenizer, documents), tokenizer, 18)
+    wider = {"hidden_size": 32, "num_attention_heads": 4}
+    model = model_of(sharing, generator=wider, **NO_DROPOUT, **QUICK, hidden_size=48, intermediate_size=96)
+    objective = objective_of(model, source, tokenizer, source, tokens=300)
+    with torch.no_grad():
+        before = objective.validate().metrics
+    train(objective, options(epochs=300, learning_rate=6e-3))
+    after = objective.validate().metrics
+    assert before[f"{MASKED} loss"] > 3.5
+    assert after[f"{MASKED} loss"] < 1.5
+    assert before[f"{REPLACED} loss"] > 0.4
+    assert after[f"{REPLACED} loss"] < 0.1
+    assert after[f"{REPLACED} accuracy"] > 0.97
+
+
+@every_sharing
+def test_runs_repeat_and_a_resumed_one_ends_as_an_uninterrupted_one(tokenizer, source, sharing, tmp_path):
+    def run(epochs, folder, **changes):
+        model = model_of(sharing)
+        objective = objective_of(model, source, tokenizer, source)
+        given = options(epochs=epochs, learning_rate=1e-3, checkpoints=tmp_path / folder, **changes)
+        return model, objective, given
+
+    weights = []
+    for name in ("a", "b"):
+        model, objective, given = run(3, name)
+        record = train(objective, given)
+        weights.append(model.state_dict())
+    model, objective, given = run(3, "c", checkpoint_every_updates=2)
+    broken = objective.loss
+    calls = []
+
+    def interrupted(payload):
+        calls.append(payload)
+        if len(calls) == 12:
+            raise RuntimeError("power cut")
+        return broken(payload)
+
+    objective.loss = interrupted
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(objective, given)
+    model, objective, given = run(3, "c", checkpoint_every_updates=2, resume=True)
+    resumed = train(objective, given)
+    assert resumed.resumed_from
+    assert resumed.losses == record.losses
+    assert resumed.validations == record.validations
+    weights.append(model.state_dict())
+    for other in weights[1:]:
+        assert all(torch.equal(value, other[name]) for name, value in weights[0].items())
+
+
+def test_validation_draws_the_same_samples_whatever_was_drawn_before(tokenizer, source):
+    objective = objective_of(model_of(SharedEmbeddings()).eval(), source, tokenizer, source)
+    with torch.no_grad():
+        first = objective.validate()
+        torch.rand(5)
+        assert objective.validate() == first
+        objective.tokens = 40
+        again = objective.validate()
+    assert again.score == pytest.approx(first.score, rel=1e-5)
+
+
+def test_the_discriminators_loss_is_that_of_transformers(tokenizer, source, tmp_path):
+    write_checkpoint(tmp_path, "electra", architecture="ElectraForPreTraining")
+    oracle = transformers.ElectraForPreTraining.from_pretrained(tmp_path).eval()
+    opened = load(tmp_path, heads=["replaced_token"], device="cpu")
+    made = model_of(OwnEmbeddings())
+    model = ReplacedTokens(
+        made.generator, made.generator_head, opened.encoder, opened.heads["replaced_token"], embeddings=OwnEmbeddings()
+    ).eval()
+    for batch in batches(objective_of(model, source, tokenizer)):
+        with torch.no_grad():
+            ours = model.outputs(batch)
+            sampled = sample(ours[MASKED].scores, batch.uniform_M)
+            read, replaced = corrupt(batch, sampled)
+            expected = oracle(
+                input_ids=read.padded(read.ids_T),
+                attention_mask=read.real_BS.long(),
+                token_type_ids=read.padded(read.types_T),
+                labels=read.padded(replaced),
+            )
+        assert torch.equal(replaced, ours[REPLACED].truth)
+        assert float(ours[REPLACED].losses().mean()) == pytest.approx(float(expected.loss), abs=1e-5)
+        assert torch.allclose(ours[REPLACED].scores, expected.logits[read.real_BS], atol=1e-5)

@@ -1,0 +1,15 @@
+"""What tests of pre-training share: texts to learn by heart, and shapes that take no time."""
+
+from dataclasses import replace
+
+from bothways.pretraining.recipes import ReplacedTokenDetection, Shape
+
+TEXTS = [f"the cat sat on the mat number {number}. and saw {number * 7} birds." for number in range(200)]
+
+
+def tiny(recipe):
+    """A recipe with a model of 32 x 2, sequences of 24 tokens, and a generator of half its width."""
+    task = recipe.task
+    if isinstance(task, ReplacedTokenDetection) and task.embeddings == "shared":
+        task = replace(task, generator=(0.5, 0.5))
+    return replace(recipe, shape=Shape(32, 2, 2, 64, 32), task=task).changed(length=24)

@@ -1,0 +1,183 @@
+"""Runs from a corpus to a saved encoder: by every recipe, resumed exactly, and refused where they make no sense."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from pretraining_cases import TEXTS, tiny
+
+from bothways import TextClassifier, load
+from bothways.data.shards import ShardSource, TokenCorpus, write_shards
+from bothways.errors import InvalidInput, NotFitted, OutputExists
+from bothways.families import FAMILIES
+from bothways.pretraining.pretrainer import GENERATOR, Pretrainer
+from bothways.pretraining.recipes import RECIPES, MaskedLanguageModelling, scaled
+from bothways.pretraining.runs import course_options
+from bothways.training.interrupts import Interrupts
+
+HEADS = {
+    "bert": ("masked_lm", "next_sentence"),
+    "albert": ("masked_lm", "sentence_order"),
+    "electra": ("replaced_token",),
+    "electra-base": ("replaced_token",),
+    "deberta-v3": (),
+    "xlnet": ("permutation_lm",),
+}
+
+
+@pytest.fixture(scope="session")
+def corpora(trained_tokenizers, tmp_path_factory):
+    """Shards of each tokenizer."""
+    folder = tmp_path_factory.mktemp("corpora")
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in TEXTS))
+    for kind, tokenizer in trained_tokenizers.items():
+        write_shards(ShardSource([folder / "texts.jsonl"]), folder / kind, tokenizer, show_progress=False)
+    return {kind: TokenCorpus.open(folder / kind) for kind in trained_tokenizers}
+
+
+@pytest.fixture
+def make(trained_tokenizers, corpora):
+    """A factory: a pretrainer of a recipe with a very small model, and its corpus."""
+
+    def made(name, **changes):
+        recipe = RECIPES[name]
+        small = replace(tiny(scaled(recipe, "tiny")), **changes)
+        return Pretrainer(small, trained_tokenizers[recipe.tokenizer], device="cpu"), corpora[recipe.tokenizer]
+
+    return made
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_learns_and_is_saved_for_the_ecosystem(name, make, tmp_path):
+    from transformers import AutoModel, AutoTokenizer
+
+    pretrainer, corpus = make(name)
+    record = pretrainer.fit(corpus, updates=40, batch_size=8, learning_rate=3e-3, show_progress=False)
+    assert record.updates == 40
+    assert [each.update for each in record.validations] == list(range(4, 41, 4))
+    assert record.losses[-1] < 0.8 * record.losses[0]
+    pretrainer.save(tmp_path / "model")
+    opened = load(tmp_path / "model", heads=HEADS.get(name, ("masked_lm",)), device="cpu")
+    tokenizer, oracle = (each.from_pretrained(tmp_path / "model") for each in (AutoTokenizer, AutoModel))
+    with torch.inference_mode():
+        expected = oracle.eval()(**tokenizer("the cat sat", return_tensors="pt")).last_hidden_state[0]
+        torch.testing.assert_close(opened(["the cat sat"]).last_hidden_state[0], expected, atol=1e-5, rtol=1e-4)
+    card = json.loads((tmp_path / "model/bothways.json").read_text())["card"]
+    assert (card["recipe"], card["data"]["documents"]) == (name, len(TEXTS))
+    assert card["metrics"] == record.validations[record.kept_epoch - 1].metrics
+    assert (tmp_path / "model" / GENERATOR).is_dir() == name.startswith(("electra", "deberta-v3"))
+
+
+def test_a_generator_fills_masks(make, tmp_path):
+    from bothways import FillMask
+
+    pretrainer, corpus = make("electra")
+    pretrainer.fit(corpus, updates=2, batch_size=4, show_progress=False)
+    pretrainer.save(tmp_path / "model")
+    generator = FillMask.from_pretrained(tmp_path / "model" / GENERATOR, device="cpu")
+    assert generator.has_head
+    assert len(generator.predict(["the [MASK] sat"])) == 1
+
+
+def test_a_pretrained_encoder_is_fine_tuned(make, tmp_path):
+    pretrainer, corpus = make("roberta")
+    pretrainer.fit(corpus, updates=2, batch_size=4, show_progress=False)
+    pretrainer.save(tmp_path / "model")
+    classifier = TextClassifier.from_pretrained(tmp_path / "model", device="cpu")
+    rows = [{"text": f"the {word} sat {number}", "label": word} for word in ("cat", "mat") for number in range(20)]
+    classifier.fit(rows, epochs=1, show_progress=False)
+    assert classifier.predict(["the cat sat"])[0].label in ("cat", "mat")
+
+
+@pytest.mark.parametrize("name", ["bert", "electra", "deberta-v3", "albert", "xlnet", "deberta"])
+@pytest.mark.parametrize("at", [3, 7])
+def test_a_resumed_run_equals_one_that_was_not_interrupted(name, at, make, tmp_path, monkeypatch):
+    options = {"updates": 12, "batch_size": 4, "show_progress": False, "checkpoint_every_updates": 1}
+    whole, corpus = make(name)
+    expected = whole.fit(corpus, **options)
+    checked = Interrupts.check
+
+    calls = []
+
+    def stop(self):
+        calls.append(None)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        checked(self)
+
+    monkeypatch.setattr(Interrupts, "check", stop)
+    begun, _ = make(name)
+    assert begun.fit(corpus, checkpoints=tmp_path / "c", **options).interrupted
+    monkeypatch.undo()
+    resumed, _ = make(name)
+    record = resumed.fit(corpus, checkpoints=tmp_path / "c", resume=True, **options)
+    assert record.resumed_from in range(1, at + 1)
+    assert record.losses == expected.losses
+    assert [each.score for each in record.validations] == [each.score for each in expected.validations]
+    pairs = zip(whole.fitted.model.encoder.parameters(), resumed.fitted.model.encoder.parameters(), strict=True)
+    assert all(torch.equal(*each) for each in pairs)
+
+
+def test_a_changed_recipe_is_not_resumed_and_the_difference_said(make, tmp_path):
+    first, corpus = make("roberta")
+    options = {"batch_size": 4, "show_progress": False, "checkpoints": tmp_path / "c"}
+    first.fit(corpus, updates=4, **options)
+    with pytest.raises(OutputExists):
+        make("roberta")[0].fit(corpus, updates=4, **options)
+    changed, _ = make("roberta", task=MaskedLanguageModelling(replace(RECIPES["roberta"].task.masking, fraction=0.3)))
+    with pytest.raises(InvalidInput, match=r"chosen tokens was 0\.15 and is now 0\.3"):
+        changed.fit(corpus, updates=4, resume=True, **options)
+    with pytest.raises(InvalidInput, match="updates was 4 and is now 5"):
+        make("roberta")[0].fit(corpus, updates=5, resume=True, **options)
+
+
+def test_options_override_the_recipe(make):
+    pretrainer, _ = make("albert")
+    usual = course_options(pretrainer.recipe.course, {})
+    assert (usual.updates, usual.learning_rate, usual.eps) == (2000, 1e-3, 1e-6)
+    given = course_options(pretrainer.recipe.course, {"learning_rate": 0.5, "seed": 3, "weight_decay": 0.0})
+    assert (given.learning_rate, given.seed, given.weight_decay, given.updates) == (0.5, 3, 0.0, 2000)
+
+
+def test_the_seed_decides_the_run(make):
+    runs = []
+    for seed in (1, 1, 2):
+        pretrainer, corpus = make("bert")
+        runs.append(pretrainer.fit(corpus, updates=2, batch_size=4, seed=seed, show_progress=False).losses)
+    assert runs[0] == runs[1] != runs[2]
+    assert all(math.isfinite(loss) for run in runs for loss in run)
+
+
+def test_what_makes_no_sense_is_refused(make, corpora, trained_tokenizers, tmp_path):
+    pretrainer, corpus = make("bert")
+    with pytest.raises(NotFitted, match="call fit first"):
+        pretrainer.save(tmp_path / "model")
+    with pytest.raises(InvalidInput, match="updates, not of epochs"):
+        pretrainer.fit(corpus, epochs=3)
+    with pytest.raises(InvalidInput, match="written with another tokenizer"):
+        pretrainer.fit(corpora["bpe"])
+    long = Pretrainer(pretrainer.recipe.changed(length=2000), trained_tokenizers["wordpiece"], device="cpu")
+    with pytest.raises(InvalidInput, match="2000 tokens, but its model at most 512"):
+        long.fit(corpus)
+
+
+def test_one_document_is_too_few_for_next_sentences(trained_tokenizers, make, tmp_path):
+    (tmp_path / "one.txt").write_text("the cat sat on the mat. and saw birds.\n")
+    write_shards(
+        ShardSource([tmp_path / "one.txt"]), tmp_path / "s", trained_tokenizers["wordpiece"], show_progress=False
+    )
+    with pytest.raises(InvalidInput, match="too few documents for next sentence prediction"):
+        make("bert")[0].fit(TokenCorpus.open(tmp_path / "s"), updates=1, show_progress=False)
+
+
+def test_without_a_document_to_spare_nothing_is_held_out(trained_tokenizers, make, tmp_path):
+    (tmp_path / "one.txt").write_text("the cat sat on the mat. and saw birds.\n")
+    tokenizer = trained_tokenizers["bpe"]
+    write_shards(ShardSource([tmp_path / "one.txt"]), tmp_path / "s", tokenizer, show_progress=False)
+    pretrainer = make("roberta")[0]
+    record = pretrainer.fit(TokenCorpus.open(tmp_path / "s"), updates=2, show_progress=False)
+    assert record.validations == ()
+    assert pretrainer.fitted.card["metrics"] is None
+    assert FAMILIES["roberta"] is pretrainer.fitted.model.family

@@ -1,0 +1,129 @@
+"""Runs on several processes: the same course as on one, resumed on any number, ended by one that dies."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from training_toys import Toy, settings
+from worker_toys import SPLITS, STOP_AT
+
+from bothways.training import workers as workers_module
+from bothways.training.loop import train
+from bothways.training.workers import Alone, current_workers, joined, share
+
+SCRIPT = Path(__file__).with_name("worker_toys.py")
+
+
+def run(folder, count, mode="plain"):
+    """Start as many processes as torchrun would; their exit codes, what they said, and what they found."""
+    folder.mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, folder, mode],
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    said = [process.communicate(timeout=120)[1] for process in processes]
+    files = [folder / f"{mode}-{rank}.json" for rank in range(count)]
+    found = [json.loads(each.read_text()) if each.exists() else None for each in files]
+    return [process.returncode for process in processes], said, found
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The record and the weights of one process."""
+    toy = Toy(splits=SPLITS)
+    return train(toy, settings()), toy.module.state_dict()
+
+
+def check_equal(found, alone):
+    record, weights = alone
+    assert found["losses"] == pytest.approx(record.losses, abs=1e-5)
+    assert found["scores"] == pytest.approx([each.score for each in record.validations], abs=1e-5)
+    for name, value in weights.items():
+        torch.testing.assert_close(torch.tensor(found["weights"][name]), value, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_course_does_not_depend_on_the_number_of_processes(tmp_path, alone, count):
+    codes, _, found = run(tmp_path / "run", count, "shifted")
+    assert codes == [0] * count
+    for each in found:
+        check_equal(each, alone)
+    lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines].count("epoch") == 3
+
+
+@pytest.mark.parametrize("after", [1, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 4))])
+def test_a_run_is_resumed_on_another_number_of_processes(tmp_path, alone, after):
+    codes, _, found = run(tmp_path / "run", 2, "interrupt")
+    assert codes == [0, 0]
+    assert [each["interrupted"] for each in found] == [True, True]
+    done = found[0]["updates"]
+    assert found[1]["updates"] == done == STOP_AT // 2
+    codes, _, found = run(tmp_path / "run", after, "resume")
+    assert codes == [0] * after
+    for each in found:
+        assert each["resumed_from"] == done
+        check_equal(each, alone)
+
+
+def test_a_resumed_run_of_as_many_processes_has_their_dropout(tmp_path):
+    _, _, whole = run(tmp_path / "dropout whole", 2)
+    run(tmp_path / "dropout", 2, "interrupt")
+    _, _, found = run(tmp_path / "dropout", 2, "resume")
+    assert found[0]["losses"] == whole[0]["losses"] == whole[1]["losses"]
+
+
+def test_a_process_that_dies_ends_the_run_with_its_reason(tmp_path, alone):
+    begun = time.monotonic()
+    codes, said, _ = run(tmp_path / "run", 2, "die")
+    assert time.monotonic() - begun < 60
+    assert codes == [1, 9]
+    assert "WorkerLost: another process of the run is gone" in said[0]
+    codes, _, found = run(tmp_path / "run", 2, "resume")
+    assert codes == [0, 0]
+    assert found[0]["resumed_from"] == STOP_AT // 2 - 1
+    check_equal(found[0], alone)
+
+
+def test_processes_that_train_different_things_are_refused(tmp_path):
+    codes, said, _ = run(tmp_path / "run", 2, "disagree")
+    assert codes == [1, 1]
+    for each in said:
+        assert "process 1 does not: identity.order_seed is 3 in the first and 4" in each
+
+
+def test_without_torchrun_there_is_one_process(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with joined() as workers:
+        assert (workers.rank, workers.count) == (0, 1)
+        assert isinstance(current_workers(), Alone)
+        tensor = torch.ones(2)
+        workers.add([tensor])
+        assert tensor.tolist() == [1, 1]
+        assert workers.gather("value") == ["value"]
+    module = nn.Linear(2, 2)
+    before = module.weight.clone()
+    share(module, Alone())
+    assert torch.equal(module.weight, before)
+
+
+def test_a_lost_connection_is_named():
+    said = r"gone \(Connection closed by peer\)\. Look at what it said"
+    with pytest.raises(workers_module.WorkerLost, match=said), workers_module._naming_losses():
+        raise RuntimeError("Connection closed by peer\nand a long trace")

@@ -1,0 +1,52 @@
+"""One process of a run on several, as torchrun starts it: ``worker_toys.py FOLDER MODE``; its losses go to FOLDER."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from training_toys import Toy, mlp, settings
+
+from bothways.training.loop import train
+from bothways.training.workers import joined
+
+STOP_AT = 6
+SPLITS = (3, 2, 2, 1)
+
+
+def interrupted(number):
+    """Send the process a signal in a certain call of the loss."""
+    if number == STOP_AT:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def gone(number):
+    """End the process in a certain call of the loss, without a word."""
+    if number == STOP_AT:
+        os._exit(9)
+
+
+def main():
+    folder, mode = Path(sys.argv[1]), sys.argv[2]
+    torch.set_num_threads(1)
+    with joined() as workers:
+        last = workers.rank == workers.count - 1
+        on_loss = {"interrupt": interrupted, "die": gone}.get(mode, lambda _: None) if last else lambda _: None
+        dropout = 0.3 if "dropout" in folder.name else 0.0
+        toy = Toy(
+            module=mlp(dropout), splits=SPLITS, on_loss=on_loss, order_seed=4 if mode == "disagree" and last else 3
+        )
+        if last:  # the weights of the first process count
+            toy.module[0].weight.data += mode != "plain"
+        kept = {"checkpoints": folder / "c", "checkpoint_every_updates": 1, "log": folder / "log.jsonl"}
+        record = train(toy, settings(**kept, resume=mode == "resume"))
+    summary = {"losses": record.losses, "scores": [each.score for each in record.validations]}
+    weights = {name: value.tolist() for name, value in toy.module.state_dict().items()}
+    more = {"resumed_from": record.resumed_from, "interrupted": record.interrupted, "updates": record.updates}
+    (folder / f"{mode}-{workers.rank}.json").write_text(json.dumps({**summary, **more, "weights": weights}))
+
+
+if __name__ == "__main__":
+    main()
