@@ -64,6 +64,7 @@ def test_the_course_does_not_depend_on_the_number_of_processes(tmp_path, alone, 
     assert codes == [0] * count
     for each in found:
         check_equal(each, alone)
+        assert not [name for name in each["threads"] if "gloo" in name]
     lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines].count("epoch") == 3
 

@@ -44,7 +44,14 @@ def main():
         record = train(toy, settings(**kept, resume=mode == "resume"))
     summary = {"losses": record.losses, "scores": [each.score for each in record.validations]}
     weights = {name: value.tolist() for name, value in toy.module.state_dict().items()}
-    more = {"resumed_from": record.resumed_from, "interrupted": record.interrupted, "updates": record.updates}
+    # Those of the group would abort the process at its end, now and then.
+    left = [each.read_text().strip() for each in Path("/proc/self/task").glob("*/comm")]
+    more = {
+        "threads": left,
+        "resumed_from": record.resumed_from,
+        "interrupted": record.interrupted,
+        "updates": record.updates,
+    }
     (folder / f"{mode}-{workers.rank}.json").write_text(json.dumps({**summary, **more, "weights": weights}))
 
 

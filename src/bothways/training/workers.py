@@ -120,6 +120,10 @@ def joined() -> Iterator[Workers]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
         yield current_workers()
         return
+    # The first optimizer imports it. Imported while a group is there it keeps that group's threads alive, and a thread
+    # that outlives the interpreter aborts the process at its exit.
+    import torch._dynamo
+
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
