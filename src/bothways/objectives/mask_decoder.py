@@ -33,8 +33,8 @@ class MaskDecoder(nn.Module):
         positions = config.positions
         if not isinstance(positions, DisentangledPositions) or positions.absolute:
             raise UnsupportedConfig(
-                "a mask decoder adds absolute positions to an encoder of relative ones: use one of DeBERTa's shape "
-                "without position_biased_input."
+                "a mask decoder adds absolute positions to an encoder of relative ones alone, which DeBERTa and "
+                "DeBERTa v2 and v3 models have without position_biased_input: use one of these."
             )
         self.positions = Table(positions.count, config.hidden)
         nn.init.normal_(self.positions.weight, std=config.initializer_range)

@@ -8,7 +8,7 @@ import torch
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.data.shards import TokenCorpus
 from bothways.encoder.heads import Head, ScoreHead, new_head
-from bothways.errors import UnsupportedConfig
+from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.families import FAMILIES, Family, HeadName
 from bothways.objectives import (
     CorpusPieces,
@@ -34,6 +34,7 @@ from bothways.pretraining.recipes import (
     Distillation,
     MaskedLanguageModelling,
     PermutationLanguageModelling,
+    PretrainingTask,
     ReplacedTokenDetection,
     ScaledRecipe,
 )
@@ -76,9 +77,11 @@ def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: 
         device: Where it is trained.
 
     Raises:
+        InvalidInput: The family has no head for the recipe's objective.
         UnsupportedConfig: The recipe asks for something that is not built.
     """
     family = FAMILIES[recipe.recipe.family]
+    _check_heads(family, recipe.task)
     framed = tokenizer.with_template(family.tokenizer.template)
     match recipe.task:
         case MaskedLanguageModelling() as task:
@@ -91,6 +94,28 @@ def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: 
             return _masked(recipe, family, framed, MaskedLanguageModelling(masking), seed, device)
         case _:
             raise UnsupportedConfig(f"the objective of the recipe {recipe.recipe.name} is not built yet.")
+
+
+def _check_heads(family: Family, task: PretrainingTask) -> None:
+    """Refuse an objective whose head a family has not.
+
+    Raises:
+        InvalidInput: It has not; the message says which families have.
+    """
+    needed: tuple[HeadName, ...] = ("masked_lm",)
+    match task:
+        case PermutationLanguageModelling():
+            needed = (_PERMUTED,)
+        case MaskedLanguageModelling(relation=relation) if relation is not None:
+            needed = ("masked_lm", relation)
+        case _:
+            pass
+    if missing := [name for name in needed if name not in family.heads]:
+        able = [each.title for each in FAMILIES.values() if each.heads.keys() >= {*needed}]
+        raise InvalidInput(
+            f"this objective needs a {missing[-1]} head, which a {family.title} model has not. "
+            f"It can be learnt by {', '.join(able)}."
+        )
 
 
 def _masked(
