@@ -1,0 +1,89 @@
+"""Pre-training that gets SIGKILL at 20 random moments and is resumed; one line of JSON of each to standard output.
+
+``killed_pretraining.py FOLDER RECIPE``: the moments are calls that touch files, and losses of micro-batches.
+"""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from pretraining_cases import TEXTS, tiny
+
+from bothways.data.shards import ShardSource, TokenCorpus, write_shards
+from bothways.objectives.pretraining import PretrainingObjective
+from bothways.pretraining.pretrainer import Pretrainer
+from bothways.pretraining.recipes import RECIPES, scaled
+from bothways.text import TextTokenizer, recipes
+from bothways.text.training import train_tokenizer, write_trained_tokenizer
+from killing import FILE_EVENTS
+
+MOMENTS = 20
+
+
+def forked(work):
+    """Run something in a child; its exit code."""
+    child = os.fork()
+    if child == 0:
+        work()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def moments(at):
+    """Count moments from here on and end the process before one of them; returns the list that counts."""
+    seen = []
+
+    def count():
+        seen.append(None)
+        if len(seen) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(lambda event, _: count() if event in FILE_EVENTS else None)
+    usual = PretrainingObjective.loss
+
+    def counted(self, payload):
+        count()
+        return usual(self, payload)
+
+    PretrainingObjective.loss = counted
+    return seen
+
+
+def main(folder, name):
+    torch.set_num_threads(1)
+    recipe = RECIPES[name]
+    write_trained_tokenizer(train_tokenizer(TEXTS, recipe.tokenizer, 300), folder / "tok")
+    tokenizer = TextTokenizer.from_folder(folder / "tok", recipes.TRAINED)
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in TEXTS))
+    write_shards(ShardSource([folder / "texts.jsonl"]), folder / "shards", tokenizer, show_progress=False)
+    corpus = TokenCorpus.open(folder / "shards")
+
+    def trained(place, resume=False, at=0):
+        seen = moments(at)
+        pretrainer = Pretrainer(tiny(scaled(recipe, "tiny")), tokenizer, device="cpu")
+        kept = {"checkpoints": folder / place, "checkpoint_every_updates": 2, "resume": resume}
+        record = pretrainer.fit(corpus, updates=8, batch_size=4, show_progress=False, **kept)
+        weights = b"".join(each.numpy().tobytes() for each in pretrainer.fitted.model.encoder.state_dict().values())
+        found = {"losses": record.losses, "scores": [each.score for each in record.validations]}
+        found["weights"] = hashlib.sha256(weights).hexdigest()
+        more = {"moments": len(seen), "resumed": record.resumed_from}
+        (folder / f"{place}.json").write_text(json.dumps({"course": found, **more}))
+
+    forked(lambda: trained("whole"))
+    whole = json.loads((folder / "whole.json").read_text())
+    print(json.dumps(whole))
+    for at in sorted(random.Random(name).sample(range(1, whole["moments"] + 1), MOMENTS)):
+        place = f"killed {at}"
+        code = forked(lambda place=place, at=at: trained(place, at=at))
+        again = forked(lambda place=place: trained(place, resume=True))
+        found = json.loads((folder / f"{place}.json").read_text()) if again == 0 else {}
+        print(json.dumps({"at": at, "codes": [code, again], **found}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
