@@ -44,10 +44,11 @@ def test_pre_training_by_torchrun_equals_that_of_one_process(tmp_path):
             "--device",
             "cpu",
         )
-        small = ("--updates", 4, "--batch-size", 4, "--length", 24, "--quiet")
+        small = ("--updates", 4, "--batch-size", 4, "--length", 24)
         run = torchrun(count, "pretrain", "--recipe", "modernbert", *data, *small)
         assert run.returncode == 0, run.stderr
         assert run.stdout.count("trained      4 updates") == 1
+        assert run.stderr.count("StableAdamW") == run.stderr.count("documents are in") == 1  # said by one process
         assert sorted(each.name for each in tmp_path.glob("run*")) == [
             name for number in range(1, count + 1) for name in (f"run {number}", f"run {number}.shards")
         ]

@@ -1,7 +1,9 @@
 """What the commands of ``bothways train`` share: their options, and a run from the first check to the last word."""
 
+import io
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,7 +111,8 @@ def _follow(
         "keep_diverged": True,
         "show_progress": False,
     }
-    with reporting(False):
+    # What it would say, the first process says.
+    with reporting(False), redirect_stderr(io.StringIO()):
         _, record = fit(options)
     return interrupted_code(record.signal) if record.interrupted else 0
 
