@@ -27,16 +27,6 @@ HEADS = {
 }
 
 
-@pytest.fixture(scope="session")
-def corpora(trained_tokenizers, tmp_path_factory):
-    """Shards of each tokenizer."""
-    folder = tmp_path_factory.mktemp("corpora")
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in TEXTS))
-    for kind, tokenizer in trained_tokenizers.items():
-        write_shards(ShardSource([folder / "texts.jsonl"]), folder / kind, tokenizer, show_progress=False)
-    return {kind: TokenCorpus.open(folder / kind) for kind in trained_tokenizers}
-
-
 @pytest.fixture
 def make(trained_tokenizers, corpora):
     """A factory: a pretrainer of a recipe with a very small model, and its corpus."""

@@ -1,14 +1,12 @@
 """Every objective of pre-training by every family: it learns and is saved, or is refused with the families that can."""
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
-from pretraining_cases import TEXTS, tiny
+from pretraining_cases import tiny
 
 from bothways import load
-from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.errors import InvalidInput, UnsupportedConfig
 from bothways.families import FAMILIES
 from bothways.objectives.masking import Masking
@@ -39,16 +37,6 @@ CASES = {
     "permuted": (PermutationLanguageModelling(), ["xlnet"]),
     "distillation without a teacher": (Distillation(), MASKING),
 }
-
-
-@pytest.fixture(scope="module")
-def corpora(trained_tokenizers, tmp_path_factory):
-    """Shards of each tokenizer."""
-    folder = tmp_path_factory.mktemp("corpora")
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in TEXTS))
-    for kind, tokenizer in trained_tokenizers.items():
-        write_shards(ShardSource([folder / "texts.jsonl"]), folder / kind, tokenizer, show_progress=False)
-    return {kind: TokenCorpus.open(folder / kind) for kind in trained_tokenizers}
 
 
 def made(family, task, tokenizers):
