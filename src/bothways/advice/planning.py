@@ -1,4 +1,4 @@
-"""What a pre-training run takes, before it starts: tokens, passes over the corpus, memory, hours and money."""
+"""Plans of pre-training runs: tokens, passes over the corpus, memory, hours and money, before a run starts."""
 
 import math
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _FLOAT32 = 4
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a plan's hours and price rest on.
+    """Rates that the hours and the price of a plan rest on.
 
     Attributes:
         utilisation: Part of the devices' peak rate that is reached.
@@ -66,7 +66,7 @@ class PlannedPhase:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run takes.
+    """The needs of a run.
 
     Attributes:
         scaled: The recipe.

@@ -60,11 +60,11 @@ class NoMemory:
 
     @property
     def batch(self) -> Batch:
-        """What layers read."""
+        """The batch that layers read."""
         return self.own
 
     def joined(self, hidden_TH: Tensor, layer: int) -> Tensor:
-        """What a layer reads."""
+        """Return the rows that a layer reads."""
         del layer
         return hidden_TH
 
@@ -112,7 +112,7 @@ class Recurrence:
         return cls(batch, memory, replace(wide, types_T=types_U), rows_U, on_device(own_T, device))
 
     def joined(self, hidden_TH: Tensor, layer: int) -> Tensor:
-        """What a layer reads, (U, H)."""
+        """Return the rows that a layer reads, (U, H)."""
         before_ZH = self.memory.states[layer].detach().to(hidden_TH.dtype)
         return torch.cat([before_ZH, hidden_TH]).index_select(0, self.joined_U)
 
@@ -133,7 +133,7 @@ Segment = NoMemory | Recurrence
 
 
 def segment_of(batch: Batch, memory: Memory | None, layers: int) -> Segment:
-    """What the layers of an encoder read for a batch.
+    """Return what the layers of an encoder read for a batch.
 
     Raises:
         InvalidInput: The memory is of another batch or encoder, or the batch has padding.

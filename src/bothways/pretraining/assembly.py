@@ -92,8 +92,6 @@ def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: 
             return _permuted(recipe, family, framed, task, seed, device)
         case Distillation(masking=masking):  # without a teacher, that is what is left
             return _masked(recipe, family, framed, MaskedLanguageModelling(masking), seed, device)
-        case _:
-            raise UnsupportedConfig(f"the objective of the recipe {recipe.recipe.name} is not built yet.")
 
 
 def _check_heads(family: Family, task: PretrainingTask) -> None:
