@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.task_data import SCORED, TaskData, correlation, label_accuracy
+from benchmarks.task_data import SCORED, Row, TaskData, correlation, label_accuracy
+from bothways.evaluation import share_error
 
 Score = tuple[float, float]
 
@@ -68,7 +69,7 @@ class EpochChoice:
 
 def validation_score(data: TaskData, answers: Sequence[Any]) -> Score:
     """Return the score of ours for answers to the validation rows, and its standard error."""
-    from bothways.evaluation import correlation_error, mean_error, share_error
+    from bothways.evaluation import correlation_error, mean_error
 
     rows = data.validation
     if data.kind in SCORED:
@@ -77,11 +78,26 @@ def validation_score(data: TaskData, answers: Sequence[Any]) -> Score:
     if data.kind == "embedding":
         score = correlation(rows, answers)["Spearman"]
         return score, correlation_error(score, len(rows))
-    if data.kind == "ranking":  # learnt as two labels
-        score = label_accuracy(rows, answers)["accuracy"]
-    else:
-        score = next(iter(data.score(rows, answers).values()))
+    if data.kind == "ranking":
+        return _ranking_score(rows, answers)
+    score = next(iter(data.score(rows, answers).values()))
     return score, share_error(score, _decisions(data, answers))
+
+
+def _ranking_score(rows: Sequence[Row], answers: Sequence[Any]) -> Score:
+    """Return the mean average precision of the questions with both labels, as ours is validated."""
+    from bothways.data import Example
+    from bothways.tasks.rankings import Ranking
+    from bothways.tasks.targets import SingleLabel
+
+    target = SingleLabel(tuple(sorted({row["label"] for row in rows})))
+    pairs = [Example((row["text_a"], row["text_b"]), row["label"], 0, "") for row in rows]
+    ranking = Ranking.of(target, pairs)
+    if ranking is None:  # learnt as two labels
+        score = label_accuracy(rows, answers)["accuracy"]
+        return score, share_error(score, len(rows))
+    odds_NC = np.array([[answer.get(label, 0.0) for label in target.labels] for answer in answers])
+    return ranking.validate(odds_NC, target.encode(pairs))
 
 
 def _decisions(data: TaskData, answers: Sequence[Any]) -> float:

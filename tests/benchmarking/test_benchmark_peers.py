@@ -12,7 +12,7 @@ from benchmarks.epochs import EpochChoice, validation_score
 from benchmarks.harness import Options
 from benchmarks.kept import Kept
 from benchmarks.spread import lead
-from benchmarks.task_data import TaskData, correlation, label_accuracy, span_f1
+from benchmarks.task_data import TaskData, correlation, label_accuracy, mean_average_precision, span_f1
 from benchmarks.task_peers import best_threshold
 from benchmarks.trainer_peers import VALID, SequencePeer, StandardisingPeer, TaggingPeer, ValidTaggingPeer
 
@@ -79,6 +79,9 @@ def test_scores_of_validation_rows_are_those_that_ours_chooses_by():
     assert score("scored_pairs", numbers, [2.0, 2.0, 3.0], correlation) == pytest.approx(expected)
     tagged = [{"tags": ["B-PER", "I-PER", "O"]}, {"tags": ["O", "B-LOC", "O"]}]
     answers = [["B-PER", "I-PER", "O"], ["O", "O", "O"]]
+    ranked = [{"text_a": q, "text_b": str(n), "label": "yes" if n == 0 else "no"} for q in "pq" for n in range(3)]
+    found = [{"yes": each} for each in (0.9, 0.1, 0.2, 0.3, 0.8, 0.1)]  # its answer comes first, and second
+    assert score("ranking", ranked, found, mean_average_precision) == pytest.approx((0.75, 0.25))
     assert score("tagging", tagged, answers, span_f1) == pytest.approx((2 / 3, share_error(2 / 3, 1.5)))
 
 

@@ -7,17 +7,19 @@ import pytest
 
 from bothways import MultiTask, PairClassifier, SentenceEmbedder, TaskData, TextClassifier, TextTagger
 from bothways.data import Example
-from bothways.evaluation import Temperature
+from bothways.evaluation import TaggedWords, Temperature
 from bothways.evaluation.vector_scaling import fit_vector_scaling
 from bothways.tasks.findings import (
     MOST_MISTAKES,
     Mistake,
     confident_mistakes,
     contradictions,
+    findings_of_words,
     notes_on_labels,
     notes_on_training,
 )
 from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.text import Words
 from bothways.training.options import TrainingOptions
 from bothways.training.record import TrainingRecord
 from classifier_cases import rows, without_dropout
@@ -105,10 +107,22 @@ def test_probabilities_that_rest_on_the_calibration_are_named(calibration, said)
     assert said is None or said in notes[0]
 
 
-@pytest.mark.parametrize("target", [MultiLabel(("a", "b", "c")), Regression()])
-def test_other_targets_have_no_notes_on_labels(target):
-    assert notes_on_labels(target, logits(0, 0), np.zeros((2, 3)), None) == []
-    assert confident_mistakes(target, logits(0, 0), np.zeros((2, 3)), examples(["a", "b"])) == ()
+def test_several_labels_that_are_always_the_same_tell_nothing():
+    target, truth = MultiLabel(("a", "b", "c")), np.array([[1, 0, 0], [0, 1, 0]])
+    (note,) = notes_on_labels(target, 2 * np.array([[1, -1, -1], [1, -1, -1.0]]), truth, None)
+    assert note == "The model gives every held-out row the same, 'a': it has learnt to tell nothing."
+    (none,) = notes_on_labels(target, -np.ones((2, 3)), truth, None)
+    assert "the same, no label" in none
+    assert notes_on_labels(target, 2 * truth - 1.0, truth, None) == []
+    assert notes_on_labels(target, -np.ones((2, 3)), np.zeros((2, 3)), None) == []
+
+
+def test_numbers_no_better_than_the_mean_of_the_training_say_so():
+    truth = np.array([1.0, 3.0])
+    (note,) = notes_on_labels(Regression(training_mean=2.0), np.array([[3.0], [1.0]]), truth, None)
+    assert "always 2 has a squared error of 1, the model 4" in note
+    assert notes_on_labels(Regression(training_mean=2.0), np.array([[1.5], [2.5]]), truth, None) == []
+    assert notes_on_labels(Regression(), np.array([[3.0], [1.0]]), truth, None) == []
 
 
 # Contradictions
@@ -133,8 +147,8 @@ def test_what_occurs_twice_with_the_same_label_is_no_contradiction():
 def test_of_many_contradictions_the_first_are_listed_and_the_others_counted():
     texts = [f"t{number // 2}" for number in range(2 * 1005)]
     (note,) = contradictions(examples(["ant", "bee"] * 1005, texts))
-    assert note.count(";") == 5
-    assert note.endswith("row 9 ('ant') and row 10 ('bee'); and 1,000 more.")
+    assert note.count(";") == 20
+    assert note.endswith("row 39 ('ant') and row 40 ('bee'); and 985 more.")
 
 
 # Mistakes
@@ -152,6 +166,34 @@ def test_only_so_many_mistakes_are_kept():
     found = confident_mistakes(ANIMALS, logits(*[0] * 30), np.ones(30, dtype=int), examples(["bee"] * 30))
     assert [mistake.where for mistake in found] == [f"row {number}" for number in range(1, MOST_MISTAKES + 1)]
     assert confident_mistakes(ANIMALS, logits(1, 1), np.array([1, 1]), examples(["bee", "bee"])) == ()
+
+
+def test_mistakes_of_several_labels_are_one_too_many_or_one_missed():
+    target = MultiLabel(("a", "b"), (0.5, 0.8))
+    stated, truth = np.array([[0.9, 0.7], [0.3, 0.1], [0.6, 0.2]]), np.array([[1, 1], [0, 0], [0, 0]])
+    found = confident_mistakes(target, stated, truth, examples([("a", "b"), (), ()]))
+    assert [(each.where, each.label, each.predicted) for each in found] == [
+        ("row 3", "", "a"),
+        ("row 1", "a, b", "not b"),
+    ]
+    assert [each.probability for each in found] == pytest.approx([0.6, 0.3])
+    assert confident_mistakes(Regression(), np.zeros((1, 1)), np.zeros(1), examples([1.0])) == ()
+
+
+def test_mistakes_of_a_tagger_name_the_word():
+    texts = [Words.of_list(["ada", "sleeps"]), Words.of_list(["in", "rome"])]
+    words = TaggedWords(
+        np.array([1, 0, 0, 1]), np.array([1, 1, 0, 0]), np.array([0.9, 0.6, 0.9, 0.8]), np.array([0, 0, 1, 1])
+    )
+    notes, found = findings_of_words(("O", "B-X"), words, examples([(), ()], texts))
+    assert notes == []
+    assert [(each.where, each.label, each.predicted, each.probability) for each in found] == [
+        ("row 2, word 2 ('rome')", "B-X", "O", 0.8),
+        ("row 1, word 2 ('sleeps')", "O", "B-X", 0.6),
+    ]
+    never = TaggedWords(np.array([1, 0]), np.array([0, 0]), np.array([0.6, 0.9]), np.array([0, 0]))
+    (note,) = findings_of_words(("O", "B-X"), never, examples([()], texts[:1]))[0]
+    assert "every held-out word the same tag, 'O'" in note
 
 
 # In a fit
@@ -239,12 +281,12 @@ def test_pairs_have_notes_and_mistakes_too(base):
 
 
 @pytest.mark.parametrize("target", ["multi", "regression"])
-def test_other_targets_have_notes_on_the_training_alone(base, target):
+def test_other_targets_have_notes_on_the_training(base, target):
     label = (lambda at: ["a", "b"][: 1 + at % 2]) if target == "multi" else float
     data = [{"text": f"w{5 + at}", "label": label(at)} for at in range(20)]
     classifier = TextClassifier.from_pretrained(base, device="cpu")
     classifier.fit(data, validation=data, target=target, **QUICK)
-    assert classifier.fitted.mistakes == ()
+    assert all(mistake.label in ("a", "a, b") for mistake in classifier.fitted.mistakes)
     assert any("20 held-out rows" in note for note in classifier.card["notes"])
 
 

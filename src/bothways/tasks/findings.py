@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bothways.data import Example
-from bothways.evaluation import Calibration, Temperature
-from bothways.tasks.targets import Logits, SingleLabel, Target, Truth
+from bothways.evaluation import Calibration, TaggedWords, Temperature
+from bothways.tasks.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 from bothways.training.record import TrainingRecord
 
 FEW_UPDATES, FEW_ROWS = 50, 50
@@ -17,7 +18,7 @@ FEW_UPDATES, FEW_ROWS = 50, 50
 # Temperatures outside of these say that probabilities were far off before they were calibrated.
 _USUAL_TEMPERATURES = (1 / 3, 3.0)
 
-MOST_MISTAKES, _MOST_LISTED = 10, 5
+MOST_MISTAKES, _MOST_LISTED = 10, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,10 @@ class Mistake:
     """A confident answer on a held-out row that its label contradicts: the label may be the mistake.
 
     Attributes:
-        where: The row.
+        where: The row, or a word of it.
         text: What it says, or its two texts.
-        label: Its label.
-        predicted: The answer.
+        label: Its label, or labels.
+        predicted: The answer; of several labels, the one that is too many, or that is missed ("not ...").
         probability: Of the answer.
     """
 
@@ -60,32 +61,60 @@ def notes_on_training(record: TrainingRecord, held_out: int) -> list[str]:
 
 
 def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration: Calibration | None) -> list[str]:
-    """Return what the answers on held-out rows say against a classifier of one label."""
-    if not isinstance(target, SingleLabel):
-        return []
-    predicted_N = logits_NC.argmax(1)
+    """Return what the answers on held-out rows say against a classifier, or a model of numbers."""
+    match target:
+        case SingleLabel():
+            return [*_notes_on_one_label(target, logits_NC.argmax(1), truth), *_notes_on_temperature(calibration)]
+        case MultiLabel():
+            given_NC = target.probabilities(logits_NC, calibration) >= target.thresholds_C
+            return _notes_on_several_labels(target, given_NC, truth)
+        case Regression():
+            return _notes_on_numbers(target, logits_NC[:, 0], truth)
+
+
+def _notes_on_one_label(target: SingleLabel, predicted_N: Truth, truth: Truth) -> list[str]:
     accuracy, counts_C = float((predicted_N == truth).mean()), np.bincount(truth, minlength=target.outputs)
     usual, most = target.labels[int(counts_C.argmax())], float(counts_C.max() / len(truth))
-    notes = []
     if most == 1:
-        if len(truth) > 1:
-            notes.append(f"All held-out rows have the label {usual!r}: the metrics say nothing about the others.")
-    elif len(set(predicted_N.tolist())) == 1:
+        said = f"All held-out rows have the label {usual!r}: the metrics say nothing about the others."
+        return [said] if len(truth) > 1 else []
+    if len(set(predicted_N.tolist())) == 1:
         only = target.labels[int(predicted_N[0])]
-        notes.append(f"The model gives every held-out row the same label, {only!r}: it has learnt to tell nothing.")
-    elif accuracy <= most:
-        notes.append(
-            f"The model is not better than the most frequent label: always {usual!r} has accuracy {most:.4f}, the "
-            f"model {accuracy:.4f}."
-        )
+        return [f"The model gives every held-out row the same label, {only!r}: it has learnt to tell nothing."]
+    if accuracy <= most:
+        said = f"always {usual!r} has accuracy {most:.4f}, the model {accuracy:.4f}."
+        return [f"The model is not better than the most frequent label: {said}"]
+    return []
+
+
+def _notes_on_several_labels(target: MultiLabel, given_NC: NDArray[np.bool_], truth: Truth) -> list[str]:
+    if len(given_NC) < 2 or (truth == truth[0]).all() or (given_NC != given_NC[0]).any():
+        return []
+    names = tuple(name for name, given in zip(target.labels, given_NC[0], strict=True) if given)
+    return [f"The model gives every held-out row the same, {_named(names)}: it has learnt to tell nothing."]
+
+
+def _notes_on_numbers(target: Regression, numbers_N: Logits, truth: Truth) -> list[str]:
+    if target.training_mean is None:
+        return []
+    error, usual = (float(((truth - each) ** 2).mean()) for each in (numbers_N, target.training_mean))
+    if error < usual:
+        return []
+    return [
+        f"The model is not better than the mean of the training numbers: always {target.training_mean:.4g} has a "
+        f"squared error of {usual:.4g}, the model {error:.4g}."
+    ]
+
+
+def _notes_on_temperature(calibration: Calibration | None) -> list[str]:
     low, high = _USUAL_TEMPERATURES
-    if isinstance(calibration, Temperature) and not low <= calibration.value <= high:
-        sure = "sure" if calibration.value > 1 else "unsure"
-        notes.append(
-            f"Before calibration the model was far too {sure} (temperature {calibration.value:.2f}): its probabilities "
-            "rest on the calibration."
-        )
-    return notes
+    if not isinstance(calibration, Temperature) or low <= calibration.value <= high:
+        return []
+    sure = "sure" if calibration.value > 1 else "unsure"
+    return [
+        f"Before calibration the model was far too {sure} (temperature {calibration.value:.2f}): its probabilities "
+        "rest on the calibration."
+    ]
 
 
 def contradictions(examples: Sequence[Example[Any]]) -> list[str]:
@@ -111,19 +140,56 @@ def _named(label: str | tuple[str, ...]) -> str:
 def confident_mistakes(
     target: Target, probabilities_NC: Logits, truth: Truth, examples: Sequence[Example[Any]]
 ) -> tuple[Mistake, ...]:
-    """Return the answers on held-out rows that are wrong, the most probable first."""
-    if not isinstance(target, SingleLabel):
-        return ()
-    best_N, stated_N = probabilities_NC.argmax(1), probabilities_NC.max(1)
-    wrong = np.flatnonzero(best_N != truth)
-    order = wrong[np.argsort(-stated_N[wrong], kind="stable")][:MOST_MISTAKES]
-    return tuple(
-        Mistake(
-            examples[row].where,
-            examples[row].text,
-            target.labels[int(truth[row])],
-            target.labels[int(best_N[row])],
-            float(stated_N[row]),
-        )
-        for row in order.tolist()
-    )
+    """Return the answers on held-out rows that are wrong, the most probable first; numbers have none."""
+    match target:
+        case SingleLabel(labels):
+            best_N, stated_N = probabilities_NC.argmax(1), probabilities_NC.max(1)
+            return tuple(
+                _mistake(examples[row], labels[truth[row]], labels[best_N[row]], stated_N[row])
+                for row in _most_probable(stated_N, best_N != truth)
+            )
+        case MultiLabel(labels):
+            given_NC = probabilities_NC >= target.thresholds_C
+            stated_NC = np.where(given_NC, probabilities_NC, 1 - probabilities_NC)
+            wrong = _most_probable(stated_NC.ravel(), (given_NC != (truth > 0)).ravel())
+            return tuple(
+                _mistake(
+                    examples[row],
+                    ", ".join(examples[row].label),
+                    labels[column] if given_NC[row, column] else f"not {labels[column]}",
+                    stated_NC[row, column],
+                )
+                for row, column in (divmod(place, target.outputs) for place in wrong)
+            )
+        case Regression():
+            return ()
+
+
+def findings_of_words(
+    labels: Sequence[str], words: TaggedWords, examples: Sequence[Example[Any]]
+) -> tuple[list[str], tuple[Mistake, ...]]:
+    """Return what the tags of held-out words say against a tagger, and the wrong ones, the most probable first."""
+    notes = []
+    if len(set(words.predicted_W.tolist())) == 1 < len(set(words.truth_W.tolist())):
+        only = labels[int(words.predicted_W[0])]
+        notes.append(f"The model gives every held-out word the same tag, {only!r}: it has learnt to tell nothing.")
+    first_N = np.searchsorted(words.text_W, np.arange(words.texts))
+    mistakes = []
+    for word in _most_probable(words.probability_W, words.predicted_W != words.truth_W):
+        text = int(words.text_W[word])
+        example, place = examples[text], word - int(first_N[text])
+        where = f"{example.where}, word {place + 1} ({example.text.listed()[place]!r})"
+        true, predicted = (labels[int(tags_W[word])] for tags_W in (words.truth_W, words.predicted_W))
+        mistakes.append(Mistake(where, example.text.text, true, predicted, float(words.probability_W[word])))
+    return notes, tuple(mistakes)
+
+
+def _most_probable(stated_N: Logits, wrong_N: NDArray[np.bool_]) -> list[int]:
+    """Return the places of the most probable answers that are wrong."""
+    wrong = np.flatnonzero(wrong_N)
+    order: list[int] = wrong[np.argsort(-stated_N[wrong], kind="stable")][:MOST_MISTAKES].tolist()
+    return order
+
+
+def _mistake(example: Example[Any], label: str, predicted: str, probability: float) -> Mistake:
+    return Mistake(example.where, example.text, label, predicted, float(probability))

@@ -442,10 +442,11 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         held_out: Sequence[Example[Any]],
     ) -> tuple[list[str], tuple[Mistake, ...]]:
         """Return what speaks against the labels, and the most confident answers that they contradict."""
-        if isinstance(self.target, Regression):
-            return [], ()
         logits_NC, calibration = logits_of_all(scores), self.confidence.calibration
-        notes = [*notes_on_labels(self.target, logits_NC, truth, calibration), *contradictions([*training, *held_out])]
+        notes = notes_on_labels(self.target, logits_NC, truth, calibration)
+        if isinstance(self.target, Regression):
+            return notes, ()
+        notes += contradictions([*training, *held_out])
         stated_NC = self.target.probabilities(logits_NC, calibration)
         return notes, confident_mistakes(self.target, stated_NC, truth, held_out)
 

@@ -36,6 +36,7 @@ from bothways.evaluation import (
 )
 from bothways.evaluation.tag_schemes import check_scheme, scheme_of_names
 from bothways.inference import TokenRows
+from bothways.tasks.findings import Mistake, findings_of_words
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.linear_start import STRENGTH
 from bothways.tasks.objective import Answers
@@ -204,6 +205,17 @@ class TagOutputs(TemperatureOutputs[Words, Words]):
         right, there, said = span_counts(spans, predicted, self.tag_set.span_labels).sum(axis=(0, 2)).tolist()
         span_f1 = 2 * right / max(1, there + said)
         return Validation({"span_f1": span_f1, **metrics}, span_f1, share_error(span_f1, (there + said) / 2))
+
+    def findings(
+        self,
+        scores: Sequence[WordScores],
+        truth: TrueTags,
+        training: Sequence[TagExample],
+        held_out: Sequence[TagExample],
+    ) -> tuple[list[str], tuple[Mistake, ...]]:
+        """Return what speaks against the tags, and the most confident ones that the labels contradict."""
+        del training
+        return findings_of_words(self.labels, self._tagged(scores, truth, self.temperature), held_out)
 
     @property
     def identity(self) -> Identity:
