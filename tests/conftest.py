@@ -3,6 +3,7 @@
 import importlib.util
 import ipaddress
 import os
+import platform
 import signal
 import socket
 import zlib
@@ -12,6 +13,8 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# The same matrix products on every machine, whichever is faster there.
+os.environ.setdefault("BOTHWAYS_MATRIX_PRODUCT", "onednn" if platform.machine() in ("x86_64", "AMD64") else "torch")
 
 import hypothesis
 import pytest

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "bothways"
 LAYERS = (
     ("errors", "choices"),
     ("reading", "storage", "progress", "threads"),
-    ("devices",),
+    ("devices", "products"),
     ("packing",),
     ("encoder",),
     ("text",),

@@ -4,49 +4,94 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
 
+from bothways import products
 from bothways.encoder import linear as module
 from bothways.encoder.linear import ROW_BLOCK, Linear, linear
+
+needs_onednn = pytest.mark.skipif(
+    not products._has_onednn(), reason="this build of torch has no oneDNN linear operator"
+)
+
+
+def use(monkeypatch, product):
+    monkeypatch.setattr(module, "matrix_product", lambda: product)
 
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Rows of each call that oneDNN got."""
+    """Rows of each product that oneDNN got."""
     seen = []
 
-    class Recorder:
-        def _linear_pointwise(self, x, weight, bias, *_):
-            seen.append(len(x))
-            return F.linear(x, weight, bias)
+    def recorded(x, weight, bias=None):
+        seen.append(len(x))
+        return F.linear(x, weight, bias)
 
-    monkeypatch.setattr(module, "ONEDNN_LINEAR", True)
-    monkeypatch.setattr(module.torch.ops, "mkldnn", Recorder())
+    use(monkeypatch, products.ONEDNN)
+    monkeypatch.setattr(module, "onednn_product", recorded)
     return seen
 
 
-@pytest.mark.skipif(not module.ONEDNN_LINEAR, reason="this build of torch has no oneDNN linear operator")
-@pytest.mark.parametrize("shape", [(1, 7, 5), (2, 384, 1536), (3, 1536, 384)])
-def test_values_equal_those_of_torch(shape):
-    blocks, width, outputs = shape
+def drawn(*shapes):
     generator = torch.Generator().manual_seed(0)
-    x, weight, bias = (
-        torch.randn(size, generator=generator) for size in ((blocks * ROW_BLOCK, width), (outputs, width), (outputs,))
-    )
-    with torch.no_grad():
-        ours, theirs = linear(x, weight, bias), F.linear(x, weight, bias)
-    # Sums of up to 1,536 products of standard normal numbers, in another order.
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def close(ours, theirs):
+    """Equality of sums of standard normal products in another order, up to float32 rounding."""
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=5e-4)
     assert (ours - theirs).norm() <= 1e-6 * theirs.norm()
 
 
-@pytest.mark.parametrize("case", ["gradients", "part of a block", "float64", "one dimension", "no rows", "autocast"])
-def test_what_onednn_does_not_serve_goes_to_torch(case, asked):
+@needs_onednn
+@pytest.mark.parametrize("rows", [ROW_BLOCK, 3 * ROW_BLOCK, 775, 60])
+@pytest.mark.parametrize("widths", [(7, 5), (384, 1536), (1536, 384)])
+def test_values_and_gradients_equal_those_of_torch(rows, widths, monkeypatch):
+    width, outputs = widths
+    use(monkeypatch, products.ONEDNN)
+    x, weight, bias, gradient = drawn((rows, width), (outputs, width), (outputs,), (rows, outputs))
+    with torch.no_grad():
+        close(linear(x, weight, bias), F.linear(x, weight, bias))
+    for each in (x, weight, bias):
+        each.requires_grad_()
+    ours, theirs = linear(x, weight, bias), F.linear(x, weight, bias)
+    close(ours.detach(), theirs.detach())
+    for mine, expected in zip(
+        torch.autograd.grad(ours, (x, weight, bias), gradient),
+        torch.autograd.grad(theirs, (x, weight, bias), gradient),
+        strict=True,
+    ):
+        assert mine.shape == expected.shape
+        close(mine, expected)
+
+
+@needs_onednn
+def test_a_gradient_may_be_a_view_and_a_result_may_be_written_to(monkeypatch):
+    use(monkeypatch, products.ONEDNN)
+    x, weight = drawn((60, 8), (4, 8))
+    weight.requires_grad_()
+    linear(x, weight, None).add_(1.0).sum().backward()  # an expanded gradient
+    close(weight.grad, x.sum(0).expand(4, 8))
+
+
+@pytest.mark.parametrize("frozen", ["x", "weight", "bias"])
+def test_gradients_that_nobody_wants_are_not_computed(frozen, asked):
+    x, weight, bias = drawn((ROW_BLOCK, 3), (2, 3), (2,))
+    tensors = {"x": x, "weight": weight, "bias": bias}
+    for name, each in tensors.items():
+        each.requires_grad_(name != frozen)
+    linear(x, weight, bias).sum().backward()
+    assert tensors[frozen].grad is None
+    assert len(asked) == (3 if frozen == "bias" else 2)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("case", ["far from a whole block", "float64", "one dimension", "no rows", "autocast"])
+def test_what_onednn_does_not_serve_goes_to_torch(case, grad, asked):
     layer, x = Linear(3, 2), torch.ones(ROW_BLOCK, 3)
     torch.nn.init.ones_(layer.weight)
-    with torch.set_grad_enabled(case == "gradients"):
-        if case == "gradients":
-            assert layer(x).requires_grad
-        elif case == "part of a block":
-            assert layer(x[1:]).shape == (ROW_BLOCK - 1, 2)
+    with torch.set_grad_enabled(grad):
+        if case == "far from a whole block":
+            assert layer(x[: ROW_BLOCK * 2 // 3]).shape == (ROW_BLOCK * 2 // 3, 2)
         elif case == "float64":
             assert layer.double()(x.double()).dtype == torch.float64
         elif case == "one dimension":
@@ -59,15 +104,18 @@ def test_what_onednn_does_not_serve_goes_to_torch(case, asked):
     assert asked == []
 
 
-def test_whole_blocks_without_gradients_go_to_onednn(asked):
+@pytest.mark.parametrize("rows", [ROW_BLOCK, 2 * ROW_BLOCK - 9])
+def test_onednn_gets_whole_blocks(rows, asked):
     layer = Linear(3, 2)
+    whole = -(-rows // ROW_BLOCK) * ROW_BLOCK
     with torch.inference_mode():
-        layer(torch.ones(2 * ROW_BLOCK, 3))
-    assert asked == [2 * ROW_BLOCK]
+        assert layer(torch.ones(rows, 3)).shape == (rows, 2)
+    assert asked == [whole]
+    layer(torch.ones(rows, 3, requires_grad=True)).sum().backward()
+    assert asked == [whole, whole, whole, 2]  # the last is the gradient of the weights, which has a row for each output
 
 
-def test_a_build_without_the_operator_takes_torch(asked, monkeypatch):
-    monkeypatch.setattr(module, "ONEDNN_LINEAR", False)
-    with torch.inference_mode():
-        assert Linear(3, 2)(torch.ones(ROW_BLOCK, 3)).shape == (ROW_BLOCK, 2)
+def test_torch_multiplies_where_it_is_chosen(asked, monkeypatch):
+    use(monkeypatch, products.TORCH)
+    assert Linear(3, 2)(torch.ones(ROW_BLOCK, 3)).shape == (ROW_BLOCK, 2)
     assert asked == []

@@ -26,6 +26,8 @@ from bothways.errors import (
     OutputExists,
     TrainingDiverged,
 )
+from bothways.products import ONEDNN, TORCH, matrix_product
+from bothways.training import loop
 from bothways.training.loop import train
 from bothways.training.schedules import CosineDecay, LinearDecay
 
@@ -175,6 +177,14 @@ def test_resuming_with_another_number_of_threads_is_refused(tmp_path):
             train(Toy(), settings(checkpoints=tmp_path, resume=True))
     finally:
         torch.set_num_threads(number)
+
+
+def test_resuming_with_another_matrix_product_is_refused(tmp_path, monkeypatch):
+    train(Toy(), settings(checkpoints=tmp_path))
+    ours, other = matrix_product(), TORCH if matrix_product() == ONEDNN else ONEDNN
+    monkeypatch.setattr(loop, "matrix_product", lambda: other)
+    with pytest.raises(InvalidInput, match=f"matrix_product was '{ours.library}' and is now '{other.library}'"):
+        train(Toy(), settings(checkpoints=tmp_path, resume=True))
 
 
 def test_resuming_on_other_data_or_another_model_is_refused(tmp_path):

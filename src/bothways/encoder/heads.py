@@ -19,7 +19,7 @@ from bothways.encoder.config import EncoderConfig
 from bothways.encoder.dropout import Dropout
 from bothways.encoder.encoder import Encoder, initialize
 from bothways.encoder.feedforward import ACTIVATIONS
-from bothways.encoder.linear import Linear
+from bothways.encoder.linear import Linear, linear
 from bothways.encoder.pairs import compared, compared_width, means, texts_of_pairs
 from bothways.encoder.rows import ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, Rows, select
 from bothways.encoder.run import Recorder
@@ -200,7 +200,7 @@ class MaskedLMHead(nn.Module):
         """Logits (M, V) of the selected rows, given the encoder's token table (V, E)."""
         # A head may be more precise than the encoder below it.
         own_ME = self.transform(hidden_MH.to(self.bias.dtype)).to(tokens_VE.dtype)
-        return nn.functional.linear(own_ME, tokens_VE, self.bias.to(tokens_VE.dtype))
+        return linear(own_ME, tokens_VE, self.bias.to(tokens_VE.dtype))
 
 
 class ScoreHead(nn.Module):

@@ -18,6 +18,7 @@ from typing import Any, Generic
 import torch
 
 from bothways.errors import InvalidInput, TrainingDiverged
+from bothways.products import matrix_product
 from bothways.progress import Progress, duration, progress
 from bothways.training.interrupts import Interrupts, interruption
 from bothways.training.log import TrainingLog
@@ -145,10 +146,15 @@ class _Run(Generic[Payload]):
     def conditions(self) -> dict[str, Any]:
         """What a continuation must share with this run."""
         identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
-        conditions = {"settings": self.options.to_dict(), "identity": identity, "device": self.device.type}
-        # Sums are split among the threads, and rounded accordingly; those over processes never to the bit.
-        exact = self.device.type == "cpu" and self.workers.count == 1
-        return conditions | ({"threads": torch.get_num_threads()} if exact else {})
+        conditions: dict[str, Any] = {
+            "settings": self.options.to_dict(),
+            "identity": identity,
+            "device": self.device.type,
+        }
+        # Threads split sums and libraries order them, each with a rounding of its own; processes never repeat it.
+        if self.device.type == "cpu" and self.workers.count == 1:
+            conditions |= {"threads": torch.get_num_threads(), "matrix_product": matrix_product().library}
+        return conditions
 
     def check_alike(self) -> None:
         """Check that all processes train the same.
@@ -172,8 +178,8 @@ class _Run(Generic[Payload]):
             return None
         now, before = self.conditions(), dict(checkpoint.conditions)
         if self.workers.count > 1:
-            before.pop("threads", None)
-        # The number of threads is not recorded in older checkpoints.
+            before = {name: value for name, value in before.items() if name not in ("threads", "matrix_product")}
+        # Older checkpoints record neither threads nor the library of matrix products.
         check_conditions({**now, **before}, now)
         checkpoint.state.check(epochs=self.epochs, per_epoch=self.per_epoch, total=self.total)
         restore_weights(self.module, checkpoint.weights)

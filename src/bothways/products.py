@@ -1,0 +1,157 @@
+"""The library that multiplies float32 matrices on a CPU: torch's default, or oneDNN.
+
+On x86 CPUs torch multiplies with MKL and also carries oneDNN. Which is faster depends on the processor: on a Zen 5 core
+oneDNN runs at 2.2 times MKL's rate, on Zen 4 at 1.1 times, and on some Intel processors MKL is ahead. Both are timed at
+the first product. The choice is kept in a file: their results differ by rounding, so a machine keeps to one of them.
+
+Shapes: T rows, I and O widths.
+"""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the field's own name for it)
+from torch import Tensor
+
+from bothways.errors import BothwaysError, InvalidInput
+from bothways.storage import new_file
+
+Library = Literal["torch", "onednn"]
+
+VARIABLE = "BOTHWAYS_MATRIX_PRODUCT"
+"""Environment variable that forces a library: ``torch`` or ``onednn``."""
+
+_ROUNDS, _SHAPE = 7, (128, 384, 1536)
+_AHEAD, _FAR_AHEAD = 1.05, 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """A library, and how many rows of zeros its speed pays for.
+
+    oneDNN compiles code for each number of rows, so it gets whole blocks of rows, and others are filled up with zeros.
+
+    Attributes:
+        library: The library.
+        filling: The most rows to add, as a share of those that are there.
+    """
+
+    library: Library
+    filling: float
+
+
+TORCH = MatrixProduct("torch", 0.0)
+ONEDNN_SLIGHTLY_AHEAD = MatrixProduct("onednn", 0.06)
+ONEDNN = MatrixProduct("onednn", 1 / 3)
+
+
+@cache
+def matrix_product() -> MatrixProduct:
+    """Return the library to multiply with: the forced one, the one chosen before on this machine, or the faster one.
+
+    Raises:
+        InvalidInput: The environment variable names no library, or one that this build of torch does not carry.
+    """
+    available = _has_onednn()
+    forced = os.environ.get(VARIABLE)
+    if forced:
+        if forced not in ("torch", "onednn") or (forced == "onednn" and not available):
+            expected = "'torch' or 'onednn'" if available else "'torch' (this build of torch carries no oneDNN)"
+            raise InvalidInput(f"expected {expected} in the environment variable {VARIABLE}, got {forced!r}.")
+        return ONEDNN if forced == "onednn" else TORCH
+    return _remembered(cache_folder() / "matrix-product.json") if available else TORCH
+
+
+def onednn_product(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    """Return ``x W^T + b`` (T, O) by oneDNN; views with any strides are read as they are."""
+    y_TO: Tensor = torch.ops.mkldnn._linear_pointwise(x_TI, weight_OI, bias_O, "none", [], "")
+    return y_TO
+
+
+def cache_folder() -> Path:
+    """Return the folder for what is measured once on a machine; it may not be there yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
+
+
+def _has_onednn() -> bool:
+    """Return whether this build has the operator that torch's own compiler uses; not every platform has it."""
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _remembered(file: Path) -> MatrixProduct:
+    """Return the choice that a file holds for this machine; measure and write it where there is none."""
+    choices = {each.library + f" {each.filling:.2f}": each for each in (TORCH, ONEDNN_SLIGHTLY_AHEAD, ONEDNN)}
+    machine, known = _machine(), _read(file)
+    if known.get(machine) in choices:
+        return choices[known[machine]]
+    chosen = _faster(_speedup())
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(file) as out:
+            json.dump(known | {machine: next(name for name, each in choices.items() if each == chosen)}, out, indent=1)
+    except (OSError, BothwaysError):
+        pass  # a home that cannot be written to: each process measures for itself
+    return chosen
+
+
+def _read(file: Path) -> dict[str, str]:
+    """Return what a file holds; nothing where it is missing or damaged, as it can be measured again."""
+    try:
+        known = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _faster(speedup: float) -> MatrixProduct:
+    """Return the choice for a machine where oneDNN is so many times as fast as torch's default."""
+    if speedup < _AHEAD:
+        return TORCH
+    return ONEDNN_SLIGHTLY_AHEAD if speedup < _FAR_AHEAD else ONEDNN
+
+
+def _speedup() -> float:
+    """Return how many times as fast oneDNN multiplies: forward and both backward products, the best of some rounds."""
+    rows, width, inner = _SHAPE
+    x_TI, weight_OI, y_TO = (torch.ones(shape) for shape in ((rows, width), (inner, width), (rows, inner)))
+
+    def default() -> None:
+        F.linear(x_TI, weight_OI), y_TO @ weight_OI, y_TO.t() @ x_TI
+
+    def onednn() -> None:
+        onednn_product(x_TI, weight_OI), onednn_product(y_TO, weight_OI.t()), onednn_product(y_TO.t(), x_TI.t())
+
+    with torch.inference_mode():
+        times = [(_seconds(default), _seconds(onednn)) for _ in range(_ROUNDS)]
+    return min(theirs for theirs, _ in times) / min(ours for _, ours in times)
+
+
+def _seconds(run: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _machine() -> str:
+    """Return what the choice depends on: processor, version of torch and number of threads."""
+    return f"{_processor()}, torch {torch.__version__}, {torch.get_num_threads()} threads"
+
+
+def _processor() -> str:
+    """Return the processor's name and numbers; virtual machines often give no more than a brand as its name."""
+    file = Path("/proc/cpuinfo")
+    if not file.is_file():
+        return f"{platform.processor() or platform.machine()}"
+    lines = file.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0].splitlines()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    names = ("model name", "cpu family", "model", "stepping")
+    return " ".join(fields[name] for name in names if name in fields) or platform.machine()
