@@ -12,6 +12,7 @@ from bothways import TextClassifier, load
 from bothways.data.shards import ShardSource, TokenCorpus, write_shards
 from bothways.errors import InvalidInput, NotFitted, OutputExists
 from bothways.families import FAMILIES
+from bothways.objectives.streams import PhasedStream
 from bothways.pretraining.pretrainer import GENERATOR, Pretrainer
 from bothways.pretraining.recipes import RECIPES, MaskedLanguageModelling, scaled
 from bothways.pretraining.runs import course_options
@@ -121,6 +122,18 @@ def test_a_changed_recipe_is_not_resumed_and_the_difference_said(make, tmp_path)
         changed.fit(corpus, updates=4, resume=True, **options)
     with pytest.raises(InvalidInput, match="updates was 4 and is now 5"):
         make("roberta")[0].fit(corpus, updates=5, resume=True, **options)
+
+
+def test_a_run_of_the_order_of_earlier_versions_is_not_resumed(make, tmp_path, monkeypatch):
+    options = {"updates": 4, "batch_size": 4, "show_progress": False, "checkpoints": tmp_path / "c"}
+    first, corpus = make("roberta")
+    identity = PhasedStream.identity.fget
+    before = property(lambda self: {name: each for name, each in identity(self).items() if name != "order"})
+    monkeypatch.setattr(PhasedStream, "identity", before)
+    first.fit(corpus, **options)
+    monkeypatch.undo()
+    with pytest.raises(InvalidInput, match="order was 'absent' and is now 'swap-or-not'"):
+        make("roberta")[0].fit(corpus, resume=True, **options)
 
 
 def test_options_override_the_recipe(make):

@@ -1,7 +1,4 @@
-"""The order in which updates read sequences: a function of the number of the update, so that any of them can be next.
-
-Shapes: N items of a source.
-"""
+"""The sequences that updates read, as a function of the number of the update, so that any of them can be next."""
 
 import hashlib
 from bisect import bisect_right
@@ -10,10 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bothways.errors import InvalidInput
+from bothways.objectives.order import PassOrder
 from bothways.objectives.sequences import SequenceSource, TrainingSequence
 
 
@@ -35,7 +30,7 @@ class SequenceStream(Protocol):
 
     Attributes:
         digest: A checksum of the sequences and of all that decides their order.
-        identity: What decides how many an update has, as conditions of a resumed run.
+        identity: What decides their order and how many an update has, as conditions of a resumed run.
     """
 
     @property
@@ -60,7 +55,7 @@ class EpochStream:
     def __init__(self, source: SequenceSource, batch_size: int, seed: int) -> None:
         self.source = source
         self.batch_size = batch_size
-        self._order = _Order(len(source), seed)
+        self._order = PassOrder(len(source), seed)
 
     @property
     def digest(self) -> str:
@@ -69,8 +64,8 @@ class EpochStream:
 
     @property
     def identity(self) -> Mapping[str, str | int]:
-        """The batch size."""
-        return {"batch size": self.batch_size}
+        """The batch size and the kind of order."""
+        return {"batch size": self.batch_size, "order": PassOrder.name}
 
     @property
     def updates_per_epoch(self) -> int:
@@ -80,7 +75,7 @@ class EpochStream:
     def read(self, update: int) -> list[EpochSequences]:
         """Return the sequences of an update."""
         epoch, number = divmod(update, self.updates_per_epoch)
-        places = self._order.of(epoch)[number * self.batch_size : (number + 1) * self.batch_size]
+        places = self._order.of(epoch, number * self.batch_size, (number + 1) * self.batch_size)
         return [EpochSequences(epoch, self.source.read(places, epoch))]
 
 
@@ -116,7 +111,7 @@ class PhasedStream:
         self.phases = tuple(phases)
         self.seed = seed
         self._ends = list(accumulate(each.updates for each in phases))
-        self._orders = [_Order(len(each.source), seed + number) for number, each in enumerate(phases)]
+        self._orders = [PassOrder(len(each.source), seed + number) for number, each in enumerate(phases)]
 
     @property
     def updates(self) -> int:
@@ -131,8 +126,9 @@ class PhasedStream:
 
     @property
     def identity(self) -> Mapping[str, str | int]:
-        """Updates and batch size of each phase."""
-        return {"phases": ", ".join(f"{each.updates} updates of {each.batch_size}" for each in self.phases)}
+        """Updates and batch size of each phase, and the kind of order."""
+        phases = ", ".join(f"{each.updates} updates of {each.batch_size}" for each in self.phases)
+        return {"phases": phases, "order": PassOrder.name}
 
     def read(self, update: int) -> list[EpochSequences]:
         """Return the sequences of an update, which may be the last of a pass and the first of the next.
@@ -149,21 +145,7 @@ class PhasedStream:
         found, left = [], phase.batch_size
         while left:
             epoch, place = divmod(begin, len(phase.source))
-            places = order.of(epoch)[place : place + left]
+            places = order.of(epoch, place, place + left)
             found.append(EpochSequences(epoch, phase.source.read(places, epoch)))
             begin, left = begin + len(places), left - len(places)
         return found
-
-
-class _Order:
-    """The order of N items in each pass; the last one is remembered."""
-
-    def __init__(self, items: int, seed: int) -> None:
-        self._items, self._seed = items, seed
-        self._known: tuple[int, NDArray[np.int64]] | None = None
-
-    def of(self, epoch: int) -> NDArray[np.int64]:
-        """Return the numbers of the items (N)."""
-        if self._known is None or self._known[0] != epoch:
-            self._known = epoch, np.random.default_rng([self._seed, epoch]).permutation(self._items)
-        return self._known[1]
