@@ -9,7 +9,14 @@ from corpora import flat, random_documents, tiny_tokenizer, write_corpus
 
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput
-from bothways.objectives import CorpusPieces, NextSentence, PiecesAndSentences, SegmentPairs, SentenceOrder
+from bothways.objectives import (
+    CorpusPieces,
+    EitherDocument,
+    NextSentence,
+    PiecesAndSentences,
+    SegmentPairs,
+    SentenceOrder,
+)
 from bothways.text import Frame, TextTokenizer, recipes
 from bothways.text.training import train_tokenizer, write_trained_tokenizer
 
@@ -137,6 +144,23 @@ def test_next_sentences_follow_and_random_ones_are_of_another_document(bert, tmp
                 assert own == other
                 assert contained(first + second, flat(documents[own.pop()]))
     assert len(drawn) > 14 * 13 * 0.9
+
+
+def test_pairs_of_either_document_are_those_of_next_sentences_without_classes(bert, documents, tmp_path):
+    corpus = write_corpus(tmp_path, bert, documents)
+    predicted, unpredicted = (
+        SegmentPairs.of(corpus, bert, 24, relation, 1) for relation in (NextSentence(), EitherDocument())
+    )
+    for one, other in zip(read_all(predicted, 2), read_all(unpredicted, 2), strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert other.relation == -1
+        assert len(other.text) == len(predicted.framed.tokens(one.number)) or one.relation == 1
+
+
+def test_in_a_single_document_all_second_segments_follow(bert, tmp_path):
+    document = random_documents(0, 1, sentences=20)
+    source = SegmentPairs.of(write_corpus(tmp_path, bert, document), bert, 24, EitherDocument(), 1)
+    assert flat(flat(segments(each, bert)) for each in read_all(source)) == flat(document[0])
 
 
 def test_swapped_segments_are_the_same_ones_the_other_way_round(bert, documents, tmp_path):

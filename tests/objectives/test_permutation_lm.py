@@ -1,10 +1,12 @@
 """Permutation language modelling: its losses, its memories, and what a tiny model learns."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
 import transformers
-from corpora import flat, random_documents, tiny_tokenizer, write_corpus
+from corpora import random_documents, tiny_tokenizer, write_corpus
 
 from bothways.checkpoints import load
 from bothways.encoder import Encoder
@@ -13,23 +15,23 @@ from bothways.errors import InvalidInput
 from bothways.families import FAMILIES
 from bothways.objectives import (
     CorpusPieces,
+    EitherDocument,
     Masker,
     Masking,
     Permutation,
     PermutationLM,
     Permuter,
     PretrainingObjective,
+    SegmentPairs,
 )
-from bothways.objectives.permutation_lm import remember
 from bothways.objectives.pretraining import PREDICTED, sequence_sums
-from bothways.objectives.sequences import Preceding
-from bothways.packing import pack
+from bothways.objectives.streams import PhasedStream, StreamPhase
 from bothways.training.loop import train
 from bothways.training.options import TrainingOptions
 from cuda_emulation import emulated_cuda, no_waits
 from tiny_models import TINY, write_checkpoint
 
-LENGTH = 14
+LENGTH, MEMORY = 14, 16
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,13 @@ def model_of(seed=0, **settings):
 def objective_of(model, tokenizer, source, validation=None, partial=6, tokens=120, batch_size=4):
     permuter = Permuter(tokenizer, Permutation(partial=partial), 0)
     return PretrainingObjective.in_epochs(model, source, validation, permuter, batch_size=batch_size, tokens=tokens)
+
+
+def in_lanes(model, tokenizer, source, validation=None, updates=6, tokens=120, lanes=4):
+    """An objective whose sequences are read in lanes, with memories."""
+    stream = PhasedStream([StreamPhase(source, 2 * updates, lanes, MEMORY)], 0)
+    permuter = Permuter(tokenizer, Permutation(), 0)
+    return PretrainingObjective(model, stream, validation, permuter, updates_per_epoch=updates, tokens=tokens)
 
 
 def batches(objective, epoch=0):
@@ -114,7 +123,7 @@ def test_the_loss_is_that_of_transformers(xlnet, corpus, tmp_path):
 
 
 def test_losses_do_not_depend_on_the_batch(xlnet, corpus):
-    source = CorpusPieces.of(corpus, xlnet, LENGTH, memory=10)
+    source = CorpusPieces.of(corpus, xlnet, LENGTH)
     model, permuter = model_of().eval(), Permuter(xlnet, Permutation(), 0)
     one, many = (sequence_sums(model, source, permuter, tokens) for tokens in (1, 400))
     np.testing.assert_allclose(one, many, atol=1e-5)
@@ -129,58 +138,11 @@ def test_a_batch_of_masks_is_refused(xlnet, corpus):
         objective.model.outputs(batches(objective)[0])
 
 
-def test_pieces_know_the_tokens_of_their_document_before_them(xlnet, tmp_path):
-    documents = random_documents(1, 6)
-    source = CorpusPieces.of(write_corpus(tmp_path, xlnet, documents), xlnet, LENGTH, memory=10)
-    plain = CorpusPieces.of(write_corpus(tmp_path / "same", xlnet, documents), xlnet, LENGTH)
-    read = source.read(range(len(source)), 0)
-    expected = []
-    for number, document in enumerate(documents):
-        own = [each for each in read if source.framed.pieces.document_P[each.number] == number]
-        before = []
-        for each in own:
-            expected.append(before[-10:])
-            before += each.ids.tolist()[:-2]
-        assert before == flat(document)
-    assert [each.before.tolist() for each in read] == expected
-    assert {len(each.before) for each in read} >= {0, 10}
-    assert all(len(each.before) == 0 for each in plain.read(range(len(plain)), 0))
-    assert source.digest != plain.digest
-    for part in source.hold_out(0.3, 0):
-        assert any(len(each.before) == 10 for each in part.read(range(len(part)), 0))
-
-
-def test_a_memory_is_what_each_layer_reads_without_a_gradient(xlnet):
-    model = model_of().eval()
-    memory = remember(model.encoder, Preceding(pack([[7, 8, 9], [10, 11]]), (3, 0, 2)))
-    theirs = transformers.XLNetModel(transformers.XLNetConfig(**TINY["xlnet"])).eval()
-    assert memory.lengths == (3, 0, 2)
-    assert [tuple(each.shape) for each in memory.states] == [(5, 24)] * len(theirs.layer)
-    assert not any(each.requires_grad for each in memory.states)
-    assert torch.equal(memory.states[0], model.encoder.embedding.tokens.weight[[7, 8, 9, 10, 11]])
-
-
-def test_predictions_depend_on_the_memory_of_their_own_sequence(xlnet, corpus):
-    model = model_of().eval()
-    batch = next(
-        each
-        for each in batches(objective_of(model, xlnet, CorpusPieces.of(corpus, xlnet, LENGTH, memory=10)))
-        if each.preceding is not None and 0 in each.preceding.lengths
-    )
-    with torch.no_grad():
-        before = model(batch)
-        batch.preceding.packed.ids_T.copy_(5 + (batch.preceding.packed.ids_T - 4) % 40)
-        after = model(batch)
-    has_memory = torch.tensor(batch.preceding.lengths)[batch.packed.sequence_T[batch.rows_M]] > 0
-    changed = (before != after).any(1)
-    assert torch.equal(changed, has_memory)
-
-
-@pytest.mark.parametrize("memory", [0, 10])
-def test_a_gpu_does_not_wait(xlnet, corpus, monkeypatch, memory):
-    objective = objective_of(model_of().train(), xlnet, CorpusPieces.of(corpus, xlnet, LENGTH, memory=memory))
+@pytest.mark.parametrize("made", [objective_of, in_lanes])
+def test_a_gpu_does_not_wait(xlnet, corpus, monkeypatch, made):
+    objective = made(model_of().train(), xlnet, CorpusPieces.of(corpus, xlnet, LENGTH))
     with emulated_cuda(monkeypatch):
-        for part in next(objective.updates(0, 0)).micro_batches:
+        for part in (each for update in islice(objective.updates(0, 0), 2) for each in update.micro_batches):
             with no_waits():
                 with torch.autocast("cpu", torch.bfloat16):
                     loss = objective.loss(part.payload)
@@ -191,12 +153,14 @@ def test_a_gpu_does_not_wait(xlnet, corpus, monkeypatch, memory):
     assert objective.model.encoder.embedding.blank.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("memory", [0, 8])
-def test_a_tiny_corpus_is_learnt_by_heart(xlnet, tmp_path, memory):
+@pytest.mark.parametrize("lanes", [False, True])
+def test_a_tiny_corpus_is_learnt_by_heart(xlnet, tmp_path, lanes):
     documents = [[[5 + 7 * number + 2 * at, 6 + 7 * number + 2 * at] for at in range(3)] for number in range(8)]
-    source = CorpusPieces.of(write_corpus(tmp_path, xlnet, documents), xlnet, 6, memory=memory)
+    source = CorpusPieces.of(write_corpus(tmp_path, xlnet, documents), xlnet, 6)
     model = model_of(d_model=48, n_layer=2, d_inner=96, dropout=0.0, initializer_range=0.15)
     objective = objective_of(model, xlnet, source, source, partial=3, tokens=300, batch_size=8)
+    if lanes:
+        objective.stream = PhasedStream([StreamPhase(source, 450, 8, 8)], 0)
     model.eval()
     with torch.no_grad():
         before = objective.validate().metrics
@@ -209,10 +173,10 @@ def test_a_tiny_corpus_is_learnt_by_heart(xlnet, tmp_path, memory):
 
 
 def test_runs_repeat_and_a_resumed_one_ends_as_an_uninterrupted_one(xlnet, corpus, tmp_path):
-    source = CorpusPieces.of(corpus, xlnet, LENGTH, memory=10)
+    source = SegmentPairs.of(corpus, xlnet, LENGTH, EitherDocument(), 0)
 
     def run(folder, **changes):
-        objective = objective_of(model_of(), xlnet, source, source)
+        objective = in_lanes(model_of(), xlnet, source, source)
         given = options(epochs=2, learning_rate=1e-3, checkpoints=tmp_path / folder, **changes)
         return objective, given
 
@@ -226,7 +190,7 @@ def test_runs_repeat_and_a_resumed_one_ends_as_an_uninterrupted_one(xlnet, corpu
 
     def interrupted(payload):
         calls.append(payload)
-        if len(calls) == 12:
+        if len(calls) == 9:
             raise RuntimeError("power cut")
         return whole(payload)
 

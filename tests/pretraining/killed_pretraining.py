@@ -59,7 +59,10 @@ def main(folder, name):
     recipe = RECIPES[name]
     write_trained_tokenizer(train_tokenizer(TEXTS, recipe.tokenizer, 300), folder / "tok")
     tokenizer = TextTokenizer.from_folder(folder / "tok", recipes.TRAINED)
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in TEXTS))
+    # XLNet's memories need documents of several pieces.
+    lines = 10 if name == "xlnet" else 1
+    texts = ["\n".join(TEXTS[at : at + lines]) for at in range(0, len(TEXTS), lines)]
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in texts))
     write_shards(ShardSource([folder / "texts.jsonl"]), folder / "shards", tokenizer, show_progress=False)
     corpus = TokenCorpus.open(folder / "shards")
 

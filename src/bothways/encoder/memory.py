@@ -21,15 +21,17 @@ from bothways.packing import Packed, pack
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Hidden states of the tokens just before each sequence of a batch.
+    """Hidden states of the tokens just before or behind each sequence of a batch.
 
     Attributes:
         lengths: Number of these tokens for each of the B sequences, on the host; 0 where there are none.
         states: For each layer, what it read at these tokens, sequence after sequence (Z, H).
+        behind: Whether the tokens stand just behind each sequence instead; empty where none does.
     """
 
     lengths: tuple[int, ...]
     states: tuple[Tensor, ...]
+    behind: tuple[bool, ...] = ()
 
     def check(self, batch: Batch, layers: int) -> None:
         """Refuse a memory of another batch or encoder.
@@ -79,7 +81,7 @@ class NoMemory:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A batch whose sequences begin with their memories.
+    """A batch whose sequences stand beside their memories.
 
     Attributes:
         own: The batch.
@@ -97,10 +99,13 @@ class Recurrence:
 
     @classmethod
     def of(cls, memory: Memory, batch: Packed) -> "Recurrence":
-        """Put memories before the sequences of a batch."""
+        """Put memories before the sequences of a batch, or behind them."""
         before_B, lengths_B = np.array(memory.lengths), np.array(batch.lengths)
+        behind_B = np.array(memory.behind or (False,) * batch.count)
         ends_B = np.cumsum(before_B + lengths_B)
-        is_own_U = np.repeat(np.tile([False, True], batch.count), np.stack([before_B, lengths_B], 1).ravel())
+        parts_B2 = np.stack([before_B, lengths_B], 1)
+        parts_B2[behind_B] = parts_B2[behind_B, ::-1]
+        is_own_U = np.repeat(np.stack([behind_B, ~behind_B], 1).ravel(), parts_B2.ravel())
         own_T = np.flatnonzero(is_own_U)
         joined_U = np.empty(ends_B[-1], dtype=np.int64)
         joined_U[~is_own_U] = np.arange(before_B.sum())

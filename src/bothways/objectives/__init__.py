@@ -31,7 +31,7 @@ from bothways.objectives.permutation_lm import PermutationLM
 from bothways.objectives.permutations import Permutation, Permuter
 from bothways.objectives.pretraining import PretrainingObjective
 from bothways.objectives.replaced_tokens import ReplacedTokens
-from bothways.objectives.segments import NextSentence, SegmentPairs, SegmentRelation, SentenceOrder
+from bothways.objectives.segments import EitherDocument, NextSentence, SegmentPairs, SegmentRelation, SentenceOrder
 from bothways.objectives.sequences import TextWindows
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "CorpusPieces",
     "Corruption",
     "DisentangledEmbeddings",
+    "EitherDocument",
     "EmbeddingSharing",
     "FramedCorpus",
     "MaskDecoder",

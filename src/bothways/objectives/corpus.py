@@ -4,6 +4,7 @@ Shapes: P pieces, n tokens of a sequence.
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -70,14 +71,6 @@ class FramedCorpus:
         """Return the tokens of a piece."""
         return self.corpus.tokens(*self._place(piece))
 
-    def before(self, piece: int, most: int) -> NDArray[np.int32]:
-        """Return up to so many tokens of the same document just before a piece."""
-        shard, begin, _ = self._place(piece)
-        document_P = self.pieces.document_P
-        first = int(np.searchsorted(document_P, document_P[piece]))
-        start = max(begin - most, int(self.pieces.begin_P[first]))
-        return self.corpus.tokens(shard, start, begin - start)
-
     def sentence_ends(self, piece: int) -> NDArray[np.int64]:
         """Return where sentences end in a piece; the last end is the piece's."""
         return self.corpus.sentence_ends(*self._place(piece))
@@ -87,7 +80,36 @@ class FramedCorpus:
         return int(pieces.shard_P[piece]), int(pieces.begin_P[piece]), int(pieces.length_P[piece])
 
 
-class CorpusPieces:
+class PieceSource(ABC):
+    """Sequences of the pieces of a token corpus: an item is a group of neighbours, and a piece is a sequence.
+
+    Args:
+        framed: The corpus and the frame of a sequence.
+    """
+
+    def __init__(self, framed: FramedCorpus) -> None:
+        self.framed = framed
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return self.framed.pieces.group_count
+
+    def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
+        """Return all pieces of some groups; what is random is drawn anew in each epoch."""
+        numbers = self.framed.pieces.of_groups(np.asarray(places, dtype=np.int64))
+        return [self._sequence(number, epoch, backward=False) for number in numbers.tolist()]
+
+    def read_group(self, place: int, epoch: int, *, backward: bool) -> list[TrainingSequence]:
+        """Return the pieces of a group in the order of reading, which is from the last one to the first if backward."""
+        numbers = range(*self.framed.pieces.groups[place : place + 2].tolist())
+        return [self._sequence(number, epoch, backward=backward) for number in numbers[:: -1 if backward else 1]]
+
+    @abstractmethod
+    def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence:
+        """Return a piece as a sequence."""
+
+
+class CorpusPieces(PieceSource):
     """Sequences of one segment from a token corpus.
 
     An item is a group of neighbouring pieces, as many tokens as one sequence of the published recipes
@@ -96,41 +118,26 @@ class CorpusPieces:
 
     Args:
         framed: The corpus and the frame of one text.
-        memory: Tokens of the document before a piece that are kept with it, at most.
     """
 
-    def __init__(self, framed: FramedCorpus, memory: int = 0) -> None:
-        self.framed = framed
-        self.memory = memory
-
     @classmethod
-    def of(cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int, *, memory: int = 0) -> Self:
-        """Cut a corpus; see `FramedCorpus.cut` for the other arguments and errors."""
-        return cls(FramedCorpus.cut(corpus, tokenizer, Frame.of_text(tokenizer), max_length), memory)
+    def of(cls, corpus: TokenCorpus, tokenizer: TextTokenizer, max_length: int) -> Self:
+        """Cut a corpus; see `FramedCorpus.cut` for the arguments and errors."""
+        return cls(FramedCorpus.cut(corpus, tokenizer, Frame.of_text(tokenizer), max_length))
 
     def hold_out(self, fraction: float, seed: int) -> tuple[Self, Self]:
         """Split into a training and a validation source without a common document, see `Pieces.hold_out`."""
         training, validation = self.framed.hold_out(fraction, seed)
-        return type(self)(training, self.memory), type(self)(validation, self.memory)
+        return type(self)(training), type(self)(validation)
 
     @property
     def digest(self) -> str:
-        """A checksum of the tokens, the cuts, the special tokens and the length of the memory."""
-        return f"{self.framed.digest} {self.memory}" if self.memory else self.framed.digest
+        """A checksum of the tokens, the cuts and the special tokens."""
+        return self.framed.digest
 
-    def __len__(self) -> int:
-        """Return the number of groups."""
-        return self.framed.pieces.group_count
-
-    def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return all pieces of some groups, which are the same in each epoch."""
-        del epoch
-        numbers = self.framed.pieces.of_groups(np.asarray(places, dtype=np.int64))
-        return [self._sequence(number) for number in numbers.tolist()]
-
-    def _sequence(self, number: int) -> TrainingSequence:
-        ids_n, types_n = self.framed.frame.around([self.framed.tokens(number)])
-        return TrainingSequence(ids_n, types_n, number, before=self.framed.before(number, self.memory))
+    def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence:
+        del epoch  # pieces are the same in each
+        return framed_sequence(self.framed.frame, [self.framed.tokens(number)], number, backward=backward)
 
 
 class PiecesAndSentences(CorpusPieces):
@@ -154,3 +161,33 @@ class PiecesAndSentences(CorpusPieces):
         frame, ids_n = self.framed.frame, self.framed.tokens(piece.number)
         sentences = np.split(ids_n, self.framed.sentence_ends(piece.number)[:-1])
         return [TrainingSequence(*frame.around([sentence]), piece.number) for sentence in sentences if len(sentence)]
+
+
+def framed_sequence(
+    frame: Frame,
+    texts: Sequence[NDArray[np.int32]],
+    number: int,
+    *,
+    backward: bool,
+    own: int | None = None,
+    relation: int = -1,
+) -> TrainingSequence:
+    """Frame texts, given in the order of reading.
+
+    Backward, the sequence is the mirror image of the forward one, but for the tokens within each text: the first text
+    comes last, and what a template has at the end, [CLS] of XLNet, stands at the begin.
+
+    Args:
+        frame: The special tokens.
+        texts: The texts.
+        number: Number of the piece.
+        backward: Whether documents are read from their ends.
+        own: How many of the texts, from the first on, are of the document that is read; all when left out.
+        relation: See `TrainingSequence`.
+    """
+    step = -1 if backward else 1
+    ids_n, types_n = frame.around([text[::step] for text in texts])
+    text_n = frame.places([len(text) for text in texts][:own])
+    if backward:
+        text_n = len(ids_n) - 1 - text_n[::-1]
+    return TrainingSequence(ids_n[::step], types_n[::step], number, relation=relation, text=text_n)

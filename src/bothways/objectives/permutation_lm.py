@@ -1,28 +1,95 @@
 """Permutation language modelling: targets are predicted from the tokens before them in a random factorisation order.
 
 Yang et al. 2019, arXiv:1906.08237. The query stream of an encoder gives the states that targets are predicted from; the
-content stream reads every token as it is. Where sequences know the tokens before them, these are the memory of segment
-recurrence (section 2.4): their hidden states, without a gradient.
+content stream reads every token as it is. Where sequences are read in lanes (`bothways.objectives.lanes`), each lane
+remembers the hidden states of what it has read, without a gradient (segment recurrence, section 2.4): they have the
+weights of the updates that computed them, and belong to the state of a run.
 
-The published code keeps the states that an earlier update has computed, with weights that have changed since. Here
-they are computed anew, with the weights of now, from up to as many tokens: a memory is a function of the weights and
-the corpus, so that sequences can be read in any order and a resumed run has no memory to restore. It costs the forward
-pass of one stream over these tokens, and it has not itself read a memory, as a kept one has.
-
-Shapes: T packed tokens, M targets, H hidden, V vocabulary, Z tokens before the sequences.
+Shapes: T packed tokens, M targets, H hidden, V vocabulary, Z tokens of memories, L layers, n tokens of a lane's memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.devices import on_device
 from bothways.encoder import Encoder, MaskedLMHead, Recorder
 from bothways.encoder.memory import Memory
-from bothways.encoder.rows import NO_ROWS
 from bothways.errors import InvalidInput
 from bothways.objectives.pretraining import PREDICTED, HeadOutput
-from bothways.objectives.sequences import MaskedBatch, Preceding
+from bothways.objectives.sequences import Link, MaskedBatch
+from bothways.training.workers import current_workers
+
+
+class LaneMemories:
+    """The memories of the lanes of a process, each once, on the device.
+
+    Attributes:
+        held: What each layer has read of the last tokens of a lane (L, n, H), by the lane's number.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[int, Tensor] = {}
+
+    def read(self, links: Sequence[Link | None]) -> Memory | None:
+        """Return the memory of a batch; None where no sequence has one.
+
+        Raises:
+            InvalidInput: A lane has not read what came before.
+        """
+        lanes = [link.lane for link in links if link is not None and link.read]
+        if not lanes:
+            return None
+        if missing := [lane for lane in lanes if lane not in self.held]:
+            raise InvalidInput(
+                f"lane {missing[0]} has no memory of what it read before: updates must be trained on in their order, "
+                "from the first one or from a checkpoint on."
+            )
+        lengths = [self.held[link.lane].shape[1] if link is not None and link.read else 0 for link in links]
+        states_LZH = torch.cat([self.held[lane] for lane in lanes], dim=1)
+        behind = tuple(link is not None and link.backward for link in links)
+        return Memory(tuple(lengths), tuple(states_LZH.unbind()), behind)
+
+    @torch.no_grad()
+    def keep(self, batch: MaskedBatch, memory: Memory | None, hidden_LTH: Sequence[Tensor]) -> None:
+        """Remember the last tokens of the lanes of a batch.
+
+        Args:
+            batch: The batch.
+            memory: What it has read.
+            hidden_LTH: What each layer has read of its tokens.
+        """
+        for link in batch.links:
+            if link is not None and link.read:
+                del self.held[link.lane]
+        rows = _kept_rows(batch, memory)
+        if not rows:
+            return
+        rows_Z = on_device(np.concatenate(list(rows.values())), hidden_LTH[0].device)
+        read = [()] * len(hidden_LTH) if memory is None else [(each_ZH,) for each_ZH in memory.states]
+        sources = [torch.cat([*before, own_TH]) for before, own_TH in zip(read, hidden_LTH, strict=True)]
+        states_LZH = torch.stack([each.index_select(0, rows_Z) for each in sources])
+        # An update that is not finite is skipped; its states must not spoil the ones after it.
+        states_LZH.nan_to_num_(0.0, 0.0, 0.0)
+        self.held |= dict(zip(rows, torch.split(states_LZH, [*map(len, rows.values())], dim=1), strict=True))
+
+
+def _kept_rows(batch: MaskedBatch, memory: Memory | None) -> dict[int, NDArray[np.int64]]:
+    """Return which rows of memories and then of sequences each lane is to remember."""
+    read_B = np.array([0] * batch.packed.count if memory is None else memory.lengths)
+    memory_starts_B, starts_B = np.cumsum(read_B) - read_B, np.cumsum([read_B.sum(), *batch.packed.lengths[:-1]])
+    found = {}
+    for place, (link, text_n) in enumerate(zip(batch.links, batch.texts, strict=True)):
+        if link is None or not link.kept:
+            continue
+        parts = [memory_starts_B[place] + np.arange(read_B[place]), starts_B[place] + text_n]
+        found[link.lane] = (
+            np.concatenate(parts[::-1])[: link.kept] if link.backward else np.concatenate(parts)[-link.kept :]
+        )
+    return found
 
 
 class PermutationLM(nn.Module):
@@ -37,6 +104,7 @@ class PermutationLM(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.head = head
+        self._memories = LaneMemories()
 
     @property
     def device(self) -> torch.device:
@@ -58,6 +126,17 @@ class PermutationLM(nn.Module):
         """Weight of the only head."""
         return {PREDICTED: 1.0}
 
+    def carried(self) -> Mapping[str, Tensor]:
+        """Return the memory of each lane (L, n, H)."""
+        held = self._memories.held.items()
+        return {f"lane {lane}": each.cpu().clone(memory_format=torch.contiguous_format) for lane, each in held}
+
+    def carry(self, carried: Mapping[str, Tensor]) -> None:
+        """Remember those of the lanes that this process reads."""
+        workers = current_workers()
+        lanes = {int(name.removeprefix("lane ")): held_LnH.to(self.device) for name, held_LnH in carried.items()}
+        self._memories.held = {lane: each for lane, each in lanes.items() if lane % workers.count == workers.rank}
+
     def units(self, batch: MaskedBatch) -> Mapping[str, int]:
         """Return the number of targets."""
         return {PREDICTED: len(batch.rows_M)}
@@ -75,17 +154,10 @@ class PermutationLM(nn.Module):
         if batch.order_T is None:
             raise InvalidInput("permutation language modelling needs factorisation orders: draw them with a Permuter.")
         queries = self.encoder.queries(batch.rows_M, batch.counts, batch.order_T)
-        memory = None if batch.preceding is None else remember(self.encoder, batch.preceding)
+        memory, record = self._memories.read(batch.links), Recorder()
         hidden_TH = self.encoder.embed(batch.packed)
-        states_MH = self.encoder.layers(hidden_TH, batch.packed, queries=queries, memory=memory)
+        states_MH = self.encoder.layers(hidden_TH, batch.packed, queries=queries, memory=memory, record=record)
+        # The last ones are those behind all layers.
+        self._memories.keep(batch, memory, record.hidden_states[:-1])
         logits_MV: Tensor = self.head(states_MH, self.encoder.embedding.tokens.weight)
         return logits_MV
-
-
-@torch.no_grad()
-def remember(encoder: Encoder, preceding: Preceding) -> Memory:
-    """Return the hidden states of tokens that precede the sequences of a batch."""
-    record = Recorder()
-    encoder(preceding.packed, rows=NO_ROWS, record=record)
-    # The last ones are those behind all layers.
-    return Memory(preceding.lengths, tuple(record.hidden_states[:-1]))

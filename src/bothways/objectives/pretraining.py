@@ -11,19 +11,19 @@ Shapes: N sequences, B sequences of a batch, M units of a head, C classes.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner
 from bothways.objectives.agreement import ComparedVectors, agreement
 from bothways.objectives.corruption import Corruption
-from bothways.objectives.sequences import MaskedBatch, SequenceSource, TrainingSequence
-from bothways.objectives.streams import EpochSequences, EpochStream, SequenceStream
+from bothways.objectives.micro_batches import micro_batches
+from bothways.objectives.sequences import EpochSequences, MaskedBatch, SequenceSource, TrainingSequence
+from bothways.objectives.streams import EpochStream, SequenceStream
 from bothways.packing import Packed, pack
 from bothways.training.objective import Baseline, MicroBatch, Update, Validation
 from bothways.training.workers import current_workers
@@ -100,6 +100,17 @@ class PretrainingModel(Protocol):
 
     def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
         """Return each head's part of the loss of a batch on the model's device."""
+
+
+@runtime_checkable
+class RecurrentModel(Protocol):
+    """What a `PretrainingModel` also has that remembers something from update to update."""
+
+    def carried(self) -> Mapping[str, Tensor]:
+        """Return what it remembers, by name."""
+
+    def carry(self, carried: Mapping[str, Tensor]) -> None:
+        """Remember what was carried before, as far as it is of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +211,15 @@ class PretrainingObjective:
         for number in range(start, self._updates_per_epoch):
             yield self._update(self.stream.read(epoch * self._updates_per_epoch + number))
 
+    def carried(self) -> Mapping[str, Tensor]:
+        """Return what the model remembers for the next update, by name."""
+        return self.model.carried() if isinstance(self.model, RecurrentModel) else {}
+
+    def carry(self, carried: Mapping[str, Tensor]) -> None:
+        """Remember what a checkpoint has kept."""
+        if isinstance(self.model, RecurrentModel):
+            self.model.carry(carried)
+
     def loss(self, payload: PretrainingBatch) -> Tensor:
         """Return the sum of all heads' losses, weighted so that an update's loss is the weighted sum of their means."""
         outputs = self.model.outputs(payload.batch.to(self.model.device))
@@ -233,10 +253,7 @@ class PretrainingObjective:
         masked = [self.corruption.training(each.ids, epoch, each.number) for epoch, each in drawn]
         sequences = [each for _, each in drawn]
         batches = []
-        lengths = [len(each.ids) + len(each.before) for each in sequences]
-        # So that each process of a run has a part.
-        budget = min(self.tokens, -(-sum(lengths) // current_workers().count))
-        for places in by_token_budget(lengths, max(budget, *lengths)):
+        for places in micro_batches(sequences, self.tokens, current_workers().count):
             some = [sequences[place] for place in places]
             batches.append(MaskedBatch.of(_packed(some), some, [masked[place] for place in places]))
         counted = [self.model.units(batch) for batch in batches]

@@ -1,10 +1,9 @@
-"""Pairs of segments from a token corpus, for next sentence prediction and sentence order prediction.
+"""Pairs of segments from a token corpus: for next sentence prediction, sentence order prediction, or XLNet.
 
 Shapes: P pieces, S pieces that have two segments, n tokens.
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput
-from bothways.objectives.corpus import FramedCorpus
+from bothways.objectives.corpus import FramedCorpus, PieceSource, framed_sequence
 from bothways.objectives.sequences import TrainingSequence
 from bothways.text import Frame, TextTokenizer
 
@@ -32,10 +31,20 @@ class SentenceOrder:
     head: ClassVar = "sentence_order"
 
 
-SegmentRelation = NextSentence | SentenceOrder
+@dataclass(frozen=True, slots=True)
+class EitherDocument:
+    """The same pairs as for next sentence prediction, of which nothing is predicted (Yang et al. 2019, section 2.5).
+
+    Where there is only one document, all second segments follow the first.
+    """
+
+    head: ClassVar = None
 
 
-class SegmentPairs:
+SegmentRelation = NextSentence | SentenceOrder | EitherDocument
+
+
+class SegmentPairs(PieceSource):
     """Sequences of two segments of whole sentences from a token corpus.
 
     An item is a group of pieces, as in `CorpusPieces`; each piece becomes a sequence of its own. It is cut at a random
@@ -47,10 +56,13 @@ class SegmentPairs:
     the same way and shortened by whole sentences until it fits; the piece's own one is left out in that epoch. BERT's
     data are made in the same way, but for the draw: it draws a document first, and then a sentence within it.
 
+    Read backward, the first segment is the later one of a piece, and it stands last, beside a memory of what follows;
+    the second segment is before it in the sequence.
+
     Args:
         framed: The corpus and the frame of a pair.
         single: The frame of one text.
-        relation: The relation to predict.
+        relation: The relation of the segments.
         seed: Seed of all draws.
 
     Raises:
@@ -58,14 +70,15 @@ class SegmentPairs:
     """
 
     def __init__(self, framed: FramedCorpus, single: Frame, relation: SegmentRelation, seed: int) -> None:
-        self.framed = framed
+        super().__init__(framed)
         self.single = single
         self.relation = relation
         self.seed = seed
         pieces = framed.pieces
         # Rank among the pieces with two segments.
         self._rank_P = np.cumsum(pieces.length_P > 1) - 1
-        if isinstance(relation, NextSentence) and pieces.document_P[0] == pieces.document_P[-1]:
+        self._single_document = bool(pieces.document_P[0] == pieces.document_P[-1])
+        if isinstance(relation, NextSentence) and self._single_document:
             raise InvalidInput(
                 "too few documents for next sentence prediction: expected at least 2, as second segments are drawn "
                 f"from other documents, got 1 of {pieces.count} pieces. Give more documents, hold out a larger share, "
@@ -93,32 +106,27 @@ class SegmentPairs:
     @property
     def digest(self) -> str:
         """A checksum of the tokens, the cuts, the special tokens, the relation and the seed."""
-        parts = (self.framed.digest, self.single.identity, self.relation.head, str(self.seed))
+        parts = (self.framed.digest, self.single.identity, str(self.relation.head), str(self.seed))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
-    def __len__(self) -> int:
-        """Return the number of groups."""
-        return self.framed.pieces.group_count
-
-    def read(self, places: Sequence[int] | NDArray[np.int64], epoch: int) -> list[TrainingSequence]:
-        """Return all pieces of some groups as pairs, cut and drawn anew in each epoch."""
-        numbers = self.framed.pieces.of_groups(np.asarray(places, dtype=np.int64))
-        return [self._sequence(number, epoch) for number in numbers.tolist()]
-
-    def _sequence(self, number: int, epoch: int) -> TrainingSequence:
+    def _sequence(self, number: int, epoch: int, *, backward: bool) -> TrainingSequence:
         ids_n = self.framed.tokens(number)
         if len(ids_n) < 2:
-            return TrainingSequence(*self.single.around([ids_n]), number)
+            return framed_sequence(self.single, [ids_n], number, backward=backward)
         draw = np.random.default_rng([self.seed, _PAIRS, epoch, number])
         cut = _cut(self.framed.sentence_ends(number), draw)
-        first_n, second_n = ids_n[:cut], ids_n[cut:]
+        texts = (ids_n[cut:], ids_n[:cut]) if backward else (ids_n[:cut], ids_n[cut:])
         label = self._label(number, epoch)
         if label:
-            first_n, second_n = self._changed(number, first_n, second_n, draw)
-        return TrainingSequence(*self.framed.frame.around([first_n, second_n]), number, relation=label)
+            texts = self._changed(number, *texts, draw)
+        own = 1 if label and not isinstance(self.relation, SentenceOrder) else 2
+        known = -1 if self.relation.head is None else label
+        return framed_sequence(self.framed.frame, texts, number, backward=backward, own=own, relation=known)
 
     def _label(self, number: int, epoch: int) -> int:
         """Return the class of a piece: of the pieces 2k and 2k + 1 with two segments, one has 0 and the other 1."""
+        if self._single_document and isinstance(self.relation, EitherDocument):
+            return 0
         pair, place = divmod(int(self._rank_P[number]), 2)
         turned = int(np.random.default_rng([self.seed, _LABELS, epoch, pair]).integers(2))
         return place ^ turned
@@ -130,7 +138,7 @@ class SegmentPairs:
         match self.relation:
             case SentenceOrder():
                 return second_n, first_n
-            case NextSentence():
+            case NextSentence() | EitherDocument():
                 return first_n, self._from_elsewhere(number, self.framed.pieces.longest - len(first_n), draw)
 
     def _from_elsewhere(self, number: int, room: int, draw: np.random.Generator) -> NDArray[np.int32]:

@@ -19,7 +19,25 @@ from bothways.encoder.query_stream import VISIBLE
 from bothways.errors import InvalidInput
 from bothways.objectives.corruption import MaskedTokens
 from bothways.objectives.masking import Masker
-from bothways.packing import Packed, pack
+from bothways.packing import Packed
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Place of a sequence in a lane: a run of text that one row of an update reads on from update to update.
+
+    Attributes:
+        lane: Number of the lane.
+        read: Tokens of memory that the sequence reads, at most; 0 where its text does not follow on what the lane read
+            in the update before.
+        kept: Tokens of it and its memory that are remembered for the next update, at most; 0 where no text follows.
+        backward: Whether the lane reads documents from their ends: memories stand behind its sequences.
+    """
+
+    lane: int
+    read: int
+    kept: int
+    backward: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +49,29 @@ class TrainingSequence:
         types: Segment ids (n).
         number: Its place in the source, part of the seed of its masks.
         relation: Class of the relation between its two segments; -1 with one segment.
-        before: Ids of the tokens of the document just before it, as far as they are a memory.
+        text: Places of the tokens of its own document, which a memory may keep; empty where nobody asks.
+        link: Its place in a lane; None where it stands by itself.
     """
 
     ids: NDArray[np.int32]
     types: NDArray[np.uint8]
     number: int
     relation: int = -1
-    before: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    text: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    link: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSequences:
+    """Sequences that an update reads in one pass over their source.
+
+    Attributes:
+        epoch: Number of the pass, from 0; masks and pairs depend on it.
+        sequences: The sequences.
+    """
+
+    epoch: int
+    sequences: list[TrainingSequence]
 
 
 class SequenceSource(Protocol):
@@ -96,32 +129,6 @@ class TextWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class Preceding:
-    """Tokens just before the sequences of a batch.
-
-    Attributes:
-        packed: Those of all sequences that have some.
-        lengths: Their number for each sequence of the batch (B).
-    """
-
-    packed: Packed
-    lengths: tuple[int, ...]
-
-    @classmethod
-    def of(cls, sequences: Sequence[TrainingSequence], count: int, device: torch.device) -> "Preceding | None":
-        """Pack those of a batch of ``count`` sequences; None where there are none."""
-        before = [each.before for each in sequences]
-        if not any(map(len, before)):
-            return None
-        lengths = tuple(map(len, before)) + (0,) * (count - len(before))
-        return cls(pack([each for each in before if len(each)], device=device), lengths)
-
-    def to(self, device: torch.device | str) -> "Preceding":
-        """Return the same on another device."""
-        return Preceding(self.packed.to(device), self.lengths)
-
-
-@dataclass(frozen=True, slots=True)
 class MaskedBatch:
     """Masked sequences and the targets of the heads that read them.
 
@@ -134,7 +141,8 @@ class MaskedBatch:
         relations_P: Classes of the relations between these, 0 or 1.
         counts: Number of chosen places of each sequence (B), on the host.
         order_T: Place of each token in a factorisation order, see `MaskedTokens`; None where there are no orders.
-        preceding: Tokens before the sequences; None where there are none.
+        links: Place of each sequence in a lane (B).
+        texts: Places of the tokens of each sequence that a memory may keep (B).
     """
 
     packed: Packed
@@ -146,7 +154,8 @@ class MaskedBatch:
     _: KW_ONLY
     counts: tuple[int, ...]
     order_T: Tensor | None = None
-    preceding: Preceding | None = None
+    links: tuple[Link | None, ...] = ()
+    texts: tuple[NDArray[np.int64], ...] = ()
 
     @classmethod
     def of(cls, packed: Packed, sequences: Sequence[TrainingSequence], masked: Sequence[MaskedTokens]) -> "MaskedBatch":
@@ -174,7 +183,8 @@ class MaskedBatch:
             *others,
             counts=tuple(len(one.places_M) for one in masked) + (0,) * (packed.count - len(masked)),
             order_T=_orders(packed, masked),
-            preceding=Preceding.of(sequences, packed.count, packed.ids_T.device),
+            links=tuple(each.link for each in sequences),
+            texts=tuple(each.text for each in sequences),
         )
 
     def to(self, device: torch.device | str) -> "MaskedBatch":
@@ -185,7 +195,8 @@ class MaskedBatch:
             *(on_device(each, device) for each in values),
             counts=self.counts,
             order_T=None if self.order_T is None else on_device(self.order_T, device),
-            preceding=None if self.preceding is None else self.preceding.to(device),
+            links=self.links,
+            texts=self.texts,
         )
 
 

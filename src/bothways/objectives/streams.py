@@ -8,21 +8,9 @@ from itertools import accumulate
 from typing import Protocol
 
 from bothways.errors import InvalidInput
+from bothways.objectives.lanes import Lanes
 from bothways.objectives.order import PassOrder
-from bothways.objectives.sequences import SequenceSource, TrainingSequence
-
-
-@dataclass(frozen=True, slots=True)
-class EpochSequences:
-    """Sequences that an update reads in one pass over their source.
-
-    Attributes:
-        epoch: Number of the pass, from 0; masks and pairs depend on it.
-        sequences: The sequences.
-    """
-
-    epoch: int
-    sequences: list[TrainingSequence]
+from bothways.objectives.sequences import EpochSequences, SequenceSource
 
 
 class SequenceStream(Protocol):
@@ -87,11 +75,13 @@ class StreamPhase:
         source: The source.
         updates: How many.
         batch_size: Items in each.
+        memory: Tokens that a sequence knows of its document beyond itself: read in lanes; 0 for items in random order.
     """
 
     source: SequenceSource
     updates: int
     batch_size: int
+    memory: int = 0
 
 
 class PhasedStream:
@@ -111,7 +101,7 @@ class PhasedStream:
         self.phases = tuple(phases)
         self.seed = seed
         self._ends = list(accumulate(each.updates for each in phases))
-        self._orders = [PassOrder(len(each.source), seed + number) for number, each in enumerate(phases)]
+        self._readers = [_reader(each, seed + number) for number, each in enumerate(phases)]
 
     @property
     def updates(self) -> int:
@@ -126,9 +116,11 @@ class PhasedStream:
 
     @property
     def identity(self) -> Mapping[str, str | int]:
-        """Updates and batch size of each phase, and the kind of order."""
+        """Updates and batch size of each phase, the kind of order, and the tokens that are remembered."""
         phases = ", ".join(f"{each.updates} updates of {each.batch_size}" for each in self.phases)
-        return {"phases": phases, "order": PassOrder.name}
+        memories = ", ".join(str(each.memory) for each in self.phases)
+        remembered = {"memory": memories} if any(each.memory for each in self.phases) else {}
+        return {"phases": phases, "order": PassOrder.name, **remembered}
 
     def read(self, update: int) -> list[EpochSequences]:
         """Return the sequences of an update, which may be the last of a pass and the first of the next.
@@ -139,13 +131,35 @@ class PhasedStream:
         if not 0 <= update < self.updates:
             raise InvalidInput(f"expected an update from 0 to {self.updates - 1}, got {update}.")
         number = bisect_right(self._ends, update)
-        phase, order = self.phases[number], self._orders[number]
-        before = self._ends[number - 1] if number else 0
-        begin = (update - before) * phase.batch_size
-        found, left = [], phase.batch_size
+        return self._readers[number].read(update - (self._ends[number - 1] if number else 0))
+
+
+class _Passes:
+    """Passes over a source that follow each other without a break within an update.
+
+    Args:
+        source: The source.
+        batch_size: Items in an update.
+        seed: Orders each pass.
+    """
+
+    def __init__(self, source: SequenceSource, batch_size: int, seed: int) -> None:
+        self._source, self._batch_size = source, batch_size
+        self._order = PassOrder(len(source), seed)
+
+    def read(self, update: int) -> list[EpochSequences]:
+        """Return the sequences of an update."""
+        begin, left = update * self._batch_size, self._batch_size
+        found = []
         while left:
-            epoch, place = divmod(begin, len(phase.source))
-            places = order.of(epoch, place, place + left)
-            found.append(EpochSequences(epoch, phase.source.read(places, epoch)))
+            epoch, place = divmod(begin, len(self._source))
+            places = self._order.of(epoch, place, place + left)
+            found.append(EpochSequences(epoch, self._source.read(places, epoch)))
             begin, left = begin + len(places), left - len(places)
         return found
+
+
+def _reader(phase: StreamPhase, seed: int) -> _Passes | Lanes:
+    if phase.memory:
+        return Lanes(phase.source, phase.batch_size, phase.memory, seed)
+    return _Passes(phase.source, phase.batch_size, seed)

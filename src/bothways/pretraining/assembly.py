@@ -14,6 +14,7 @@ from bothways.objectives import (
     CorpusPieces,
     Corruption,
     DisentangledEmbeddings,
+    EitherDocument,
     EmbeddingSharing,
     MaskDecoder,
     MaskedLM,
@@ -58,6 +59,7 @@ class Assembly:
         corruption: Chooses what is predicted.
         source: Cuts a corpus into sequences of a length.
         kept: Gives the encoder and a generator as they are to be saved.
+        memory: Tokens that a sequence knows of its document beyond itself.
     """
 
     model: PretrainedEncoder
@@ -65,6 +67,7 @@ class Assembly:
     corruption: Corruption
     source: Callable[[TokenCorpus, int], DividedSource]
     kept: Callable[[], tuple[PretrainedEncoder, PretrainedEncoder | None]]
+    memory: int = 0
 
 
 def assemble(recipe: ScaledRecipe, tokenizer: TextTokenizer, seed: int, device: torch.device) -> Assembly:
@@ -188,10 +191,10 @@ def _permuted(
     trained = PermutationLM(model.encoder, masked_lm_head(model, _PERMUTED))
 
     def source(corpus: TokenCorpus, length: int) -> DividedSource:
-        return CorpusPieces.of(corpus, tokenizer, length, memory=task.memory)
+        return SegmentPairs.of(corpus, tokenizer, length, EitherDocument(), seed)
 
     corruption = Permuter(tokenizer, Permutation(partial=task.partial), seed)
-    return Assembly(model, trained, corruption, source, lambda: (model, None))
+    return Assembly(model, trained, corruption, source, lambda: (model, None), task.memory)
 
 
 def _score_head(head: Head) -> ScoreHead:

@@ -135,7 +135,7 @@ class Distiller:
         def source(corpus: TokenCorpus, length: int) -> CorpusPieces:
             return teacher.source.of(corpus, model.tokenizer, length)
 
-        return CorpusRun(model, trained, teacher.corruption(seed), source, course, _COPIED)
+        return CorpusRun(model, trained, teacher.corruption(seed), source, course, baseline=_COPIED)
 
     @property
     def _origin(self) -> dict[str, str]:

@@ -74,7 +74,9 @@ class Pretrainer:
         recipe = self.recipe.changed(updates=options.get("updates"), batch=options.get("batch_size"))
         training = course_options(recipe.course, options)
         assembly = assemble(recipe, self.tokenizer, training.seed, self.device)
-        run = CorpusRun(assembly.model, assembly.trained, assembly.corruption, assembly.source, recipe.course)
+        run = CorpusRun(
+            assembly.model, assembly.trained, assembly.corruption, assembly.source, recipe.course, assembly.memory
+        )
         named = {"recipe": recipe.recipe.name, "scale": recipe.scale}
         record = run.train(corpus, training, self.device, named)
         card = {**named, "source": recipe.recipe.source, **card_of(corpus, record)}

@@ -51,11 +51,12 @@ class ReplacedTokenDetection:
 
 @dataclass(frozen=True, slots=True)
 class PermutationLanguageModelling:
-    """Permutation language modelling with two streams.
+    """Permutation language modelling with two streams over pairs of segments.
 
     Attributes:
         partial: A sequence has one target in so many tokens.
-        memory: Tokens of the document before a sequence whose hidden states are read, at most.
+        memory: Tokens of its document that a sequence remembers, at most. One half of an update then reads documents
+            forward and the other backward; with 0 sequences come in random order.
     """
 
     partial: int = 6
@@ -321,7 +322,10 @@ RECIPES: Mapping[RecipeName, Recipe] = {
         Recipe(
             name="xlnet",
             title="XLNet large",
-            source="Yang et al. 2019, arXiv:1906.08237, appendix A.4.1",
+            source=(
+                "Yang et al. 2019, arXiv:1906.08237, appendix A.4.1; memories, pairs of segments and both directions: "
+                "sections 2.4, 2.5 and 3.1, zihangdai/xlnet (mem_len 384, bi_data)"
+            ),
             family="xlnet",
             published="xlnet/xlnet-large-cased",
             task=PermutationLanguageModelling(),
@@ -329,6 +333,10 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             tokenizer="unigram",
             corpus=Corpus("BooksCorpus, Wikipedia, Giga5, ClueWeb 2012-B and Common Crawl", 126, 3.289e10),
             keys=ShapeKeys("d_model", "n_layer", "n_head", "d_inner"),
+            remarks=(
+                "An update reads on by the whole of a sequence, where the published code reads on by its first half "
+                "(reuse_len 256), and each token is a part of two sequences.",
+            ),
         ),
         Recipe(
             name="distilbert",

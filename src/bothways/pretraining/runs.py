@@ -47,6 +47,7 @@ class CorpusRun:
         corruption: Hides tokens.
         source: Cuts a corpus into sequences of a length.
         course: Lengths of the phases.
+        memory: Tokens that a sequence knows of its document beyond itself.
         baseline: The model before the first update, where it is worth validating.
     """
 
@@ -55,6 +56,7 @@ class CorpusRun:
     corruption: Corruption
     source: Callable[[TokenCorpus, int], DividedSource]
     course: Course
+    memory: int = 0
     baseline: Baseline | None = None
 
     def train(
@@ -85,7 +87,7 @@ class CorpusRun:
             source = self.source(corpus, phase.length)
             if corpus.manifest.documents > 1:
                 source, validation = source.hold_out(share, training.seed)
-            phases.append(StreamPhase(source, phase.updates, phase.batch))
+            phases.append(StreamPhase(source, phase.updates, phase.batch, self.memory))
         stream = PhasedStream(phases, training.seed)
         return PretrainingObjective(
             self.trained,

@@ -72,6 +72,16 @@ class Frame:
             types += [np.full(len(ids_m), text_type, dtype=np.uint8), np.array(gap_types, dtype=np.uint8)]
         return np.concatenate(ids), np.concatenate(types)
 
+    def places(self, lengths: Sequence[int]) -> NDArray[np.int64]:
+        """Return where the tokens of the first texts stand in a sequence, given their lengths.
+
+        >>> frame = Frame(gaps=((101,), (102,), (102,)), gap_types=((0,), (0,), (1,)), text_types=(0, 1))
+        >>> frame.places([2, 3]).tolist()
+        [1, 2, 4, 5, 6]
+        """
+        before = np.cumsum([len(gap) for gap in self.gaps])[: len(lengths)]
+        return np.arange(sum(lengths), dtype=np.int64) + np.repeat(before, lengths).astype(np.int64)
+
 
 def _frame(tokenizer: TextTokenizer, probe: Text, texts: int) -> Frame:
     """Read off where the tokens of a short text stand among the special ones."""

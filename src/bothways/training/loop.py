@@ -23,7 +23,7 @@ from bothways.progress import Progress, duration, progress
 from bothways.training.interrupts import Interrupts, interruption
 from bothways.training.log import TrainingLog
 from bothways.training.meter import Meter
-from bothways.training.objective import Baseline, Objective, Payload, Update, Validation
+from bothways.training.objective import Baseline, Objective, Payload, Recurrent, Update, Validation
 from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
 from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
@@ -142,6 +142,8 @@ class _Run(Generic[Payload]):
         # What a diverged run falls back to: the start, then the epoch kept so far (without validation the latest).
         self.kept = copy_weights(self.module)
         self.started = time.perf_counter()
+        if isinstance(objective, Recurrent):
+            objective.carry({})
 
     def conditions(self) -> dict[str, Any]:
         """What a continuation must share with this run."""
@@ -184,6 +186,8 @@ class _Run(Generic[Payload]):
         checkpoint.state.check(epochs=self.epochs, per_epoch=self.per_epoch, total=self.total)
         restore_weights(self.module, checkpoint.weights)
         self.optimizer.load(checkpoint.optimizer, checkpoint.state.updates)
+        if isinstance(self.objective, Recurrent):
+            self.objective.carry(checkpoint.carried)
         self._restore_random(checkpoint)
         self.state = checkpoint.state
         if checkpoint.kept is not None:  # in its first epoch a run falls back to the start, which is not the checkpoint
@@ -428,6 +432,7 @@ class _Run(Generic[Payload]):
         self.meter.pause()
         self.state.seconds, self.state.log_lines = self._seconds(), self.log.lines
         random, *others = self.workers.gather(RandomState.capture())
+        carried = self.workers.gather(dict(self.objective.carried()) if isinstance(self.objective, Recurrent) else {})
         if self.workers.rank:
             self.meter.go_on()
             return
@@ -439,6 +444,7 @@ class _Run(Generic[Payload]):
             state=self.state,
             conditions=self.conditions(),
             others=tuple(others),
+            carried={name: tensor for each in carried for name, tensor in each.items()},
         )
         self.folder.save(checkpoint)
         self.meter.go_on()

@@ -119,6 +119,17 @@ class Objective(Protocol[Payload]):
 
 
 @runtime_checkable
+class Recurrent(Protocol):
+    """What an `Objective` also has whose updates leave something for the next one: it is in the checkpoints."""
+
+    def carried(self) -> Mapping[str, Tensor]:
+        """Return what the last update has left, by names that no other process of the run has."""
+
+    def carry(self, carried: Mapping[str, Tensor]) -> None:
+        """Take over what an update of an earlier run has left, in all of its processes."""
+
+
+@runtime_checkable
 class JointLoss(Protocol[Payload]):
     """What an `Objective` also has whose loss joins all units of an update: no micro-batch has one of its own."""
 

@@ -7,6 +7,7 @@ newest such folder is complete. The one before is removed only then::
         weights.safetensors       the model now
         kept.safetensors          the model at the epoch that is kept so far, after the first
         optimizer.safetensors     "<kind>/<parameter>": the moments and step counters of AdamW
+        carried.safetensors       what an update leaves for the next one, where there is something
         state.json                position, losses, validations, random generators, settings, identity
         checksums.json            SHA-256 of each of these files; checkpoints of format 3 have none
 """
@@ -34,6 +35,7 @@ _FORMAT, _WITHOUT_CHECKSUMS = 4, 3
 _PREFIX = "checkpoint-"
 _STATE, _CHECKSUMS = "state.json", "checksums.json"
 _WEIGHTS, _OPTIMIZER, _KEPT = "weights.safetensors", "optimizer.safetensors", "kept.safetensors"
+_CARRIED = "carried.safetensors"
 
 
 _ADVICE = "Remove the folder of the checkpoints and train again."
@@ -128,6 +130,7 @@ class Checkpoint:
         state: Where the run stands.
         conditions: Settings and identity of the run, which a continuation must share.
         others: The global generators of the other processes of the run, by rank.
+        carried: What the last update left for the next one, in all processes, by name.
     """
 
     weights: Weights
@@ -137,6 +140,7 @@ class Checkpoint:
     state: RunState
     conditions: Mapping[str, Any]
     others: tuple[RandomState, ...] = ()
+    carried: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class CheckpointFolder:
@@ -242,6 +246,8 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     write_tensors(folder / _OPTIMIZER, checkpoint.optimizer)
     if checkpoint.kept is not None:
         write_tensors(folder / _KEPT, checkpoint.kept)
+    if checkpoint.carried:
+        write_tensors(folder / _CARRIED, checkpoint.carried)
     write_json(folder / _CHECKSUMS, {path.name: sha256_of(path) for path in sorted(folder.iterdir())})
 
 
@@ -265,6 +271,7 @@ def _read(folder: Path) -> Checkpoint:
         state=state,
         conditions=dict(values["conditions"]),
         others=tuple(map(RandomState.from_dict, values.get("others", []))),
+        carried=read_safetensors(folder / _CARRIED) if checksums and _CARRIED in checksums else {},
     )
 
 

@@ -52,10 +52,13 @@ class Pieces:
 
     def of_groups(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the pieces of some groups, group by group."""
-        begins, ends = self.groups[places], self.groups[places + 1]
-        sizes = ends - begins
-        # Within each group, the place counts up from its begin.
-        return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        return runs(self.groups[places], self.groups[places + 1] - self.groups[places])
+
+    def continued(self) -> NDArray[np.bool_]:
+        """Return for each group whether it begins with the document that the group before it ends with (G)."""
+        first_G = self.groups[:-1]
+        found_G: NDArray[np.bool_] = (self.document_P[first_G] == self.document_P[first_G - 1]) & (first_G > 0)
+        return found_G
 
     def hold_out(self, fraction: float, seed: int) -> tuple["Pieces", "Pieces"]:
         """Split the documents at random into a training and a validation part, and group the pieces of each anew.
@@ -84,6 +87,15 @@ class Pieces:
         length_P, groups = self.length_P[kept_P], group(self.length_P[kept_P], self.longest)
         document_P = self.document_P[kept_P]
         return Pieces(self.shard_P[kept_P], self.begin_P[kept_P], length_P, document_P, groups, self.longest)
+
+
+def runs(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return runs of numbers that count up, one behind another.
+
+    >>> runs(np.array([7, 2]), np.array([2, 3])).tolist()
+    [7, 8, 2, 3, 4]
+    """
+    return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
 
 
 def group(length_P: NDArray[np.int32], longest: int) -> NDArray[np.int64]:
