@@ -9,7 +9,17 @@ from benchmarks.harness import Options, limit_threads, say
 from benchmarks.small_data.options import Part, add_options
 from benchmarks.task_data import NAMES as TASKS
 
-NAMES = ("embedding", "finetuning", "relative", "startup", "memory", "quality", "retrieval", "predicting")
+NAMES = (
+    "embedding",
+    "finetuning",
+    "pretraining",
+    "relative",
+    "startup",
+    "memory",
+    "quality",
+    "retrieval",
+    "predicting",
+)
 # Run only when asked for by name: one needs a GPU, the other takes days.
 BY_NAME = ("gpu", "small_data")
 

@@ -43,7 +43,7 @@ def close(ours, theirs):
 
 
 @needs_onednn
-@pytest.mark.parametrize("rows", [ROW_BLOCK, 3 * ROW_BLOCK, 775, 60])
+@pytest.mark.parametrize("rows", [ROW_BLOCK, 3 * ROW_BLOCK, 775, 70, 60])
 @pytest.mark.parametrize("widths", [(7, 5), (384, 1536), (1536, 384)])
 def test_values_and_gradients_equal_those_of_torch(rows, widths, monkeypatch):
     width, outputs = widths
@@ -104,15 +104,27 @@ def test_what_onednn_does_not_serve_goes_to_torch(case, grad, asked):
     assert asked == []
 
 
-@pytest.mark.parametrize("rows", [ROW_BLOCK, 2 * ROW_BLOCK - 9])
-def test_onednn_gets_whole_blocks(rows, asked):
-    layer = Linear(3, 2)
-    whole = -(-rows // ROW_BLOCK) * ROW_BLOCK
-    with torch.inference_mode():
-        assert layer(torch.ones(rows, 3)).shape == (rows, 2)
-    assert asked == [whole]
-    layer(torch.ones(rows, 3, requires_grad=True)).sum().backward()
-    assert asked == [whole, whole, whole, 2]  # the last is the gradient of the weights, which has a row for each output
+@pytest.mark.parametrize(
+    ("rows", "wide", "narrow"),
+    [
+        (ROW_BLOCK, ROW_BLOCK, ROW_BLOCK),
+        (2 * ROW_BLOCK - 9, 2 * ROW_BLOCK, ROW_BLOCK),  # the narrower side is copied: the input, or the result
+        (ROW_BLOCK + 9, ROW_BLOCK, ROW_BLOCK),  # too many zeros
+        (ROW_BLOCK - 9, ROW_BLOCK, ROW_BLOCK),
+    ],
+)
+def test_onednn_gets_whole_blocks(rows, wide, narrow, asked):
+    for layer, expected in ((Linear(2, 3), wide), (Linear(3, 2), narrow)):
+        x = torch.ones(rows, layer.in_features)
+        with torch.inference_mode():
+            assert layer(x).shape == (rows, layer.out_features)
+        assert asked.pop() == expected
+        layer(x).sum().backward()
+        forward, *gradient = asked
+        assert forward == expected
+        # A row for each output; rows that make no block are summed by torch.
+        assert gradient == ([layer.out_features] if rows >= ROW_BLOCK else [])
+        asked.clear()
 
 
 def test_torch_multiplies_where_it_is_chosen(asked, monkeypatch):

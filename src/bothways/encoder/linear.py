@@ -2,9 +2,9 @@
 
 Both give the numbers of `torch.nn.functional.linear` within rounding. oneDNN compiles code for each number of rows that
 it meets, 0.7 MB each, so it gets whole blocks of rows. Inference packs its batches in whole blocks
-(`bothways.inference.batching`); other batches are filled up with zeros here.
+(`bothways.inference.batching`); of other batches, the last rows are filled up with zeros or multiplied by torch.
 
-Shapes: T rows, U rows in whole blocks, I and O widths.
+Shapes: T rows, I and O widths.
 """
 
 from typing import Any
@@ -37,13 +37,13 @@ def linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     if torch.is_grad_enabled():
         y_TO: Tensor = _Product.apply(x_TI, weight_OI, bias_O)  # type: ignore[no-untyped-call]
         return y_TO
-    return _first_rows(onednn_product(_whole_blocks(x_TI), weight_OI, bias_O), len(x_TI))
+    return _in_blocks(x_TI, weight_OI, bias_O)
 
 
-def missing_rows(rows: int) -> int | None:
-    """Return the rows that whole blocks have more; None where filling them would cost more than it gains."""
+def rows_to_fill(rows: int) -> int:
+    """Return the rows that whole blocks have more; 0 where filling them would cost more than it gains."""
     missing = -rows % ROW_BLOCK
-    return missing if missing <= matrix_product().filling * rows else None
+    return missing if missing <= matrix_product().filling * rows else 0
 
 
 class _Product(torch.autograd.Function):
@@ -56,36 +56,50 @@ class _Product(torch.autograd.Function):
         weight_OI: Tensor,
         bias_O: Tensor | None,
     ) -> Tensor:
-        x_UI = _whole_blocks(x_TI)
-        ctx.save_for_backward(x_UI, weight_OI)
-        return _first_rows(onednn_product(x_UI, weight_OI, bias_O), len(x_TI))
+        ctx.save_for_backward(x_TI, weight_OI)
+        return _in_blocks(x_TI, weight_OI, bias_O)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_TO: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401  (see above)
-        x_UI, weight_OI = ctx.saved_tensors
+        x_TI, weight_OI = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
-        gradient_UO = _whole_blocks(gradient_TO.contiguous())
+        gradient_TO = gradient_TO.contiguous()
         return (
-            _first_rows(onednn_product(gradient_UO, weight_OI.t()), len(gradient_TO)) if wants_x else None,
-            onednn_product(gradient_UO.t(), x_UI.t()) if wants_weight else None,
+            _in_blocks(gradient_TO, weight_OI.t()) if wants_x else None,
+            _weight_gradient(gradient_TO, x_TI) if wants_weight else None,
             gradient_TO.sum(0) if wants_bias else None,
         )
 
 
-def _whole_blocks(x_TI: Tensor) -> Tensor:
-    """Return the rows, and zeros behind them up to whole blocks."""
-    missing = -len(x_TI) % ROW_BLOCK
-    return F.pad(x_TI, (0, 0, 0, missing)) if missing else x_TI
+def _in_blocks(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    """Return ``x W^T + b`` (T, O), with whole blocks of rows for oneDNN.
+
+    The rest costs a copy either way: of the input, filled up with zeros, or of the result, put together from two parts.
+    """
+    rows, (outputs, width) = len(x_TI), weight_OI.shape
+    whole = rows // ROW_BLOCK * ROW_BLOCK
+    if whole == rows:
+        return onednn_product(x_TI, weight_OI, bias_O)
+    missing = rows_to_fill(rows)
+    if missing and (width <= outputs or not whole):
+        filled_UO = onednn_product(F.pad(x_TI, (0, 0, 0, missing)), weight_OI, bias_O)
+        return filled_UO.resize_(rows, outputs)  # no view of it, for others write into the result
+    parts = onednn_product(x_TI[:whole], weight_OI, bias_O), F.linear(x_TI[whole:], weight_OI, bias_O)
+    return torch.cat(parts)
 
 
-def _first_rows(fresh_UO: Tensor, rows: int) -> Tensor:
-    """Return the first rows of a tensor that nobody else holds; no view, for others write into the result."""
-    return fresh_UO.resize_(rows, fresh_UO.shape[1])
+def _weight_gradient(gradient_TO: Tensor, x_TI: Tensor) -> Tensor:
+    """Return the gradient of the weight (O, I), a sum over rows."""
+    whole = len(x_TI) // ROW_BLOCK * ROW_BLOCK
+    if not whole:
+        return gradient_TO.t() @ x_TI
+    found_OI = onednn_product(gradient_TO[:whole].t(), x_TI[:whole].t())
+    return found_OI if whole == len(x_TI) else found_OI.addmm_(gradient_TO[whole:].t(), x_TI[whole:])
 
 
 def _onednn_serves(x_TI: Tensor, weight_OI: Tensor) -> bool:
-    """Return whether to multiply by oneDNN: float32 rows on a CPU that are or nearly are whole blocks.
+    """Return whether to multiply by oneDNN: float32 rows on a CPU, of which there is a block at least.
 
     Subclasses of tensors (without content, of a graph being recorded) go to torch.
     """
@@ -97,5 +111,5 @@ def _onednn_serves(x_TI: Tensor, weight_OI: Tensor) -> bool:
         and x_TI.shape[0] > 0
         and not torch.is_autocast_enabled("cpu")
         and matrix_product().library == "onednn"
-        and missing_rows(x_TI.shape[0]) is not None
+        and x_TI.shape[0] + rows_to_fill(x_TI.shape[0]) >= ROW_BLOCK
     )

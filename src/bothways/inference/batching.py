@@ -5,7 +5,7 @@ from threading import Lock
 
 import torch
 
-from bothways.encoder.linear import missing_rows
+from bothways.encoder.linear import rows_to_fill
 from bothways.errors import InvalidInput
 from bothways.packing import Packed, pack
 
@@ -83,5 +83,5 @@ def pack_in_blocks(sequences: Sequence[Sequence[int]], types: Sequence[Sequence[
     >>> pack_in_blocks([[7] * 31] * 4, [[0] * 31] * 4).ids_T.shape
     torch.Size([128])
     """
-    missing = missing_rows(sum(map(len, sequences))) or 0
+    missing = rows_to_fill(sum(map(len, sequences)))
     return pack([*sequences, *[(0,)] * missing], [*types, *[(0,)] * missing])
