@@ -7,7 +7,7 @@ from bothways.choices import Format
 from bothways.cli.corpora import CORPUS, corpus_of
 from bothways.cli.declared import Option, group_of, taking
 from bothways.cli.options import HERE, TEXT, Columns, ModelOptions, Names, PositiveInt, usage_error
-from bothways.cli.training import CHECKPOINTS, ONCE, RESUMING, RunOptions, train_and_save
+from bothways.cli.training import CHECKPOINTS, LAYER_DECAY, ONCE, RESUMING, RunOptions, train_and_save
 
 if TYPE_CHECKING:
     from bothways.pretraining.distiller import Distiller
@@ -29,6 +29,7 @@ TRAINING = group_of(
         Option("updates", int, "Optimizer steps.", default="2000"),
         Option("batch_size", int, "Sequences in an update.", default="32"),
         Option("learning_rate", float, "Peak of the schedule. Default: 1e-4, more for larger batches."),
+        LAYER_DECAY,
         Option("seed", int, "Seed of masks, dropout and order.", default="0"),
         CHECKPOINTS,
     ],

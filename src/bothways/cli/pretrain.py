@@ -9,7 +9,7 @@ from bothways.cli.declared import Option, group_of, taking
 from bothways.cli.opening import open_tokenizer
 from bothways.cli.options import TEXT, Columns, Names, PositiveInt, bad_usage, usage_error
 from bothways.cli.terminal import note
-from bothways.cli.training import CHECKPOINTS, ONCE, RESUMING, RunOptions, train_and_save
+from bothways.cli.training import CHECKPOINTS, LAYER_DECAY, ONCE, RESUMING, RunOptions, train_and_save
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ TRAINING = group_of(
         Option("updates", int, "Optimizer steps. Default: the recipe's."),
         Option("batch_size", int, "Sequences in an update. Default: the recipe's; another changes its rate as well."),
         Option("learning_rate", float, "Peak of the schedule. Default: the recipe's."),
+        LAYER_DECAY,
         Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
         CHECKPOINTS,
     ],

@@ -29,16 +29,16 @@ Ctrl-C or SIGTERM ends the training after the update at hand: the epoch kept
 so far is saved, and the same command with --resume continues."""
 
 _MISTAKES = 5  # that are shown on a terminal
-_SHOWN = ("epochs", "updates", "learning_rate", "batch_size", "patience", "seed")
+_SHOWN = ("epochs", "updates", "learning_rate", "layer_decay", "batch_size", "patience", "seed")
 CHECKPOINTS = Option(
     "checkpoints",
     bool,
     "Write a checkpoint after each epoch (four times the size of the model), so that --resume can continue.",
     negative="--no-checkpoints",
 )
-TRAINING = group_of(
-    "Training", [*(option for option in options_of(TrainingOptions) if option.name in _SHOWN), CHECKPOINTS]
-)
+_DECLARED = {option.name: option for option in options_of(TrainingOptions)}
+LAYER_DECAY = _DECLARED["layer_decay"]
+TRAINING = group_of("Training", [*(option for name, option in _DECLARED.items() if name in _SHOWN), CHECKPOINTS])
 
 
 @Parameter(name="*", group="Run")

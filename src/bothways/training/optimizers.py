@@ -1,10 +1,22 @@
-"""The optimizers, and which parameters they decay.
+"""The optimizers, which parameters they decay, and by which rate they move each.
 
 Weight decay is decoupled from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 2) and applies to
 weight matrices and embeddings only: biases and the gains of norms, all tensors of fewer than two dimensions, have none.
+
+With a layer-wise decay, the rate of a parameter is that of the schedule times the decay to the power of its distance
+from the head, as in the published code of ELECTRA (Clark et al. 2020, arXiv:2003.10555; google-research/electra,
+model/optimization.py):
+
+    head                        0
+    norm behind the last layer  1
+    layer l of L, from 1        L + 2 - l, so 2 for the last one
+    embedding                   L + 2
+
+ELECTRA has nothing at distance 1. Positions that all layers share and a convolution beside the first layer (DeBERTa)
+are at the embedding's. Weights that several layers share (ALBERT) are at that of the last of these layers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from bothways.encoder.encoder import Encoder
 from bothways.errors import CorruptCheckpoint, InvalidInput
 from bothways.training.lamb import LAMB
 from bothways.training.options import TrainingOptions
@@ -26,28 +39,73 @@ _KINDS = {"exp_avg", "exp_avg_sq", _STEP}
 
 @dataclass(frozen=True, slots=True)
 class ParameterGroup:
-    """Parameters, by name, that share an optimizer setting."""
+    """Parameters that share the settings of the optimizer.
+
+    Attributes:
+        names: Their names.
+        weight_decay: Their decay.
+        rate: Their learning rate, as a factor of the schedule's.
+    """
 
     names: tuple[str, ...]
     weight_decay: float
+    rate: float = 1.0
 
 
-def parameter_groups(module: nn.Module, weight_decay: float) -> tuple[ParameterGroup, ...]:
-    """The parameters of ``module`` that want a gradient: those that decay, then those that do not.
+def parameter_groups(
+    module: nn.Module, weight_decay: float, layer_decay: float | None = None
+) -> tuple[ParameterGroup, ...]:
+    """The parameters of ``module`` that want a gradient: those that decay, then those that do not, the head first.
 
     A parameter tied to two names appears once. Empty groups are left out.
 
+    Args:
+        module: The module.
+        weight_decay: Of matrices.
+        layer_decay: Factor of the rate from one layer to the one below it; None for one rate.
+
     Raises:
-        InvalidInput: Nothing in ``module`` wants a gradient.
+        InvalidInput: Nothing in ``module`` wants a gradient, or there is no encoder whose layers could differ.
     """
     trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     if not trained:
         raise InvalidInput("there is nothing to train: no parameter of the module has requires_grad=True.")
-    groups = (
-        ParameterGroup(tuple(name for name, parameter in trained if parameter.ndim >= 2), weight_decay),
-        ParameterGroup(tuple(name for name, parameter in trained if parameter.ndim < 2), 0.0),
+    found = distances(module) if layer_decay is not None else {}
+    members: dict[tuple[bool, int], list[str]] = {}
+    for name, parameter in trained:
+        members.setdefault((parameter.ndim < 2, found.get(parameter, 0)), []).append(name)
+    factor = 1.0 if layer_decay is None else layer_decay
+    return tuple(
+        ParameterGroup(tuple(members[is_small, distance]), 0.0 if is_small else weight_decay, factor**distance)
+        for is_small, distance in sorted(members)
     )
-    return tuple(group for group in groups if group.names)
+
+
+def distances(module: nn.Module) -> Mapping[nn.Parameter, int]:
+    """Return the distance from the head of each parameter of the encoders in a module.
+
+    A parameter of two encoders has the smaller distance.
+
+    Raises:
+        InvalidInput: There is no encoder.
+    """
+    encoders = [each for each in module.modules() if isinstance(each, Encoder)]
+    if not encoders:
+        raise InvalidInput("layer_decay needs an encoder whose layers are trained, got none: leave layer_decay out.")
+    found: dict[nn.Parameter, int] = {}
+    for encoder in encoders:
+        for parameter, distance in _distances(encoder).items():
+            found[parameter] = min(distance, found.get(parameter, distance))
+    return found
+
+
+def _distances(encoder: Encoder) -> dict[nn.Parameter, int]:
+    layers = encoder.layers
+    last = len(layers.steps) // layers.inner
+    found = dict.fromkeys(encoder.parameters(), last + 2) | dict.fromkeys(encoder.final_norm.parameters(), 1)
+    for step, place in enumerate(layers.steps):
+        found.update(dict.fromkeys(layers[place].parameters(), last + 1 - step // layers.inner))
+    return found
 
 
 class NamedOptimizer:
@@ -55,7 +113,7 @@ class NamedOptimizer:
 
     def __init__(self, module: nn.Module, options: TrainingOptions) -> None:
         named = dict(module.named_parameters())
-        groups = parameter_groups(module, options.weight_decay)
+        groups = parameter_groups(module, options.weight_decay, options.layer_decay)
         self.names = [name for group in groups for name in group.names]
         self.parameters: list[nn.Parameter] = [named[name] for name in self.names]
         self._rows = RowGradients(self.parameters)
@@ -63,6 +121,7 @@ class NamedOptimizer:
         held: list[dict[str, Any]] = [
             {"params": [named[name] for name in group.names], "weight_decay": group.weight_decay} for group in groups
         ]
+        self._rates = [group.rate for group in groups]
         self._optimizer: Optimizer = (
             AdamW(held, betas=options.betas, eps=options.eps, fused=self._fused or None)
             if options.optimizer == "adamw"
@@ -77,11 +136,11 @@ class NamedOptimizer:
         """Move the parameters by their gradients, then forget the gradients.
 
         Args:
-            learning_rate: The rate.
+            learning_rate: The rate of a head, and without a layer-wise decay of everything.
             finite: Whether the step is to be taken, a scalar on the device; where there is none, it is.
         """
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = learning_rate * rate
         if finite is None or self._fused:
             # The fused kernels read it on the device.
             self._optimizer.found_inf = None if finite is None else (~finite).float()  # type: ignore[attr-defined]

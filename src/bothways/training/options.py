@@ -30,6 +30,7 @@ _RECORDED = (
     "updates",
     "optimizer",
     "learning_rate",
+    "layer_decay",
     "schedule",
     "warmup_fraction",
     "weight_decay",
@@ -51,6 +52,7 @@ class TrainingArguments(TypedDict, total=False):
     updates: int | None
     optimizer: OptimizerName
     learning_rate: float | None
+    layer_decay: float | None
     batch_size: int | None
     seed: int
     schedule: Schedule
@@ -85,6 +87,8 @@ class TrainingOptions:
         updates: Optimizer steps in all, in place of a number of epochs; the last epoch may end early.
         optimizer: ``"adamw"``, or ``"lamb"`` for updates of thousands of rows.
         learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
+        layer_decay: Factor of the learning rate from one layer to the one below it, such as 0.8; a head has the full
+            rate. By default all layers have.
         batch_size: Rows in one update; by default 32, for heads 16 up to 2,000 training rows.
         seed: Seed of Python, numpy and torch for the run: new heads, order of the rows, dropout, masking.
         schedule: Course of the learning rate after the warm-up.
@@ -118,6 +122,7 @@ class TrainingOptions:
     updates: int | None = None
     optimizer: OptimizerName = "adamw"
     learning_rate: float | None = None
+    layer_decay: float | None = None
     batch_size: int | None = None
     seed: int = 0
     schedule: Schedule = dataclasses.field(default_factory=LinearDecay)
@@ -152,6 +157,8 @@ class TrainingOptions:
         self._check_positive("eps")
         self._check_positive("learning_rate", optional=True)
         self._check_positive("max_gradient_norm", optional=True)
+        layer_decay_fits = self.layer_decay is None or (_is_number(self.layer_decay, 1.0) and self.layer_decay > 0.0)
+        self._check("layer_decay", layer_decay_fits, "a number above 0 and up to 1, or None")
         self._check("warmup_fraction", _is_number(self.warmup_fraction, 1.0), "a fraction from 0 to 1")
         self._check("weight_decay", _is_number(self.weight_decay), "0 or more, and finite")
         betas_fit = len(self.betas) == 2 and all(_is_number(beta) and beta < 1.0 for beta in self.betas)
@@ -213,7 +220,7 @@ class TrainingOptions:
         """
         values = {name: getattr(self, name) for name in _RECORDED}
         # As in runs of before there was a choice.
-        for name, usual in (("updates", None), ("optimizer", "adamw")):
+        for name, usual in (("updates", None), ("optimizer", "adamw"), ("layer_decay", None)):
             if values[name] == usual:
                 del values[name]
         schedule = {"kind": type(self.schedule).__name__, **dataclasses.asdict(self.schedule)}

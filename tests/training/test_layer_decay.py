@@ -1,0 +1,128 @@
+"""Layer-wise decay of the learning rate: the rate of every parameter, as a table worked out by hand says."""
+
+import pytest
+import torch
+from torch import nn
+
+from bothways import TextClassifier, load
+from bothways.errors import InvalidInput
+from bothways.training.optimizers import NamedOptimizer
+from bothways.training.options import TrainingOptions
+from contract_cases import rows
+from tiny_models import write_checkpoint
+
+# At a decay of 0.5 and a rate of 1: the head has 1, the last of L layers 0.5 ** 2, the embedding 0.5 ** (L + 2).
+TABLES = {
+    "bert": {"embedding": 1 / 32, "layers.0": 1 / 16, "layers.1": 1 / 8, "layers.2": 1 / 4},
+    "electra": {"embedding": 1 / 32, "layers.0": 1 / 16, "layers.1": 1 / 8, "layers.2": 1 / 4},
+    "xlnet": {"embedding": 1 / 32, "layers.0": 1 / 16, "layers.1": 1 / 8, "layers.2": 1 / 4},
+    "camembert": {"embedding": 1 / 16, "layers.0": 1 / 8, "layers.1": 1 / 4},
+    "deberta": {
+        "embedding": 1 / 32,
+        "positions": 1 / 32,
+        "layers.0": 1 / 16,
+        "layers.1": 1 / 8,
+        "layers.2": 1 / 4,
+    },
+    "deberta-v2": {
+        "embedding": 1 / 32,
+        "positions": 1 / 32,
+        "convolution": 1 / 32,
+        "layers.0": 1 / 16,
+        "layers.1": 1 / 8,
+        "layers.2": 1 / 4,
+    },
+    "modernbert": {
+        "embedding": 1 / 64,
+        "final_norm": 1 / 2,
+        "layers.0": 1 / 32,
+        "layers.1": 1 / 16,
+        "layers.2": 1 / 8,
+        "layers.3": 1 / 4,
+    },
+    # Four layers of two groups with two inner layers each: the first group is layers 1 and 2, the other 3 and 4.
+    "albert": {
+        "embedding": 1 / 64,
+        "layers.0": 1 / 16,
+        "layers.1": 1 / 16,
+        "layers.2": 1 / 4,
+        "layers.3": 1 / 4,
+    },
+}
+
+
+def options(**changes):
+    usual = {"weight_decay": 0.0, "precision": "float32", "layer_decay": 0.5}
+    return TrainingOptions(**(usual | changes))
+
+
+def model_of(family, folder):
+    write_checkpoint(folder, family)
+    return nn.ModuleDict({"encoder": load(folder, device="cpu").encoder, "head": nn.Linear(32, 2)})
+
+
+def steps_of(module, **changes):
+    """How far one step moves the parameters, which all have a gradient of 1: Adam's first step is the rate."""
+    optimizer = NamedOptimizer(module, options(**changes))
+    before = {name: each.detach().clone() for name, each in module.named_parameters()}
+    for each in module.parameters():
+        each.grad = torch.ones_like(each)
+    optimizer.step(1.0)
+    return {name: (before[name] - each.detach()) for name, each in module.named_parameters()}
+
+
+@pytest.mark.parametrize("family", TABLES)
+def test_every_parameter_moves_at_the_rate_of_its_layer(family, tmp_path):
+    table = {"head": 1.0, **{f"encoder.{part}": rate for part, rate in TABLES[family].items()}}
+    found = set()
+    for name, moved in steps_of(model_of(family, tmp_path)).items():
+        part = next(each for each in table if name.startswith(f"{each}."))
+        found.add(part)
+        torch.testing.assert_close(moved, torch.full_like(moved, table[part]), atol=1e-5, rtol=0, msg=name)
+    assert found == set(table)
+
+
+def test_without_a_decay_every_parameter_moves_alike(tmp_path):
+    for moved in steps_of(model_of("bert", tmp_path), layer_decay=None).values():
+        torch.testing.assert_close(moved, torch.ones_like(moved), atol=1e-5, rtol=0)
+
+
+def test_matrices_decay_at_the_rate_of_their_layer(tmp_path):
+    module = model_of("bert", tmp_path)
+    weight = module["encoder"].layers[2].attention.output.weight
+    expected = weight.detach() * (1 - 0.1 / 4) - 1 / 4
+    steps_of(module, weight_decay=0.1)
+    torch.testing.assert_close(weight.detach(), expected, atol=1e-5, rtol=0)
+
+
+def test_of_two_encoders_each_has_its_own_rates(tmp_path):
+    module = nn.ModuleDict({name: model_of(name, tmp_path / name) for name in ("bert", "camembert")})
+    moved = steps_of(module)
+    assert float(moved["bert.encoder.embedding.tokens.weight"].mean()) == pytest.approx(1 / 32, abs=1e-5)
+    assert float(moved["camembert.encoder.embedding.tokens.weight"].mean()) == pytest.approx(1 / 16, abs=1e-5)
+
+
+@pytest.mark.parametrize("value", [0, -0.5, 1.1, float("nan"), "0.8"])
+def test_what_is_no_decay_is_refused(value):
+    with pytest.raises(InvalidInput, match="'layer_decay' must be a number above 0 and up to 1"):
+        options(layer_decay=value)
+
+
+def test_without_an_encoder_there_are_no_layers():
+    with pytest.raises(InvalidInput, match="needs an encoder whose layers are trained"):
+        NamedOptimizer(nn.Linear(2, 2), options())
+
+
+def test_it_is_a_condition_of_a_resumed_run_and_changes_the_losses(tmp_path):
+    write_checkpoint(tmp_path / "base", "bert")
+    shared = {"epochs": 4, "show_progress": False, "learning_rate": 1e-2}
+
+    def fit(**changes):
+        model = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
+        return model.fit(rows("single", 12), validation=rows("single", 6), **shared, **changes)
+
+    decayed = fit(layer_decay=0.8, checkpoints=tmp_path / "c")
+    assert decayed.losses != fit().losses
+    assert decayed.settings.to_dict()["layer_decay"] == 0.8
+    with pytest.raises(InvalidInput, match=r"layer_decay was 0\.8 and is now 'absent'"):
+        fit(checkpoints=tmp_path / "c", resume=True)
