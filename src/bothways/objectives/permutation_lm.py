@@ -34,8 +34,8 @@ class LaneMemories:
     def __init__(self) -> None:
         self.held: dict[int, Tensor] = {}
 
-    def read(self, links: Sequence[Link | None]) -> Memory | None:
-        """Return the memory of a batch; None where no sequence has one.
+    def take(self, links: Sequence[Link | None]) -> Memory | None:
+        """Return the memory of a batch, which is held no longer; None where no sequence has one.
 
         Raises:
             InvalidInput: A lane has not read what came before.
@@ -48,10 +48,10 @@ class LaneMemories:
                 f"lane {missing[0]} has no memory of what it read before: updates must be trained on in their order, "
                 "from the first one or from a checkpoint on."
             )
-        lengths = [self.held[link.lane].shape[1] if link is not None and link.read else 0 for link in links]
-        states_LZH = torch.cat([self.held[lane] for lane in lanes], dim=1)
+        lengths = tuple(self.held[link.lane].shape[1] if link is not None and link.read else 0 for link in links)
         behind = tuple(link is not None and link.backward for link in links)
-        return Memory(tuple(lengths), tuple(states_LZH.unbind()), behind)
+        states_LZH = torch.cat([self.held.pop(lane) for lane in lanes], dim=1)
+        return Memory(lengths, tuple(states_LZH.unbind()), behind)
 
     @torch.no_grad()
     def keep(self, batch: MaskedBatch, memory: Memory | None, hidden_LTH: Sequence[Tensor]) -> None:
@@ -62,12 +62,7 @@ class LaneMemories:
             memory: What it has read.
             hidden_LTH: What each layer has read of its tokens.
         """
-        for link in batch.links:
-            if link is not None and link.read:
-                del self.held[link.lane]
         rows = _kept_rows(batch, memory)
-        if not rows:
-            return
         rows_Z = on_device(np.concatenate(list(rows.values())), hidden_LTH[0].device)
         read = [()] * len(hidden_LTH) if memory is None else [(each_ZH,) for each_ZH in memory.states]
         sources = [torch.cat([*before, own_TH]) for before, own_TH in zip(read, hidden_LTH, strict=True)]
@@ -154,10 +149,11 @@ class PermutationLM(nn.Module):
         if batch.order_T is None:
             raise InvalidInput("permutation language modelling needs factorisation orders: draw them with a Permuter.")
         queries = self.encoder.queries(batch.rows_M, batch.counts, batch.order_T)
-        memory, record = self._memories.read(batch.links), Recorder()
+        memory = self._memories.take(batch.links)
+        record = Recorder() if any(link is not None and link.kept for link in batch.links) else None
         hidden_TH = self.encoder.embed(batch.packed)
         states_MH = self.encoder.layers(hidden_TH, batch.packed, queries=queries, memory=memory, record=record)
-        # The last ones are those behind all layers.
-        self._memories.keep(batch, memory, record.hidden_states[:-1])
+        if record is not None:  # its last states are those behind all layers
+            self._memories.keep(batch, memory, record.hidden_states[:-1])
         logits_MV: Tensor = self.head(states_MH, self.encoder.embedding.tokens.weight)
         return logits_MV

@@ -334,8 +334,8 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             corpus=Corpus("BooksCorpus, Wikipedia, Giga5, ClueWeb 2012-B and Common Crawl", 126, 3.289e10),
             keys=ShapeKeys("d_model", "n_layer", "n_head", "d_inner"),
             remarks=(
-                "An update reads on by the whole of a sequence, where the published code reads on by its first half "
-                "(reuse_len 256), and each token is a part of two sequences.",
+                "Updates read on by whole sequences; the published code by the first half of each (reuse_len 256), so "
+                "that every token is in two.",
             ),
         ),
         Recipe(
