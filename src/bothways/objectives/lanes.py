@@ -64,7 +64,8 @@ class Lanes:
         self._forward = lanes - lanes // 2
         self._continued = source.framed.pieces.continued()
         self._steps = -(-len(source) // self._forward)
-        self._order = lru_cache(maxsize=4)(self._ordered)
+        # A lap is hardly longer than a pass, so it reads three at most.
+        self._order = lru_cache(maxsize=3)(self._ordered)
 
     def read(self, update: int) -> list[EpochSequences]:
         """Return the sequences of an update, lane by lane."""

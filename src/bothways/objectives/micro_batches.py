@@ -28,9 +28,10 @@ def micro_batches(sequences: Sequence[TrainingSequence], tokens: int, processes:
         return list(by_token_budget(lengths, max(budget, *lengths)))
     shares = [_units(sequences, rank, processes) for rank in range(processes)]
     if not all(shares):
+        lanes = len({each.link.lane for each in sequences if each.link is not None})
         raise InvalidInput(
-            f"expected at least as many lanes as processes, as each keeps the memories of its own, got {processes} "
-            "processes: take a larger batch, or fewer processes."
+            f"expected a batch of at least one sequence for each process, which remembers its own, got {lanes} for "
+            f"{processes} processes: take a larger batch, or fewer processes."
         )
     batched = []
     for units in shares:
