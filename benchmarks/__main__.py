@@ -20,8 +20,8 @@ NAMES = (
     "retrieval",
     "predicting",
 )
-# Run only when asked for by name: one needs a GPU, the other takes days.
-BY_NAME = ("gpu", "small_data")
+# Run only when asked for by name: one needs a GPU, one takes days, one measures folders.
+BY_NAME = ("gpu", "small_data", "probes")
 
 
 def main() -> None:
