@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import DATA, Options, Spread, interleaved, minilm_folder, ratios, say, table, write_results
-from benchmarks.pretraining_sides import OURS, PEER, SHAPES, UPDATE, Work, build
+from benchmarks.pretraining_sides import OURS, PEER, SHAPES, UPDATE, Work, build, training_flop
+from benchmarks.reference import MatrixProducts
 from benchmarks.workers import AbsentPeerError, Worker
 
 BATCHES = (4, 8, 16, 32)
@@ -23,6 +24,8 @@ BATCHES = (4, 8, 16, 32)
 
 FIXED = 128
 """Tokens of a sequence where all have one length."""
+
+PRODUCTS = "matrix products"
 
 UPDATES = {"MiniLM": 4, "BERT-base": 1}
 """Updates of a round."""
@@ -87,23 +90,33 @@ def _case(
                 batches[name] = _fastest(work, sequences, options)
             workers[name].call("train", sequences[:UPDATE], batches[name], 0)
 
+        products = stack.enter_context(Worker(MatrixProducts, options.threads))
+
         def once(name: str, number: int) -> dict[str, float]:
+            if name == PRODUCTS:
+                return dict(products.call("rates", 1024, 0.5))
             return dict(workers[name].call("train", sequences, batches[name], 1 + number))
 
-        rounds = interleaved([*workers], options.rounds, once, what=label)
+        rounds = interleaved([*workers, PRODUCTS], options.rounds, once, what=label)
         peaks = {name: worker.call("peak_memory") for name, worker in workers.items()}
-    tokens = sum(map(len, sequences))
+    lengths = [len(each) for each in sequences]
+    tokens, rates = sum(lengths), [single["encoder"] for single in rounds.pop(PRODUCTS)]
+    flop = training_flop(work, lengths)
     return {
         "objective": work.objective,
         "shape": work.shape,
         "data": data,
         "tokens": tokens,
-        "padded": round(float(np.mean([len(each) for each in sequences]) / max(map(len, sequences))), 2),
         "batch": batches[PEER],
         "rounds": rounds,
         "tokens_per_second": {
             name: Spread.of([tokens / single["cpu"] for single in singles]) for name, singles in rounds.items()
         },
+        "of_products": Spread.of(
+            [flop / single["cpu"] / rate for single, rate in zip(rounds[OURS], rates, strict=True)]
+        )
+        if OURS in rounds
+        else None,
         "times": ratios(*([single["cpu"] for single in rounds[name]] for name in (PEER, OURS)))
         if len(rounds) == 2
         else None,
@@ -122,7 +135,7 @@ def _fastest(work: Work, sequences: list[np.ndarray], options: Options) -> int:
 def _tables(cases: Sequence[dict[str, Any]]) -> str:
     header = (
         "objective", "shape", "sequences", "ours, tokens/s", "transformers, tokens/s", "its batch", "times as fast",
-        "target", "peak MiB, ours", "theirs",
+        "target", "of the matrix-product rate", "peak MiB, ours", "theirs",
     )  # fmt: skip
     rows = []
     for case in cases:
@@ -137,6 +150,7 @@ def _tables(cases: Sequence[dict[str, Any]]) -> str:
                 str(case["batch"]),
                 "" if times is None else times.ratio(),
                 "" if target is None else f"{target:.1f}",
+                "" if case["of_products"] is None else case["of_products"].text(),
                 *(f"{peak[name] / 2**20:,.0f}" if name in peak else "" for name in (OURS, PEER)),
             ]
         )

@@ -67,6 +67,26 @@ def settings_of(shape: str, *, part: int = 1) -> dict[str, Any]:
     return {**sizes, **common, "embedding_size": _SHAPES[shape]["hidden_size"]}
 
 
+def training_flop(work: Work, lengths: Sequence[int]) -> float:
+    """Return the floating-point operations of matrix products in an update on sequences of these lengths.
+
+    Padding is not counted; logits are those of the 15 % of tokens that are masked; a backward pass counts twice.
+    """
+    forward = _encoder_flop(settings_of(work.shape), lengths)
+    narrow = settings_of(work.shape) if work.objective == "MLM" else settings_of(work.shape, part=GENERATOR)
+    if work.objective == "RTD":
+        forward += _encoder_flop(narrow, lengths)
+    width, vocabulary = narrow["embedding_size"], narrow["vocab_size"]
+    forward += 0.15 * sum(lengths) * 2 * width * (narrow["hidden_size"] + vocabulary)
+    return 3.0 * forward
+
+
+def _encoder_flop(settings: dict[str, Any], lengths: Sequence[int]) -> float:
+    hidden, inner = settings["hidden_size"], settings["intermediate_size"]
+    linear = 2 * (4 * hidden**2 + 2 * hidden * inner)
+    return float(settings["num_hidden_layers"] * sum(n * (linear + 4 * n * hidden) for n in lengths))
+
+
 class Ours:
     """This package's objective and training loop."""
 
