@@ -76,9 +76,10 @@ class Toy:
         assert not torch.is_grad_enabled()
         self.validations += 1
         self.on_validate(self.validations)
+        loss = float(nn.functional.cross_entropy(self.module(self.points), self.labels))
+        # FSDP divides the weights again when they are asked for.
         self.seen.append({name: value.clone() for name, value in self.module.state_dict().items()})
         if self.scores is None:
-            loss = float(nn.functional.cross_entropy(self.module(self.points), self.labels))
             return Validation({"loss": loss}, score=-loss)
         return Validation(
             {"scripted": 1.0}, score=self.scores[self.validations - 1], standard_error=self.standard_error

@@ -41,6 +41,7 @@ def main():
         if last:  # the weights of the first process count
             toy.module[0].weight.data += mode != "plain"
         kept = {"checkpoints": folder / "c", "checkpoint_every_updates": 1, "log": folder / "log.jsonl"}
+        kept["shard"] = "shard" in folder.name
         record = train(toy, settings(**kept, resume=mode == "resume"))
     summary = {"losses": record.losses, "scores": [each.score for each in record.validations]}
     weights = {name: value.tolist() for name, value in toy.module.state_dict().items()}

@@ -11,6 +11,7 @@ from bothways.storage.checks import check_folder_free as check_folder_free
 from bothways.storage.checks import check_folder_place as check_folder_place
 from bothways.storage.checks import is_stream as is_stream
 from bothways.storage.output import OUT_OF_ROOM as OUT_OF_ROOM
+from bothways.storage.output import disk_errors as disk_errors
 from bothways.storage.output import give_usual_mode as give_usual_mode
 from bothways.storage.output import move_folder as move_folder
 from bothways.storage.output import new_file as new_file

@@ -50,7 +50,7 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True, binary: bo
     check_file_free(named, overwrite=overwrite)
     mode, encoding, newline = ("wb", None, None) if binary else ("w", "utf-8", "")
     if is_stream(named):
-        with _disk_errors(named, named), named.open(mode, encoding=encoding, newline=newline) as direct:
+        with disk_errors(named, named), named.open(mode, encoding=encoding, newline=newline) as direct:
             yield direct
         return
     target = resolved(named)
@@ -106,7 +106,7 @@ def give_usual_mode(path: Path) -> None:
 @contextmanager
 def _place_for(named: Path, target: Path) -> Iterator[None]:
     """Make the folders above ``target`` and clear it of leftovers; if the block fails, the folders go again."""
-    with _disk_errors(named, target):
+    with disk_errors(named, target):
         missing = [folder for folder in target.parents if not folder.exists()]
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -158,8 +158,13 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def _disk_errors(named: Path, target: Path) -> Iterator[None]:
-    """Say what is wrong with ``target`` by the name that the caller gave it."""
+def disk_errors(named: Path, target: Path) -> Iterator[None]:
+    """Say what is wrong with ``target`` by the name that the caller gave it.
+
+    Raises:
+        InvalidInput: The block failed as the target may not be written to.
+        OutOfDisk: It failed as the disk is full, or the file as large as it may be.
+    """
     try:
         yield
     except (OSError, OutOfDisk) as raised:

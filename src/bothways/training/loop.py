@@ -29,10 +29,18 @@ from bothways.training.options import TrainingOptions
 from bothways.training.record import EpochValidation, TrainingRecord, finite_or_none
 from bothways.training.rows import sparse_tables
 from bothways.training.seeding import RandomState, seeded
-from bothways.training.state import Checkpoint, CheckpointFolder, RunState, check_conditions, differences
+from bothways.training.sharding import Layout, laid_out
+from bothways.training.state import (
+    Checkpoint,
+    CheckpointFolder,
+    Checkpoints,
+    RunState,
+    check_conditions,
+    differences,
+)
 from bothways.training.step import Stepper
 from bothways.training.weights import Weights, copy_weights, live_weights, restore_weights
-from bothways.training.workers import Workers, current_workers, share
+from bothways.training.workers import LOST, Workers, current_workers, naming_losses, share
 
 
 def train(
@@ -71,15 +79,19 @@ def train(
         WorkerLost: Another process of the run is gone.
     """
     workers = current_workers()
-    folder = _folder(options, workers)
     first = workers.rank == 0
     log = None if options.log is None or not first else Path(options.log)
     with ExitStack() as stack:
+        folder = _folder(options, workers)
+        if folder is not None:
+            stack.callback(folder.close)
         stack.enter_context(seeded(options.seed + workers.rank))
         share(objective.module, workers)
         if workers.count == 1:  # sums over processes are of dense gradients
             stack.enter_context(sparse_tables(objective.module))
-        run = _Run(objective, options, folder, stack.enter_context(Interrupts()), origin or {}, on_keep, workers)
+        layout = laid_out(objective.module, workers, shard=options.shard)
+        interrupts = stack.enter_context(Interrupts())
+        run = _Run(objective, options, folder, interrupts, origin or {}, on_keep, workers, layout)
         stack.push(run.fall_back)
         run.check_alike()
         resumed_from = run.resume() if options.resume else None
@@ -88,18 +100,21 @@ def train(
             progress("training", run.total, done=run.state.updates, show=options.show_progress if first else False)
         )
         run.announce(resumed_from)
-        interrupted = run.to_the_end(undo_unfinished=undo_unfinished)
+        with naming_losses(*LOST):
+            interrupted = run.to_the_end(undo_unfinished=undo_unfinished)
         return run.record(interrupted=interrupted, resumed_from=resumed_from)
 
 
-def _folder(options: TrainingOptions, workers: Workers) -> CheckpointFolder | None:
-    """Return the folder of the checkpoints, which the first process has tidied before the others look."""
+def _folder(options: TrainingOptions, workers: Workers) -> Checkpoints | None:
+    """Return the folder of the checkpoints."""
     if options.checkpoints is None:
         return None
     path = Path(options.checkpoints)
-    folder = CheckpointFolder(path, resume=options.resume) if workers.rank == 0 else None
-    workers.gather(workers.rank)
-    return folder or CheckpointFolder(path, resume=options.resume)
+    if workers.count == 1:
+        return CheckpointFolder(path, resume=options.resume)
+    from bothways.training.shared_checkpoints import SharedCheckpoints
+
+    return SharedCheckpoints(path, resume=options.resume, workers=workers)
 
 
 class _Run(Generic[Payload]):
@@ -109,14 +124,16 @@ class _Run(Generic[Payload]):
         self,
         objective: Objective[Payload],
         options: TrainingOptions,
-        folder: CheckpointFolder | None,
+        folder: Checkpoints | None,
         interrupts: Interrupts,
         origin: Mapping[str, str],
         on_keep: Callable[[], None] | None,
         workers: Workers,
+        layout: Layout,
     ) -> None:
         self.objective = objective
         self.workers = workers
+        self.layout = layout
         self.options = options
         self.module = objective.module
         self.folder = folder
@@ -132,7 +149,7 @@ class _Run(Generic[Payload]):
             raise InvalidInput("expected a number of epochs, got None: pass options.resolved(hidden, device).")
         self.epochs = options.epochs
         self.total = self.epochs * self.per_epoch if options.updates is None else options.updates
-        self.stepper = Stepper(self.optimizer, options, self.total, workers)
+        self.stepper = Stepper(self.optimizer, options, self.total, workers, layout)
         self.state = RunState()
         self.meter = Meter()
         self.log = TrainingLog(None)
@@ -222,6 +239,8 @@ class _Run(Generic[Payload]):
         unfinished = undo_unfinished and self.state.epoch == 0
         if self.state.kept_epoch is not None or unfinished or self.diverged is not None:
             restore_weights(self.module, self.kept)
+        if self.folder is not None:
+            self.folder.settle()
         self._leave()
         # One that was held back after the last update was not looked at yet.
         interrupted = interrupted or self.interrupts.requested
@@ -260,6 +279,8 @@ class _Run(Generic[Payload]):
         del kind, trace
         if error is None:
             return
+        if self.layout.sharded and not isinstance(error, TrainingDiverged):
+            return  # the other processes, which hold the rest of the weights, need not have failed
         restore_weights(self.module, self.kept)
         self._leave()
         if isinstance(error, TrainingDiverged):
@@ -269,6 +290,7 @@ class _Run(Generic[Payload]):
 
     def _leave(self) -> None:
         self.optimizer.forget_gradients()
+        self.layout.undo()
         self.module.eval()
 
     def record(self, *, interrupted: bool, resumed_from: int | None) -> TrainingRecord:
@@ -392,7 +414,7 @@ class _Run(Generic[Payload]):
         try:
             # Several processes stop together, behind an update.
             with self.interrupts.at_once() if self.workers.count == 1 else nullcontext(), torch.no_grad():
-                return (validate or self.objective.validate)()
+                return self.layout.run_whole(validate or self.objective.validate)
         except KeyboardInterrupt:
             random.restore()  # so that a checkpoint made now is one between two updates
             raise
@@ -432,10 +454,6 @@ class _Run(Generic[Payload]):
         self.meter.pause()
         self.state.seconds, self.state.log_lines = self._seconds(), self.log.lines
         random, *others = self.workers.gather(RandomState.capture())
-        carried = self.workers.gather(dict(self.objective.carried()) if isinstance(self.objective, Recurrent) else {})
-        if self.workers.rank:
-            self.meter.go_on()
-            return
         checkpoint = Checkpoint(
             weights=live_weights(self.module),
             kept=self.kept if self.state.epoch else None,
@@ -444,7 +462,7 @@ class _Run(Generic[Payload]):
             state=self.state,
             conditions=self.conditions(),
             others=tuple(others),
-            carried={name: tensor for each in carried for name, tensor in each.items()},
+            carried=dict(self.objective.carried()) if isinstance(self.objective, Recurrent) else {},
         )
         self.folder.save(checkpoint)
         self.meter.go_on()

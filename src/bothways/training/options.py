@@ -71,6 +71,7 @@ class TrainingArguments(TypedDict, total=False):
     resume: bool
     keep_diverged: bool
     skipped_updates: int
+    shard: bool
     show_progress: bool | None
 
 
@@ -112,6 +113,8 @@ class TrainingOptions:
             raising `TrainingDiverged`; ``diverged`` of the record gives the reason.
         skipped_updates: Updates of a run that are left out where their loss or gradient is not finite; one more is a
             divergence.
+        shard: Divide parameters, gradients and the optimizer's moments among the processes of a run (FSDP2), for models
+            that are too large for each device to hold all of them.
         show_progress: Force the progress bar on or off; None shows it on a terminal only.
 
     Raises:
@@ -141,6 +144,7 @@ class TrainingOptions:
     resume: bool = False
     keep_diverged: bool = False
     skipped_updates: int = 0
+    shard: bool = False
     show_progress: bool | None = None
 
     def __post_init__(self) -> None:
@@ -171,7 +175,7 @@ class TrainingOptions:
         self._check("schedule", isinstance(self.schedule, Schedule), schedules)
         for name in ("log", "checkpoints"):
             self._check(name, isinstance(getattr(self, name), str | os.PathLike | None), "a path, or None")
-        for name in ("resume", "keep_diverged"):
+        for name in ("resume", "keep_diverged", "shard"):
             self._check(name, isinstance(getattr(self, name), bool), "True or False")
         self._check("show_progress", isinstance(self.show_progress, bool | None), "True, False or None")
         if self.resume and self.checkpoints is None:
@@ -215,8 +219,8 @@ class TrainingOptions:
     def to_dict(self) -> dict[str, Any]:
         """Return what decides the course of the run as JSON values; the schedule's class goes under ``"kind"``.
 
-        Paths, ``resume``, ``keep_diverged``, ``skipped_updates`` and ``show_progress`` do not, and batch size and token
-        budget are recorded by the objective.
+        Paths, ``resume``, ``keep_diverged``, ``skipped_updates``, ``shard`` and ``show_progress`` do not, and batch
+        size and token budget are recorded by the objective.
         """
         values = {name: getattr(self, name) for name in _RECORDED}
         # As in runs of before there was a choice.

@@ -10,17 +10,22 @@ newest such folder is complete. The one before is removed only then::
         carried.safetensors       what an update leaves for the next one, where there is something
         state.json                position, losses, validations, random generators, settings, identity
         checksums.json            SHA-256 of each of these files; checkpoints of format 3 have none
+
+Several processes write the tensors in parts instead, see `bothways.training.shared_checkpoints`.
 """
 
 import dataclasses
 import json
 import math
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from bothways.checkpoints.files import read_json, read_safetensors, sha256_of, verify_checksums
@@ -31,7 +36,7 @@ from bothways.training.record import EpochValidation, highest_of, kept_of
 from bothways.training.seeding import RandomState
 from bothways.training.weights import Weights
 
-_FORMAT, _WITHOUT_CHECKSUMS = 4, 3
+_FORMAT, _WITHOUT_CHECKSUMS, _IN_PARTS = 4, 3, 5
 _PREFIX = "checkpoint-"
 _STATE, _CHECKSUMS = "state.json", "checksums.json"
 _WEIGHTS, _OPTIMIZER, _KEPT = "weights.safetensors", "optimizer.safetensors", "kept.safetensors"
@@ -130,7 +135,8 @@ class Checkpoint:
         state: Where the run stands.
         conditions: Settings and identity of the run, which a continuation must share.
         others: The global generators of the other processes of the run, by rank.
-        carried: What the last update left for the next one, in all processes, by name.
+        carried: What the last update left for the next one, by name: in this process when it is saved, in all when it
+            is loaded.
     """
 
     weights: Weights
@@ -141,6 +147,22 @@ class Checkpoint:
     conditions: Mapping[str, Any]
     others: tuple[RandomState, ...] = ()
     carried: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Checkpoints(Protocol):
+    """The checkpoints of a run."""
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write ``checkpoint``, now or meanwhile, then remove the one before it."""
+
+    def load(self) -> Checkpoint | None:
+        """Return the newest checkpoint, or None."""
+
+    def settle(self) -> None:
+        """Wait until what was saved is in its place."""
+
+    def close(self) -> None:
+        """End their use."""
 
 
 class CheckpointFolder:
@@ -173,10 +195,33 @@ class CheckpointFolder:
         Raises:
             OutOfDisk: The disk is full; the checkpoint before is intact.
         """
+        with self.next_one() as folder:
+            describe(folder, checkpoint, in_parts=False)
+            write_tensors(folder / _WEIGHTS, checkpoint.weights)
+            write_tensors(folder / _OPTIMIZER, checkpoint.optimizer)
+            if checkpoint.kept is not None:
+                write_tensors(folder / _KEPT, checkpoint.kept)
+            if checkpoint.carried:
+                write_tensors(folder / _CARRIED, checkpoint.carried)
+            seal(folder)
+
+    def settle(self) -> None:
+        """Return at once: what was saved is in its place."""
+
+    def close(self) -> None:
+        """End the use of the folder."""
+
+    @contextmanager
+    def next_one(self) -> Iterator[Path]:
+        """Give a folder to be filled, which becomes the newest checkpoint; then the one before is removed.
+
+        Raises:
+            OutOfDisk: The disk is full; the checkpoint before is intact.
+        """
         before = self._complete()
         number = int(before[-1].name.removeprefix(_PREFIX)) + 1 if before else 1
         with new_folder(self._path / f"{_PREFIX}{number:08d}") as folder:
-            _write(folder, checkpoint)
+            yield folder
         for older in before:
             shutil.rmtree(older)
 
@@ -233,46 +278,93 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
-def _write(folder: Path, checkpoint: Checkpoint) -> None:
+def describe(folder: Path, checkpoint: Checkpoint, *, in_parts: bool) -> None:
+    """Write all of a checkpoint but its tensors, which follow whole or in parts."""
     values = {
-        "format": _FORMAT,
+        "format": _IN_PARTS if in_parts else _FORMAT,
         "state": dataclasses.asdict(checkpoint.state),
         "random": checkpoint.random.to_dict(),
         "others": [each.to_dict() for each in checkpoint.others],
         "conditions": checkpoint.conditions,
     }
     write_json(folder / _STATE, values)
-    write_tensors(folder / _WEIGHTS, checkpoint.weights)
-    write_tensors(folder / _OPTIMIZER, checkpoint.optimizer)
-    if checkpoint.kept is not None:
-        write_tensors(folder / _KEPT, checkpoint.kept)
-    if checkpoint.carried:
-        write_tensors(folder / _CARRIED, checkpoint.carried)
+
+
+def seal(folder: Path) -> None:
+    """Write the checksums of a checkpoint's files, as the last one."""
     write_json(folder / _CHECKSUMS, {path.name: sha256_of(path) for path in sorted(folder.iterdir())})
+
+
+def tensors_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """Return all tensors of a checkpoint in one table, as those that are written in parts."""
+    tables: dict[str, Mapping[str, Tensor]] = {
+        "weights": checkpoint.weights,
+        "kept": checkpoint.kept or {},
+        "optimizer": checkpoint.optimizer,
+        "carried": checkpoint.carried,
+    }
+    return {f"{table}/{name}": value for table, values in tables.items() for name, value in values.items()}
 
 
 def _read(folder: Path) -> Checkpoint:
     checksums: dict[str, Any] | None = read_json(folder / _CHECKSUMS) if (folder / _CHECKSUMS).is_file() else None
-    if checksums is not None:
-        verify_checksums(folder, {_STATE: "none", _WEIGHTS: "none", _OPTIMIZER: "none", **checksums})
+    verify_checksums(folder, {_STATE: "none", **checksums} if checksums is not None else {})
     values: dict[str, Any] = read_json(folder / _STATE)
-    expected = _WITHOUT_CHECKSUMS if checksums is None else _FORMAT
-    if values["format"] != expected:
-        problem = f"it lacks its {_CHECKSUMS}" if values["format"] == _FORMAT else "another version wrote it"
-        raise CorruptCheckpoint(f"{problem}: expected format {expected}, got {values['format']!r}.")
+    expected = (_WITHOUT_CHECKSUMS,) if checksums is None else (_FORMAT, _IN_PARTS)
+    if values["format"] not in expected:
+        problem = (
+            f"it lacks its {_CHECKSUMS}" if values["format"] in (_FORMAT, _IN_PARTS) else "another version wrote it"
+        )
+        raise CorruptCheckpoint(f"{problem}: expected format {expected[0]}, got {values['format']!r}.")
     state = RunState.from_dict(values["state"])
-    if checksums is not None and bool(state.epoch) != (_KEPT in checksums):
-        raise CorruptCheckpoint(f"{_CHECKSUMS} must list {_KEPT} after the first epoch, and only then.")
+    whole = values["format"] != _IN_PARTS
+    tables = (_whole_tables if whole else _tables_in_parts)(folder, checksums, kept=state.epoch > 0)
     return Checkpoint(
-        weights=read_safetensors(folder / _WEIGHTS),
-        kept=read_safetensors(folder / _KEPT) if state.epoch else None,
-        optimizer=read_safetensors(folder / _OPTIMIZER),
+        weights=tables["weights"],
+        kept=tables["kept"] if state.epoch else None,
+        optimizer=tables["optimizer"],
         random=RandomState.from_dict(values["random"]),
         state=state,
         conditions=dict(values["conditions"]),
         others=tuple(map(RandomState.from_dict, values.get("others", []))),
-        carried=read_safetensors(folder / _CARRIED) if checksums and _CARRIED in checksums else {},
+        carried=tables["carried"],
     )
+
+
+def _whole_tables(folder: Path, checksums: Mapping[str, Any] | None, *, kept: bool) -> dict[str, Weights]:
+    """Read the tensors that one process has written."""
+    files = {"weights": _WEIGHTS, "optimizer": _OPTIMIZER} | ({"kept": _KEPT} if kept else {})
+    if checksums is not None and {*checksums} - {_CARRIED} != {_STATE, *files.values()}:
+        listed = ", ".join(sorted([*files.values(), _STATE]))
+        raise CorruptCheckpoint(f"{_CHECKSUMS} must list {listed} after {'an' if kept else 'no'} epoch.")
+    files |= {"carried": _CARRIED} if checksums and _CARRIED in checksums else {}
+    return {"carried": {}, **{table: read_safetensors(folder / file) for table, file in files.items()}}
+
+
+def _tables_in_parts(folder: Path, checksums: Mapping[str, Any] | None, *, kept: bool) -> dict[str, Weights]:
+    """Read the tensors that several processes have written, and put their parts together."""
+    # Only here: runs of one process do without torch.distributed.
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    if {path.name for path in folder.glob("*.safetensors")} != {*(checksums or {})} - {_STATE}:
+        raise CorruptCheckpoint(f"{_CHECKSUMS} must list all of its safetensors files, and no others.")
+    reader = HuggingFaceStorageReader(str(folder))
+    stored = reader.read_metadata().state_dict_metadata
+    tensors = {
+        name: torch.empty(each.size, dtype=each.properties.dtype)
+        for name, each in stored.items()
+        if isinstance(each, TensorStorageMetadata)
+    }
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as it should be
+        load(tensors, storage_reader=reader, no_dist=True)
+    tables: dict[str, Weights] = {table: {} for table in ("weights", "optimizer", "carried", *(["kept"] if kept else []))}
+    for key, value in tensors.items():
+        table, _, name = key.partition("/")
+        tables[table][name] = value
+    return tables
 
 
 def _is_of(validation: EpochValidation, per_epoch: int, total: int) -> bool:

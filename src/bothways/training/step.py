@@ -6,6 +6,7 @@ Of several processes each takes a part of the micro-batches, and gradients are a
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,10 +14,11 @@ from torch import Tensor
 from bothways.devices import has_bfloat16
 from bothways.errors import InvalidInput, OutOfMemory
 from bothways.inference.runner import is_out_of_memory
-from bothways.training.objective import JointLoss, Objective, Payload, Update
+from bothways.training.objective import JointLoss, MicroBatch, Objective, Payload, Update
 from bothways.training.optimizers import NamedOptimizer
 from bothways.training.options import TrainingOptions
 from bothways.training.schedules import rate_fraction, warmup_updates
+from bothways.training.sharding import Layout
 from bothways.training.workers import Workers
 
 
@@ -48,7 +50,9 @@ class Stepper:
         InvalidInput: Learning rate or precision are not chosen, or the device has no such precision.
     """
 
-    def __init__(self, optimizer: NamedOptimizer, options: TrainingOptions, total: int, workers: Workers) -> None:
+    def __init__(
+        self, optimizer: NamedOptimizer, options: TrainingOptions, total: int, workers: Workers, layout: Layout
+    ) -> None:
         if options.learning_rate is None or options.precision is None:
             raise InvalidInput(
                 f"expected a learning rate and a precision, got {options.learning_rate} and {options.precision}: pass "
@@ -57,6 +61,7 @@ class Stepper:
         self._optimizer = optimizer
         self._options = options
         self._workers = workers
+        self._layout = layout
         self._peak_rate = options.learning_rate
         self._total = total
         self._warmup = warmup_updates(total, options.warmup_fraction)
@@ -86,17 +91,31 @@ class Stepper:
         total = torch.zeros((), device=self._device)
         if isinstance(objective, JointLoss):
             with self._fitting(max(micro_batch.tokens for micro_batch in update.micro_batches)), self._precision():
-                update = objective.joined(update)
-        for micro_batch in update.micro_batches[self._workers.rank :: self._workers.count]:
+                update = self._layout.run(partial(objective.joined, update))
+        for micro_batch, counted in self._own(update):
             with self._fitting(micro_batch.tokens):
                 with self._precision():
-                    loss = objective.loss(micro_batch.payload)
-                mean = loss.float() / weight
-                mean.backward()  # type: ignore[no-untyped-call]
+                    loss = self._layout.run(partial(objective.loss, micro_batch.payload))
+                mean = loss.float() / weight * counted
+                # FSDP gives the mean of the processes' gradients, not their sum.
+                (mean * self._workers.count if self._layout.sharded else mean).backward()  # type: ignore[no-untyped-call]
             total += mean.detach()
-        if self._workers.count > 1:
+        if self._layout.sharded:
+            self._workers.add([total])
+        elif self._workers.count > 1:
             self._add_up(total)
         return total
+
+    def _own(self, update: Update[Payload]) -> Iterator[tuple[MicroBatch[Payload], float]]:
+        """Yield the micro-batches of this process, each with the factor of its loss.
+
+        Where parameters are divided, all processes compute equally many: one that lacks the last repeats another's,
+        which counts for nothing.
+        """
+        own = update.micro_batches[self._workers.rank :: self._workers.count]
+        yield from ((each, 1.0) for each in own)
+        if self._layout.sharded and len(own) * self._workers.count < len(update.micro_batches):
+            yield update.micro_batches[-1], 0.0
 
     def _add_up(self, total: Tensor) -> None:
         """Add gradients and loss up over the processes; a parameter has a gradient where it has one in any of them."""

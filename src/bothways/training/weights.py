@@ -4,21 +4,15 @@ import torch
 from torch import Tensor, nn
 
 from bothways.errors import IncompatibleWeights
+from bothways.training.sharding import divided_like
 
 Weights = dict[str, Tensor]
 
 
 def live_weights(module: nn.Module) -> Weights:
     """Parameters and persistent buffers by name; not copies. Tied tensors appear once, under their first name."""
-    weights: Weights = {}
-    seen: set[tuple[int, torch.Size, torch.dtype]] = set()
-    for name, value in module.state_dict().items():
-        key = (value.data_ptr(), value.shape, value.dtype)
-        if value.numel() and key in seen:
-            continue
-        seen.add(key)
-        weights[name] = value
-    return weights
+    first = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+    return {name: value for name, value in module.state_dict().items() if name in first}
 
 
 def copy_weights(module: nn.Module) -> Weights:
@@ -45,4 +39,4 @@ def restore_weights(module: nn.Module, weights: Weights) -> None:
         )
     with torch.no_grad():
         for name, value in live.items():
-            value.copy_(weights[name])
+            value.copy_(divided_like(weights[name], value))

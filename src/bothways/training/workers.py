@@ -18,6 +18,9 @@ from bothways.errors import WorkerLost
 
 Value = TypeVar("Value")
 
+# What errors of torch have in them where FSDP finds that a process is gone.
+LOST = ("gloo/", "NCCL", "Connection ")
+
 # One process may encode a corpus while the others wait. A process that dies is noticed at once, by its connections.
 _PATIENCE = timedelta(days=2)
 
@@ -73,7 +76,7 @@ class ProcessGroup:
         for kind in {each.dtype for each in tensors}:
             alike = [each for each in tensors if each.dtype == kind]
             flat = torch.cat([each.reshape(-1) for each in alike])
-            with _naming_losses():
+            with naming_losses():
                 distributed.all_reduce(flat)
             parts = torch.split(flat, [each.numel() for each in alike])
             for tensor, part in zip(alike, parts, strict=True):
@@ -86,7 +89,7 @@ class ProcessGroup:
             WorkerLost: Another process is gone.
         """
         found: list[Value | None] = [None] * self.count
-        with _naming_losses():
+        with naming_losses():
             distributed.all_gather_object(found, value)
         return [each for each in found if each is not None]
 
@@ -127,7 +130,7 @@ def joined() -> Iterator[Workers]:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    with _naming_losses():
+    with naming_losses():
         distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
     try:
         yield ProcessGroup()
@@ -136,10 +139,20 @@ def joined() -> Iterator[Workers]:
 
 
 @contextmanager
-def _naming_losses() -> Iterator[None]:
+def naming_losses(*signs: str) -> Iterator[None]:
+    """Say that a process is gone where a message to the others fails.
+
+    Args:
+        signs: Parts of torch's errors that tell of it, where the block does more than exchange messages.
+
+    Raises:
+        WorkerLost: The block raised a RuntimeError, as torch does.
+    """
     try:
         yield
     except RuntimeError as error:
+        if signs and not any(sign in str(error) for sign in signs):
+            raise
         raise WorkerLost(
             f"another process of the run is gone ({str(error).splitlines()[0]}). Look at what it said, and resume the "
             "run (resume=True, --resume)."

@@ -1,0 +1,122 @@
+"""Checkpoints that the processes of a run write together while the training goes on.
+
+Written by torch.distributed.checkpoint as safetensors, each process its part; any number of processes reads them::
+
+    checkpoint-00000007/
+        shard-00001-model-*.safetensors   "weights/<name>", "kept/<name>", "optimizer/<kind>/<name>", "carried/<name>":
+                                          each a part of the tensor, with its offsets in the header
+        shard-00002-model-*.safetensors   the parts of the second process
+        state.json, checksums.json        as in `bothways.training.state`
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from torch import distributed
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
+
+from bothways.storage import disk_errors
+from bothways.training.state import Checkpoint, CheckpointFolder, describe, seal, tensors_of
+from bothways.training.workers import Workers, naming_losses
+
+
+class SharedCheckpoints:
+    """The folder where the processes of a run keep its newest checkpoint.
+
+    The first process tidies the folder before the others look. A checkpoint takes its place when all processes have
+    written their parts, and only then is the one before removed.
+
+    Args:
+        path: The folder; made when the first checkpoint is written.
+        resume: Whether a checkpoint that is there is to be continued.
+        workers: The processes.
+
+    Raises:
+        OutputExists: There are checkpoints, and ``resume`` is false.
+        WorkerLost: Another process is gone.
+    """
+
+    def __init__(self, path: Path, *, resume: bool, workers: Workers) -> None:
+        folder = CheckpointFolder(path, resume=resume) if workers.rank == 0 else None
+        workers.gather(workers.rank)
+        self._path = path
+        self._workers = workers
+        self._folder = folder or CheckpointFolder(path, resume=resume)
+        # Its messages would mix with those of the training.
+        self._group = distributed.new_group(backend="gloo")
+        self._opened = ExitStack()
+        self._pending: Future[Any] | None = None
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Copy ``checkpoint`` to memory and begin to write it; all processes call this together.
+
+        Raises:
+            OutOfDisk: The disk was full when the checkpoint before was written; the one before that is intact.
+            WorkerLost: Another process is gone.
+        """
+        self.settle()
+        self._opened = opened = ExitStack()
+        with ExitStack() as failing:
+            failing.push(opened)
+            folder: Path | None = None
+            if self._workers.rank == 0:
+                folder = opened.enter_context(self._folder.next_one())
+                describe(folder, checkpoint, in_parts=True)
+            folder = next(each for each in self._workers.gather(folder) if each is not None)
+            writer = _PartsWriter(folder, opened.close)
+            with naming_losses():
+                saving = async_save(tensors_of(checkpoint), storage_writer=writer, process_group=self._group)
+            self._pending = saving.upload_completion if isinstance(saving, AsyncSaveResponse) else saving
+            failing.pop_all()
+
+    def load(self) -> Checkpoint | None:
+        """Return the newest checkpoint; None if no complete one was ever written.
+
+        Raises:
+            CorruptCheckpoint: A file is missing, damaged, or not the one that was written.
+        """
+        return self._folder.load()
+
+    def settle(self) -> None:
+        """Wait until the checkpoint is in its place.
+
+        Raises:
+            OutOfDisk: The disk is full; the checkpoint before is intact.
+            WorkerLost: Another process is gone.
+        """
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        # In the first process this removes what was written of a checkpoint that fails.
+        with disk_errors(self._path, self._path), self._opened:
+            try:
+                with naming_losses():
+                    pending.result()
+            except CheckpointException as error:
+                raise next(iter(error.failures.values()))[0] from error
+
+    def close(self) -> None:
+        """Wait for what is being written, as the last use of the folder; it fails where the run has failed already."""
+        with suppress(Exception):
+            self.settle()
+        distributed.destroy_process_group(self._group)
+
+
+class _PartsWriter(HuggingFaceStorageWriter):
+    """Writes the part of each process into one folder, then says so in the first."""
+
+    def __init__(self, folder: Path, publish: Callable[[], None]) -> None:
+        super().__init__(path=str(folder), save_distributed=True)
+        self._folder, self._publish = folder, publish
+
+    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
+        """Publish the checkpoint; called in the first process, when all have written."""
+        super().finish(metadata, results)
+        seal(self._folder)
+        self._publish()

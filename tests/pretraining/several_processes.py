@@ -1,0 +1,138 @@
+"""Pre-training in several processes, sharded or not: ``several_processes.py FOLDER COUNTS RECIPE...``.
+
+Each recipe is trained by one process, then by as many as each of the counts (``2,4``) says, without dropout; prints a
+line of JSON for each. A run of several processes stops halfway and is resumed by the number before it, or by as many.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import torch
+import torch._dynamo  # before the processes part, that each does not do it by itself
+from pretraining_cases import TEXTS, tiny
+
+from bothways.data.shards import ShardSource, TokenCorpus, write_shards
+from bothways.encoder.attention import SelfAttention
+from bothways.encoder.dropout import Dropout
+from bothways.objectives.pretraining import PretrainingObjective
+from bothways.pretraining.pretrainer import Pretrainer
+from bothways.pretraining.recipes import RECIPES, scaled
+from bothways.text import TextTokenizer, recipes
+from bothways.text.training import train_tokenizer, write_trained_tokenizer
+from bothways.training.workers import joined
+
+UPDATES, STOP_AT = 6, 3
+
+
+def forked(count, work):
+    """Run something in so many processes that find each other; their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(count):
+        child = os.fork()
+        if child == 0:
+            os.environ |= {"WORLD_SIZE": str(count), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            try:
+                with joined():
+                    work(rank)
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+            os._exit(0)
+        children.append(child)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def corpus_of(kind, folder):
+    """A tokenizer of a kind, and the shards of the texts."""
+    if not (folder / kind).exists():
+        write_trained_tokenizer(train_tokenizer(TEXTS, kind, 300), folder / kind)
+    tokenizer = TextTokenizer.from_folder(folder / kind, recipes.TRAINED)
+    if not (folder / f"{kind} shards").exists():
+        (folder / "texts.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in TEXTS))
+        write_shards(ShardSource([folder / "texts.jsonl"]), folder / f"{kind} shards", tokenizer, show_progress=False)
+    return tokenizer, TokenCorpus.open(folder / f"{kind} shards")
+
+
+def without_dropout():
+    """Switch dropout off, which each process draws for itself."""
+    Dropout.forward = lambda _, values: values
+    SelfAttention._dropout_rate = property(lambda _: 0.0)
+
+
+def stopping():
+    """Send this process SIGINT in the loss of a certain update."""
+    usual, seen = PretrainingObjective.updates, []
+
+    def updates(self, epoch, start):
+        for each in usual(self, epoch, start):
+            seen.append(None)
+            if len(seen) == STOP_AT:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield each
+
+    PretrainingObjective.updates = updates
+
+
+class Runs:
+    """Runs of a recipe in several processes; each leaves a file for each of them."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+        self.tokenizer, self.corpus = corpus_of(RECIPES[name].tokenizer, folder)
+
+    def train(self, rank, place, **options):
+        """Train as one of the processes."""
+        pretrainer = Pretrainer(tiny(scaled(RECIPES[self.name], "tiny")), self.tokenizer, device="cpu")
+        kept = {"checkpoints": self.folder / f"{place}.checkpoints", "show_progress": False}
+        record = pretrainer.fit(self.corpus, updates=UPDATES, batch_size=6, **kept, **options)
+        weights = torch.cat([each.flatten() for each in pretrainer.fitted.model.encoder.state_dict().values()])
+        if place == self.name:
+            torch.save(weights, self.folder / f"{self.name}.pt")
+        found = {"losses": record.losses, "scores": [each.score for each in record.validations]}
+        found["away"] = float((weights - torch.load(self.folder / f"{self.name}.pt")).abs().max())
+        more = {"resumed": record.resumed_from, "interrupted": record.interrupted}
+        (self.folder / f"{place} {rank}.json").write_text(json.dumps({**found, **more}))
+
+    def run(self, count, place, *, stop=False, **options):
+        """Train in so many processes and print what came of it."""
+
+        def work(rank):
+            if stop:
+                stopping()
+            self.train(rank, place, **options)
+
+        codes = forked(count, work)
+        found = [json.loads((self.folder / f"{place} {rank}.json").read_text()) for rank in range(count)]
+        print(json.dumps({"name": self.name, "place": place, "codes": codes, "found": found}), flush=True)
+
+    def run_all(self, counts):
+        """Train by one process; by others up to the middle, and on from there by as many and by the number before."""
+        self.run(1, self.name)
+        for before, count in zip([1, *counts], counts, strict=False):
+            for shard in (False, True):
+                stopped = f"{self.name} {count} {'sharded' if shard else 'whole'}"
+                self.run(count, stopped, stop=True, shard=shard)
+                for again in (before, count):
+                    place = f"{stopped}, resumed by {again}"
+                    shutil.copytree(self.folder / f"{stopped}.checkpoints", self.folder / f"{place}.checkpoints")
+                    self.run(again, place, shard=shard, resume=True)
+
+
+def main(folder, counts, names):
+    torch.set_num_threads(1)
+    without_dropout()
+    for name in names:
+        Runs(folder, name).run_all([int(count) for count in counts.split(",")])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
