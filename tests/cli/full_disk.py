@@ -34,6 +34,10 @@ def commands(files, run, index, disk):
         "export to ONNX": ["export", run, "--format", "onnx", "--output", disk / "new" / "export"],
         "ensemble": ["ensemble", run, run, "--output", disk / "new" / "ensemble"],
         "train": ["train", "classification", *tiny, *train, files / "train.jsonl.gz"],
+        "pretrain": [
+            *("pretrain", "--recipe", "modernbert", "--tokenizer", tiny[1], "--length", 24, "--batch-size", 4),
+            *("--updates", 2, "--device", "cpu", "--output", disk / "new" / "run", *data),
+        ],
         "train embedding": [
             *("train", "embedding", *tiny, "--no-checkpoints", *train),
             write_jsonl(files / "pairs.jsonl", pairs),

@@ -17,7 +17,7 @@ from bothways.retrieval.lexical import written_whole
 
 NAMES = [
     *("search build", "search add", "search delete", "predict", "predict to csv.gz", "embed", "embed to jsonl"),
-    *("evaluate --report", "export", "ensemble", "train", "train embedding"),
+    *("evaluate --report", "export", "ensemble", "train", "train embedding", "pretrain"),
 ]
 
 

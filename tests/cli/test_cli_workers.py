@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 from command_line import rows, write_jsonl
+
+from classifier_cases import without_dropout
 
 TEXTS = [f"the cat sat on the mat number {number}. and saw {number * 7} birds." for number in range(60)]
 
@@ -59,11 +62,19 @@ def test_pre_training_by_torchrun_equals_that_of_one_process(tmp_path):
 @pytest.mark.slow
 def test_fine_tuning_goes_through_the_same_door(files, tmp_path):
     train, test = (write_jsonl(tmp_path / f"{name}.jsonl", rows(count, 3)) for name, count in (("a", 60), ("b", 20)))
-    words = ("train", "classification", "--model", files / "tiny", "--train", train, "--validation", test)
-    run = torchrun(2, *words, "--output", tmp_path / "run", "--epochs", 2, "--device", "cpu", "--quiet")
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.count("saved in") == 1
-    assert len(losses_of(tmp_path / "run")) == 3
-    again = torchrun(2, *words, "--output", tmp_path / "run", "--epochs", 2, "--device", "cpu", "--quiet")
+    model = without_dropout(shutil.copytree(files / "tiny", tmp_path / "model"))
+    words = ("train", "classification", "--model", model, "--train", train, "--validation", test)
+    words += ("--epochs", 2, "--device", "cpu", "--quiet", "--output")
+    found = []
+    for count, more in ((1, ()), (2, ()), (2, ("--shard",)), (4, ("--shard",))):
+        output = tmp_path / f"run {count} {len(more)}"
+        run = torchrun(count, *words, output, *more)
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.count("saved in") == 1
+        found.append(losses_of(output))
+    assert len(found[0]) == 3
+    for scores in found[1:]:
+        assert scores == pytest.approx(found[0], abs=1e-5)
+    again = torchrun(2, *words, tmp_path / "run 2 0")
     assert again.returncode != 0
     assert "already exists" in again.stderr

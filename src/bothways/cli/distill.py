@@ -7,7 +7,7 @@ from bothways.choices import Format
 from bothways.cli.corpora import CORPUS, corpus_of
 from bothways.cli.declared import Option, group_of, taking
 from bothways.cli.options import HERE, TEXT, Columns, ModelOptions, Names, PositiveInt, usage_error
-from bothways.cli.training import CHECKPOINTS, LAYER_DECAY, ONCE, RESUMING, RunOptions, train_and_save
+from bothways.cli.training import CHECKPOINTS, LAYER_DECAY, ONCE, RESUMING, SHARD, RunOptions, train_and_save
 
 if TYPE_CHECKING:
     from bothways.pretraining.distiller import Distiller
@@ -31,6 +31,7 @@ TRAINING = group_of(
         Option("learning_rate", float, "Peak of the schedule. Default: 1e-4, more for larger batches."),
         LAYER_DECAY,
         Option("seed", int, "Seed of masks, dropout and order.", default="0"),
+        SHARD,
         CHECKPOINTS,
     ],
 )

@@ -9,7 +9,7 @@ from bothways.cli.declared import Option, group_of, taking
 from bothways.cli.opening import open_tokenizer
 from bothways.cli.options import TEXT, Columns, Names, PositiveInt, bad_usage, usage_error
 from bothways.cli.terminal import note
-from bothways.cli.training import CHECKPOINTS, LAYER_DECAY, ONCE, RESUMING, RunOptions, train_and_save
+from bothways.cli.training import CHECKPOINTS, LAYER_DECAY, ONCE, RESUMING, SHARD, RunOptions, train_and_save
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ TRAINING = group_of(
         Option("learning_rate", float, "Peak of the schedule. Default: the recipe's."),
         LAYER_DECAY,
         Option("seed", int, "Seed of weights, masks, pairs and order.", default="0"),
+        SHARD,
         CHECKPOINTS,
     ],
 )

@@ -29,7 +29,7 @@ Ctrl-C or SIGTERM ends the training after the update at hand: the epoch kept
 so far is saved, and the same command with --resume continues."""
 
 _MISTAKES = 5  # that are shown on a terminal
-_SHOWN = ("epochs", "updates", "learning_rate", "layer_decay", "batch_size", "patience", "seed")
+_SHOWN = ("epochs", "updates", "learning_rate", "layer_decay", "batch_size", "patience", "seed", "shard")
 CHECKPOINTS = Option(
     "checkpoints",
     bool,
@@ -37,7 +37,7 @@ CHECKPOINTS = Option(
     negative="--no-checkpoints",
 )
 _DECLARED = {option.name: option for option in options_of(TrainingOptions)}
-LAYER_DECAY = _DECLARED["layer_decay"]
+LAYER_DECAY, SHARD = _DECLARED["layer_decay"], _DECLARED["shard"]
 TRAINING = group_of("Training", [*(option for name, option in _DECLARED.items() if name in _SHOWN), CHECKPOINTS])
 
 

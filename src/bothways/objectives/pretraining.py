@@ -229,15 +229,15 @@ class PretrainingObjective:
         """Return each head's loss and, of predictions, accuracy and the perplexity of predicted tokens.
 
         Of a model that learns vectors from a teacher, also Spearman's correlation of its cosines with the teacher's.
+        Each process of a run computes the losses of a part of the sequences.
         """
         if self.validation is None:
             return None
-        sums_N = sequence_sums(self.model, self.validation, self.corruption, self.tokens)
         metrics: dict[str, float] = {}
         score = 0.0
-        for (name, weight), sums_N3 in zip(self.model.weights.items(), sums_N, strict=True):
-            loss, right, units = sums_N3.sum(axis=0)
-            prefix = "" if len(sums_N) == 1 else f"{name} "
+        sums = self._validation_sums(self.validation)
+        for (name, weight), (loss, right, units) in zip(self.model.weights.items(), sums, strict=True):
+            prefix = "" if len(sums) == 1 else f"{name} "
             metrics[f"{prefix}loss"] = loss / max(1, units)
             if name in (MASKED, PREDICTED):
                 metrics[f"{prefix}perplexity"] = math.exp(metrics[f"{prefix}loss"])
@@ -247,6 +247,15 @@ class PretrainingObjective:
         if isinstance(self.model, ComparedVectors):
             metrics["spearman_with_teacher"] = agreement(self.model, self.model.device, self.validation, self.tokens)
         return Validation(metrics, score)
+
+    def _validation_sums(self, source: SequenceSource) -> NDArray[np.float64]:
+        """Return the sums of each head over all held-out sequences (heads, 3)."""
+        workers = current_workers()
+        own = range(workers.rank, len(source), workers.count)
+        sums_N = sequence_sums(self.model, source, self.corruption, self.tokens, own) if own else None
+        sums = np.zeros((len(self.model.weights), 3)) if sums_N is None else sums_N.sum(axis=1)
+        found: NDArray[np.float64] = np.sum(workers.gather(sums), axis=0)
+        return found
 
     def _update(self, parts: Sequence[EpochSequences]) -> Update[PretrainingBatch]:
         drawn = [(part.epoch, each) for part in parts for each in part.sequences]
@@ -269,7 +278,11 @@ class PretrainingObjective:
 
 
 def sequence_sums(
-    model: PretrainingModel, source: SequenceSource, corruption: Corruption, tokens: int
+    model: PretrainingModel,
+    source: SequenceSource,
+    corruption: Corruption,
+    tokens: int,
+    places: Sequence[int] | None = None,
 ) -> NDArray[np.float64]:
     """Return the sums of each head over held-out sequences (heads, N, 3), see `HeadOutput.sums`.
 
@@ -278,6 +291,7 @@ def sequence_sums(
         source: The N sequences; they are read in blocks, so that memory does not grow with their number.
         corruption: Chooses the places, which are always the same.
         tokens: Token budget of a batch.
+        places: The places in the source to read, by default all.
 
     Raises:
         OutOfMemory: A single sequence does not fit into memory.
@@ -291,8 +305,9 @@ def sequence_sums(
 
     runner = Runner(compute, model.device, tokens)
     found: list[NDArray[np.float64]] = []
-    for start in range(0, len(source), _BLOCK):
-        found += runner.run(source.read(range(start, min(start + _BLOCK, len(source))), 0))
+    places = range(len(source)) if places is None else places
+    for start in range(0, len(places), _BLOCK):
+        found += runner.run(source.read(places[start : start + _BLOCK], 0))
     return np.stack(found, axis=1)
 
 

@@ -25,6 +25,7 @@ from bothways.packing import Packed
 from bothways.tasks.targets import Target, Truth
 from bothways.training.objective import Baseline, MicroBatch, Update, Validation
 from bothways.training.options import EPOCHS
+from bothways.training.workers import current_workers
 
 # Fewer do not teach a head, however few the rows are; and after how many it is worth while to validate.
 LEAST_UPDATES, _LEAST_IN_EPOCH = 150, 15
@@ -223,6 +224,8 @@ class WindowObjective:
         units = apart if self.answers.joint else [[window] for windows in apart for window in windows]
         lengths = [int(self.store.lengths[windows].sum()) for windows in units]
         at_most = min(self.tokens, _ON_CPU) if self.model.device.type == "cpu" else self.tokens
+        # So that each process of a run has a part.
+        at_most = min(at_most, max(-(-sum(lengths) // current_workers().count), *lengths))
         for batch in by_token_budget(lengths, at_most):
             chosen = [window for unit in batch for window in units[unit]]
             payload = Batch(self.store.pack(chosen).to(self.model.device), chosen)

@@ -34,7 +34,7 @@ class Layout(Protocol):
         """Return what ``compute`` does with the module in training; sharded, all processes call it alike often."""
 
     def run_whole(self, compute: Callable[[], Value]) -> Value:
-        """Return what ``compute`` does without gradients; it runs the module as often as it likes, but reads no state."""
+        """Return what ``compute`` does without gradients; it runs the module at will, but reads no ``state_dict``."""
 
     def undo(self) -> None:
         """Give the module whole parameters again; sharded, all processes call it together."""
