@@ -88,3 +88,13 @@ def test_unknown_hardware_is_refused_with_what_is_known(words):
 def test_a_rate_out_of_range_is_refused(field, value):
     with pytest.raises(InvalidInput, match=field):
         plan(PUBLISHED["bert"], devices_of("H100"), Rates(**{field: value}))
+
+
+def test_sharding_leaves_each_device_a_part():
+    whole, sharded, alone = (
+        plan(PUBLISHED["roberta"], devices_of(words), Rates(), shard=shard).phases[0]
+        for words, shard in (("8 x T4", False), ("8 x T4", True), ("T4", True))
+    )
+    assert sharded.micro_batch > whole.micro_batch
+    assert alone.micro_batch == whole.micro_batch
+    assert alone.memory == whole.memory

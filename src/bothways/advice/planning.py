@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bothways.advice.accelerators import Devices
-from bothways.advice.costs import cost
+from bothways.advice.costs import TrainingMemory, cost
 from bothways.advice.dry import count_flops
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
@@ -99,13 +99,14 @@ class Plan:
         return sum(each.seconds for each in self.phases)
 
 
-def plan(scaled: ScaledRecipe, devices: Devices, rates: Rates) -> Plan:
+def plan(scaled: ScaledRecipe, devices: Devices, rates: Rates, *, shard: bool = False) -> Plan:
     """Plan a run.
 
     Args:
         scaled: The recipe.
         devices: Where it runs.
         rates: What hours and price rest on.
+        shard: Divide parameters, gradients and moments among the devices.
 
     Raises:
         InvalidInput: A rate is not above 0, or the model of the recipe is not in the catalogue.
@@ -118,8 +119,9 @@ def plan(scaled: ScaledRecipe, devices: Devices, rates: Rates) -> Plan:
     lengths = {phase.length for phase in scaled.course.phases}
     flops = {length: _flops_per_token(scaled, config, generator, length) for length in lengths}
     models = (config,) if generator is None else (config, generator)
+    shards = devices.count if shard else 1
     phases = tuple(
-        _planned(phase, flops[phase.length], scaled, models, devices, rates) for phase in scaled.course.phases
+        _planned(phase, flops[phase.length], scaled, models, devices, rates, shards) for phase in scaled.course.phases
     )
     hours = sum(each.seconds for each in phases) / 3600 * devices.count
     tokens = scaled.course.tokens
@@ -180,6 +182,7 @@ def _planned(
     models: tuple[EncoderConfig, ...],
     devices: Devices,
     rates: Rates,
+    shards: int,
 ) -> PlannedPhase:
     share = 1.0 if devices.each.measured else rates.utilisation
     per_device = rates.tokens_per_second or devices.each.flops * share / flops
@@ -188,18 +191,28 @@ def _planned(
     if devices.each.memory is None:
         return PlannedPhase(phase, None, None, None, seconds)
     sizes = [min(2**power, own) for power in range(math.ceil(math.log2(own)) + 1)]
-    bytes_of = {size: sum(_memory(scaled.task, each, size, phase.length) for each in models) for size in sizes}
+    bytes_of = {size: sum(_memory(scaled.task, each, size, phase.length, shards) for each in models) for size in sizes}
     fitting = [size for size, needed in bytes_of.items() if needed <= _FILLED * devices.each.memory]
     if not fitting:
         return PlannedPhase(phase, None, None, bytes_of[1], seconds)
     return PlannedPhase(phase, fitting[-1], -(-own // fitting[-1]), bytes_of[fitting[-1]], seconds)
 
 
-def _memory(task: PretrainingTask, config: EncoderConfig, batch: int, length: int) -> float:
+def _memory(task: PretrainingTask, config: EncoderConfig, batch: int, length: int, shards: int) -> float:
     """Return the bytes of a training step in float32, logits of chosen places and their gradients included."""
     share = 1 / task.partial if isinstance(task, PermutationLanguageModelling) else task.masking.fraction
     logits = 3 * _FLOAT32 * share * batch * length * config.vocabulary
-    return cost(config, batch=batch, length=length).training.peak + logits
+    training = cost(config, batch=batch, length=length).training
+    return (training.peak if shards == 1 else _sharded(training, config, shards)) + logits
+
+
+def _sharded(training: TrainingMemory, config: EncoderConfig, shards: int) -> float:
+    """Return the most that a device holds of a sharded training: in a pass, or in a validation with whole weights."""
+    held = (training.weights + training.kept_weights + training.optimizer) / shards
+    embedding, others = (_FLOAT32 * count for count in count_parts(config))
+    # The embedding and its gradient, the layer that computes and the one that is fetched meanwhile.
+    gathered = 2 * embedding + 2 * others / config.layers
+    return held + max(training.gradients / shards + gathered + training.activations, training.weights)
 
 
 def _ratios(scaled: ScaledRecipe) -> dict[str, tuple[float, float]]:

@@ -36,6 +36,7 @@ def plan(
     tokens_per_second: PositiveFloat | None = None,
     utilisation: PositiveFloat = 0.4,
     price: PositiveFloat | None = None,
+    shard: Flag = False,
     json: Flag = False,
     threads: PositiveInt | None = None,
 ) -> None:
@@ -51,6 +52,7 @@ def plan(
         tokens_per_second: Rate of one device, where you have measured it.
         utilisation: Otherwise, part of the devices' peak rate that is assumed to be reached.
         price: Price of one device for an hour, in whatever money.
+        shard: Divide weights, gradients and moments among the devices, as pretrain --shard does.
         json: Print one JSON object.
         threads: CPU threads of the measurement. Default: as OMP_NUM_THREADS says, else one for each core that the
             process is granted.
@@ -63,7 +65,7 @@ def plan(
     given = scaled(find_recipe(recipe), scale)
     with bad_usage():
         changed = given.changed(updates=updates, batch=batch_size, length=length)
-        found = planned(changed, devices_of(hardware), Rates(utilisation, tokens_per_second, price))
+        found = planned(changed, devices_of(hardware), Rates(utilisation, tokens_per_second, price), shard=shard)
     if json:
         print_json(_values(found))
     else:

@@ -360,7 +360,9 @@ def _tables_in_parts(folder: Path, checksums: Mapping[str, Any] | None, *, kept:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as it should be
         load(tensors, storage_reader=reader, no_dist=True)
-    tables: dict[str, Weights] = {table: {} for table in ("weights", "optimizer", "carried", *(["kept"] if kept else []))}
+    tables: dict[str, Weights] = {
+        table: {} for table in ("weights", "optimizer", "carried", *(["kept"] if kept else []))
+    }
     for key, value in tensors.items():
         table, _, name = key.partition("/")
         tables[table][name] = value
