@@ -46,11 +46,11 @@ def commands(files, run, index, disk):
 
 
 def contents(folder):
-    """Path and bytes of everything in a folder, but for what fills it and the log of an unfinished training."""
+    """Path and bytes of everything in a folder, but for what fills it and what an unfinished training goes on from."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
-        if path.name != "filler" and ".checkpoints" not in str(path)
+        if path.name != "filler" and not any(part.endswith((".checkpoints", ".shards")) for part in path.parts)
     }
 
 
