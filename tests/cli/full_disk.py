@@ -100,7 +100,7 @@ def tried(disk, index, name, words, left):
 
 
 def main(disk, files, run, index):
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", disk], check=True)
     for name, words in commands(files, run, index, disk).items():
         begin(disk, index, name)
         empty = os.statvfs(disk).f_bfree

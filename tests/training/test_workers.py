@@ -104,6 +104,20 @@ def test_a_process_that_dies_ends_the_run_with_its_reason(tmp_path, alone, name)
     check_equal(found[0], alone)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["whole", "shard"])
+def test_a_full_disk_under_any_process_leaves_the_checkpoint_before(tmp_path, alone, name):
+    codes, said, _ = run(tmp_path / name, 2, "full")
+    assert codes == [1, 1]
+    for each in said:
+        assert f"OutOfDisk: no space left for {tmp_path / name / 'c'} (No space left on device)" in each
+    assert [each.name[:11] for each in (tmp_path / name / "c").iterdir()] == ["checkpoint-"]
+    codes, _, found = run(tmp_path / name, 2, "resume")
+    assert codes == [0, 0]
+    assert found[0]["resumed_from"] == STOP_AT // 2
+    check_equal(found[0], alone)
+
+
 @pytest.mark.parametrize("name", ["whole", pytest.param("shard", marks=pytest.mark.slow)])
 def test_processes_that_train_different_things_are_refused(tmp_path, name):
     codes, said, _ = run(tmp_path / name, 2, "disagree")

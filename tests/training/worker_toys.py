@@ -1,5 +1,6 @@
 """One process of a run on several, as torchrun starts it: ``worker_toys.py FOLDER MODE``; its losses go to FOLDER."""
 
+import errno
 import json
 import os
 import signal
@@ -28,10 +29,25 @@ def gone(number):
         os._exit(9)
 
 
+def full():
+    """Let the disk be full for this process after a few files."""
+    real, calls = os.fsync, []
+
+    def fsync(handle):
+        calls.append(handle)
+        if len(calls) > STOP_AT // 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    os.fsync = fsync
+
+
 def main():
     folder, mode = Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
     with joined() as workers:
+        if mode == "full" and workers.rank:
+            full()
         last = workers.rank == workers.count - 1
         on_loss = {"interrupt": interrupted, "die": gone}.get(mode, lambda _: None) if last else lambda _: None
         dropout = 0.3 if "dropout" in folder.name else 0.0
