@@ -1,5 +1,7 @@
 """``bothways plan``."""
 
+import math
+
 import pytest
 from command_line import call
 
@@ -22,8 +24,8 @@ def test_numbers_can_be_changed():
     plain = call("plan", "bert", "--hardware", "A100", "--json").json()
     found = call("plan", "bert", "--hardware", "A100", "--batch-size", 1024, "--updates", 1000, "--json").json()
     assert [each["phase"] for each in found["phases"]] == [
-        {"updates": 900, "batch": 1024, "length": 128},
-        {"updates": 100, "batch": 1024, "length": 512},
+        {"updates": 900, "batch": 1024, "length": 128, "growth": None},
+        {"updates": 100, "batch": 1024, "length": 512, "growth": None},
     ]
     assert found["learning_rate"] == pytest.approx(2 * plain["learning_rate"])
     assert found["tokens"] == 1024 * (900 * 128 + 100 * 512)
@@ -31,6 +33,18 @@ def test_numbers_can_be_changed():
     assert faster["hours"] == pytest.approx(plain["hours"] / 2)
     stated = call("plan", "bert", "--hardware", "A100", "--tokens-per-second", 1000, "--json").json()
     assert stated["hours"] == pytest.approx(stated["tokens"] / 1000 / 3600)
+
+
+def test_a_plan_counts_tokens_and_growing_batches():
+    words = ("plan", "roberta", "--hardware", "8 x H100", "--json")
+    full = call(*words, "--tokens", "50G").json()
+    grown = call(*words, "--tokens", "50G", "--batch-from", 256, "--batch-warmup-tokens", "10G").json()
+    assert full["updates"] == math.ceil(50e9 / (8000 * 512))
+    for found in (full, grown):
+        assert 50e9 <= found["tokens"] < 50e9 + 8000 * 512
+    # The warm-up takes 10 G tokens at (256 + 8,000) / 2 sequences of 512.
+    assert grown["updates"] - full["updates"] == pytest.approx(10e9 / 512 / 4128 - 10e9 / 512 / 8000, abs=3)
+    assert grown["phases"][0]["phase"]["growth"] == {"first": 256, "updates": math.ceil(10e9 / 512 / 4128)}
 
 
 def test_this_machine_is_the_default():
@@ -47,6 +61,10 @@ def test_this_machine_is_the_default():
         (("bert", "--hardware", "3 x Z80"), "Known are: T4"),
         (("bert", "--scale", "huge"), '"published"'),
         (("bert", "--hardware", "A100", "--length", 1024), "its model at most 512"),
+        (("bert", "--updates", 4, "--tokens", "5k"), "give one of them"),
+        (("bert", "--tokens", "many"), "a number of tokens such as 50M"),
+        (("bert", "--batch-from", 999, "--batch-warmup-updates", 9), "at least the 999 sequences"),
+        (("bert", "--updates", 9, "--batch-from", 2, "--batch-warmup-updates", 99), "grows over 99 updates"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words, said):

@@ -88,6 +88,42 @@ def test_options_can_come_from_a_file(made, tmp_path):
     assert call(*words).code == 1  # the output is there
 
 
+def test_lengths_and_batches_are_the_same_from_a_file_and_the_command_line(made, tmp_path):
+    (tmp_path / "run.toml").write_text(
+        'tokens = "2k"\nbatch-size = 4\nlength = 32\nbatch-from = 1\nbatch-warmup-tokens = 500\nlayer_decay = 0.9\n'
+    )
+    data = ("--tokenizer", made / "tok", "--data", made / "texts.txt", "--device", "cpu", "--json", "--quiet")
+    words = ("pretrain", "--recipe", "roberta", *data)
+    flags = ("--tokens", "2k", "--batch-size", 4, "--length", 32, "--batch-from", 1, "--batch-warmup-tokens", 500)
+    first = call(*words, "--output", tmp_path / "a", "--config", tmp_path / "run.toml")
+    second = call(*words, "--output", tmp_path / "b", *flags, "--layer-decay", 0.9)
+    assert (first.code, second.code, first.err) == (0, 0, "")
+    assert first.json()["tokens"] == second.json()["tokens"] == pytest.approx(2_000, abs=4 * 32)
+    cards = [json.loads((tmp_path / each / "bothways.json").read_text())["card"]["training"] for each in "ab"]
+    assert cards[0]["validations"] == cards[1]["validations"]
+    assert cards[0]["settings"]["layer_decay"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--tokens", "5k"), "expected one of epochs, updates and total_tokens, got updates=4, total_tokens=5000"),
+        (("--tokens", "50x"), "a number of tokens such as 50M"),
+        (("--tokens", "0"), "a number of tokens such as 50M"),
+        (("--layer-decay", 1.5), "'layer_decay' must be a number above 0 and up to 1"),
+        (("--batch-from", 2), "--batch-from needs --batch-warmup-updates or --batch-warmup-tokens"),
+        (("--batch-warmup-updates", 2), "--batch-from needs"),
+        (("--batch-from", 2, "--batch-warmup-updates", 2, "--batch-warmup-tokens", "5k"), "--batch-from needs"),
+        (("--batch-from", 0, "--batch-warmup-updates", 2), "batch-from"),
+    ],
+)
+def test_a_wrong_length_or_batch_is_refused(made, tmp_path, more, said):
+    outcome = call(*words_of(made, tmp_path / "pt", "--quiet", *more))
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not (tmp_path / "pt").exists()
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -76,7 +76,7 @@ def test_numbers_can_be_changed_and_the_rate_follows_the_root_of_the_batch():
     few = whole.changed(updates=50)
     assert [(phase.updates, phase.length) for phase in few.course.phases] == [(45, 128), (5, 512)]
     assert [phase.updates for phase in whole.changed(updates=1).course.phases] == [1]
-    assert [astuple(phase) for phase in whole.changed(length=64, updates=7).course.phases] == [(7, 256, 64)]
+    assert [astuple(phase) for phase in whole.changed(length=64, updates=7).course.phases] == [(7, 256, 64, None)]
     assert whole.changed() == whole
 
 

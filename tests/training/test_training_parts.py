@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from training_toys import mlp, settings
 
+from bothways import TextClassifier
 from bothways.errors import InvalidInput
 from bothways.training.optimizers import NamedOptimizer, clip_gradients, parameter_groups
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -25,6 +26,8 @@ from bothways.training.schedules import (
     warmup_updates,
 )
 from bothways.training.seeding import RandomState, seeded
+from contract_cases import rows
+from tiny_models import write_checkpoint
 
 
 def oracle_rates(make, warmup, total):
@@ -294,3 +297,24 @@ def test_seeded_blocks_draw_the_same_and_leave_no_trace():
         assert draw() == first
     with seeded(4):
         assert draw() != first
+
+
+def test_tokens_become_updates_and_are_one_of_three_lengths():
+    cpu = torch.device("cpu")
+    found = TrainingOptions(total_tokens=1000).resolved(32, cpu, updates_per_epoch=4, tokens_per_update=90.0)
+    assert (found.updates, found.epochs, found.total_tokens) == (12, 3, None)
+    assert TrainingOptions(total_tokens=1).resolved(32, cpu, updates_per_epoch=4, tokens_per_update=90.0).updates == 1
+    with pytest.raises(InvalidInput, match="epochs or updates, not of tokens"):
+        TrainingOptions(total_tokens=1000).resolved(32, cpu)
+    for other in ("epochs", "updates"):
+        with pytest.raises(InvalidInput, match=rf"one of epochs, .* got {other}=2, total_tokens=9"):
+            TrainingOptions(total_tokens=9, **{other: 2})
+
+
+def test_a_fine_tuning_reads_as_many_tokens_as_were_asked_for(tmp_path):
+    write_checkpoint(tmp_path / "base", "bert")
+    model = TextClassifier.from_pretrained(tmp_path / "base", device="cpu")
+    record = model.fit(
+        rows("single", 40), validation=rows("single", 6), total_tokens=2_000, batch_size=4, show_progress=False
+    )
+    assert record.tokens == pytest.approx(2_000, abs=record.tokens / record.updates)

@@ -217,11 +217,11 @@ def _sharded(training: TrainingMemory, config: EncoderConfig, shards: int) -> fl
 
 def _ratios(scaled: ScaledRecipe) -> dict[str, tuple[float, float]]:
     own = scaled.course
-    counted = sum(phase.updates * phase.batch for phase in own.phases)
+    counted = sum(phase.sequences for phase in own.phases)
     return {
         name: (
             own.tokens / other.course.tokens,
-            counted / sum(each.updates * each.batch for each in other.course.phases),
+            counted / sum(each.sequences for each in other.course.phases),
         )
         for name, other in RECIPES.items()
         if name != scaled.recipe.name or scaled.scale != "published"

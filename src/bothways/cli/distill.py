@@ -7,7 +7,18 @@ from bothways.choices import Format
 from bothways.cli.corpora import CORPUS, corpus_of
 from bothways.cli.declared import Option, group_of, taking
 from bothways.cli.options import HERE, TEXT, Columns, ModelOptions, Names, PositiveInt, usage_error
-from bothways.cli.training import CHECKPOINTS, LAYER_DECAY, ONCE, RESUMING, SHARD, RunOptions, train_and_save
+from bothways.cli.training import (
+    CHECKPOINTS,
+    FULL,
+    LAYER_DECAY,
+    ONCE,
+    RESUMING,
+    SHARD,
+    TOKENS,
+    BatchOptions,
+    RunOptions,
+    train_and_save,
+)
 
 if TYPE_CHECKING:
     from bothways.pretraining.distiller import Distiller
@@ -27,6 +38,7 @@ TRAINING = group_of(
     "Training",
     [
         Option("updates", int, "Optimizer steps.", default="2000"),
+        TOKENS,
         Option("batch_size", int, "Sequences in an update.", default="32"),
         Option("learning_rate", float, "Peak of the schedule. Default: 1e-4, more for larger batches."),
         LAYER_DECAY,
@@ -48,6 +60,7 @@ def distill(
     text: Columns = TEXT,
     format: Format | None = None,  # noqa: A002 (the option's name)
     training: object = None,
+    batch: BatchOptions = FULL,
     run: RunOptions = ONCE,
     model: ModelOptions = HERE,
 ) -> int:
@@ -65,11 +78,13 @@ def distill(
         text: Column of the texts; give it again to join several.
         format: Of the files, where their names do not say it.
         training: How long and how fast.
+        batch: How the batch grows at the beginning.
         run: What becomes of the run.
         model: How the teacher is found and where it runs.
     """
     if not data:
         raise usage_error("--data needs at least one file or folder.")
+    warmup = batch.warmup()
     if model.dtype not in (None, "float32"):
         raise usage_error(f"a student is trained in float32: leave out --dtype {model.dtype}.")
 
@@ -86,7 +101,7 @@ def distill(
             allow_pickle=model.allow_pickle,
         )
         corpus = corpus_of(data, output, distiller.student.model.tokenizer, text, format, quiet=run.quiet)
-        return distiller, distiller.fit(corpus, **options)
+        return distiller, distiller.fit(corpus, batch_warmup=warmup, **options)
 
     return train_and_save(output, training, run, fit, _then)
 

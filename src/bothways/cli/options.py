@@ -1,21 +1,38 @@
 """Options that several commands share."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from cyclopts import CycloptsError, Parameter
+from cyclopts import CycloptsError, Parameter, Token
 from cyclopts.validators import Number
 
 from bothways.choices import Dtype, Overflow
 from bothways.errors import InvalidInput
 
+_MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def _token_count(kind: type, words: Sequence[Token]) -> int:
+    """Convert 50M, 1.5G or 2000000."""
+    del kind
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)", words[0].value.replace("_", "").lower())
+    count = 0 if found is None else round(float(found[1]) * _MULTIPLES[found[2]])
+    if count < 1:
+        raise usage_error(
+            f"expected a number of tokens such as 50M (k, M, G and T are thousands to trillions) for "
+            f"{words[0].keyword}, got {words[0].value!r}."
+        )
+    return count
+
+
 # A lone hyphen is a file name here: standard input or output.
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
+TokenCount = Annotated[int, Parameter(converter=_token_count)]
 WholeNumber = Annotated[int, Parameter(validator=Number(gte=0))]
 PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
 Share = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]

@@ -5,8 +5,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from bothways.choices import RecipeName, RecipeScale
-from bothways.cli.options import Flag, PositiveFloat, PositiveInt, bad_usage
+from bothways.cli.options import Flag, PositiveFloat, PositiveInt, TokenCount, bad_usage, usage_error
 from bothways.cli.terminal import plain_table, print_json, print_table
+from bothways.cli.training import FULL, BatchOptions
 from bothways.progress import duration
 from bothways.threads import choose_threads
 
@@ -31,8 +32,10 @@ def plan(
     hardware: str = "here",
     scale: RecipeScale = "published",
     updates: PositiveInt | None = None,
+    tokens: TokenCount | None = None,
     batch_size: PositiveInt | None = None,
     length: PositiveInt | None = None,
+    batch: BatchOptions = FULL,
     tokens_per_second: PositiveFloat | None = None,
     utilisation: PositiveFloat = 0.4,
     price: PositiveFloat | None = None,
@@ -47,8 +50,10 @@ def plan(
         hardware: Devices such as "8 x H100", or "here": this machine, whose rate is measured in a second.
         scale: Size of the recipe: as published, or cut for one machine.
         updates: Optimizer steps, in place of the recipe's.
+        tokens: Tokens to read, such as 50M (k, M, G, T), in place of updates.
         batch_size: Sequences in an update, in place of the recipe's; the advised rate follows it.
         length: Tokens of a sequence, in place of the recipe's.
+        batch: How the batch grows at the beginning.
         tokens_per_second: Rate of one device, where you have measured it.
         utilisation: Otherwise, part of the devices' peak rate that is assumed to be reached.
         price: Price of one device for an hour, in whatever money.
@@ -62,9 +67,11 @@ def plan(
     from bothways.pretraining.recipes import find_recipe, scaled
 
     choose_threads(threads)
+    if updates is not None and tokens is not None:
+        raise usage_error("--updates and --tokens are both the length: give one of them.")
     given = scaled(find_recipe(recipe), scale)
     with bad_usage():
-        changed = given.changed(updates=updates, batch=batch_size, length=length)
+        changed = given.changed(updates=updates, tokens=tokens, batch=batch_size, length=length, warmup=batch.warmup())
         found = planned(changed, devices_of(hardware), Rates(utilisation, tokens_per_second, price), shard=shard)
     if json:
         print_json(_values(found))
@@ -123,6 +130,9 @@ def _sizes(found: "Plan") -> Iterator[tuple[str, str]]:
     for each in found.phases:
         phase = each.phase
         sequences = f"{phase.batch:,} sequences of {phase.length:,} tokens"
+        growth = phase.growth
+        if growth is not None:
+            sequences += f" (the first {growth.updates:,} grow from {growth.first:,})"
         yield "updates", f"{phase.updates:,} of {sequences}: {_count(phase.tokens)}"
         yield "  memory", _memory(each, found.devices.each.name)
         yield "  time", duration(each.seconds)

@@ -9,7 +9,18 @@ from bothways.cli.declared import Option, group_of, taking
 from bothways.cli.opening import open_tokenizer
 from bothways.cli.options import TEXT, Columns, Names, PositiveInt, bad_usage, usage_error
 from bothways.cli.terminal import note
-from bothways.cli.training import CHECKPOINTS, LAYER_DECAY, ONCE, RESUMING, SHARD, RunOptions, train_and_save
+from bothways.cli.training import (
+    CHECKPOINTS,
+    FULL,
+    LAYER_DECAY,
+    ONCE,
+    RESUMING,
+    SHARD,
+    TOKENS,
+    BatchOptions,
+    RunOptions,
+    train_and_save,
+)
 from bothways.threads import choose_threads
 
 if TYPE_CHECKING:
@@ -31,6 +42,7 @@ TRAINING = group_of(
     "Training",
     [
         Option("updates", int, "Optimizer steps. Default: the recipe's."),
+        TOKENS,
         Option("batch_size", int, "Sequences in an update. Default: the recipe's; another changes its rate as well."),
         Option("learning_rate", float, "Peak of the schedule. Default: the recipe's."),
         LAYER_DECAY,
@@ -53,6 +65,7 @@ def pretrain(
     text: Columns = TEXT,
     format: Format | None = None,  # noqa: A002 (the option's name)
     training: object = None,
+    batch: BatchOptions = FULL,
     run: RunOptions = ONCE,
     device: str = "auto",
     threads: PositiveInt | None = None,
@@ -72,6 +85,7 @@ def pretrain(
         text: Column of the texts; give it again to join several.
         format: Of the files, where their names do not say it.
         training: How long and how fast; by default as the recipe says.
+        batch: How the batch grows at the beginning.
         run: What becomes of the run.
         device: Where to train: auto, cpu, cuda.
         threads: CPU threads. Default: as OMP_NUM_THREADS says, else one for each core that the process is granted.
@@ -79,6 +93,7 @@ def pretrain(
     choose_threads(threads)
     if not data:
         raise usage_error("--data needs at least one file or folder.")
+    warmup = batch.warmup()
 
     def fit(options: "TrainingArguments") -> "tuple[Pretrainer, TrainingRecord]":
         from bothways.pretraining.pretrainer import Pretrainer
@@ -92,7 +107,7 @@ def pretrain(
             for remark in chosen.recipe.remarks:
                 note(remark)
         corpus = corpus_of(data, output, read, text, format, quiet=run.quiet)
-        return pretrainer, pretrainer.fit(corpus, **options)
+        return pretrainer, pretrainer.fit(corpus, batch_warmup=warmup, **options)
 
     def then(model: "Pretrainer", folder: str) -> str:
         del model

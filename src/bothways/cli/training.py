@@ -4,14 +4,14 @@ import io
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
 from bothways.cli.declared import Option, given_of, group_of, options_of
-from bothways.cli.options import Flag, bad_usage, usage_error
+from bothways.cli.options import Flag, PositiveInt, TokenCount, bad_usage, usage_error
 from bothways.cli.runs import RunFolders
 from bothways.cli.terminal import complain, interrupted_code, note, print_json
 from bothways.progress import phase, reporting
@@ -19,6 +19,7 @@ from bothways.tasks.question_answering.spec import ALWAYS_ANSWERS
 from bothways.training.options import TrainingOptions
 
 if TYPE_CHECKING:
+    from bothways.pretraining.recipes import BatchWarmup
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
@@ -29,7 +30,17 @@ Ctrl-C or SIGTERM ends the training after the update at hand: the epoch kept
 so far is saved, and the same command with --resume continues."""
 
 _MISTAKES = 5  # that are shown on a terminal
-_SHOWN = ("epochs", "updates", "learning_rate", "layer_decay", "batch_size", "patience", "seed", "shard")
+_SHOWN = (
+    "epochs",
+    "updates",
+    "total_tokens",
+    "learning_rate",
+    "layer_decay",
+    "batch_size",
+    "patience",
+    "seed",
+    "shard",
+)
 CHECKPOINTS = Option(
     "checkpoints",
     bool,
@@ -37,6 +48,8 @@ CHECKPOINTS = Option(
     negative="--no-checkpoints",
 )
 _DECLARED = {option.name: option for option in options_of(TrainingOptions)}
+TOKENS = Option("tokens", TokenCount, "Tokens to read, such as 50M (k, M, G, T), in place of the other lengths.")
+_DECLARED["total_tokens"] = replace(TOKENS, name="total_tokens")
 LAYER_DECAY, SHARD = _DECLARED["layer_decay"], _DECLARED["shard"]
 TRAINING = group_of("Training", [*(option for name, option in _DECLARED.items() if name in _SHOWN), CHECKPOINTS])
 
@@ -57,6 +70,37 @@ class RunOptions:
 
 
 ONCE = RunOptions()
+
+
+@Parameter(name="*", group="Batch warm-up")
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """How the batch grows at the beginning."""
+
+    batch_from: PositiveInt | None = None
+    """Sequences in the first update, which grow to those of --batch-size; with one of the next two."""
+    batch_warmup_updates: PositiveInt | None = None
+    """Updates until the batch is full."""
+    batch_warmup_tokens: TokenCount | None = None
+    """Tokens until the batch is full, such as 5M."""
+
+    def warmup(self) -> "BatchWarmup | None":
+        """Return the growth of the batch, if one is asked for.
+
+        Raises:
+            CycloptsError: Only a part of it is.
+        """
+        over = [each for each in (self.batch_warmup_updates, self.batch_warmup_tokens) if each is not None]
+        if self.batch_from is None and not over:
+            return None
+        if self.batch_from is None or len(over) != 1:
+            raise usage_error("--batch-from needs --batch-warmup-updates or --batch-warmup-tokens, and each needs it.")
+        from bothways.pretraining.recipes import BatchWarmup
+
+        return BatchWarmup(self.batch_from, self.batch_warmup_updates, self.batch_warmup_tokens)
+
+
+FULL = BatchOptions()
 
 
 def train_and_save(
@@ -86,6 +130,8 @@ def train_and_save(
 
     given = given_of(training)
     checkpoints = given.pop("checkpoints", True)
+    if TOKENS.name in given:  # taggers have a column of that name
+        given["total_tokens"] = given.pop(TOKENS.name)
     with bad_usage(*given):
         TrainingOptions(**given)
     folders = RunFolders(output)

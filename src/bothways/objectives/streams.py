@@ -68,6 +68,25 @@ class EpochStream:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchGrowth:
+    """A batch size that rises evenly over the first updates: each size has as many updates (ModernBERT).
+
+    Attributes:
+        first: Items in the first update.
+        updates: Updates until the batch is full.
+    """
+
+    first: int
+    updates: int
+
+    def before(self, update: int, full: int) -> int:
+        """Return the items of all updates before one, in batches that grow to ``full``."""
+        rising = min(update, self.updates)
+        more = _floor_sum(rising, full - self.first, self.updates)
+        return rising * self.first + more + (update - rising) * full
+
+
+@dataclass(frozen=True, slots=True)
 class StreamPhase:
     """Updates that read one source.
 
@@ -76,12 +95,34 @@ class StreamPhase:
         updates: How many.
         batch_size: Items in each.
         memory: Tokens that a sequence knows of its document beyond itself: read in lanes; 0 for items in random order.
+        growth: How the batch grows to its size, if it does.
+
+    Raises:
+        InvalidInput: It grows, and sequences are read in lanes.
     """
 
     source: SequenceSource
     updates: int
     batch_size: int
     memory: int = 0
+    growth: BatchGrowth | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse lanes that become more."""
+        if self.memory and self.growth is not None:
+            raise InvalidInput(
+                "sequences with a memory are read in lanes, one for each sequence of a batch, so the batch cannot "
+                "grow: leave its warm-up out."
+            )
+
+    def __str__(self) -> str:
+        """Return its length in words."""
+        growth = "" if self.growth is None else f", from {self.growth.first} over {self.growth.updates}"
+        return f"{self.updates} updates of {self.batch_size}{growth}"
+
+    def before(self, update: int) -> int:
+        """Return the items of all updates before one."""
+        return update * self.batch_size if self.growth is None else self.growth.before(update, self.batch_size)
 
 
 class PhasedStream:
@@ -117,7 +158,7 @@ class PhasedStream:
     @property
     def identity(self) -> Mapping[str, str | int]:
         """Updates and batch size of each phase, the kind of order, and the tokens that are remembered."""
-        phases = ", ".join(f"{each.updates} updates of {each.batch_size}" for each in self.phases)
+        phases = ", ".join(map(str, self.phases))
         memories = ", ".join(str(each.memory) for each in self.phases)
         remembered = {"memory": memories} if any(each.memory for each in self.phases) else {}
         return {"phases": phases, "order": PassOrder.name, **remembered}
@@ -138,28 +179,40 @@ class _Passes:
     """Passes over a source that follow each other without a break within an update.
 
     Args:
-        source: The source.
-        batch_size: Items in an update.
+        phase: The source, and the items in an update.
         seed: Orders each pass.
     """
 
-    def __init__(self, source: SequenceSource, batch_size: int, seed: int) -> None:
-        self._source, self._batch_size = source, batch_size
-        self._order = PassOrder(len(source), seed)
+    def __init__(self, phase: StreamPhase, seed: int) -> None:
+        self._phase = phase
+        self._order = PassOrder(len(phase.source), seed)
 
     def read(self, update: int) -> list[EpochSequences]:
         """Return the sequences of an update."""
-        begin, left = update * self._batch_size, self._batch_size
-        found = []
-        while left:
-            epoch, place = divmod(begin, len(self._source))
-            places = self._order.of(epoch, place, place + left)
-            found.append(EpochSequences(epoch, self._source.read(places, epoch)))
-            begin, left = begin + len(places), left - len(places)
+        begin, end = self._phase.before(update), self._phase.before(update + 1)
+        source, found = self._phase.source, []
+        while begin < end:
+            epoch, place = divmod(begin, len(source))
+            places = self._order.of(epoch, place, place + end - begin)
+            found.append(EpochSequences(epoch, source.read(places, epoch)))
+            begin += len(places)
         return found
 
 
 def _reader(phase: StreamPhase, seed: int) -> _Passes | Lanes:
     if phase.memory:
         return Lanes(phase.source, phase.batch_size, phase.memory, seed)
-    return _Passes(phase.source, phase.batch_size, seed)
+    return _Passes(phase, seed)
+
+
+def _floor_sum(count: int, factor: int, divisor: int) -> int:
+    """Return the sum of ``factor * i // divisor`` over i below ``count``, in steps of Euclid's algorithm."""
+    total, rest = 0, 0
+    while True:
+        total += count * (count - 1) // 2 * (factor // divisor) + count * (rest // divisor)
+        factor, rest = factor % divisor, rest % divisor
+        highest = factor * count + rest
+        if highest < divisor:
+            return total
+        count, rest = divmod(highest, divisor)
+        factor, divisor = divisor, factor

@@ -13,7 +13,7 @@ from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput, NotFitted
 from bothways.objectives import CorpusPieces
 from bothways.pretraining.pretrainer import Pretrained
-from bothways.pretraining.recipes import Course, Phase
+from bothways.pretraining.recipes import BatchWarmup, Course, Phase
 from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options, parameters
 from bothways.pretraining.students import Student, shortened
 from bothways.pretraining.teachers import EmbedderTeacher, Teacher, check_vocabulary, open_teacher
@@ -96,15 +96,18 @@ class Distiller:
         layers = math.ceil(opened.model.config.layers / 2) if layers is None else layers
         return cls(opened, shortened(opened.model, layers), length=length)
 
-    def fit(self, corpus: TokenCorpus, **options: Unpack[TrainingArguments]) -> TrainingRecord:
+    def fit(
+        self, corpus: TokenCorpus, *, batch_warmup: BatchWarmup | None = None, **options: Unpack[TrainingArguments]
+    ) -> TrainingRecord:
         """Train the student: 2,000 updates of 32 sequences at a rate of 1e-4 where the options do not say otherwise.
 
         The student before the first update is validated as epoch 0, and kept if no later epoch is better.
 
         Args:
             corpus: What to learn on. A part of its documents is held out, to measure on.
+            batch_warmup: Growth of the batch at the beginning.
             options: Fields of `TrainingOptions`; the rate follows the square root of the batch size. There are no
-                epochs: the length is a number of updates.
+                epochs: the length is a number of updates or tokens.
 
         Raises:
             InvalidInput: The corpus is empty or of another tokenizer, or the options are unusable.
@@ -116,7 +119,7 @@ class Distiller:
         )
         usual: TrainingArguments = {"max_tokens": self.teacher.micro_batch}
         training = course_options(course, {**usual, **options})
-        model, run = self.student.model, self._run(course, training.seed)
+        model, run = self.student.model, self._run(course, batch_warmup, training.seed)
         record = run.train(corpus, training, model.device, self._origin)
         loss = asdict(self.teacher.loss)
         self._card = {
@@ -127,7 +130,7 @@ class Distiller:
         }
         return record
 
-    def _run(self, course: Course, seed: int) -> CorpusRun:
+    def _run(self, course: Course, warmup: BatchWarmup | None, seed: int) -> CorpusRun:
         model, teacher = self.student.model, self.teacher
         with seeded(seed):  # projections to a wider teacher are drawn
             trained = teacher.distillation(self.student)
@@ -135,7 +138,7 @@ class Distiller:
         def source(corpus: TokenCorpus, length: int) -> CorpusPieces:
             return teacher.source.of(corpus, model.tokenizer, length)
 
-        return CorpusRun(model, trained, teacher.corruption(seed), source, course, baseline=_COPIED)
+        return CorpusRun(model, trained, teacher.corruption(seed), source, course, warmup=warmup, baseline=_COPIED)
 
     @property
     def _origin(self) -> dict[str, str]:

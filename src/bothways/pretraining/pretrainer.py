@@ -12,7 +12,7 @@ from bothways.data.shards import TokenCorpus
 from bothways.devices import pick_device
 from bothways.errors import NotFitted
 from bothways.pretraining.assembly import assemble
-from bothways.pretraining.recipes import ScaledRecipe
+from bothways.pretraining.recipes import BatchWarmup, ScaledRecipe
 from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options, parameters
 from bothways.storage import new_folder
 from bothways.text import TextTokenizer
@@ -57,13 +57,16 @@ class Pretrainer:
         self.device = pick_device(device)
         self._pretrained: Pretrained | None = None
 
-    def fit(self, corpus: TokenCorpus, **options: Unpack[TrainingArguments]) -> TrainingRecord:
+    def fit(
+        self, corpus: TokenCorpus, *, batch_warmup: BatchWarmup | None = None, **options: Unpack[TrainingArguments]
+    ) -> TrainingRecord:
         """Draw a model and train it; the recipe says how where the options do not.
 
         Args:
             corpus: What to learn from. A part of its documents is held out, to measure on.
+            batch_warmup: Growth of the batch at the beginning, in place of the recipe's.
             options: Fields of `TrainingOptions`; a batch size other than the recipe's also changes its rate. There are
-                no epochs: the length is a number of updates.
+                no epochs: the length is a number of updates or tokens.
 
         Raises:
             InvalidInput: The corpus is empty, of another tokenizer or has too few documents for the recipe; sequences
@@ -75,7 +78,13 @@ class Pretrainer:
         training = course_options(recipe.course, options)
         assembly = assemble(recipe, self.tokenizer, training.seed, self.device)
         run = CorpusRun(
-            assembly.model, assembly.trained, assembly.corruption, assembly.source, recipe.course, assembly.memory
+            assembly.model,
+            assembly.trained,
+            assembly.corruption,
+            assembly.source,
+            recipe.course,
+            assembly.memory,
+            batch_warmup,
         )
         named = {"recipe": recipe.recipe.name, "scale": recipe.scale}
         record = run.train(corpus, training, self.device, named)

@@ -5,6 +5,7 @@ published scale. `scaled` gives the same recipe at a size that one machine can t
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -13,6 +14,7 @@ from typing import Literal, TypeAlias
 from bothways.choices import RecipeName, RecipeScale, TokenizerKind
 from bothways.errors import InvalidInput
 from bothways.objectives.masking import Masking, NGramMasking
+from bothways.objectives.streams import BatchGrowth
 from bothways.training.options import OptimizerName
 from bothways.training.schedules import LinearDecay, Schedule, StableDecay
 
@@ -91,16 +93,72 @@ class Phase:
         updates: Optimizer steps.
         batch: Sequences in each.
         length: Tokens of a sequence, special ones included.
+        growth: How the batch grows to that size, if it does.
     """
 
     updates: int
     batch: int
     length: int
+    growth: BatchGrowth | None = None
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that are read."""
+        return self.updates * self.batch if self.growth is None else self.growth.before(self.updates, self.batch)
 
     @property
     def tokens(self) -> int:
-        """Tokens that are read."""
-        return self.updates * self.batch * self.length
+        """Tokens that are read, where every sequence is full."""
+        return self.sequences * self.length
+
+    def scaled(self, updates: int, batch: int) -> "Phase":
+        """Return a phase of other size, whose batch grows from the same share over the same share of the updates."""
+        growth = self.growth
+        if growth is not None:
+            over = max(1, round(growth.updates * updates / self.updates))
+            growth = BatchGrowth(max(1, round(growth.first * batch / self.batch)), over)
+        return replace(self, updates=updates, batch=batch, growth=growth)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWarmup:
+    """The growth of the batch at the beginning of a training, over so many updates or tokens.
+
+    Attributes:
+        first: Sequences in the first update.
+        updates: Updates until the batch is full.
+        tokens: Tokens that are read until then.
+
+    Raises:
+        InvalidInput: A number is below 1, or not exactly one of updates and tokens is given.
+    """
+
+    first: int
+    updates: int | None = None
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        given = [each for each in (self.updates, self.tokens) if each is not None]
+        if len(given) != 1 or min(self.first, *given) < 1:
+            raise InvalidInput(
+                "a batch warm-up is from at least 1 sequence over updates or tokens, one of them and at least 1, got "
+                f"first={self.first}, updates={self.updates}, tokens={self.tokens}."
+            )
+
+    def growth(self, batch: int, length: float) -> BatchGrowth:
+        """Return it in updates of up to ``batch`` sequences of so many tokens.
+
+        Raises:
+            InvalidInput: It begins with more than that.
+        """
+        if self.first > batch:
+            raise InvalidInput(
+                f"expected a full batch of at least the {self.first} sequences that it grows from, got {batch}."
+            )
+        if self.updates is not None:
+            return BatchGrowth(self.first, self.updates)
+        return BatchGrowth(self.first, math.ceil((self.tokens or 0) / ((self.first + batch) / 2 * length)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +194,47 @@ class Course:
 
     @property
     def tokens(self) -> int:
-        """Tokens that are read in all."""
+        """Tokens that are read in all, where every sequence is full."""
         return sum(phase.tokens for phase in self.phases)
+
+    def lasting(
+        self,
+        *,
+        updates: int | None = None,
+        tokens: int | None = None,
+        warmup: BatchWarmup | None = None,
+        real: Mapping[int, float] | None = None,
+    ) -> "Course":
+        """Return a course of another length, whose phases keep their shares.
+
+        Args:
+            updates: Optimizer steps in all.
+            tokens: Tokens to read in all: the steps are the fewest that read so many.
+            warmup: Growth of the batch in the first phase, in place of the course's.
+            real: Mean tokens of the sequences of a phase, by its length; full ones when left out.
+
+        Raises:
+            InvalidInput: The batch grows from more than it is in the end, or over more than the first phase.
+        """
+        found = {phase.length: float(phase.length) for phase in self.phases} if real is None else real
+
+        def of(count: int) -> tuple[Phase, ...]:
+            first, *others = _shared_out(self.phases, count)
+            if warmup is not None:
+                first = replace(first, growth=warmup.growth(first.batch, found[first.length]))
+            return (first, *others)
+
+        if tokens is not None:
+            # Each sequence has a token, so that so many updates are enough.
+            updates = 1 + bisect_left(range(1, tokens), tokens, key=lambda count: _read(of(count), found))
+        phases = of(self.updates if updates is None else updates)
+        growth, most = phases[0].growth, phases[0].updates
+        if growth is not None and growth.updates > most:
+            raise InvalidInput(
+                f"the batch grows over {growth.updates:,} updates, but only {most:,} are of its length: train for "
+                "longer, or let it grow faster."
+            )
+        return replace(self, phases=phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +459,11 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             published="answerdotai/ModernBERT-base",
             task=MaskedLanguageModelling(Masking(fraction=0.3)),
             course=Course(
-                (Phase(360_000, 4608, 1024), Phase(424_000, 72, 8192), Phase(85_000, 72, 8192)),
+                (
+                    # 1.7 trillion tokens, the batch growing from 768 over 50 billion of them.
+                    Phase(368_000, 4608, 1024, BatchWarmup(768, tokens=50_000_000_000).growth(4608, 1024)),
+                    *(Phase(424_000, 72, 8192), Phase(85_000, 72, 8192)),
+                ),
                 8e-4,
                 0.001,
                 schedule=StableDecay(0.1),
@@ -372,8 +473,8 @@ RECIPES: Mapping[RecipeName, Recipe] = {
             tokenizer="bpe",
             corpus=Corpus("web pages, code and scientific text, 2 trillion tokens", None, 2e12),
             remarks=(
-                "StableAdamW, a batch that grows over 50 billion tokens, and a lower rate for the long sequences are "
-                "left out here: AdamW takes one schedule over all phases.",
+                "StableAdamW and a lower rate for the long sequences are left out here: AdamW takes one schedule over "
+                "all phases.",
             ),
         ),
     )
@@ -423,23 +524,33 @@ class ScaledRecipe:
     course: Course
 
     def changed(
-        self, *, updates: int | None = None, batch: int | None = None, length: int | None = None
+        self,
+        *,
+        updates: int | None = None,
+        tokens: int | None = None,
+        batch: int | None = None,
+        length: int | None = None,
+        warmup: BatchWarmup | None = None,
     ) -> "ScaledRecipe":
         """Return the same with other numbers.
 
         Args:
             updates: Optimizer steps in all; the phases keep their shares.
+            tokens: Tokens to read in all, in full sequences, in place of updates.
             batch: Sequences in each; the rate follows it, see `rate_for`.
             length: Tokens of a sequence, in one phase.
+            warmup: Growth of the batch at the beginning, in place of the recipe's.
+
+        Raises:
+            InvalidInput: The batch grows from more than it is in the end, or over more than the first phase.
         """
         phases, rate = self.course.phases, self.course.learning_rate
         if length is not None:
-            phases = (Phase(self.course.updates, phases[0].batch, length),)
-        if updates is not None:
-            phases = _shared_out(phases, updates)
+            phases = (replace(phases[0], updates=self.course.updates, length=length),)
         if batch is not None:
-            phases, rate = tuple(replace(phase, batch=batch) for phase in phases), self.rate_for(batch)
-        return replace(self, course=replace(self.course, phases=phases, learning_rate=rate))
+            phases, rate = tuple(phase.scaled(phase.updates, batch) for phase in phases), self.rate_for(batch)
+        course = replace(self.course, phases=phases, learning_rate=rate)
+        return replace(self, course=course.lasting(updates=updates, tokens=tokens, warmup=warmup))
 
     def rate_for(self, batch: int) -> float:
         """Return a peak rate for another batch size, by the square root of the ratio.
@@ -455,7 +566,12 @@ def _shared_out(phases: tuple[Phase, ...], updates: int) -> tuple[Phase, ...]:
     total = sum(phase.updates for phase in phases)
     ends = [round(updates * done / total) for done in accumulate(phase.updates for phase in phases)]
     counts = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
-    return tuple(replace(phase, updates=count) for phase, count in zip(phases, counts, strict=True) if count)
+    return tuple(phase.scaled(count, phase.batch) for phase, count in zip(phases, counts, strict=True) if count)
+
+
+def _read(phases: tuple[Phase, ...], real: Mapping[int, float]) -> int:
+    """Return the tokens of phases whose sequences have so many each."""
+    return math.floor(sum(phase.sequences * real[phase.length] for phase in phases))
 
 
 def find_recipe(name: str) -> Recipe:
@@ -487,7 +603,7 @@ def scaled(recipe: Recipe, scale: RecipeScale) -> ScaledRecipe:
         task = replace(task, generator=cut.generator)
     if isinstance(task, PermutationLanguageModelling):
         task = replace(task, memory=cut.phase.length * task.memory // recipe.course.phases[-1].length)
-    course = replace(
-        recipe.course, phases=(cut.phase,), learning_rate=cut.learning_rate, warmup=0.06, optimizer="adamw"
-    )
+    whole = replace(recipe.course.phases[0], updates=recipe.course.updates)
+    phase = replace(whole.scaled(cut.phase.updates, cut.phase.batch), length=cut.phase.length)
+    course = replace(recipe.course, phases=(phase,), learning_rate=cut.learning_rate, warmup=0.06, optimizer="adamw")
     return ScaledRecipe(recipe, scale, cut.shape, task, course)

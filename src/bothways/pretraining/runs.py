@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
 
 from bothways.checkpoints.pretrained import PretrainedEncoder
@@ -15,7 +16,7 @@ from bothways.objectives.corruption import Corruption
 from bothways.objectives.pretraining import PretrainingModel
 from bothways.objectives.sequences import SequenceSource
 from bothways.objectives.streams import PhasedStream, StreamPhase
-from bothways.pretraining.recipes import Course
+from bothways.pretraining.recipes import BatchWarmup, Course
 from bothways.training.loop import train
 from bothways.training.objective import Baseline
 from bothways.training.options import TrainingArguments, TrainingOptions
@@ -23,6 +24,9 @@ from bothways.training.record import TrainingRecord
 
 # Updates of a run that may be not finite.
 _MOST_SKIPPED = 10
+
+# Items whose tokens are counted, to know how many updates read a number of tokens.
+_SAMPLED = 2048
 
 # Validated after so many parts of the run, or so many updates.
 _PARTS, _MOST_UPDATES = 10, 1000
@@ -48,6 +52,7 @@ class CorpusRun:
         source: Cuts a corpus into sequences of a length.
         course: Lengths of the phases.
         memory: Tokens that a sequence knows of its document beyond itself.
+        warmup: Growth of the batch at the beginning, in place of the course's.
         baseline: The model before the first update, where it is worth validating.
     """
 
@@ -57,6 +62,7 @@ class CorpusRun:
     source: Callable[[TokenCorpus, int], DividedSource]
     course: Course
     memory: int = 0
+    warmup: BatchWarmup | None = None
     baseline: Baseline | None = None
 
     def train(
@@ -68,28 +74,27 @@ class CorpusRun:
             InvalidInput: The corpus is empty, of another tokenizer or has too few documents, or sequences are longer
                 than the model reads.
         """
-        objective = self._objective(corpus, training)
+        objective, updates = self._objective(corpus, training)
+        training = replace(training, updates=updates, total_tokens=None)
         resolved = training.resolved(self.model.config.hidden, device, updates_per_epoch=objective.updates_per_epoch())
         return train(objective, resolved, origin=origin)
 
-    def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> PretrainingObjective:
-        """Return the training on a corpus; what is held out is cut as in the last phase."""
-        limit = self.model.config.max_length
-        phases, validation = [], None
-        held = min(_HELD_TOKENS, max(_LEAST_HELD, self.course.tokens // _OF_READ))
+    def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> tuple[PretrainingObjective, int]:
+        """Return the training on a corpus and its updates; what is held out is cut as in the last phase."""
+        sources = {length: self._source(corpus, length) for length in {each.length for each in self.course.phases}}
+        counted = training.total_tokens is not None or self.warmup is not None
+        real = {length: mean_tokens(source) for length, source in sources.items()} if counted else None
+        course = self.course.lasting(tokens=training.total_tokens, warmup=self.warmup, real=real)
+        held = min(_HELD_TOKENS, max(_LEAST_HELD, course.tokens // _OF_READ))
         share = min(_MOST_HELD, held / max(1, corpus.manifest.tokens))
-        for phase in self.course.phases:
-            if limit is not None and phase.length > limit:
-                raise InvalidInput(
-                    f"the recipe reads sequences of {phase.length} tokens, but its model at most {limit}: choose a "
-                    "length that it reads."
-                )
-            source = self.source(corpus, phase.length)
+        phases, validation = [], None
+        for phase in course.phases:
+            source = sources[phase.length]
             if corpus.manifest.documents > 1:
                 source, validation = source.hold_out(share, training.seed)
-            phases.append(StreamPhase(source, phase.updates, phase.batch, self.memory))
+            phases.append(StreamPhase(source, phase.updates, phase.batch, self.memory, phase.growth))
         stream = PhasedStream(phases, training.seed)
-        return PretrainingObjective(
+        objective = PretrainingObjective(
             self.trained,
             stream,
             validation,
@@ -98,6 +103,22 @@ class CorpusRun:
             tokens=training.max_tokens,
             baseline=self.baseline,
         )
+        return objective, course.updates
+
+    def _source(self, corpus: TokenCorpus, length: int) -> DividedSource:
+        limit = self.model.config.max_length
+        if limit is not None and length > limit:
+            raise InvalidInput(
+                f"the recipe reads sequences of {length} tokens, but its model at most {limit}: choose a length that "
+                "it reads."
+            )
+        return self.source(corpus, length)
+
+
+def mean_tokens(source: SequenceSource) -> float:
+    """Return the mean tokens of an item, special ones included, of up to 2,048 that are evenly spread."""
+    places = np.unique(np.linspace(0, len(source) - 1, _SAMPLED).astype(np.int64))
+    return sum(len(each.ids) for each in source.read(places, 0)) / max(1, len(places))
 
 
 def check_no_epochs(options: TrainingArguments) -> None:
@@ -107,7 +128,10 @@ def check_no_epochs(options: TrainingArguments) -> None:
         InvalidInput: There is one.
     """
     if options.get("epochs") is not None:
-        raise InvalidInput("pre-training takes a number of updates, not of epochs: pass updates=<number>.")
+        raise InvalidInput(
+            "pre-training takes a number of updates or tokens, not of epochs: pass updates=<number> or "
+            "total_tokens=<number>."
+        )
 
 
 def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
@@ -123,7 +147,8 @@ def course_options(course: Course, given: TrainingArguments) -> TrainingOptions:
         "max_gradient_norm": course.max_gradient_norm,
         "skipped_updates": _MOST_SKIPPED,
     }
-    chosen: TrainingArguments = {**usual, **given, "updates": course.updates}
+    length: TrainingArguments = {} if given.get("total_tokens") is not None else {"updates": course.updates}
+    chosen: TrainingArguments = {**usual, **given, **length}
     return TrainingOptions(**chosen)
 
 

@@ -147,4 +147,4 @@ def bring_together(
     if np.bincount(classes_N).max() < 2:
         return
     objective = ContrastObjective(model.encoder, read, store, classes_N, options.seed, options.max_tokens)
-    train_within(objective, model, replace(options, epochs=1, updates=None, patience=None))
+    train_within(objective, model, replace(options, epochs=1, updates=None, total_tokens=None, patience=None))

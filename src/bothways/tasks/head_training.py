@@ -204,7 +204,7 @@ class _Setting:
             tokens=training.max_tokens,
             seed=training.seed,
             identity={**identity, **self.outputs.identity, **more},
-            passes=passes_in_epoch(texts, size, least) if training.epochs is None and training.updates is None else 1,
+            passes=1 if training.has_length else passes_in_epoch(texts, size, least),
             baseline=begun.baseline,
             least_updates=least,
         )

@@ -37,8 +37,15 @@ def run_training(objective: Objective[Payload], model: PretrainedEncoder, option
     Raises:
         InvalidInput: An option is out of range. And everything that `bothways.training.loop.train` raises.
     """
-    length = {"updates_per_epoch": objective.updates_per_epoch(), "least_updates": objective.least_updates}
-    resolved = options.resolved(model.config.hidden, model.device, **length)
+    per_epoch = objective.updates_per_epoch()
+    tokens = sum(each.tokens for each in objective.updates(0, 0)) if options.total_tokens else None
+    resolved = options.resolved(
+        model.config.hidden,
+        model.device,
+        updates_per_epoch=per_epoch,
+        least_updates=objective.least_updates,
+        tokens_per_update=None if tokens is None else tokens / per_epoch,
+    )
     return train(objective, resolved, origin=None if options.checkpoints is None else _origin(model))
 
 

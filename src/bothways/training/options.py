@@ -50,6 +50,7 @@ class TrainingArguments(TypedDict, total=False):
 
     epochs: int | None
     updates: int | None
+    total_tokens: int | None
     optimizer: OptimizerName
     learning_rate: float | None
     layer_decay: float | None
@@ -86,6 +87,8 @@ class TrainingOptions:
             a sentence embedder for 20. Before that, 20 updates bring up to 100 texts of a label together there, and 40
             up to 2,000.
         updates: Optimizer steps in all, in place of a number of epochs; the last epoch may end early.
+        total_tokens: Tokens to read in all, in place of epochs or updates: as many updates as read so many on average.
+            Special tokens count; there is no padding.
         optimizer: ``"adamw"``, or ``"lamb"`` for updates of thousands of rows.
         learning_rate: Peak of the schedule; by default 1e-4 for encoders up to 512 wide, 3e-5 for wider ones.
         layer_decay: Factor of the learning rate from one layer to the one below it, such as 0.8; a head has the full
@@ -123,6 +126,7 @@ class TrainingOptions:
 
     epochs: int | None = None
     updates: int | None = None
+    total_tokens: int | None = None
     optimizer: OptimizerName = "adamw"
     learning_rate: float | None = None
     layer_decay: float | None = None
@@ -153,8 +157,14 @@ class TrainingOptions:
             raise InvalidInput(f"batch_size must be a whole number, at least 1, but it is {self.batch_size!r}.")
         for name in ("max_tokens", "log_every_updates"):
             self._check_integer(name, minimum=1)
-        for name in ("epochs", "updates", "patience", "checkpoint_every_updates"):
+        for name in ("epochs", "updates", "total_tokens", "patience", "checkpoint_every_updates"):
             self._check_integer(name, minimum=1, optional=True)
+        if self.total_tokens is not None and (self.epochs is not None or self.updates is not None):
+            given = {"epochs": self.epochs, "updates": self.updates, "total_tokens": self.total_tokens}
+            listed = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+            raise InvalidInput(
+                f"expected one of epochs, updates and total_tokens, got {listed}: they all are the length."
+            )
         self._check_integer("seed", minimum=0)
         self._check_integer("skipped_updates", minimum=0)
         self._check("seed", self.seed < 2**32, "less than 2**32 (numpy's limit)")
@@ -181,6 +191,11 @@ class TrainingOptions:
         if self.resume and self.checkpoints is None:
             raise InvalidInput("resuming needs the folder of the checkpoints: pass checkpoints=<folder>.")
 
+    @property
+    def has_length(self) -> bool:
+        """True where epochs, updates or tokens are given."""
+        return (self.epochs, self.updates, self.total_tokens) != (None, None, None)
+
     def rows_in_update(self, rows: int | None = None) -> int:
         """Return the batch size, chosen by the number of training rows where it is None and they are known."""
         if self.batch_size is not None:
@@ -188,24 +203,37 @@ class TrainingOptions:
         return FEW_IN_UPDATE if rows is not None and rows <= FEW_ROWS else IN_UPDATE
 
     def resolved(
-        self, hidden: int, device: "torch.device", *, updates_per_epoch: int = 1, least_updates: int = 0
+        self,
+        hidden: int,
+        device: "torch.device",
+        *,
+        updates_per_epoch: int = 1,
+        least_updates: int = 0,
+        tokens_per_update: float | None = None,
     ) -> Self:
         """Return the options with epochs, learning rate and precision chosen where they are None.
+
+        A number of tokens becomes one of updates.
 
         Args:
             hidden: Width of the encoder.
             device: Where it is trained.
             updates_per_epoch: Of the training.
             least_updates: Epochs that are not given are as many as these take, and at least 3.
+            tokens_per_update: On average; it makes updates of a number of tokens.
 
         Raises:
-            InvalidInput: Both epochs and updates are given.
+            InvalidInput: Both epochs and updates are given, or tokens that cannot be counted.
         """
-        rate, precision, epochs = self.learning_rate, self.precision, self.epochs
-        if self.updates is not None:
+        rate, precision, epochs, updates = self.learning_rate, self.precision, self.epochs, self.updates
+        if self.total_tokens is not None:
+            if tokens_per_update is None:
+                raise InvalidInput("the length of this training is a number of epochs or updates, not of tokens.")
+            updates = max(1, math.ceil(self.total_tokens / tokens_per_update))
+        if updates is not None:
             if epochs is not None:
-                raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {self.updates}.")
-            epochs = -(-self.updates // max(1, updates_per_epoch))
+                raise InvalidInput(f"expected epochs or updates, got both: {epochs} and {updates}.")
+            epochs = -(-updates // max(1, updates_per_epoch))
         if epochs is None:
             epochs = max(EPOCHS, -(-least_updates // max(1, updates_per_epoch)))
         if rate is None:
@@ -214,7 +242,9 @@ class TrainingOptions:
             from bothways.devices import fast_precision
 
             precision = fast_precision(device)
-        return dataclasses.replace(self, epochs=epochs, learning_rate=rate, precision=precision)
+        return dataclasses.replace(
+            self, epochs=epochs, updates=updates, total_tokens=None, learning_rate=rate, precision=precision
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return what decides the course of the run as JSON values; the schedule's class goes under ``"kind"``.
