@@ -196,7 +196,7 @@ def test_what_cannot_be_distilled_is_refused(tmp_path):
     distiller = distiller_of(tmp_path / "c")
     with pytest.raises(NotFitted, match="call fit first"):
         distiller.save(tmp_path / "student")
-    with pytest.raises(InvalidInput, match="updates, not of epochs"):
+    with pytest.raises(InvalidInput, match="updates or tokens, not of epochs"):
         distiller.fit(None, epochs=3)
 
 

@@ -157,7 +157,7 @@ def test_what_makes_no_sense_is_refused(make, corpora, trained_tokenizers, tmp_p
     pretrainer, corpus = make("bert")
     with pytest.raises(NotFitted, match="call fit first"):
         pretrainer.save(tmp_path / "model")
-    with pytest.raises(InvalidInput, match="updates, not of epochs"):
+    with pytest.raises(InvalidInput, match="updates or tokens, not of epochs"):
         pretrainer.fit(corpus, epochs=3)
     with pytest.raises(InvalidInput, match="written with another tokenizer"):
         pretrainer.fit(corpora["bpe"])
