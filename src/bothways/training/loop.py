@@ -181,7 +181,7 @@ class _Run(Generic[Payload]):
         Raises:
             InvalidInput: One has other options, data or code than the first.
         """
-        first, *others = self.workers.gather(self.conditions())
+        first, *others = self.workers.gather({**self.conditions(), "shard": self.layout.sharded})
         for rank, each in enumerate(others, start=1):
             found = [f"{name} is {here!r} in the first and {there!r}" for name, here, there in differences(first, each)]
             if found:

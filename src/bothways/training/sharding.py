@@ -69,7 +69,6 @@ class Sharded:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-        self._module = module
         self._whole = [
             (owner, name, parameter)
             for owner in module.modules()

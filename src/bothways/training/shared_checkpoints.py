@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, asy
 
 from bothways.storage import disk_errors
 from bothways.training.state import Checkpoint, CheckpointFolder, describe, seal, tensors_of
-from bothways.training.workers import Workers, naming_losses
+from bothways.training.workers import PATIENCE, Workers, naming_losses
 
 
 class SharedCheckpoints:
@@ -49,7 +49,7 @@ class SharedCheckpoints:
         self._workers = workers
         self._folder = folder or CheckpointFolder(path, resume=resume)
         # Its messages would mix with those of the training.
-        self._group = distributed.new_group(backend="gloo")
+        self._group = distributed.new_group(backend="gloo", timeout=PATIENCE)
         self._opened = ExitStack()
         self._pending: Future[Any] | None = None
 

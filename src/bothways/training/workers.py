@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 LOST = ("gloo/", "NCCL", "Connection ")
 
 # One process may encode a corpus while the others wait. A process that dies is noticed at once, by its connections.
-_PATIENCE = timedelta(days=2)
+PATIENCE = timedelta(days=2)
 
 
 class Workers(Protocol):
@@ -131,7 +131,7 @@ def joined() -> Iterator[Workers]:
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     with naming_losses():
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
     try:
         yield ProcessGroup()
     finally:
