@@ -57,6 +57,7 @@ def test_what_a_training_did_not_achieve_is_said():
     assert kept.startswith("Fine-tuning did not do better than the linear model of frozen hidden states, which is kept")
     (short,) = notes_on_training(record(updates=49), 50)
     assert "only 49 updates" in short
+    assert notes_on_training(record(updates=21), 50, enough=20) == []  # few texts that were brought together first
     (few,) = notes_on_training(record(), 49)
     assert "only 49 held-out rows" in few
     # Of a training whose start is kept, more updates would not help.

@@ -40,12 +40,13 @@ class Mistake:
     probability: float
 
 
-def notes_on_training(record: TrainingRecord, held_out: int) -> list[str]:
+def notes_on_training(record: TrainingRecord, held_out: int, enough: int = FEW_UPDATES) -> list[str]:
     """Return what the course of a training says against it.
 
     Args:
         record: The course.
         held_out: Number of held-out rows.
+        enough: Updates that are not called few.
     """
     notes = []
     if record.kept_epoch == 0:
@@ -53,7 +54,7 @@ def notes_on_training(record: TrainingRecord, held_out: int) -> list[str]:
             f"Fine-tuning did not do better than the {record.baseline}, which is kept: more rows, or another encoder, "
             "would help more than more epochs."
         )
-    if record.updates < FEW_UPDATES and record.kept_epoch != 0:
+    if record.updates < enough and record.kept_epoch != 0:
         notes.append(f"The training had only {record.updates} updates: try more epochs, or smaller batches.")
     if held_out < FEW_ROWS:
         notes.append(f"There were only {held_out} held-out rows, so that the metrics are rough.")

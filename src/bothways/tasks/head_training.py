@@ -15,7 +15,7 @@ from bothways.progress import phase, reporting
 from bothways.tasks.card import NOTICES_NOTHING, DataUsed, Worth, unmeasured, written_card
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.contrast import FEW_TEXTS, bring_together, contrast_updates
-from bothways.tasks.findings import notes_on_training
+from bothways.tasks.findings import FEW_UPDATES, notes_on_training
 from bothways.tasks.head import StoredInputs, TrainedHead, TrainingData
 from bothways.tasks.learning import Preparation, train_within
 from bothways.tasks.linear_start import STRENGTH, LinearStart, held_out_scores, start_head
@@ -116,7 +116,8 @@ def prepare_head(
         card = {**written_card(opened.model, record, used, worth), **learnt.card()}
         said, mistakes = learnt.findings(scores, held.truth, examples, held_out)
         before_all = before is not None and before.card.get("validation") == BY_FOLDS and data.validation is None
-        notes = [*([LEARNT_BEFORE] if before_all else []), *notes_on_training(record, len(held_out)), *said]
+        enough = min(FEW_UPDATES, setting.least_updates(begun))
+        notes = [*([LEARNT_BEFORE] if before_all else []), *notes_on_training(record, len(held_out), enough), *said]
         return replace(trained, outputs=learnt, card={**card, "notes": notes}, mistakes=mistakes)
 
     digest = None if held is None else f"{held.digest} {outputs.answers(held).digest}"
@@ -194,7 +195,7 @@ class _Setting:
         texts, training = stored.store.texts, self.training
         size = training.rows_in_update(texts)
         more = {"contrast": begun.contrast} if begun.contrast else {}
-        least = _AFTER_CONTRAST if self.few and begun.contrast else LEAST_UPDATES
+        least = self.least_updates(begun)
         return WindowObjective(
             begun.trained.model,
             stored.store,
@@ -208,6 +209,10 @@ class _Setting:
             baseline=begun.baseline,
             least_updates=least,
         )
+
+    def least_updates(self, begun: _Beginning) -> int:
+        """Return how many updates a training of default length takes at least."""
+        return _AFTER_CONTRAST if self.few and begun.contrast else LEAST_UPDATES
 
     def say(self, what: str) -> None:
         """Show what is being done."""
