@@ -20,8 +20,8 @@ NAMES = (
     "retrieval",
     "predicting",
 )
-# Run only when asked for by name: one needs a GPU, one takes days, one measures folders.
-BY_NAME = ("gpu", "small_data", "probes")
+# Run only when asked for by name: one needs a GPU, one takes days, two measure folders.
+BY_NAME = ("gpu", "small_data", "probes", "students")
 
 
 def main() -> None:

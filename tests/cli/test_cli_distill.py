@@ -54,7 +54,7 @@ def test_another_encoder_is_trained_for_a_task_next(made, tmp_path):
 def test_the_summary_is_one_object_and_a_finished_run_is_kept(made, tmp_path):
     summary = call(*words_of(made, tmp_path / "run", "--json", "--quiet")).json()
     assert (summary["layers"], summary["updates"]) == ("2 of 3", 10)
-    assert summary["validation"]["vectors loss"] <= summary["baseline"]["vectors loss"]
+    assert summary["validation"]["loss"] <= summary["baseline"]["loss"]
     again = call(*words_of(made, tmp_path / "run"))
     assert again.code == 1
     assert "--overwrite" in again.err

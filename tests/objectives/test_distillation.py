@@ -107,6 +107,15 @@ def test_a_teacher_is_trained_by_nothing(batch):
     assert all(parameter.grad is not None for parameter in model.student.encoder.layers.parameters())
 
 
+def test_a_student_of_states_and_vectors_is_trained_without_dropout(batch):
+    noisy = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    model = StateDistillation(encoder_of(0, **noisy), encoder_of(5), (0, 1, 2), mean_of).train()
+    first, second = (means(model, batch) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    sum(first.values()).backward()
+    assert all(parameter.grad is not None for parameter in model.student.layers.parameters())
+
+
 def test_a_part_of_weight_0_is_left_out(batch):
     states = StateDistillation(encoder_of(0), encoder_of(5), (0, 1, 2), mean_of, StateLoss(vectors=0.0, embeddings=0.5))
     assert states.weights == {"hidden states": 1.0, "embeddings": 0.5}

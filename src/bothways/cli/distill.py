@@ -39,8 +39,12 @@ TRAINING = group_of(
     [
         Option("updates", int, "Optimizer steps.", default="2000"),
         TOKENS,
-        Option("batch_size", int, "Sequences in an update.", default="32"),
-        Option("learning_rate", float, "Peak of the schedule. Default: 1e-4, more for larger batches."),
+        Option("batch_size", int, "Sequences in an update. Default: 16 for embedders, else 32."),
+        Option(
+            "learning_rate",
+            float,
+            "Peak of the schedule. Default: 6e-4 for embedders, else 1e-4; more for larger batches.",
+        ),
         LAYER_DECAY,
         Option("seed", int, "Seed of masks, dropout and order.", default="0"),
         SHARD,
@@ -66,8 +70,8 @@ def distill(
 ) -> int:
     """Distill an encoder on raw text: a student with fewer layers learns what its teacher makes of each token.
 
-    The student begins as a copy of evenly chosen layers. Of a sentence embedder it learns vectors and hidden states, of
-    a masked language model predictions and hidden states (DistilBERT), of another encoder hidden states.
+    The student begins as a copy of evenly chosen layers. Of a sentence embedder it learns the vectors, of a masked
+    language model predictions and hidden states (DistilBERT), of another encoder hidden states.
 
     Args:
         teacher: A folder or a name of a published model.

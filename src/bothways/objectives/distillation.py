@@ -5,7 +5,8 @@
   examples/research_projects/distillation). There the teacher's predictions and the hidden states are compared at all
   tokens, not at the masked ones alone, unless ``--restrict_ce_to_mask`` is given.
 - `StateDistillation`: hidden states and sentence vectors, for teachers without such a head. Layers are compared by
-  their mean squared error, as are the embeddings (Jiao et al. 2019, arXiv:1909.10351, equations 8 and 9).
+  their mean squared error, as are the embeddings (Jiao et al. 2019, arXiv:1909.10351, equations 8 and 9). The student
+  is trained without dropout, which would be noise in numbers that it is to repeat.
 
 A teacher is no submodule of either: it is in evaluation mode, gets no gradient, and lies in no checkpoint. Where it is
 wider, its hidden states are compared with a learned projection of the student's, which is dropped afterwards.
@@ -16,7 +17,7 @@ G hidden of the teacher, K numbers of a vector.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -218,6 +219,12 @@ class StateDistillation(nn.Module):
         """The student, and projections to a wider teacher."""
         return self
 
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of the projections; the student stays as in use, without dropout."""
+        super().train(mode)
+        self.student.eval()
+        return self
+
     @property
     def identity(self) -> Mapping[str, str]:
         """The layers that are learnt from."""
@@ -238,19 +245,21 @@ class StateDistillation(nn.Module):
         packed = batch.packed
         (embedded_TH, *ours), (taught_TG, *theirs) = self._states(packed)
         rows_T = torch.arange(len(packed.ids_T), device=packed.ids_T.device)
-        errors_T = [
-            squared_error(self.projection(each_TH), theirs[layer])
-            for each_TH, layer in zip(ours, self.layers, strict=True)
-        ]
-        parts: dict[str, PartOutput] = {
-            VECTORS: Distances(
-                vector_distance(self.pool(ours[-1], packed), self.pool(theirs[-1], packed), packed),
-                packed.first_tokens_B,
-            ),
-            STATES: Distances(torch.stack(errors_T).mean(0), rows_T),
-            EMBEDDINGS: Distances(squared_error(self.embedding_projection(embedded_TH), taught_TG), rows_T),
-        }
-        return {name: parts[name] for name in self.weights}
+
+        def vectors() -> Distances:
+            pooled = self.pool(ours[-1], packed), self.pool(theirs[-1], packed)
+            return Distances(vector_distance(*pooled, packed), packed.first_tokens_B)
+
+        def states() -> Distances:
+            pairs = zip(ours, self.layers, strict=True)
+            errors_T = [squared_error(self.projection(each_TH), theirs[layer]) for each_TH, layer in pairs]
+            return Distances(torch.stack(errors_T).mean(0), rows_T)
+
+        def embeddings() -> Distances:
+            return Distances(squared_error(self.embedding_projection(embedded_TH), taught_TG), rows_T)
+
+        parts = {VECTORS: vectors, STATES: states, EMBEDDINGS: embeddings}
+        return {name: parts[name]() for name in self.weights}
 
     def vectors(self, packed: Packed) -> tuple[Tensor, Tensor]:
         """Return the vectors of sequences that the student and the teacher make (B, K)."""

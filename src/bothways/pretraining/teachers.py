@@ -41,20 +41,35 @@ _MASKED_LM: HeadName = "masked_lm"
 
 
 @dataclass(frozen=True, slots=True)
+class Usual:
+    """Batch and learning rate where the options do not say otherwise.
+
+    Attributes:
+        batch: Sequences of the chosen length in an update, or as many tokens of shorter ones.
+        rate: Peak of the learning rate for such a batch.
+    """
+
+    batch: int = 32
+    rate: float = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
 class EmbedderTeacher:
-    """A sentence embedder: its vectors and hidden states are learnt.
+    """A sentence embedder: its vectors are learnt.
 
     Attributes:
         embedder: The embedder.
         loss: Weights of what is learnt.
         source: Cuts a corpus into sequences.
         micro_batch: Tokens that are read at once, unless the options say otherwise.
+        usual: Batch and learning rate of its training.
     """
 
     embedder: TrainedEmbedder
-    loss: StateLoss = StateLoss()  # noqa: RUF009 (frozen)
+    loss: StateLoss = StateLoss(states=0.0, embeddings=0.0)  # noqa: RUF009 (frozen)
     source: ClassVar[type[CorpusPieces]] = PiecesAndSentences
     micro_batch: ClassVar = 8192
+    usual: ClassVar = Usual(batch=16, rate=6e-4)
 
     @property
     def model(self) -> PretrainedEncoder:
@@ -89,6 +104,7 @@ class MaskedLMTeacher:
         masking: What is masked.
         source: Cuts a corpus into sequences.
         micro_batch: Tokens that are read at once, unless the options say otherwise.
+        usual: Batch and learning rate of its training.
     """
 
     model: PretrainedEncoder
@@ -96,6 +112,7 @@ class MaskedLMTeacher:
     masking: Masking = Masking()  # noqa: RUF009 (frozen)
     source: ClassVar[type[CorpusPieces]] = CorpusPieces
     micro_batch: ClassVar = 2048  # logits of all tokens take memory
+    usual: ClassVar = Usual()
 
     def distillation(self, student: Student) -> PretrainingModel:
         """Put the training of a student together."""
@@ -120,12 +137,14 @@ class EncoderTeacher:
         loss: Weights of what is learnt.
         source: Cuts a corpus into sequences.
         micro_batch: Tokens that are read at once, unless the options say otherwise.
+        usual: Batch and learning rate of its training.
     """
 
     model: PretrainedEncoder
     loss: StateLoss = StateLoss(vectors=0.0)  # noqa: RUF009 (frozen)
     source: ClassVar[type[CorpusPieces]] = CorpusPieces
     micro_batch: ClassVar = 8192
+    usual: ClassVar = Usual()
 
     def distillation(self, student: Student) -> PretrainingModel:
         """Put the training of a student together."""
