@@ -4,10 +4,10 @@ import gzip
 import random
 
 import pytest
-from command_line import call
+from command_line import call, write_jsonl
 
 import tiny_models
-from bothways.tasks import SentenceEmbedder
+from bothways.tasks import SentenceEmbedder, TextClassifier
 
 
 @pytest.fixture(scope="module")
@@ -83,4 +83,48 @@ def test_an_unknown_teacher_and_an_empty_corpus_are_refused(made, tmp_path):
     outcome = call(*words_of(made, tmp_path / "run", data="empty.txt"))
     assert outcome.code == 1
     assert "no text" in outcome.err or "is empty" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def classifier(made):
+    """A classifier, labelled rows, and the same without labels."""
+    labelled = [{"text": f"w{5 + number % 2} w{20 + number}", "label": "ab"[number % 2]} for number in range(40)]
+    write_jsonl(made / "labelled.jsonl", labelled)
+    write_jsonl(made / "texts.jsonl", [{"body": row["text"]} for row in labelled] + [{"body": " "}])
+    model = TextClassifier.from_pretrained(made / "plain", device="cpu")
+    model.fit(labelled, validation=labelled, epochs=3, show_progress=False)
+    model.save(made / "classifier")
+    return made
+
+
+def test_a_classifier_becomes_a_smaller_one(classifier, tmp_path):
+    labelled = classifier / "labelled.jsonl"
+    data = {"teacher": "classifier", "data": "texts.txt.gz"}
+    outcome = call(*words_of(classifier, tmp_path / "run", "--layers", 2, "--validation", labelled, **data))
+    assert outcome.code == 0, outcome.err
+    assert "layers       2 of 3" in outcome.out
+    assert "copied layers" in outcome.out
+    assert "calibration  " in outcome.out
+    assert f"next         bothways evaluate {tmp_path / 'run'} --data test.jsonl" in outcome.out
+    said = call("predict", tmp_path / "run", "w5 w20", "--coverage", 0.8)
+    assert said.json()["label"] in "ab"
+    assert call("evaluate", tmp_path / "run", "--data", labelled, "--json").json()["n"] == 40
+
+
+def test_a_classifier_without_labelled_rows_says_what_is_not_calibrated(classifier, tmp_path):
+    data = {"teacher": "classifier", "data": "texts.jsonl"}
+    outcome = call(*words_of(classifier, tmp_path / "run", "--text", "body", **data))
+    assert outcome.code == 0, outcome.err
+    assert "nothing was calibrated" in outcome.out
+    said = call("predict", tmp_path / "run", "w5 w20")
+    assert "not calibrated on held-out rows" in said.err
+    missing = call(*words_of(classifier, tmp_path / "other", **data))
+    assert (missing.code, "'text'" in missing.err) == (1, True), missing.err
+
+
+@pytest.mark.parametrize("more", [("--validation", "labelled.jsonl"), ("--text-a", "first")])
+def test_options_of_tasks_are_refused_for_encoders(classifier, tmp_path, more):
+    outcome = call(*words_of(classifier, tmp_path / "run", *more))
+    assert (outcome.code, more[0] in outcome.err) == (2, True), outcome.err
     assert not (tmp_path / "run").exists()

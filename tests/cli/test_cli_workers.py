@@ -78,3 +78,27 @@ def test_fine_tuning_goes_through_the_same_door(files, tmp_path):
     again = torchrun(2, *words, tmp_path / "run 2 0")
     assert again.returncode != 0
     assert "already exists" in again.stderr
+
+
+@pytest.mark.slow
+def test_distilling_and_adapting_go_through_the_same_door(files, tmp_path):
+    train, test = (write_jsonl(tmp_path / f"{name}.jsonl", rows(count, 3)) for name, count in (("a", 60), ("b", 20)))
+    model = without_dropout(shutil.copytree(files / "tiny", tmp_path / "model"))
+    teacher = ("train", "classification", "--model", model, "--train", train, "--validation", test, "--epochs", 1)
+    made = torchrun(1, *teacher, "--device", "cpu", "--quiet", "--output", tmp_path / "classifier")
+    assert made.returncode == 0, made.stderr
+    short = ("--data", train, "--batch-size", 8, "--device", "cpu", "--quiet")
+    for name, words in {
+        "task": ("distill", "--teacher", tmp_path / "classifier", "--validation", test, "--updates", 12),
+        "encoder": ("distill", "--teacher", model, "--updates", 12),
+        "adapted": ("adapt", "--model", model, "--validation", test, "--epochs", 2),
+    }.items():
+        found = []
+        for count in (1, 2):
+            output = tmp_path / f"{name} {count}"
+            run = torchrun(count, *words, *short, "--output", output)
+            assert run.returncode == 0, run.stderr
+            assert run.stdout.count("saved in") == 1
+            found.append(losses_of(output))
+        assert len(found[0]) > 1
+        assert found[1] == pytest.approx(found[0], abs=1e-5), name

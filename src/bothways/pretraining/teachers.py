@@ -176,7 +176,7 @@ def open_teacher(name_or_path: str | Path, **options: Unpack[OpenOptions]) -> Te
     if opened.trained_for not in (None, EMBEDDING.name, _MASKED_LM):
         raise InvalidInput(
             f"expected an encoder, a masked language model or a sentence embedder as a teacher, but "
-            f"{opened.model.name!r} is a model for {opened.trained_for}, which cannot be distilled yet."
+            f"{opened.model.name!r} is a model for {opened.trained_for}: TaskDistiller distills models of some tasks."
         )
     if opened.trained_for == EMBEDDING.name or (opened.model.folder / "modules.json").is_file():
         return EmbedderTeacher(TrainedEmbedder.of(opened, EmbeddingOpening()))

@@ -74,17 +74,26 @@ class StoredInputs:
             InvalidInput: A label was not there in training.
             TextTooLong: A text is too long and the policy is ``"error"``.
         """
-        texts = [outputs.texts(example.text) for example in examples]
+        stored = cls.unlabelled(opened, outputs, [each.text for each in examples])
+        return replace(stored, truth=outputs.encode(examples))
+
+    @classmethod
+    def unlabelled(cls, opened: OpenedModel, outputs: HeadOutputs[Any, Any], given: Sequence[Any]) -> "StoredInputs":
+        """Tokenise inputs whose truth is not known.
+
+        Raises:
+            TextTooLong: A text is too long and the policy is ``"error"``.
+        """
+        texts = [outputs.texts(value) for value in given]
         store = opened.stored([text for each in texts for text in each], offsets=outputs.per_token)
-        inputs = [example.text for example in examples] if outputs.keeps_inputs else ()
-        truth = outputs.encode(examples)
+        inputs = given if outputs.keeps_inputs else ()
         if all(len(each) == 1 for each in texts):
-            return cls(store, truth, inputs)
+            return cls(store, None, inputs)
         counts = [len(each) for each in texts]
         input_of_text, place = np.repeat(np.arange(len(texts)), counts), np.concatenate(list(map(np.arange, counts)))
         dropped = np.bincount(input_of_text, store.dropped_tokens, len(texts)).astype(np.int64)
         grouped = replace(store, text_of_window=input_of_text[store.text_of_window], dropped_tokens=dropped)
-        return cls(grouped, truth, inputs, place[store.text_of_window])
+        return cls(grouped, None, inputs, place[store.text_of_window])
 
     @property
     def digest(self) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bothways.data import Example
 from bothways.errors import TrainingDiverged
 from bothways.progress import phase, reporting
-from bothways.tasks.card import NOTICES_NOTHING, DataUsed, Worth, unmeasured, written_card
+from bothways.tasks.card import NOTICES_NOTHING, VALIDATION, DataUsed, Worth, unmeasured, written_card
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.contrast import FEW_TEXTS, bring_together, contrast_updates
 from bothways.tasks.findings import FEW_UPDATES, notes_on_training
@@ -110,19 +110,70 @@ def prepare_head(
         learnt, scores = outputs.unstandardize(trained.model.head).learn(
             trained.model, stored, held, training.seed, opened.batch_tokens
         )
-        phase("evaluating on the held-out rows")
-        worth = Worth(learnt.outcomes(scores, held.truth).report(seed=training.seed), learnt.limits)
-        used = DataUsed(columns, stored.part(outputs), held.part(outputs), split=data.validation is None)
-        card = {**written_card(opened.model, record, used, worth), **learnt.card()}
-        said, mistakes = learnt.findings(scores, held.truth, examples, held_out)
         before_all = before is not None and before.card.get("validation") == BY_FOLDS and data.validation is None
-        enough = min(FEW_UPDATES, setting.least_updates(begun))
-        notes = [*([LEARNT_BEFORE] if before_all else []), *notes_on_training(record, len(held_out), enough), *said]
-        return replace(trained, outputs=learnt, card={**card, "notes": notes}, mistakes=mistakes)
+        used = HeadData(stored, held, examples, held_out, split=data.validation is None)
+        notes, enough = [LEARNT_BEFORE] if before_all else [], min(FEW_UPDATES, setting.least_updates(begun))
+        return measured_head(trained, learnt, scores, used, record, notes=notes, enough=enough)
 
     digest = None if held is None else f"{held.digest} {outputs.answers(held).digest}"
     objective = setting.objective(begun, stored, partial(validated, begun.trained), {"validation data": digest})
     return Preparation(objective, finish, outputs.unit(stored.truth))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadData:
+    """What a head learnt from, and the rows that were held out.
+
+    Attributes:
+        stored: Training inputs.
+        held: Held-out inputs.
+        examples: Those of the training inputs that have labels.
+        held_out: The held-out examples.
+        split: Whether they were drawn from the training data.
+    """
+
+    stored: StoredInputs
+    held: StoredInputs
+    examples: Sequence[Example[Any]]
+    held_out: Sequence[Example[Any]]
+    split: bool
+
+
+def measured_head(
+    trained: TrainedHead,
+    learnt: HeadOutputs[Any, Any],
+    scores: Sequence[Scores[Any]],
+    used: HeadData,
+    record: TrainingRecord,
+    *,
+    notes: Sequence[str] = (),
+    limits: Sequence[str] = (),
+    of: str = VALIDATION,
+    enough: int = FEW_UPDATES,
+) -> TrainedHead:
+    """Return a head at the end of its training, with a card.
+
+    Args:
+        trained: Encoder and head.
+        learnt: Their outputs, with what held-out rows taught.
+        scores: Of the held-out rows.
+        used: The data.
+        record: The course of the training.
+        notes: Sentences to say first.
+        limits: What else a reader of the metrics has to know.
+        of: The rows that the metrics are of.
+        enough: Updates that are not called few.
+    """
+    phase("evaluating on the held-out rows")
+    seed, truth = record.settings.seed, used.held.truth
+    worth = Worth(learnt.outcomes(scores, truth).report(seed=seed), (*limits, *learnt.limits))
+    training, validation = (each.part(trained.outputs) for each in (used.stored, used.held))
+    data = DataUsed(trained.columns, training, validation, split=used.split)
+    card = {**written_card(trained.opened.model, record, data, worth, of=of), **learnt.card()}
+    labelled = of == VALIDATION
+    said, mistakes = learnt.findings(scores, truth, used.examples, used.held_out) if labelled else ([], ())
+    notes = [*notes, *notes_on_training(record, len(used.held_out), enough), *said]
+    return replace(trained, outputs=learnt, card={**card, "notes": notes}, mistakes=mistakes)
 
 
 @dataclass(frozen=True, slots=True)

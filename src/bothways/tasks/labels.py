@@ -47,7 +47,7 @@ from bothways.tasks.label_confidence import check_calibration, confidence_limits
 from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
 from bothways.tasks.linear_start import STRENGTH
 from bothways.tasks.merging import check_merge, merge_windows
-from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers
+from bothways.tasks.objective import Answers, HeadModel, Scoring, TextAnswers, Units
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.predictions import Classification, Prediction, RegressionPrediction
@@ -69,7 +69,7 @@ from bothways.tasks.targets import (
     fitted_temperature,
     target_of,
 )
-from bothways.tasks.together import CombinableOutputs
+from bothways.tasks.together import CombinableOutputs, DistillableOutputs
 from bothways.tasks.window_attention import (
     AttentiveModel,
     WindowAttention,
@@ -128,7 +128,7 @@ def learns_all(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelOutputs(CombinableOutputs[Text, None]):
+class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
     """Labels, or a number, for each text or pair.
 
     Attributes:
@@ -449,6 +449,25 @@ class LabelOutputs(CombinableOutputs[Text, None]):
         notes += contradictions([*training, *held_out])
         stated_NC = self.target.probabilities(logits_NC, calibration)
         return notes, confident_mistakes(self.target, stated_NC, truth, held_out)
+
+    # --- taught to a smaller model ---
+
+    def unlearnt(self) -> Self:
+        """Return the same without calibration, thresholds, detector and attention."""
+        return replace(self.uncalibrated(), confidence=Confidence(), layers=0, attention=None)
+
+    def uncalibrated(self) -> Self:
+        """Return the same without calibration, thresholds and coverage."""
+        target = MultiLabel(self.labels) if isinstance(self.target, MultiLabel) else self.target
+        return replace(self, target=target, confidence=Confidence(out_of_domain=self.confidence.out_of_domain))
+
+    def units(self, stored: StoredInputs) -> Units:
+        """Return the windows."""
+        return Units.of_texts(stored.store)
+
+    def decided(self, scores: Sequence[LabelScores]) -> Truth:
+        """Return the labels, or numbers, of texts."""
+        return self.target.decided(logits_of_all(scores), self.confidence.calibration)
 
     # --- several models together ---
 

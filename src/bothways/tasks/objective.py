@@ -6,6 +6,7 @@ span. A long text is read in several windows, and none of it is cut off.
 Shapes: N texts, W windows, B windows of a batch, T tokens of a batch, C outputs.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -71,6 +72,42 @@ class Answers(Protocol):
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """The sum over the windows' units of their losses, given the model's scores."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """What the losses of windows are summed over: windows themselves, or the words in them.
+
+    Attributes:
+        rows_U: The row of each unit among those that the head gives for its window.
+        shares_U: For how much each counts; what several windows hold shares a weight of 1.
+        starts: Where the units of each window begin, and at last U; W + 1 long.
+        heights_W: Rows that the head gives for each window.
+    """
+
+    rows_U: NDArray[np.int64]
+    shares_U: NDArray[np.float64]
+    starts: NDArray[np.int64]
+    heights_W: NDArray[np.int64]
+
+    @classmethod
+    def of_texts(cls, store: WindowStore) -> "Units":
+        """Return the windows of a store; those of a text share its weight."""
+        shares_W = 1.0 / np.bincount(store.text_of_window)[store.text_of_window]
+        ones_W = np.ones(len(shares_W), dtype=np.int64)
+        return cls(np.zeros_like(ones_W), shares_W, np.arange(len(shares_W) + 1), ones_W)
+
+    @property
+    def weights_W(self) -> NDArray[np.float64]:
+        """Weight of each window: the sum over its units."""
+        return np.array([self.shares_U[start:end].sum() for start, end in itertools.pairwise(self.starts)])
+
+    def of(self, windows: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the numbers of the units of some windows, and the row of each in a batch of them."""
+        begins = np.cumsum([0, *self.heights_W[list(windows[:-1])]])
+        numbers = [np.arange(self.starts[window], self.starts[window + 1]) for window in windows]
+        rows = [begin + self.rows_U[each] for begin, each in zip(begins, numbers, strict=True)]
+        return np.concatenate(numbers), np.concatenate(rows)
 
 
 class TextAnswers:

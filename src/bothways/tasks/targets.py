@@ -49,6 +49,7 @@ from bothways.evaluation.classes import MAJORITY
 from bothways.evaluation.inputs import row_blocks
 from bothways.evaluation.metrics import ClassCounts, macro_f1, nll_per_row
 from bothways.evaluation.thresholds import USUAL
+from bothways.objectives.distances import soft_divergence
 from bothways.tasks.predictions import Classification, Labelling, Prediction, RegressionPrediction
 from bothways.tasks.scores import TokensRead
 from bothways.training.objective import Validation
@@ -102,6 +103,16 @@ class SingleLabel:
         """Cross-entropy of each row (B)."""
         losses_B = F.cross_entropy(logits_BC, truth_B, reduction="none")
         return losses_B if weights_B1 is None else losses_B * weights_B1[:, 0]
+
+    @staticmethod
+    def divergences(logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
+        """How far each row is from the probabilities of a teacher, see `soft_divergence` (U)."""
+        return soft_divergence(logits_UC, taught_UC, temperature)
+
+    def decided(self, logits_NC: Logits, calibration: Calibration | None) -> Truth:
+        """The most probable class of each row (N)."""
+        numbers_N: Truth = self.probabilities(logits_NC, calibration).argmax(axis=1)
+        return numbers_N
 
     def balanced_weights(self, truth_N: Truth) -> Logits:
         """Weights (N, 1) by which all labels count alike, 1 on average."""
@@ -213,6 +224,20 @@ class MultiLabel:
     def losses(self, logits_BC: Tensor, truth_BC: Tensor, weights_BC: Tensor | None = None) -> Tensor:
         """Mean binary cross-entropy over the labels of each row (B)."""
         return F.binary_cross_entropy_with_logits(logits_BC, truth_BC, weights_BC, reduction="none").mean(1)
+
+    @staticmethod
+    def divergences(logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
+        """Mean over the labels of the divergence from a teacher's probabilities, times ``t^2`` (U)."""
+        ours_UC, theirs_UC = logits_UC / temperature, taught_UC / temperature
+        wanted_UC = theirs_UC.sigmoid()
+        cross_UC, least_UC = (
+            F.binary_cross_entropy_with_logits(each, wanted_UC, reduction="none") for each in (ours_UC, theirs_UC)
+        )
+        return (cross_UC - least_UC).mean(1) * temperature**2
+
+    def decided(self, logits_NC: Logits, calibration: Calibration | None) -> Truth:
+        """1 where a label is at or above its threshold (N, C)."""
+        return (self.probabilities(logits_NC, calibration) >= self.thresholds_C).astype(np.float32)
 
     def balanced_weights(self, truth_NC: Truth) -> Logits:
         """Weights (N, C) by which rows with a label count as much as those without, 1 on average for each label.
@@ -327,6 +352,17 @@ class Regression:
         """Squared error of each row (B), in units of the variance of the training numbers."""
         losses_B = (logits_B1[:, 0] - (truth_B - self.mean) / self.scale) ** 2
         return losses_B if weights_B1 is None else losses_B * weights_B1[:, 0]
+
+    def divergences(self, logits_U1: Tensor, taught_U1: Tensor, temperature: float) -> Tensor:
+        """Squared distance of each row from a teacher's number, in units of the variance (U)."""
+        del temperature
+        return self.losses(logits_U1, taught_U1[:, 0])
+
+    @staticmethod
+    def decided(logits_N1: Logits, calibration: Calibration | None) -> Truth:
+        """The numbers (N)."""
+        del calibration
+        return logits_N1[:, 0].astype(np.float32)
 
     def probabilities(self, logits_N1: Logits, calibration: Calibration | None) -> Logits:
         """The numbers (N, 1) themselves: they have no probabilities."""

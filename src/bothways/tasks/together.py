@@ -22,7 +22,7 @@ from bothways.evaluation import Temperature
 from bothways.progress import phase
 from bothways.tasks.card import LIKE_THESE, NOTICES_NOTHING, optimistic
 from bothways.tasks.head import StoredInputs
-from bothways.tasks.objective import HeadModel
+from bothways.tasks.objective import HeadModel, Units
 from bothways.tasks.outputs import HeadOutputs
 from bothways.tasks.scores import Scores, most_read
 from bothways.tasks.targets import Target, calibrated_logits
@@ -125,6 +125,26 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
     def card_together(self) -> dict[str, object]:
         """Return further entries of the card of an ensemble."""
         return {}
+
+
+class DistillableOutputs(ABC):
+    """Outputs of a head whose decisions a smaller model can learn, beside `CombinableOutputs`."""
+
+    @abstractmethod
+    def unlearnt(self) -> Self:
+        """Return the same without what held-out rows taught."""
+
+    @abstractmethod
+    def uncalibrated(self) -> Self:
+        """Return the same without what only labels teach."""
+
+    @abstractmethod
+    def units(self, stored: StoredInputs) -> Units:
+        """Return what is learnt of each window, which `row_target` says the meaning of."""
+
+    @abstractmethod
+    def decided(self, scores: Sequence[Scores[Any]]) -> Any:  # noqa: ANN401 (the task's own)
+        """Return the truth of inputs as their scores decide it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

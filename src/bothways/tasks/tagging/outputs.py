@@ -39,7 +39,7 @@ from bothways.inference import TokenRows
 from bothways.tasks.findings import Mistake, findings_of_words
 from bothways.tasks.head import StoredInputs, TrainingData
 from bothways.tasks.linear_start import STRENGTH
-from bothways.tasks.objective import Answers
+from bothways.tasks.objective import Answers, Units
 from bothways.tasks.opening import OpenedModel
 from bothways.tasks.outputs import Identity, Rows
 from bothways.tasks.scores import Scores, TokensRead, texts_read
@@ -50,7 +50,7 @@ from bothways.tasks.tagging.tag_set import TagSet, data_scheme, tagged_in
 from bothways.tasks.tagging.word_windows import TagAnswers, WordWindows, word_scores
 from bothways.tasks.target_settings import stored_names
 from bothways.tasks.targets import SingleLabel
-from bothways.tasks.together import TemperatureOutputs
+from bothways.tasks.together import DistillableOutputs, TemperatureOutputs
 from bothways.text import ReadWords, Words
 from bothways.training.objective import Validation
 
@@ -64,7 +64,7 @@ CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TagOutputs(TemperatureOutputs[Words, Words]):
+class TagOutputs(TemperatureOutputs[Words, Words], DistillableOutputs):
     """A tag for each word, and the spans that the tags encode.
 
     Attributes:
@@ -226,6 +226,25 @@ class TagOutputs(TemperatureOutputs[Words, Words]):
         """Return the number of words, and SHA-256 of the numbers of their tags."""
         truth_M, lengths_N = np.concatenate(stored.truth), np.array([len(each) for each in stored.truth])
         return {"words": len(truth_M), "tags_sha256": digest_of(lengths_N, truth_M)}
+
+    # --- taught to a smaller model ---
+
+    def unlearnt(self) -> Self:
+        """Return the same without a temperature."""
+        return self.uncalibrated()
+
+    def uncalibrated(self) -> Self:
+        """Return the same without a temperature."""
+        return self.with_confidence(Confidence())
+
+    def units(self, stored: StoredInputs) -> Units:
+        """Return the words."""
+        return _windows(stored).units()
+
+    def decided(self, scores: Sequence[WordScores]) -> TrueTags:
+        """Return the best tags of each text that make no broken span."""
+        lengths = [len(each.places) for each in scores]
+        return np.split(self.tag_set.decode(_end_to_end(scores), lengths), np.cumsum(lengths)[:-1])
 
     # --- several models together: the words of a text are what whole texts are to models that label those ---
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bothways.data.windows import WindowStore, digest_of
 from bothways.devices import on_device
+from bothways.tasks.objective import Units
 from bothways.text import FirstTokens, ReadWords
 
 Numbers = NDArray[np.int64]
@@ -71,6 +72,17 @@ class WordWindows:
             tuple(words.first_tokens([store.places(window) for window in windows]) for words, windows in of_texts),
         )
 
+    def units(self) -> Units:
+        """Return the words in each window; a word in several windows shares its weight of 1 among them."""
+        rows, shares, counts = [], [], []
+        for tokens, numbers in zip(self.tokens, _windows_of_texts(self.store), strict=True):
+            order = _by_window(tokens)
+            rows.append(tokens.rows_M[order])
+            shares.append((1.0 / np.bincount(tokens.words_M)[tokens.words_M])[order])
+            counts.append(np.bincount(tokens.windows_M, minlength=len(numbers)))
+        starts = np.cumsum([0, *np.concatenate(counts)])
+        return Units(np.concatenate(rows), np.concatenate(shares), starts, self.store.lengths)
+
     @property
     def unread(self) -> list[int]:
         """Texts of which no word has a token: there is nothing in them to learn from."""
@@ -88,44 +100,39 @@ class TagAnswers:
     joint: ClassVar[bool] = False
 
     def __init__(self, windows: WordWindows, truth: Sequence[Numbers]) -> None:
-        rows: list[Numbers] = []
-        tags: list[Numbers] = []
-        shares: list[NDArray[np.float64]] = []
-        for tokens, tags_W, numbers in zip(windows.tokens, truth, _windows_of_texts(windows.store), strict=True):
-            share_W = 1.0 / np.maximum(1, np.bincount(tokens.words_M, minlength=len(tags_W)))
-            for number in range(len(numbers)):
-                here = tokens.windows_M == number
-                rows.append(tokens.rows_M[here])
-                tags.append(tags_W[tokens.words_M[here]])
-                shares.append(share_W[tokens.words_M[here]])
-        self._rows, self._tags, self._shares = rows, tags, shares
-        self._weights = np.array([share.sum() for share in shares])
-        self._lengths = windows.store.lengths
+        self._units = windows.units()
+        held = zip(windows.tokens, truth, strict=True)
+        self._tags_U = np.concatenate([tags_W[tokens.words_M[_by_window(tokens)]] for tokens, tags_W in held])
+        self._weights_W = self._units.weights_W
 
     @property
     def digest(self) -> str:
         """A checksum of the tags and of where they stand."""
-        return digest_of(np.concatenate(self._rows), np.concatenate(self._tags))
+        return digest_of(self._units.rows_U, self._tags_U)
 
     def weights(self, windows: Sequence[int]) -> NDArray[np.float64]:
         """Words of each window (B)."""
-        words_B: NDArray[np.float64] = self._weights[list(windows)]
+        words_B: NDArray[np.float64] = self._weights_W[list(windows)]
         return words_B
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
         """Sum of the words' cross-entropies, given the scores of all tokens (T, C)."""
-        starts = np.cumsum([0, *self._lengths[list(windows[:-1])]])
-        rows_M = np.concatenate([start + self._rows[each] for start, each in zip(starts, windows, strict=True)])
-        tags_M = on_device(np.concatenate([self._tags[each] for each in windows]), scores.device)
-        shares_M = np.concatenate([self._shares[each] for each in windows]).astype(np.float32)
+        numbers_M, rows_M = self._units.of(windows)
+        tags_M = on_device(self._tags_U[numbers_M], scores.device)
+        shares_M = on_device(self._units.shares_U[numbers_M].astype(np.float32), scores.device)
         losses_M = F.cross_entropy(scores[on_device(rows_M, scores.device)], tags_M, reduction="none")
-        return (losses_M * on_device(shares_M, scores.device)).sum()
+        return (losses_M * shares_M).sum()
 
 
 def _windows_of_texts(store: WindowStore) -> list[range]:
     """The windows of each text."""
     ends = np.cumsum(np.bincount(store.text_of_window, minlength=store.texts)).tolist()
     return [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _by_window(tokens: FirstTokens) -> Numbers:
+    """The order of a text's first tokens in which those of a window stand together."""
+    return np.argsort(tokens.windows_M, kind="stable")
 
 
 def _log_softmax(logits_MC: Scores) -> Scores:

@@ -1,0 +1,206 @@
+"""Task distillation: a trained classifier or tagger into a smaller one, on texts that need no labels."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Self, Unpack, cast
+
+from bothways.checkpoints import fingerprint
+from bothways.checkpoints.hub import locate
+from bothways.data import Source
+from bothways.errors import InvalidInput, NotFitted
+from bothways.families.stored_heads import beside_settings
+from bothways.pretraining.runs import parameters
+from bothways.pretraining.students import Student, shortened
+from bothways.pretraining.teachers import check_vocabulary
+from bothways.progress import reporting
+from bothways.tasks.embedding.spec import EMBEDDING
+from bothways.tasks.head import TrainedHead
+from bothways.tasks.head_distillation import Lesson, prepare_distillation
+from bothways.tasks.head_task import HeadTask
+from bothways.tasks.learning import run_training
+from bothways.tasks.masked_lm.spec import MASKED_LM
+from bothways.tasks.opening import OpenedModel, OpenOptions
+from bothways.tasks.registry import SPECS, models, stored_task, task_class, task_of_heads
+from bothways.tasks.soft_targets import SoftLoss
+from bothways.tasks.spec import TaskSpec
+from bothways.tasks.task import FitArguments
+from bothways.tasks.together import DistillableOutputs
+from bothways.training.options import TrainingArguments, TrainingOptions
+from bothways.training.record import TrainingRecord
+
+UPDATES, BATCH = 2000, 32
+
+
+class TaskDistiller:
+    """Trains a smaller model of a task by a trained one: a classifier of texts or pairs, a regression, or a tagger.
+
+    The student learns the teacher's predictions and the hidden states that its head reads. Calibration, coverage and
+    out-of-domain detection are learnt anew on held-out rows, and are missing where those have no labels.
+
+    >>> distiller = TaskDistiller.from_pretrained("runs/news", layers=3)  # doctest: +SKIP
+    >>> distiller.fit("texts.txt.gz", validation="validation.jsonl")  # doctest: +SKIP
+    >>> distiller.save("runs/small")  # doctest: +SKIP
+
+    Args:
+        teacher: A trained model; it is not changed.
+        student: The encoder to train, in place: any with the teacher's vocabulary.
+        loss: Weights of what is learnt.
+
+    Raises:
+        InvalidInput: The student has another vocabulary, or models of this task cannot be distilled.
+        NotFitted: The teacher was not trained.
+    """
+
+    def __init__(self, teacher: HeadTask[Any, Any], student: Student, loss: SoftLoss | None = None) -> None:
+        _check_distilled(teacher.spec, teacher.name)
+        check_vocabulary(student.model, teacher.model)
+        self.teacher = teacher
+        self.student = student
+        self.loss = loss or SoftLoss()
+        self._trained: HeadTask[Any, Any] | None = None
+
+    @classmethod
+    def from_pretrained(cls, teacher: str | Path, *, layers: int | None = None, **options: Unpack[OpenOptions]) -> Self:
+        """Open a teacher and copy a student from it.
+
+        Args:
+            teacher: A folder or a name, see `bothways.load`.
+            layers: Layers of the student; half of the teacher's when None.
+            options: How the teacher is found, where it runs and how texts are read.
+
+        Raises:
+            InvalidInput: The teacher has fewer layers, or is no model of a task that can be distilled.
+        """
+        found = locate(teacher, revision=options.get("revision"), download=options.get("download", False))
+        name = task_to_distill(found.folder, str(teacher))
+        if name is None:
+            raise InvalidInput(f"{str(teacher)!r} is no trained classifier or tagger: distill an encoder by Distiller.")
+        opened = task_class(SPECS[name]).from_pretrained(teacher, **{**options, "dtype": "float32"})
+        model = opened.model
+        return cls(opened, shortened(model, math.ceil(model.config.layers / 2) if layers is None else layers))
+
+    def fit(
+        self, data: Source | Iterable[Any], *, validation: Source | None = None, **options: Unpack[FitArguments]
+    ) -> TrainingRecord:
+        """Train the student: 2,000 updates of 32 texts where the options do not say otherwise.
+
+        The student before the first update is validated as epoch 0, and kept if no later epoch is better.
+
+        Args:
+            data: Texts, or whatever the teacher predicts: a file, rows, a list. Labels are not learnt from.
+            validation: Labelled rows to measure and calibrate on. When left out, a tenth of the data, drawn with the
+                seed; where not every row of these has a label, nothing is calibrated.
+            options: Columns by their names, by default those of the teacher, and fields of `TrainingOptions`.
+
+        Raises:
+            InvalidInput: There are no texts, a row is not usable, or an option is out of range.
+            TypeError: An option is not known.
+        """
+        taught: TrainedHead = self.teacher.fitted
+        columns, rest = self.teacher._columns_of(taught.columns, options)
+        given = cast("TrainingArguments", rest)
+        if not any(given.get(name) for name in ("epochs", "updates", "total_tokens")):
+            given["updates"] = UPDATES
+        given["batch_size"] = given.get("batch_size") or BATCH
+        training = TrainingOptions(**given)
+        lesson = Lesson.of(taught.outputs, columns, data, validation, training.seed)
+        opened = self._opened()
+        ready = prepare_distillation(taught, opened, lesson, columns, self.loss, training, self._identity)
+        record = run_training(ready.objective, opened.model, training)
+        if not record.finished_no_epoch:
+            with reporting(training.show_progress):
+                trained = ready.finish(record)
+            card = {**trained.card, "teacher": self.teacher.name, "loss": asdict(self.loss)}
+            self._trained = type(self.teacher)(opened, replace(trained, card=card))
+        return record
+
+    def _opened(self) -> OpenedModel:
+        """Return the student's encoder, which reads texts as the teacher does."""
+        opened, model = self.teacher.fitted.opened, self.student.model
+        reading, limit = opened.reading, model.config.max_length
+        if limit is not None and limit < reading.max_length:
+            reading = replace(reading, max_length=limit, stride=None)
+        settings = {**model.settings, **beside_settings(opened.model.settings)}
+        return replace(opened, model=replace(model, settings=settings), reading=reading, shared=False)
+
+    @property
+    def _identity(self) -> Mapping[str, str]:
+        """What the training begins with, which a resumed one must share."""
+        teacher = self.teacher.model
+        weights = teacher.name if teacher.trainings else fingerprint(teacher.folder)
+        return {"teacher": weights, "student": ", ".join(map(str, self.student.copied)) or self.student.model.name}
+
+    @property
+    def model(self) -> HeadTask[Any, Any]:
+        """The trained student, a model of the same class as its teacher.
+
+        Raises:
+            NotFitted: It was not trained yet.
+        """
+        if self._trained is None:
+            raise NotFitted("nothing was distilled yet: call fit first.")
+        return self._trained
+
+    @property
+    def fitted(self) -> TrainedHead:
+        """What the student has learnt.
+
+        Raises:
+            NotFitted: It was not trained yet.
+        """
+        return self.model.fitted
+
+    def facts(self) -> dict[str, object]:
+        """Return what the student is, as JSON values."""
+        student, teacher = self.student.model, self.teacher.model
+        sizes = [parameters(each) for each in (student, teacher)]
+        return {
+            "teacher": teacher.name,
+            "layers": f"{student.config.layers} of {teacher.config.layers}",
+            "parameters": sizes[0],
+            "size": f"{sizes[0] / sizes[1]:.0%} of the teacher's",
+            **self.model.facts(),
+        }
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the student as its teacher was: in the ecosystem's layout, whole or not at all.
+
+        Raises:
+            NotFitted: It was not trained yet.
+            OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
+        """
+        self.model.save(folder, overwrite=overwrite)
+
+
+def task_to_distill(folder: Path, name: str) -> str | None:
+    """Return the task that a teacher is distilled for; None where it is distilled as an encoder.
+
+    Raises:
+        InvalidInput: It is a model of a task that cannot be distilled.
+    """
+    task = stored_task(folder)
+    if task is None and not (folder / "modules.json").is_file():
+        task = task_of_heads(folder)
+    if task in (None, EMBEDDING.name, MASKED_LM.name):
+        return None
+    if task not in SPECS:
+        raise _not_distilled(name, str(task))
+    _check_distilled(SPECS[task], name)
+    return task
+
+
+def _check_distilled(spec: TaskSpec, name: str) -> None:
+    if not _distilled(spec):
+        raise _not_distilled(name, spec.name)
+
+
+def _distilled(spec: TaskSpec) -> bool:
+    return issubclass(getattr(task_class(spec), "outputs_type", object), DistillableOutputs)
+
+
+def _not_distilled(name: str, task: str) -> InvalidInput:
+    able = models(spec for spec in SPECS.values() if _distilled(spec) or spec in (EMBEDDING, MASKED_LM))
+    return InvalidInput(f"{name!r} is a model for {task}, which cannot be distilled: expected an encoder, or {able}.")
