@@ -75,7 +75,7 @@ ONCE = RunOptions()
 @Parameter(name="*", group="Batch warm-up")
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """How the batch grows at the beginning."""
+    """Growth of the batch at the beginning."""
 
     batch_from: PositiveInt | None = None
     """Sequences in the first update, which grow to those of --batch-size; with one of the next two."""

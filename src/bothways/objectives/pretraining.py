@@ -104,7 +104,7 @@ class PretrainingModel(Protocol):
 
 @runtime_checkable
 class RecurrentModel(Protocol):
-    """What a `PretrainingModel` also has that remembers something from update to update."""
+    """A `PretrainingModel` that remembers something from update to update."""
 
     def carried(self) -> Mapping[str, Tensor]:
         """Return what it remembers, by name."""

@@ -127,7 +127,7 @@ class TaskDistiller:
 
     @property
     def _identity(self) -> Mapping[str, str]:
-        """What the training begins with, which a resumed one must share."""
+        """Teacher and student as the training begins, which a resumed one must share."""
         teacher = self.teacher.model
         weights = teacher.name if teacher.trainings else fingerprint(teacher.folder)
         return {"teacher": weights, "student": ", ".join(map(str, self.student.copied)) or self.student.model.name}
@@ -145,7 +145,7 @@ class TaskDistiller:
 
     @property
     def fitted(self) -> TrainedHead:
-        """What the student has learnt.
+        """The trained student's encoder, head and outputs.
 
         Raises:
             NotFitted: It was not trained yet.

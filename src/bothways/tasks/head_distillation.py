@@ -63,7 +63,7 @@ class Lesson:
 
     @property
     def labelled(self) -> bool:
-        """Whether the held-out inputs have labels."""
+        """True where the held-out inputs have labels."""
         return self.held_out[0].label is not None
 
     @classmethod
@@ -229,7 +229,7 @@ def _inputs(columns: Any, rows: Sequence[Any]) -> list[Example[Any]]:  # noqa: A
 
 
 def _group(example: Example[Any]) -> object:
-    """What rows are held out together by: their text, of pairs the first one."""
+    """Return the key that keeps rows together when some are held out: the text, of pairs the first one."""
     return example.text[0] if isinstance(example.text, tuple) else getattr(example.text, "text", example.text)
 
 

@@ -122,7 +122,7 @@ def prepare_head(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadData:
-    """What a head learnt from, and the rows that were held out.
+    """The rows that a head learns from, and those that are held out.
 
     Attributes:
         stored: Training inputs.

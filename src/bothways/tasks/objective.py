@@ -76,7 +76,7 @@ class Answers(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """What the losses of windows are summed over: windows themselves, or the words in them.
+    """Units that the losses of windows are summed over: the windows themselves, or the words in them.
 
     Attributes:
         rows_U: The row of each unit among those that the head gives for its window.

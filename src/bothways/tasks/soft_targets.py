@@ -76,7 +76,7 @@ class StateModel(HeadModel):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taught:
-    """What a teacher makes of texts.
+    """Logits and hidden states of a teacher for some texts.
 
     Attributes:
         logits_UC: Logits of each unit.
@@ -126,7 +126,7 @@ class SoftAnswers:
 
     @property
     def digest(self) -> str:
-        """Temperature and weights; what the teacher says follows from the texts and from who it is."""
+        """Temperature and weights; the teacher's outputs follow from the texts and its weights."""
         loss = self.weighting
         return f"soft {loss.soft:g} states {loss.states:g} temperature {loss.temperature:g}"
 

@@ -106,7 +106,7 @@ class SingleLabel:
 
     @staticmethod
     def divergences(logits_UC: Tensor, taught_UC: Tensor, temperature: float) -> Tensor:
-        """How far each row is from the probabilities of a teacher, see `soft_divergence` (U)."""
+        """Return the divergence of each row from the probabilities of a teacher, see `soft_divergence` (U)."""
         return soft_divergence(logits_UC, taught_UC, temperature)
 
     def decided(self, logits_NC: Logits, calibration: Calibration | None) -> Truth:

@@ -120,7 +120,7 @@ class Objective(Protocol[Payload]):
 
 @runtime_checkable
 class Recurrent(Protocol):
-    """What an `Objective` also has whose updates leave something for the next one: it is in the checkpoints."""
+    """An `Objective` whose updates leave something for the next one, which checkpoints hold."""
 
     def carried(self) -> Mapping[str, Tensor]:
         """Return what the last update has left, by names that no other process of the run has."""
