@@ -290,9 +290,8 @@ def test_a_tagger_begins_at_the_linear_model_of_its_words(base):
     windows = list(range(len(objective.store.lengths)))
     with torch.no_grad():
         hidden = model.head.transform(model.encoder(objective.store.pack(windows))).double().numpy()
-    starts = np.cumsum([0, *objective.store.lengths[:-1]])
-    places = np.concatenate([start + own for start, own in zip(starts, objective.answers._rows, strict=True)])
-    tags = np.concatenate(objective.answers._tags)
+    numbers, places = objective.answers._units.of(windows)
+    tags = objective.answers._tags_U[numbers]
     scale = length(hidden)
     expected = linear_model.LogisticRegression(C=2 * STRENGTH, tol=1e-10, max_iter=10_000)
     expected.fit(hidden[places] / scale, tags)

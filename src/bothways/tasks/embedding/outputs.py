@@ -152,10 +152,10 @@ def without_contrast(columns: EmbeddingColumns, labels: Sequence[object]) -> str
 
 
 def cosines_of(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
-    """Return the cosine of the first two texts of each row (R)."""
+    """Return the cosine of the first two texts of each row (R), to six digits: float32 noise is not to rank them."""
     unit_PH = unit_rows(vectors_PH)
     cosines_R: Floats = (unit_PH[rows.texts_RK[:, 0]] * unit_PH[rows.texts_RK[:, 1]]).sum(1)
-    return cosines_R
+    return cosines_R.round(6)
 
 
 def found_at(vectors_PH: NDArray[Any], rows: RowTexts) -> Floats:
