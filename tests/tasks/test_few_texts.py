@@ -200,6 +200,14 @@ def test_more_texts_are_brought_together_for_longer_and_very_many_are_not(base, 
     assert record.updates >= least
 
 
+def test_long_texts_take_fewer_updates_but_three_passes(base, monkeypatch):
+    many = [{"text": f"w{5 + at % 50} w{6 + at % 49}", "label": str(at % 2)} for at in range(200)]  # 25 updates a pass
+    in_update = QUIET["batch_size"] * 4  # two words and two special tokens
+    for tokens, updates in ((1_000 * in_update, 150), (110 * in_update, 125), (in_update, 75)):
+        monkeypatch.setattr(head_training, "_LEAST_TOKENS", tokens)
+        assert opened(base).fit(many, validation=many[:4], **QUIET).updates == updates  # whole passes
+
+
 def test_an_encoder_that_others_share_is_left_alone(fitted, base, tmp_path, monkeypatch):
     """The heads of other tasks begin at it as it came."""
     classifier, _ = fitted

@@ -39,6 +39,9 @@ CROSS_VALIDATED = "linear model of frozen hidden states, in cross-validation"
 # Updates of a head above few texts that were brought together; more make some data sets worse.
 _AFTER_CONTRAST = 20
 
+# Long texts teach more in an update and take longer: the least number of updates reads no more tokens than these.
+_LEAST_TOKENS = 600_000
+
 # What the card of a model of few texts says, and of one that is trained further.
 LEARNT_BEFORE = (
     "The model had learnt from all rows of the training before this one: where some of them are held out now, the "
@@ -112,7 +115,7 @@ def prepare_head(
         )
         before_all = before is not None and before.card.get("validation") == BY_FOLDS and data.validation is None
         used = HeadData(stored, held, examples, held_out, split=data.validation is None)
-        notes, enough = [LEARNT_BEFORE] if before_all else [], min(FEW_UPDATES, setting.least_updates(begun))
+        notes, enough = [LEARNT_BEFORE] if before_all else [], min(FEW_UPDATES, setting.least_updates(begun, stored))
         return measured_head(trained, learnt, scores, used, record, notes=notes, enough=enough)
 
     digest = None if held is None else f"{held.digest} {outputs.answers(held).digest}"
@@ -246,7 +249,7 @@ class _Setting:
         texts, training = stored.store.texts, self.training
         size = training.rows_in_update(texts)
         more = {"contrast": begun.contrast} if begun.contrast else {}
-        least = self.least_updates(begun)
+        least = self.least_updates(begun, stored)
         return WindowObjective(
             begun.trained.model,
             stored.store,
@@ -261,9 +264,13 @@ class _Setting:
             least_updates=least,
         )
 
-    def least_updates(self, begun: _Beginning) -> int:
-        """Return how many updates a training of default length takes at least."""
-        return _AFTER_CONTRAST if self.few and begun.contrast else LEAST_UPDATES
+    def least_updates(self, begun: _Beginning, stored: StoredInputs) -> int:
+        """Return how many updates a training of default length takes at least: fewer where texts are long."""
+        if self.few and begun.contrast:
+            return _AFTER_CONTRAST
+        texts = stored.store.texts
+        tokens = int(stored.store.lengths.sum()) / texts * self.training.rows_in_update(texts)
+        return min(LEAST_UPDATES, int(_LEAST_TOKENS / tokens))
 
     def say(self, what: str) -> None:
         """Show what is being done."""

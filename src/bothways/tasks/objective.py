@@ -172,7 +172,7 @@ def passes_in_epoch(texts: int, batch_size: int, least_updates: int = LEAST_UPDA
         batch_size: Texts in one update.
         least_updates: Of the training, which has three epochs at least.
     """
-    return -(-min(_LEAST_IN_EPOCH, least_updates // EPOCHS) // -(-texts // batch_size))
+    return max(1, -(-min(_LEAST_IN_EPOCH, least_updates // EPOCHS) // -(-texts // batch_size)))
 
 
 class WindowObjective:

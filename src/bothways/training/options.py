@@ -83,9 +83,9 @@ class TrainingOptions:
     Attributes:
         epochs: Passes over the training data; kept is the latest epoch whose validation score is within a standard
             error of the best (of masked language models: the best). By default 3; on small data a head is trained for
-            150 updates at least, in epochs of 15 that pass through the data several times, and on up to 100 texts above
-            a sentence embedder for 20. Before that, 20 updates bring up to 100 texts of a label together there, and 40
-            up to 2,000.
+            150 updates at least (of long texts, as many as read 600,000 tokens), in epochs of 15 that pass through the
+            data several times, and on up to 100 texts above a sentence embedder for 20. Before that, 20 updates bring
+            up to 100 texts of a label together there, and 40 up to 2,000.
         updates: Optimizer steps in all, in place of a number of epochs; the last epoch may end early.
         total_tokens: Tokens to read in all, in place of epochs or updates: as many updates as read so many on average.
             Special tokens count; there is no padding.
