@@ -5,6 +5,8 @@ import json
 import os
 import signal
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -42,6 +44,22 @@ def full():
     os.fsync = fsync
 
 
+def gone_within(seconds):
+    """The process's threads, once those of the group are gone: they would abort the process at its end, now and then.
+
+    The kernel lists a thread for some milliseconds after it was joined.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        names = []
+        for task in Path("/proc/self/task").glob("*/comm"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # gone between the listing and the reading
+                names.append(task.read_text().strip())
+        if not any("gloo" in name for name in names) or time.monotonic() > until:
+            return names
+        time.sleep(0.01)
+
+
 def main():
     folder, mode = Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
@@ -61,8 +79,7 @@ def main():
         record = train(toy, settings(**kept, resume=mode == "resume"))
     summary = {"losses": record.losses, "scores": [each.score for each in record.validations]}
     weights = {name: value.tolist() for name, value in toy.module.state_dict().items()}
-    # Those of the group would abort the process at its end, now and then.
-    left = [each.read_text().strip() for each in Path("/proc/self/task").glob("*/comm")]
+    left = gone_within(5.0)
     more = {
         "threads": left,
         "resumed_from": record.resumed_from,
