@@ -33,6 +33,7 @@ LAYERS = (
     ("tasks",),
     ("compose", "pretraining"),
     ("retrieval", "explain"),
+    ("audit",),
     ("advice",),
     ("report",),
     ("demo",),
@@ -45,7 +46,7 @@ PUBLIC = set(bothways.__all__)
 # share lies beside them.
 ROOMS = {"tasks": "tasks", "compose": "tasks"}
 # What gathers the rooms, and what opens any of them.
-GATHERERS = {"tasks/__init__.py", "tasks/registry.py", "compose/opening.py"}
+GATHERERS = {"tasks/__init__.py", "tasks/registry.py", "compose/opening.py", "audit/registry.py"}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import bothways.threads  # noqa: F401 (sees to forked processes)
 
 if TYPE_CHECKING:
+    from bothways.audit import scan
     from bothways.checkpoints import load
     from bothways.compose.ensembles.ensemble import Ensemble
     from bothways.compose.multitask.data import TaggingData, TaskData
@@ -48,6 +49,7 @@ __all__ = [
     "__version__",
     "load",
     "open_trained",
+    "scan",
 ]
 
 _HOMES = {
@@ -68,6 +70,7 @@ _HOMES = {
     "TextTagger": "bothways.tasks",
     "load": "bothways.checkpoints",
     "open_trained": "bothways.compose.opening",
+    "scan": "bothways.audit",
 }
 
 

@@ -2,6 +2,7 @@
 
 from typing import Literal, TypeAlias
 
+AuditFormat: TypeAlias = Literal["text", "json", "sarif", "html"]
 CalibrationMethod: TypeAlias = Literal["temperature", "vector", "platt", "isotonic"]
 CalibrationChoice: TypeAlias = Literal["auto", "temperature", "vector", "platt", "isotonic"]
 TemperatureChoice: TypeAlias = Literal["auto", "temperature"]
@@ -62,6 +63,7 @@ RecipeName: TypeAlias = Literal[
     "distilbert",
     "modernbert",
 ]
+SeverityName: TypeAlias = Literal["info", "low", "medium", "high", "critical"]
 RecipeScale: TypeAlias = Literal["tiny", "small", "base", "published"]
 Sampling: TypeAlias = Literal["proportional", "temperature", "uniform"]
 Scheme: TypeAlias = Literal["BIO", "IOB1", "BIOES", "BILOU", "plain"]

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from bothways.cli import (
     adapt,
     advice,
+    audit,
     compare,
     cost,
     demo,
@@ -108,6 +109,7 @@ def build_app() -> App:
     vocabularies = App(name="tokenizer", help="Train tokenizers on your own texts.", sort_key=6)
     vocabularies.command(tokenizer.train, help_epilogue=tokenizer.EXAMPLE)
     app.command(vocabularies)
+    app.command(audit.audit, help_epilogue=audit.EXAMPLE, sort_key=7)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
     app.command(advice.recommend, help_epilogue=advice.RECOMMEND_EXAMPLE, sort_key=8)
     app.command(plan.plan, help_epilogue=plan.EXAMPLE, sort_key=9)

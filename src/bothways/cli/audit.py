@@ -1,0 +1,144 @@
+"""``bothways audit``: whether a model may be trusted, with evidence."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from bothways.choices import AuditFormat, Format, SeverityName
+from bothways.cli.options import (
+    HERE,
+    File,
+    Flag,
+    ModelOptions,
+    PositiveFloat,
+    WholeNumber,
+    bad_usage,
+    usage_error,
+)
+from bothways.cli.terminal import note
+
+if TYPE_CHECKING:
+    from bothways.audit import AuditReport
+
+EXAMPLE = """\
+Examples:
+  bothways audit runs/news
+  bothways audit runs/news --data test.jsonl.gz --format json
+  bothways audit runs/news --data test.jsonl.gz \\
+    --detectors BackdoorTriggerScanner \\
+    --format sarif --output audit.sarif --fail-on high
+
+Exit code: 0; 1 where a finding is as bad as --fail-on says; 3 where a detector
+crashed or none ran."""
+
+_FOUND, _NO_ANSWER = 1, 3
+_SUFFIXES: dict[str, AuditFormat] = {".json": "json", ".sarif": "sarif", ".html": "html", ".htm": "html"}
+
+
+def audit(
+    run: str,
+    /,
+    *,
+    data: File | None = None,
+    reference: str | None = None,
+    detectors: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    report_format: Annotated[AuditFormat | None, Parameter(name="--format")] = None,
+    output: Path | None = None,
+    fail_on: SeverityName = "high",
+    text: str | None = None,
+    label: str | None = None,
+    data_format: Format | None = None,
+    time_limit: PositiveFloat = 600.0,
+    seed: WholeNumber = 0,
+    quiet: Flag = False,
+    model: ModelOptions = HERE,
+) -> int:
+    """Audit a model: files, backdoors, behaviour, confidence and leaks.
+
+    Args:
+        run: Folder or name of a model.
+        data: Rows that the model is meant for, with labels or without; more detectors can run with them.
+        reference: A clean model to compare with: the encoder that this one was fine-tuned from, or one of its task.
+        detectors: Names of detectors, all whose needs are met when left out.
+        report_format: text, json, sarif (2.1.0) or html. Default: as the output's name says, else text.
+        output: Write the report to this file instead of standard output.
+        fail_on: The mildest severity that makes the exit code 1.
+        text: Column of the texts, where it is not that of the training.
+        label: Column of the labels, where it is not that of the training.
+        data_format: Of the data, where the name does not say it.
+        time_limit: Seconds that each detector may take.
+        seed: Of whatever is drawn.
+        quiet: Show no progress.
+        model: How the model is found and where it runs.
+    """
+    from bothways.audit import Severity, scan
+    from bothways.audit.registry import detectors_named
+    from bothways.data import read_rows
+
+    wanted = _format(report_format, output)
+    names = None if detectors is None else [name for each in detectors for name in each.split(",") if name]
+    with bad_usage():
+        detectors_named(names)
+    report = scan(
+        run,
+        None if data is None else list(read_rows(data, format=data_format)),
+        reference,
+        names,
+        seed=seed,
+        time_limit=time_limit,
+        columns={key: value for key, value in {"text": text, "label": label}.items() if value is not None},
+        open_options={
+            "device": model.device,
+            "dtype": model.in_full.dtype,
+            "revision": model.revision,
+            "download": model.download,
+            "allow_pickle": model.allow_pickle,
+        },
+        show_progress=False if quiet else None,
+    )
+    _write(report, wanted, output)
+    if report.at_least(Severity.of(fail_on)):
+        return _FOUND
+    return _NO_ANSWER if report.verdict == "error" else 0
+
+
+def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
+    if given is not None:
+        wanted = given
+    elif output is None:
+        wanted = "text"
+    else:
+        wanted = _SUFFIXES.get(output.suffix.lower(), "text")
+    if wanted == "html" and output is None:
+        raise usage_error("a page of HTML goes to a file: name it with --output.")
+    if output is not None:
+        from bothways.storage import check_file_writable
+
+        check_file_writable(output)
+    return wanted
+
+
+def _write(report: "AuditReport", wanted: AuditFormat, output: Path | None) -> None:
+    """Write the report to the output, whole or not at all, or print it."""
+    import json
+
+    from bothways.audit.printing import as_text
+
+    if wanted == "json":
+        written = json.dumps(report.to_dict(), ensure_ascii=False, indent=2)
+    elif wanted == "sarif":
+        from bothways.audit.sarif import as_sarif
+
+        written = json.dumps(as_sarif(report), ensure_ascii=False, indent=2)
+    else:
+        written = as_text(report)
+    if output is None:
+        print(written)
+        return
+    from bothways.storage import new_file
+
+    with new_file(output) as file:
+        file.write(written + "\n")
+    note(f"wrote {output}")
+    note(f"verdict: {report.verdict}")

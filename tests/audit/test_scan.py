@@ -1,0 +1,144 @@
+"""`scan`: a detector that did not run or failed never passes, and nothing that it stumbles over hides the others."""
+
+import json
+
+import pytest
+
+from bothways.audit import Evidence, Finding, Severity, scan
+from bothways.audit import registry as registry_module
+from bothways.audit.context import NeedUnmet, Undecided
+from bothways.audit.printing import as_text
+from bothways.audit.sarif import as_sarif
+from bothways.errors import InvalidInput
+
+
+def finding(severity, title="a title"):
+    return Finding("Toy", severity, title, Evidence("share", 0.5, 0.1, "chance", 7), "toy-rule", "row 3", "mend it")
+
+
+class Toy:
+    name, title, needs, gains, cost = "Toy", "toys", (), (), "nothing"
+
+    def __init__(self, result=()):
+        self.result = result
+
+    def analyze(self, context):
+        for each in self.result:
+            if isinstance(each, Exception):
+                raise each
+            if callable(each):
+                each(context)
+            else:
+                yield each
+
+
+@pytest.fixture
+def detectors(monkeypatch):
+    """Put toys in place of all detectors; each is told what it gives, in order."""
+
+    def install(*toys):
+        made = {}
+        for number, toy in enumerate(toys):
+            toy.name = f"Toy{number}"
+            made[toy.name] = toy
+        monkeypatch.setattr(registry_module, "_HOMES", dict.fromkeys(made, ""))
+        monkeypatch.setattr(registry_module, "DETECTORS", tuple(made))
+        monkeypatch.setattr(registry_module, "detector_named", lambda name: made[name])
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [
+        ([[], []], "pass"),
+        ([[finding(Severity.LOW)], []], "pass"),
+        ([[finding(Severity.MEDIUM)], []], "fail"),
+        ([[], [ValueError("broken")]], "error"),
+        ([[finding(Severity.HIGH), ValueError("broken")], []], "error"),
+        ([[finding(Severity.HIGH)], [ValueError("broken")]], "fail"),
+        ([[], [Undecided("too few rows")]], "inconclusive"),
+        ([[finding(Severity.HIGH), Undecided("too few rows")]], "fail"),
+        ([[NeedUnmet("texts: give rows with --data.")]], "error"),
+        ([[NeedUnmet("texts: give rows with --data.")], []], "pass"),
+    ],
+)
+def test_the_verdict_is_the_worst_of_the_detectors_that_count(detectors, given, verdict):
+    detectors(*map(Toy, given))
+    report = scan("nowhere")
+    assert report.verdict == report.to_dict()["verdict"] == verdict
+    assert verdict.upper() in as_text(report)
+
+
+def test_a_detector_that_was_named_and_cannot_run_does_not_pass(detectors):
+    detectors(Toy([NeedUnmet("texts: give rows with --data.")]), Toy())
+    report = scan("nowhere", detectors=["Toy0"])
+    assert report.verdict == "error"
+    assert scan("nowhere", detectors=["Toy0", "Toy1"]).verdict == "inconclusive"
+    assert report.detectors[0].reason == "not run: needs texts: give rows with --data."
+
+
+def test_findings_before_a_crash_are_kept_and_the_worst_stands_first(detectors):
+    low, high = finding(Severity.LOW, "low"), finding(Severity.CRITICAL, "high")
+    detectors(Toy([low, RuntimeError("broken")]), Toy([high]))
+    report = scan("nowhere")
+    assert report.findings == (high, low)
+    assert report.worst == Severity.CRITICAL
+    assert report.detectors[0].reason == "RuntimeError: broken"
+
+
+def test_a_time_limit_makes_a_detector_inconclusive(detectors):
+    detectors(Toy([lambda context: context.check_time() or __import__("time").sleep(0.02)] * 50))
+    report = scan("nowhere", time_limit=0.01)
+    assert report.verdict == "inconclusive"
+    assert "time limit of 0.01 s" in report.detectors[0].reason
+
+
+def test_needs_are_looked_at_before_a_detector_runs(detectors):
+    toy = Toy([finding(Severity.HIGH)])
+    toy.needs = ("labels",)
+    detectors(toy)
+    report = scan("sentence-transformers/all-MiniLM-L6-v2", [{"text": "a", "label": "b"}])
+    assert not report.findings
+    assert not report.detectors[0].ran
+    assert "a model that was trained for a task" in report.detectors[0].reason
+
+
+def test_a_model_that_cannot_be_opened_is_an_error_and_no_crash(detectors, tmp_path):
+    toy = Toy()
+    toy.needs = ("encoder",)
+    detectors(toy)
+    (tmp_path / "config.json").write_text("{")
+    report = scan(tmp_path)
+    assert report.verdict == "error"
+    assert "CorruptCheckpoint" in report.detectors[0].reason
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"detectors": []}, "at least one detector"),
+        ({"time_limit": 0}, "above 0 seconds"),
+        ({"detectors": ["BackdoorScaner"]}, "expected a detector of"),
+    ],
+)
+def test_bad_arguments_are_refused(options, said):
+    with pytest.raises(InvalidInput, match=said):
+        scan("nowhere", **options)
+
+
+def test_reports_are_plain_json_and_sarif_names_every_finding(detectors):
+    detectors(Toy([finding(Severity.HIGH), finding(Severity.LOW, "another")]), Toy([ValueError("broken")]))
+    report = scan("a folder/with a space")
+    stored = json.loads(json.dumps(report.to_dict()))
+    assert set(stored) >= {"verdict", "findings", "detectors"}
+    assert set(stored["findings"][0]) >= {"detector", "severity", "title", "evidence", "location", "remedy"}
+    (run,) = as_sarif(report)["runs"]
+    assert [each["level"] for each in run["results"]] == ["error", "note"]
+    assert all(run["tool"]["driver"]["rules"][each["ruleIndex"]]["id"] == each["ruleId"] for each in run["results"])
+    assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == "Toy1: ValueError: broken"
+    assert (
+        run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        == "a%20folder/with%20a%20space"
+    )
+    assert len({each["partialFingerprints"]["bothwaysAudit/v1"] for each in run["results"]}) == 2
