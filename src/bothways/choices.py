@@ -3,6 +3,7 @@
 from typing import Literal, TypeAlias
 
 AuditFormat: TypeAlias = Literal["text", "json", "sarif", "html"]
+AttributionMethod: TypeAlias = Literal["integrated-gradients", "gradient-x-input", "leave-one-out"]
 CalibrationMethod: TypeAlias = Literal["temperature", "vector", "platt", "isotonic"]
 CalibrationChoice: TypeAlias = Literal["auto", "temperature", "vector", "platt", "isotonic"]
 TemperatureChoice: TypeAlias = Literal["auto", "temperature"]

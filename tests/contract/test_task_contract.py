@@ -15,6 +15,7 @@ import pytest
 from answering_cases import long_question, questions
 from bothways.data import read_rows
 from bothways.errors import InvalidInput, NotFitted, TrainingDiverged
+from bothways.explain import attribute, input_gradients
 from bothways.tasks import learning
 from bothways.tasks.registry import SPECS, task_class
 from contract_cases import pair_rows, rows
@@ -403,3 +404,40 @@ def test_a_model_shows_itself_in_a_line(trained, name):
     assert all(repr(label) in shown for label in model.labels[:5])
     if name not in ("embedding", "masked_lm"):
         assert shown.endswith(f"calibrated={model.confidence.calibration is not None})")
+
+
+# --- looking inside ---
+
+
+@every_task
+def test_attributions_of_every_task_are_complete_and_begin_at_the_models_own_score(trained, name):
+    model, asked = trained(name), CASES[name].values(CASES[name].rows(3))
+    if name == "masked_lm":
+        with pytest.raises(InvalidInput, match="attention alone"):
+            attribute(model, asked)
+        return
+    for found in attribute(model, asked, steps=64):
+        assert found.score_name
+        assert len(found.words) == len(found.weights_W)
+        assert found.completeness_error == pytest.approx(0, abs=2e-3)
+        assert np.isfinite(found.weights_W).all()
+        assert found.rest == pytest.approx(0, abs=1e-6)  # special tokens are those of the baseline
+    for one, other in zip(
+        attribute(model, asked, "gradient-x-input"), attribute(model, asked, "leave-one-out"), strict=True
+    ):
+        assert (one.score_name, one.words) == (other.score_name, other.words)
+        assert one.score == pytest.approx(other.score, abs=1e-4)  # by packed windows with gradients, and by predict
+
+
+@every_task
+def test_looking_inside_changes_no_model_nor_its_gradients(trained, name):
+    if name == "masked_lm":
+        return
+    model, asked = trained(name), CASES[name].values(CASES[name].rows(3))
+    before = model.predict(asked)
+    found = input_gradients(model, asked)
+    assert found.gradient_TH.shape == found.hidden_TH.shape == (sum(found.packed.lengths), 24)
+    assert model.predict(asked) == before
+    assert not found.gradient_TH.requires_grad
+    assert not any(hooks for module in model.model.encoder.modules() for hooks in (module._forward_hooks,))
+    assert all(parameter.grad is None for parameter in model.model.encoder.parameters())

@@ -1,0 +1,287 @@
+"""Scores as functions of the first hidden states, written once for all tasks that run on an encoder.
+
+`Entrance` copies the structure of a model over the same weights and stands at its embedding: what comes out of it
+can be moved, and differentiated with respect to. Other threads that use the model notice nothing.
+
+Shapes: N inputs, B sequences of a batch, T packed tokens, H hidden.
+"""
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bothways.encoder.batch import Batch
+from bothways.encoder.embeddings import Embedding
+from bothways.errors import InvalidInput, TextTooLong
+from bothways.explain.asking import AnyModel, subjects_of
+from bothways.explain.subjects import Subject, Target
+from bothways.packing import Packed, pack
+from bothways.tasks.embedding.objective import VectorModel
+from bothways.tasks.embedding.trained import TrainedEmbedder
+from bothways.tasks.head import TrainedHead
+from bothways.tasks.opening import OpenedModel
+from bothways.text import Places, Window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputGradients:
+    """Scores of inputs, and their gradients with respect to the first hidden states.
+
+    Where a head also reads the texts of a pair apart, the gradient of a token is the sum over both readings.
+
+    Attributes:
+        scores_N: The scores.
+        gradient_TH: Their gradients; each token moves the score of its own input only.
+        hidden_TH: The first hidden states.
+        packed: The tokens.
+        input_B: The input that each sequence of the batch belongs to.
+        places: Where the tokens of each sequence stand.
+        subjects: The inputs with their words and what the score is.
+    """
+
+    scores_N: Tensor
+    gradient_TH: Tensor
+    hidden_TH: Tensor
+    packed: Packed
+    input_B: tuple[int, ...]
+    places: tuple[Places, ...]
+    subjects: tuple[Subject, ...]
+
+
+def input_gradients(model: AnyModel, inputs: Sequence[Any], target: Target | None = None) -> InputGradients:
+    """Return the gradients of scores with respect to the first hidden states, as one batch.
+
+    Args:
+        model: A model of one task on an encoder: a classifier, tagger, question answerer, multiple choice, embedder.
+        inputs: Its inputs; all are computed at once.
+        target: The score to differentiate; that of the model's own prediction when None.
+
+    Raises:
+        NotFitted: The model was not trained.
+        InvalidInput: The model has no gradients (an ensemble), or an input or the target is not usable.
+        TextTooLong: A text does not fit into one window.
+    """
+    subjects = subjects_of(model, inputs, target)
+    entrance = Entrance.of(model)
+    read = entrance.read(subjects)
+    run = entrance.run(read)
+    return InputGradients(
+        run.scores_N.detach(),
+        run.on_tokens(run.gradients()),
+        run.readings[0].hidden_TH.detach(),
+        read.packed,
+        read.input_B,
+        read.places,
+        read.subjects,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """Tokenised inputs.
+
+    Attributes:
+        subjects: The inputs.
+        windows: One for each of their texts, end to end.
+        places: Where the tokens of each window stand.
+        packed: The windows as a batch.
+    """
+
+    subjects: tuple[Subject, ...]
+    windows: tuple[Window, ...]
+    places: tuple[Places, ...]
+    packed: Packed
+
+    @property
+    def input_B(self) -> tuple[int, ...]:
+        """The input of each sequence."""
+        return tuple(number for number, each in enumerate(self.subjects) for _ in each.texts)
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """The first hidden states of one call of the embedding.
+
+    Attributes:
+        batch: What was embedded.
+        hidden_TH: The states, moved if they were.
+    """
+
+    batch: Batch
+    hidden_TH: Tensor
+
+
+@dataclass(slots=True, eq=False)
+class EntranceRun:
+    """One forward pass that can be differentiated.
+
+    Attributes:
+        read: What was read.
+        scores_N: The scores.
+        readings: What was embedded: the batch, and behind it the texts of pairs where a head reads them apart.
+    """
+
+    read: Read
+    scores_N: Tensor
+    readings: list[Reading]
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients of the scores' sum for each reading, (T, H) each."""
+        return list(torch.autograd.grad(self.scores_N.sum(), [each.hidden_TH for each in self.readings]))
+
+    def on_tokens(self, values: Sequence[Tensor]) -> Tensor:
+        """Return values of the rows of all readings (T, ...), summed on the tokens of the batch."""
+        total_T, *others = values
+        for reading, value in zip(self.readings[1:], others, strict=True):
+            total_T = total_T.index_add(0, _rows_in(self.readings[0].batch, reading.batch), value)
+        return total_T
+
+
+@dataclass(slots=True, eq=False)
+class Entrance:
+    """A model whose first hidden states can be moved and differentiated with respect to.
+
+    Attributes:
+        module: A copy of the module's structure; the weights are those of the model, and get no gradients.
+        opened: The encoder, and how it reads texts.
+        per_token: Whether the head reads each token.
+    """
+
+    module: nn.Module
+    opened: OpenedModel
+    per_token: bool
+    _points: tuple[float, ...] | None = None
+    _readings: list[Reading] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, model: AnyModel) -> "Entrance":
+        """Return the entrance of a trained model.
+
+        Raises:
+            NotFitted: It was not trained.
+            InvalidInput: It is not one encoder below one head.
+        """
+        fitted = model.fitted
+        match fitted:
+            case TrainedHead():
+                made = cls(_over_same_weights(fitted.model), fitted.opened, fitted.outputs.per_token)
+            case TrainedEmbedder():
+                vectors = VectorModel.of(fitted.opened.model, fitted.settings.pooling)
+                made = cls(_over_same_weights(vectors), fitted.opened, per_token=False)
+            case _:
+                raise InvalidInput(
+                    f"expected a model of one encoder and one head, got {model.name!r}, a {type(model).__name__}, "
+                    "which has no gradients here: use leave-one-out."
+                )
+        made.embedding.register_forward_hook(made._enter)
+        return made
+
+    def read(self, subjects: Sequence[Subject], copies: int = 1) -> Read:
+        """Tokenise inputs, each so many times.
+
+        Raises:
+            TextTooLong: A text does not fit into one window.
+        """
+        reading, texts = self.opened.reading, [text for each in subjects for text in each.texts]
+        try:
+            encoded = self.opened.model.tokenizer.encode(
+                [reading.given(text) for text in texts],
+                max_length=reading.max_length,
+                on_overflow="error",
+                offsets=True,
+                cut=reading.cut,
+            )
+        except TextTooLong as error:
+            raise TextTooLong(
+                f"{error} Gradients are of a text in one window: shorten it, raise max_length, or use leave-one-out."
+            ) from error
+        windows = tuple(each.windows[0] for each in encoded) * copies
+        packed = pack([each.ids for each in windows], [each.types for each in windows], self.opened.model.device)
+        return Read(tuple(subjects) * copies, windows, tuple(map(Places.of, windows)), packed)
+
+    def run(self, read: Read, points: Sequence[float] | None = None) -> EntranceRun:
+        """Compute the scores of inputs.
+
+        Args:
+            read: The inputs.
+            points: For each copy of them where it stands on the line from the baseline, at 0, to itself, at 1; all at 1
+                when None.
+        """
+        self._points, self._readings = None if points is None else tuple(points), []
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            given: Tensor = self.module(read.packed)
+            lengths = read.packed.lengths if self.per_token else (1,) * read.packed.count
+            each = [rows if self.per_token else rows[0] for rows in given.split_with_sizes(list(lengths))]
+            scores = [
+                subject.score(subject.rows(each[texts], read.places[texts])) for subject, texts in _texts(read.subjects)
+            ]
+            return EntranceRun(read, torch.stack(scores), self._readings)
+
+    @property
+    def embedding(self) -> Embedding:
+        """What gives the first hidden states."""
+        return next(each for each in self.module.modules() if isinstance(each, Embedding))
+
+    def baseline(self, batch: Batch) -> Tensor:
+        """Return first hidden states (T, H) with padding in the place of every token but the special ones."""
+        tokenizer = self.opened.model.tokenizer
+        special = torch.tensor([tokenizer.cls_id, tokenizer.sep_id], device=batch.ids_T.device)
+        ids_T = torch.where(torch.isin(batch.ids_T, special), batch.ids_T, tokenizer.pad_id)
+        with torch.no_grad():
+            return self.embedding.forward(replace(batch, ids_T=ids_T))
+
+    def way(self, batch: Batch) -> Tensor:
+        """Return the difference (T, H) of the first hidden states of a batch and of its baseline."""
+        with torch.no_grad():
+            return self.embedding.forward(batch) - self.baseline(batch)
+
+    def _enter(self, module: nn.Module, given: tuple[Batch, ...], hidden_TH: Tensor) -> Tensor:
+        del module
+        (batch,) = given
+        if self._points is not None:
+            hidden_TH = self._between(self._points, batch)
+        hidden_TH = hidden_TH.detach().requires_grad_()
+        self._readings.append(Reading(batch, hidden_TH))
+        return hidden_TH
+
+    def _between(self, points: tuple[float, ...], batch: Batch) -> Tensor:
+        """Return states (T, H) on the line from the baseline; copies of the inputs follow each other."""
+        # Texts that are read apart come behind what they are parts of: all first ones, then all second ones.
+        count = self._readings[0].batch.count if self._readings else batch.count
+        point_B = torch.from_numpy(np.repeat(points, count // len(points)))
+        way_TH = self.way(batch)
+        point_T = point_B.to(way_TH)[batch.sequence_T % count]
+        return self.baseline(batch) + point_T[:, None] * way_TH
+
+
+def _over_same_weights(module: nn.Module) -> nn.Module:
+    """Return a copy of a module's structure over the same weights, in evaluation mode and without gradients of them."""
+    shared: dict[int, Any] = {id(each): nn.Parameter(each.data, requires_grad=False) for each in module.parameters()}
+    shared |= {id(each): each for each in module.buffers()}
+    return deepcopy(module, shared).eval()
+
+
+def _texts(subjects: Sequence[Subject]) -> Iterator[tuple[Subject, slice]]:
+    """Yield subjects, each with the place of its texts among those of all."""
+    start = 0
+    for each in subjects:
+        yield each, slice(start, start + len(each.texts))
+        start += len(each.texts)
+
+
+def _rows_in(pairs: Batch, texts: Batch) -> Tensor:
+    """Return for each token of texts that are read apart its row among the pairs (see `texts_of_pairs`).
+
+    A first text stands at its pair's beginning, and a second one at its end.
+    """
+    count = pairs.count
+    second_T = texts.sequence_T >= count
+    pair_T = texts.sequence_T % count
+    from_end_T = texts.lengths_B[texts.sequence_T] - texts.positions_T
+    starts, ends = pairs.cu_seqlens[:-1].long(), pairs.cu_seqlens[1:].long()
+    return torch.where(second_T, ends[pair_T] - from_end_T, starts[pair_T] + texts.positions_T)

@@ -1,0 +1,205 @@
+"""Inputs of tasks with the one number that is explained: a score of the model's own prediction, or of a chosen one.
+
+Every task is read in two steps. `Subject.rows` takes from the numbers that a head gives those that the score is made
+of; `Subject.score` makes one number of them, as torch operations, so that the same definition serves gradients and
+leave-one-out.
+
+Scores are uncalibrated. Log odds are taken where a softmax or sigmoid follows: of one label against all others, which
+the constant that a softmax ignores does not change; a single logit would carry it.
+
+Shapes: R rows of an input (1 for a text, its words, its choices, both vectors of a pair), C outputs, n tokens.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.text import Places, word_spans
+from bothways.text.texts import Text
+
+# What a token is numbered with that belongs to no word.
+NO_WORD = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The score of a label: its log odds."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WordTag:
+    """The log odds of a tag of one word; its predicted tag when None. Words count from 0."""
+
+    word: int
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSpan:
+    """The log odds of a part of the context, ``context[start:end]``, against no answer."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The log odds of a choice of a context; choices count from 0."""
+
+    index: int
+
+
+Target = Label | WordTag | AnswerSpan | Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of an input: ``parts[part][start:end] == text``."""
+
+    text: str
+    part: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Subject(ABC):
+    """An input, and the score of it that is explained.
+
+    Attributes:
+        parts: The texts of the input, as the tokenizer reads them.
+    """
+
+    parts: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def score_name(self) -> str:
+        """What the score is, in words."""
+
+    @property
+    @abstractmethod
+    def value(self) -> Any:  # noqa: ANN401 (the task's input)
+        """The input, as the task reads it."""
+
+    @property
+    @abstractmethod
+    def texts(self) -> tuple[Text, ...]:
+        """The texts that the model reads, each in a window."""
+
+    @abstractmethod
+    def part_of(self, text: int, sequence: int) -> int:
+        """Return the part that a sequence of a text is."""
+
+    @abstractmethod
+    def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
+        """Return the rows (R, C) that the score is made of.
+
+        Args:
+            given: What the module gives for each text: (K,), or (n, K) of a head that reads each token.
+            places: Where the tokens of each text stand.
+        """
+
+    @abstractmethod
+    def score(self, rows_RC: Tensor) -> Tensor:
+        """Return the score, a number."""
+
+    def without(self, words: Collection[int]) -> "Subject":
+        """Return the input without some of its words, and the same score of it."""
+        return self._with_parts(self.remaining(words))
+
+    def _with_parts(self, remaining: "Sequence[Remaining]") -> "Subject":
+        return replace(self, parts=tuple(each.text for each in remaining))
+
+    def remaining(self, words: Collection[int]) -> list["Remaining"]:
+        """Return what remains of the parts without some words."""
+        spans: list[list[tuple[int, int]]] = [[] for _ in self.parts]
+        for number in words:
+            word = self.words[number]
+            spans[word.part].append((word.start, word.end))
+        return [Remaining.of(part, cut) for part, cut in zip(self.parts, spans, strict=True)]
+
+    @cached_property
+    def words(self) -> tuple[Word, ...]:
+        """The words of all parts, in order."""
+        return tuple(
+            Word(text[begin:end], part, begin, end)
+            for part, text in enumerate(self.parts)
+            for begin, end in self.spans(part)
+        )
+
+    def spans(self, part: int) -> list[tuple[int, int]]:
+        """Return where the words of a part stand."""
+        return word_spans(self.parts[part])
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Words that cannot be left out: those that the score is about, and the only word of a part."""
+        counts = np.bincount([word.part for word in self.words], minlength=len(self.parts))
+        return frozenset(number for number, word in enumerate(self.words) if counts[word.part] == 1)
+
+    def words_of_tokens(self, text: int, places: Places) -> NDArray[np.int64]:
+        """Return the number of the word that each token of a text belongs to (n), -1 where there is none."""
+        words_n = np.full(len(places.begins_n), NO_WORD)
+        for sequence in np.unique(places.sequences_n[places.sequences_n >= 0]).tolist():
+            part = self.part_of(text, sequence)
+            own = [number for number, word in enumerate(self.words) if word.part == part]
+            if not own:
+                continue
+            starts, ends = np.array([(self.words[number].start, self.words[number].end) for number in own]).T
+            at = np.flatnonzero(places.sequences_n == sequence)
+            found = np.minimum(np.searchsorted(ends, places.begins_n[at], side="right"), len(own) - 1)
+            overlap = (starts[found] < places.ends_n[at]) & (ends[found] > places.begins_n[at])
+            words_n[at[overlap]] = np.array(own)[found[overlap]]
+        return words_n
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What remains of a text, and where its characters stood.
+
+    Attributes:
+        text: The rest.
+        kept: Whether each character of the original remains.
+    """
+
+    text: str
+    kept: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, text: str, cut: Sequence[tuple[int, int]]) -> "Remaining":
+        """Return a text without some spans; white space on both sides of one is left once."""
+        kept = np.ones(len(text), dtype=bool)
+        for begin, end in cut:
+            kept[begin:end] = False
+        blank = True
+        for place, character in enumerate(text) if cut else ():
+            if not kept[place]:
+                continue
+            # Only a space behind something that was cut goes away.
+            if character.isspace() and blank and place and not kept[place - 1]:
+                kept[place] = False
+                continue
+            blank = character.isspace()
+        return cls("".join(np.array(list(text))[kept]) if cut else text, kept)
+
+    def place(self, character: int) -> int:
+        """Return where a character of the original stands now."""
+        return int(self.kept[:character].sum())
+
+
+def log_odds(logits_C: Tensor, number: int) -> Tensor:
+    """Return the log odds of one output of a softmax against all others; its logit where there is no other."""
+    if len(logits_C) == 1:
+        return logits_C[number]
+    others_C = torch.cat([logits_C[:number], logits_C[number + 1 :]])
+    return logits_C[number] - torch.logsumexp(others_C, dim=0)

@@ -1,0 +1,291 @@
+"""The inputs of each task, with the score that is explained of them; see `bothways.explain.subjects`.
+
+Shapes: R rows of an input, C outputs, W words, K choices or numbers of a vector, n tokens.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bothways.errors import InvalidInput
+from bothways.explain.subjects import AnswerSpan, Remaining, Subject, log_odds
+from bothways.text import Places, ReadWords, Words, blanked_in_front
+from bothways.text.texts import Text
+
+# The context is the second text of the pair that a question answerer reads.
+CONTEXT = 1
+
+
+@dataclass(frozen=True)
+class LabelSubject(Subject):
+    """A text or a pair, and the log odds of a label, or the number that a regression gives.
+
+    Attributes:
+        name: The label; empty for a number.
+        number: Which output.
+        outputs: How many outputs there are.
+        exclusive: Whether the labels exclude each other.
+    """
+
+    name: str
+    number: int
+    outputs: int
+    exclusive: bool
+
+    @property
+    def score_name(self) -> str:
+        """Log odds of the label."""
+        return f"log odds of {self.name!r}" if self.name else "the predicted number"
+
+    @property
+    def value(self) -> Text:
+        """The text, or both."""
+        return self.parts[0] if len(self.parts) == 1 else (self.parts[0], self.parts[1])
+
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        """One, or one pair."""
+        return (self.value,)
+
+    def part_of(self, text: int, sequence: int) -> int:
+        """Return the sequence's number."""
+        del text
+        return sequence
+
+    def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
+        """Return the logits (1, C)."""
+        del places
+        return given[0][None, : self.outputs]
+
+    def score(self, rows_RC: Tensor) -> Tensor:
+        """Return the score."""
+        return log_odds(rows_RC[0], self.number) if self.exclusive else rows_RC[0, self.number]
+
+
+@dataclass(frozen=True)
+class TagSubject(Subject):
+    """Words, and the mean of the log odds of tags of some of them.
+
+    Attributes:
+        listed: The words.
+        tags: Numbers of words, each with the number of its tag.
+        names: Names of these tags.
+    """
+
+    listed: tuple[str, ...]
+    tags: tuple[tuple[int, int], ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, words: Sequence[str], tags: tuple[tuple[int, int], ...], names: tuple[str, ...]) -> "TagSubject":
+        """Return the subject of words."""
+        return cls((ReadWords.of(Words.of_list(words)).text,), tuple(words), tags, names)
+
+    @property
+    def score_name(self) -> str:
+        """Log odds of the tags."""
+        if len(self.tags) == 1:
+            return f"log odds of {self.names[0]!r} for {self.listed[self.tags[0][0]]!r}"
+        return f"mean log odds of the predicted tags of {len(self.tags)} words"
+
+    @property
+    def value(self) -> Words:
+        """The words."""
+        return Words.of_list(self.listed)
+
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        """The words with single spaces between them."""
+        return self.parts
+
+    def part_of(self, text: int, sequence: int) -> int:
+        """Return the only part."""
+        del text, sequence
+        return 0
+
+    def spans(self, part: int) -> list[tuple[int, int]]:
+        """Return where the words stand in what is read."""
+        del part
+        read = ReadWords.of(self.value)
+        return list(zip(read.begins_W.tolist(), read.ends_W.tolist(), strict=True))
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Words whose tags are explained."""
+        return frozenset(word for word, _ in self.tags) | super().kept
+
+    def without(self, words: Collection[int]) -> "TagSubject":
+        """Return the other words, which keep their tags."""
+        stay = [number for number in range(len(self.listed)) if number not in words]
+        place = {number: at for at, number in enumerate(stay)}
+        tags = tuple((place[word], tag) for word, tag in self.tags)
+        return self.of([self.listed[number] for number in stay], tags, self.names)
+
+    def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
+        """Return the logits of the words (W, C), those of their first tokens; zeros for one without a token."""
+        tokens = ReadWords.of(self.value).first_tokens(places)
+        rows_WC = given[0].new_zeros((len(self.listed), given[0].shape[1]))
+        at = torch.from_numpy(tokens.words_M).to(given[0].device)
+        return rows_WC.index_copy(0, at, given[0][torch.from_numpy(tokens.rows_M).to(given[0].device)])
+
+    def score(self, rows_RC: Tensor) -> Tensor:
+        """Return the mean over the words."""
+        return torch.stack([log_odds(rows_RC[word], tag) for word, tag in self.tags]).mean()
+
+
+@dataclass(frozen=True)
+class ChoiceSubject(Subject):
+    """A context with choices, and the log odds of one of them.
+
+    Attributes:
+        index: Which choice.
+    """
+
+    index: int
+
+    @property
+    def score_name(self) -> str:
+        """Log odds of the choice."""
+        return f"log odds of choice {self.index}, {self.parts[1 + self.index]!r}"
+
+    @property
+    def value(self) -> tuple[str, tuple[str, ...]]:
+        """Context and choices."""
+        return self.parts[0], self.parts[1:]
+
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        """The context with each choice."""
+        return tuple((self.parts[0], choice) for choice in self.parts[1:])
+
+    def part_of(self, text: int, sequence: int) -> int:
+        """Return the context, or the choice."""
+        return 0 if sequence == 0 else 1 + text
+
+    def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
+        """Return the logits of the choices (1, K)."""
+        del places
+        return torch.stack([each[0] for each in given])[None]
+
+    def score(self, rows_RC: Tensor) -> Tensor:
+        """Return the log odds."""
+        return log_odds(rows_RC[0], self.index)
+
+
+@dataclass(frozen=True)
+class SimilaritySubject(Subject):
+    """Two texts, and the cosine of their vectors.
+
+    Attributes:
+        dimensions: Numbers of a vector that count; all when None.
+    """
+
+    dimensions: int | None
+
+    score_name: ClassVar[str] = "cosine of the two texts"
+
+    @property
+    def value(self) -> tuple[str, ...]:
+        """Both texts."""
+        return self.parts
+
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        """Both, each by itself."""
+        return self.parts
+
+    def part_of(self, text: int, sequence: int) -> int:
+        """Return the text's number."""
+        del sequence
+        return text
+
+    def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
+        """Return the vectors (2, K)."""
+        del places
+        return torch.stack(list(given))[:, : self.dimensions]
+
+    def score(self, rows_RC: Tensor) -> Tensor:
+        """Return the cosine."""
+        return torch.nn.functional.cosine_similarity(rows_RC[0], rows_RC[1], dim=0)
+
+
+@dataclass(frozen=True)
+class SpanSubject(Subject):
+    """A question with its context, and the log odds of a span against no answer.
+
+    Attributes:
+        span: The span, in characters of the context.
+        no_answer: Index of a window's token for no answer.
+    """
+
+    span: AnswerSpan
+    no_answer: int
+
+    @property
+    def score_name(self) -> str:
+        """Log odds of the answer."""
+        return f"log odds of the answer {self.parts[1][self.span.start : self.span.end]!r} against none"
+
+    @property
+    def value(self) -> tuple[str, str]:
+        """Question and context."""
+        return self.parts[0], self.parts[1]
+
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        """One pair."""
+        return ((self.parts[0], blanked_in_front(self.parts[1])),)
+
+    def part_of(self, text: int, sequence: int) -> int:
+        """Return the sequence's number."""
+        del text
+        return sequence
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Words of the answer."""
+        inside = (
+            number
+            for number, word in enumerate(self.words)
+            if word.part == CONTEXT and word.start < self.span.end and word.end > self.span.start
+        )
+        return frozenset(inside) | super().kept
+
+    def _with_parts(self, remaining: Sequence[Remaining]) -> "SpanSubject":
+        question, context = remaining
+        moved = AnswerSpan(context.place(self.span.start), context.place(self.span.end))
+        return replace(self, parts=(question.text, context.text), span=moved)
+
+    def rows(self, given: Sequence[Tensor], places: Sequence[Places]) -> Tensor:
+        """Return the scores of start, end and no answer (1, 3), of the window that has the span with the best ones."""
+        found = [self._row(row, place) for row, place in zip(given, places, strict=True) if self._ends(place)]
+        if not found:
+            raise InvalidInput(
+                f"no window holds the span from {self.span.start} to {self.span.end} of the context as whole: name "
+                "characters of the context with something to see between them, or raise max_length."
+            )
+        return max(found, key=lambda row_13: float(row_13.detach() @ row_13.new_tensor([1.0, 1.0, -1.0])))[None]
+
+    def _row(self, row: Tensor, place: Places) -> Tensor:
+        start, end = self._ends(place)
+        return torch.stack([row[start, 0], row[end, 1], row[self.no_answer].sum()])
+
+    def _ends(self, places: Places) -> tuple[int, ...]:
+        """Return the first and the last token of the span in a window, or nothing where it is not whole."""
+        context = places.sequences_n == CONTEXT
+        inside = context & (places.ends_n > self.span.start) & (places.begins_n < self.span.end)
+        at = np.flatnonzero(inside)
+        if not len(at):
+            return ()
+        text = self.parts[1]
+        before, behind = text[self.span.start : places.begins_n[at[0]]], text[places.ends_n[at[-1]] : self.span.end]
+        return () if before.strip() or behind.strip() else (int(at[0]), int(at[-1]))
+
+    def score(self, rows_RC: Tensor) -> Tensor:
+        """Return start plus end minus no answer."""
+        return rows_RC[0, 0] + rows_RC[0, 1] - rows_RC[0, 2]
