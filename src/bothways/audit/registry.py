@@ -8,7 +8,9 @@ from bothways.audit.detector import Detector
 from bothways.errors import InvalidInput
 
 # In the order of a report: files first, then what is quick.
-_HOMES: Mapping[str, str] = {}
+_HOMES: Mapping[str, str] = {
+    "ClassifierConfidenceAnalyzer": "bothways.audit.confidence",
+}
 
 DETECTORS: tuple[str, ...] = tuple(_HOMES)
 
