@@ -37,14 +37,14 @@ def gradients(model, loss):
 def test_no_gradient_of_the_discriminator_reaches_the_generators_own_layers(tokenizer, source, sharing):
     model = model_of(sharing).eval()
     batch = batches(objective_of(model, source, tokenizer))[0]
-    found = gradients(model, model.outputs(batch)[REPLACED].losses().sum())
+    found = gradients(model, model.outputs(batch)[REPLACED].loss())
     tables = {f"generator.embedding.{name}.weight" for name in ("tokens", "positions", "types")}
     norms = {"generator.embedding.norm.weight", "generator.embedding.norm.bias"}
     reached = {name for name in found if name.startswith("generator")}
     assert reached == (tables | norms if sharing == SharedEmbeddings() else set())
     assert any(name.startswith("discriminator.layers") for name in found)
     assert not any(name.startswith("generator_head") for name in found)
-    masked = gradients(model, model.outputs(batch)[MASKED].losses().sum())
+    masked = gradients(model, model.outputs(batch)[MASKED].loss())
     assert not any(name.startswith("discriminator") for name in masked)
     assert masked["generator.embedding.tokens.weight"] > 0
     assert any(name.startswith("generator.layers") for name in masked)
@@ -55,10 +55,10 @@ def test_disentangled_tables_get_their_gradient_from_the_discriminator_alone(tok
     batch = batches(objective_of(model, source, tokenizer))[0]
     deltas = {f"discriminator.embedding.{name}.weight" for name in ("tokens", "positions", "types")}
     assert all(not dict(model.named_parameters())[name].any() for name in deltas)
-    found = gradients(model, model.outputs(batch)[REPLACED].losses().sum())
+    found = gradients(model, model.outputs(batch)[REPLACED].loss())
     assert deltas <= found.keys()
     assert "generator.embedding.tokens.weight" not in found
-    masked = gradients(model, model.outputs(batch)[MASKED].losses().sum())
+    masked = gradients(model, model.outputs(batch)[MASKED].loss())
     assert "generator.embedding.tokens.weight" in masked
     assert not deltas & masked.keys()
 
@@ -73,7 +73,7 @@ def test_disentangled_embeddings_begin_as_shared_ones_and_have_the_same_gradient
     assert torch.equal(first.scores, second.scores)
     for model, output in ((shared, first), (apart, second)):
         model.zero_grad(set_to_none=True)
-        output.losses().sum().backward()
+        output.loss().backward()
     both = shared.generator.embedding.tokens.weight.grad, apart.discriminator.embedding.tokens.weight.grad
     assert torch.allclose(*both, atol=1e-6)
 

@@ -198,9 +198,13 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden_MH: Tensor, tokens_VE: Tensor) -> Tensor:
         """Logits (M, V) of the selected rows, given the encoder's token table (V, E)."""
+        return linear(self.transformed(hidden_MH, tokens_VE.dtype), tokens_VE, self.bias.to(tokens_VE.dtype))
+
+    def transformed(self, hidden_MH: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the rows (M, E) that meet the token table, in its type."""
         # A head may be more precise than the encoder below it.
-        own_ME = self.transform(hidden_MH.to(self.bias.dtype)).to(tokens_VE.dtype)
-        return linear(own_ME, tokens_VE, self.bias.to(tokens_VE.dtype))
+        own_ME: Tensor = self.transform(hidden_MH.to(self.bias.dtype)).to(dtype)
+        return own_ME
 
 
 class ScoreHead(nn.Module):

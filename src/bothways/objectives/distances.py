@@ -27,9 +27,9 @@ class Distances:
     values: Tensor
     rows: Tensor
 
-    def losses(self) -> Tensor:
-        """Return the loss of each unit (M)."""
-        return self.values
+    def loss(self) -> Tensor:
+        """Return the sum of the units' losses."""
+        return self.values.sum()
 
     def sums(self, packed: Packed) -> NDArray[np.float64]:
         """Return the sum of losses, NaN, and the number of units of each sequence (B, 3)."""

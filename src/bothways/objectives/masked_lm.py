@@ -17,16 +17,18 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.masked_lm import TokenLosses
 from bothways.objectives.mask_decoder import MaskDecoder
 from bothways.objectives.masking import Masker
-from bothways.objectives.pretraining import MASKED, HeadOutput, sequence_sums
+from bothways.objectives.pretraining import MASKED, HeadOutput, PartOutput, sequence_sums
 from bothways.objectives.sequences import MaskedBatch, TextWindows
+from bothways.objectives.vocabulary import TokenPredictions, predict_tokens
 from bothways.packing import Packed
+from bothways.training.objective import micro_batch_tokens
 
 RELATION = "segments"
 """Name of the loss of next sentence prediction and of sentence order prediction."""
 
 
 class MaskedLM(nn.Module):
-    """An encoder and its masked language modelling head; logits are computed at the chosen places only.
+    """An encoder and its masked language modelling head; tokens are predicted at the chosen places only.
 
     Args:
         encoder: The encoder.
@@ -85,22 +87,25 @@ class MaskedLM(nn.Module):
         counted = {MASKED: len(batch.rows_M)}
         return counted if self.relation is None else {**counted, RELATION: len(batch.pairs_P)}
 
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, HeadOutput]:
-        """Return the logits of the chosen places, and of the relations between segments."""
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+        """Return the predictions of the chosen places, and of the relations between segments."""
         if self.decoder is not None:
             hidden_MH = self.decoder(self.encoder, batch.packed, batch.rows_M, batch.counts)
-            logits_MV = self.head(hidden_MH, self.encoder.embedding.tokens.weight)
-            return {MASKED: HeadOutput(logits_MV, batch.targets_M, batch.rows_M)}
+            return {MASKED: self._predictions(hidden_MH, batch)}
         if self.relation is None:
-            return {MASKED: HeadOutput(self(batch.packed, batch.rows_M), batch.targets_M, batch.rows_M)}
+            hidden_MH = self.encoder(batch.packed, rows=SelectedRows(batch.rows_M))
+            return {MASKED: self._predictions(hidden_MH, batch)}
         first_P = batch.packed.first_tokens_B[batch.pairs_P]
         selected = SelectedRows(torch.cat([batch.rows_M, first_P]))
         hidden_MH, first_PH = self.encoder(batch.packed, rows=selected).tensor_split([len(batch.rows_M)])
-        logits_MV = self.head(hidden_MH, self.encoder.embedding.tokens.weight)
         return {
-            MASKED: HeadOutput(logits_MV, batch.targets_M, batch.rows_M),
+            MASKED: self._predictions(hidden_MH, batch),
             RELATION: HeadOutput(self.relation(first_PH), batch.relations_P, first_P),
         }
+
+    def _predictions(self, hidden_MH: Tensor, batch: MaskedBatch) -> TokenPredictions:
+        table = self.encoder.embedding.tokens.weight
+        return predict_tokens(self.head, table, hidden_MH, batch.targets_M, batch.rows_M)
 
 
 def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: int) -> TokenLosses:
@@ -116,7 +121,7 @@ def masked_losses(model: MaskedLM, store: WindowStore, masker: Masker, tokens: i
         InvalidInput: The texts have no token to mask.
     """
     source = TextWindows(store, masker, "given")
-    sums_W3 = sequence_sums(model, source, masker, tokens)[0]
+    sums_W3 = sequence_sums(model, source, masker, micro_batch_tokens(tokens, model.device))[0]
     sums_N3 = np.zeros((store.texts, 3))
     np.add.at(sums_N3, store.text_of_window[source.windows_W], sums_W3)
     return TokenLosses(losses_N=sums_N3[:, 0], right_N=sums_N3[:, 1], tokens_N=sums_N3[:, 2])

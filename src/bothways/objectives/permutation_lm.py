@@ -19,8 +19,9 @@ from bothways.devices import on_device
 from bothways.encoder import Encoder, MaskedLMHead, Recorder
 from bothways.encoder.memory import Memory
 from bothways.errors import InvalidInput
-from bothways.objectives.pretraining import PREDICTED, HeadOutput
+from bothways.objectives.pretraining import PREDICTED, PartOutput
 from bothways.objectives.sequences import Link, MaskedBatch
+from bothways.objectives.vocabulary import predict_tokens
 from bothways.training.workers import current_workers
 
 
@@ -88,7 +89,7 @@ def _kept_rows(batch: MaskedBatch, memory: Memory | None) -> dict[int, NDArray[n
 
 
 class PermutationLM(nn.Module):
-    """An encoder with a query stream and its head; logits are computed for targets only.
+    """An encoder with a query stream and its head; only targets are predicted.
 
     Args:
         encoder: The encoder.
@@ -136,24 +137,33 @@ class PermutationLM(nn.Module):
         """Return the number of targets."""
         return {PREDICTED: len(batch.rows_M)}
 
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, HeadOutput]:
-        """Return the logits of the targets.
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+        """Return the predictions of the targets.
 
         Raises:
             InvalidInput: The batch has no factorisation orders.
         """
-        return {PREDICTED: HeadOutput(self(batch), batch.targets_M, batch.rows_M)}
+        table = self.encoder.embedding.tokens.weight
+        return {PREDICTED: predict_tokens(self.head, table, self.states(batch), batch.targets_M, batch.rows_M)}
 
     def forward(self, batch: MaskedBatch) -> Tensor:
         """Logits (M, V) of the targets."""
+        logits_MV: Tensor = self.head(self.states(batch), self.encoder.embedding.tokens.weight)
+        return logits_MV
+
+    def states(self, batch: MaskedBatch) -> Tensor:
+        """Return the last states (M, H) of the query stream, and remember what the lanes of the batch are to keep.
+
+        Raises:
+            InvalidInput: The batch has no factorisation orders.
+        """
         if batch.order_T is None:
             raise InvalidInput("permutation language modelling needs factorisation orders: draw them with a Permuter.")
         queries = self.encoder.queries(batch.rows_M, batch.counts, batch.order_T)
         memory = self._memories.take(batch.links)
         record = Recorder() if any(link is not None and link.kept for link in batch.links) else None
         hidden_TH = self.encoder.embed(batch.packed)
-        states_MH = self.encoder.layers(hidden_TH, batch.packed, queries=queries, memory=memory, record=record)
+        states_MH: Tensor = self.encoder.layers(hidden_TH, batch.packed, queries=queries, memory=memory, record=record)
         if record is not None:  # its last states are those behind all layers
             self._memories.keep(batch, memory, record.hidden_states[:-1])
-        logits_MV: Tensor = self.head(states_MH, self.encoder.embedding.tokens.weight)
-        return logits_MV
+        return states_MH

@@ -25,15 +25,15 @@ from bothways.objectives.micro_batches import micro_batches
 from bothways.objectives.sequences import EpochSequences, MaskedBatch, SequenceSource, TrainingSequence
 from bothways.objectives.streams import EpochStream, SequenceStream
 from bothways.packing import Packed, pack
-from bothways.training.objective import Baseline, MicroBatch, Update, Validation
+from bothways.training.objective import Baseline, MicroBatch, Update, Validation, micro_batch_tokens
 from bothways.training.workers import current_workers
 
 
 class PartOutput(Protocol):
     """One part of the loss of a batch."""
 
-    def losses(self) -> Tensor:
-        """Return the loss of each unit (M)."""
+    def loss(self) -> Tensor:
+        """Return the sum of the units' losses."""
 
     def sums(self, packed: Packed) -> NDArray[np.float64]:
         """Return each sequence's sum of losses, number of right predictions, and number of units (B, 3).
@@ -55,6 +55,10 @@ class HeadOutput:
     scores: Tensor
     truth: Tensor
     rows: Tensor
+
+    def loss(self) -> Tensor:
+        """Return the sum of the units' losses."""
+        return self.losses().sum()
 
     def losses(self) -> Tensor:
         """Return the cross-entropy of each unit (M)."""
@@ -135,7 +139,8 @@ class PretrainingObjective:
         validation: Validation sequences, which choose the epoch to keep; what is predicted in them stays the same.
         corruption: Chooses what is predicted.
         updates_per_epoch: Updates before each validation: those of a pass over little data, a part of one over much.
-        tokens: Token budget of a micro-batch; what an update has beyond that is accumulated.
+        tokens: Token budget of a micro-batch, on a CPU at most 1,024 unless the model compares vectors; what an update
+            has beyond that is accumulated.
         baseline: The model before the first update, where it is worth validating: no part of it is a new one.
     """
 
@@ -156,7 +161,8 @@ class PretrainingObjective:
         self.stream = stream
         self.validation = validation
         self.corruption = corruption
-        self.tokens = tokens
+        # A loss that compares the vectors of a micro-batch is another one where the batch is.
+        self.tokens = tokens if isinstance(model, ComparedVectors) else micro_batch_tokens(tokens, model.device)
         self.baseline = baseline
         self._updates_per_epoch = updates_per_epoch
 
@@ -223,7 +229,7 @@ class PretrainingObjective:
     def loss(self, payload: PretrainingBatch) -> Tensor:
         """Return the sum of all heads' losses, weighted so that an update's loss is the weighted sum of their means."""
         outputs = self.model.outputs(payload.batch.to(self.model.device))
-        return torch.stack([payload.factors[name] * output.losses().sum() for name, output in outputs.items()]).sum()
+        return torch.stack([payload.factors[name] * output.loss() for name, output in outputs.items()]).sum()
 
     def validate(self) -> Validation | None:
         """Return each head's loss and, of predictions, accuracy and the perplexity of predicted tokens.

@@ -21,8 +21,9 @@ from bothways.encoder.heads import ScoreHead, read_rows
 from bothways.encoder.rows import SelectedRows
 from bothways.errors import InvalidInput
 from bothways.objectives.embedding_sharing import EmbeddingSharing, SharedEmbeddings, own_copy, share_embeddings
-from bothways.objectives.pretraining import MASKED, HeadOutput
+from bothways.objectives.pretraining import MASKED, HeadOutput, PartOutput
 from bothways.objectives.sequences import MaskedBatch
+from bothways.objectives.vocabulary import predict_tokens
 from bothways.packing import Packed
 
 REPLACED = "replaced tokens"
@@ -95,14 +96,20 @@ class ReplacedTokens(nn.Module):
         """Return the numbers of chosen places and of tokens."""
         return {MASKED: len(batch.rows_M), REPLACED: len(batch.packed.ids_T)}
 
-    def outputs(self, batch: MaskedBatch) -> Mapping[str, HeadOutput]:
-        """Return the generator's logits of the chosen places, and the discriminator's scores of all tokens."""
+    def outputs(self, batch: MaskedBatch) -> Mapping[str, PartOutput]:
+        """Return the generator's predictions of the chosen places, and the discriminator's scores of all tokens."""
         hidden_MH = self.generator(batch.packed, rows=SelectedRows(batch.rows_M))
-        logits_MV = self.generator_head(hidden_MH, self.generator.embedding.tokens.weight)
-        corrupted, replaced_T = corrupt(batch, sample(logits_MV, batch.uniform_M))
+        sampled_M = torch.empty_like(batch.targets_M)
+
+        def draw(probabilities_mV: Tensor, places: slice) -> None:
+            sampled_M[places] = sample(probabilities_mV, batch.uniform_M[places])
+
+        table = self.generator.embedding.tokens.weight
+        filled = predict_tokens(self.generator_head, table, hidden_MH, batch.targets_M, batch.rows_M, draw)
+        corrupted, replaced_T = corrupt(batch, sampled_M)
         scores_T = self.scores(corrupted)
         return {
-            MASKED: HeadOutput(logits_MV, batch.targets_M, batch.rows_M),
+            MASKED: filled,
             REPLACED: HeadOutput(scores_T, replaced_T, torch.arange(len(scores_T), device=scores_T.device)),
         }
 
@@ -117,20 +124,20 @@ class ReplacedTokens(nn.Module):
         return own_copy(self.generator), own_copy(self.discriminator)
 
 
-def sample(logits_MV: Tensor, uniform_M: Tensor) -> Tensor:
-    """Draw a token for each place from its softmax, without a gradient, by the inverse of the distribution function.
+def sample(probabilities_MV: Tensor, uniform_M: Tensor) -> Tensor:
+    """Draw a token for each place, without a gradient, by the inverse of the distribution function.
 
     As the random numbers come with the masks, of seed, epoch and sequence, a draw depends neither on the batch nor on
     what was drawn before; those of validation stay the same.
 
     Args:
-        logits_MV: The generator's logits.
+        probabilities_MV: The generator's.
         uniform_M: Random numbers in [0, 1).
 
     Returns:
         Token ids (M).
     """
-    sums_MV = logits_MV.detach().float().softmax(-1).cumsum(-1)
+    sums_MV = probabilities_MV.cumsum(-1)
     # Rounding lets the sum of all probabilities miss 1.
     wanted_M1 = uniform_M[:, None] * sums_MV[:, -1:]
     return torch.searchsorted(sums_MV, wanted_M1, right=True).squeeze(1).clamp(max=sums_MV.shape[1] - 1)

@@ -24,15 +24,12 @@ from bothways.inference.batching import by_token_budget
 from bothways.inference.runner import Runner, row_answers
 from bothways.packing import Packed
 from bothways.tasks.targets import Target, Truth
-from bothways.training.objective import Baseline, MicroBatch, Update, Validation
+from bothways.training.objective import Baseline, MicroBatch, Update, Validation, micro_batch_tokens
 from bothways.training.options import EPOCHS
 from bothways.training.workers import current_workers
 
 # Fewer do not teach a head, however few the rows are; and after how many it is worth while to validate.
 LEAST_UPDATES, _LEAST_IN_EPOCH = 150, 15
-
-# Tokens of a micro-batch on a CPU, which computes more of them no faster and would have to hold what they leave behind.
-_ON_CPU = 1024
 
 
 class HeadModel(nn.Module):
@@ -260,7 +257,7 @@ class WindowObjective:
         apart = [self.store.windows_of([text]) for text in texts]
         units = apart if self.answers.joint else [[window] for windows in apart for window in windows]
         lengths = [int(self.store.lengths[windows].sum()) for windows in units]
-        at_most = min(self.tokens, _ON_CPU) if self.model.device.type == "cpu" else self.tokens
+        at_most = micro_batch_tokens(self.tokens, self.model.device)
         # So that each process of a run has a part.
         at_most = min(at_most, max(-(-sum(lengths) // current_workers().count), *lengths))
         for batch in by_token_budget(lengths, at_most):

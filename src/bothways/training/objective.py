@@ -4,7 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+import torch
 from torch import Tensor, nn
+
+ON_CPU = 1024
+"""Tokens of a micro-batch on a CPU, which computes more of them no faster and has to hold what they leave behind."""
 
 Payload = TypeVar("Payload")
 
@@ -22,6 +26,11 @@ class MicroBatch(Generic[Payload]):
     payload: Payload
     weight: float
     tokens: int
+
+
+def micro_batch_tokens(tokens: int, device: torch.device) -> int:
+    """Return the token budget of a micro-batch on a device where ``tokens`` are allowed."""
+    return min(tokens, ON_CPU) if device.type == "cpu" else tokens
 
 
 @dataclass(frozen=True, slots=True)

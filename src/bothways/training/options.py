@@ -103,8 +103,8 @@ class TrainingOptions:
         precision: ``"bfloat16"`` runs the loss under autocast; parameters and optimizer stay float32. A CPU accepts it,
             and gains only if it has bfloat16 instructions (AMX or AVX512-BF16). None: bfloat16 on a GPU that has it,
             else float32.
-        max_tokens: Token budget of one forward and backward pass; larger batches are accumulated. On a CPU a head is
-            trained with at most 1,024 at once, which is as fast and takes less memory.
+        max_tokens: Token budget of one forward and backward pass; larger batches are accumulated. On a CPU at
+            most 1,024 are computed at once by a head and by pre-training, which is as fast and takes less memory.
         betas: Decay rates of the optimizer's two moments.
         eps: Added to the denominator of its step.
         log_every_updates: Updates summed up by one line of the log; on a GPU also how often losses are read.

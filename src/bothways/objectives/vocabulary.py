@@ -1,0 +1,172 @@
+"""Vocabulary logits and their cross-entropy, a chunk of places at a time.
+
+The logits of all chosen places would be the largest tensors of a training: 1,229 places of BERT's vocabulary take
+143 MiB, and cross-entropy makes as much three times over. Here the forward pass computes a chunk's logits, its losses
+and its part of the gradients, before it goes on to the next chunk (as Cut Cross-Entropy, Wijmans et al. 2024,
+arXiv:2411.09009, and Liger Kernel, Hsu et al. 2024, arXiv:2410.10989, do).
+
+Shapes: M chosen places, m those of a chunk, H hidden, E embedding width, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bothways.encoder import MaskedLMHead
+from bothways.encoder.linear import ROW_BLOCK, linear
+from bothways.objectives.pretraining import sums_of
+from bothways.packing import Packed
+
+Look = Callable[[Tensor, slice], None]
+"""Is shown the probabilities (m, V) of a chunk, and which places they are of."""
+
+_ON_CPU, _ELSEWHERE = 2**23, 2**26
+"""Logits of a chunk. Kernels of a GPU want larger ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPredictions:
+    """Losses of predicted tokens, without the logits that they came from.
+
+    Attributes:
+        total: Sum of the losses; it alone has a gradient.
+        losses_M: Cross-entropy of each place.
+        right_M: True where the likeliest token is the target.
+        rows_M: Row of the packed batch of each place.
+    """
+
+    total: Tensor
+    losses_M: Tensor
+    right_M: Tensor
+    rows_M: Tensor
+
+    def loss(self) -> Tensor:
+        """Return the sum of the losses."""
+        return self.total
+
+    def sums(self, packed: Packed) -> NDArray[np.float64]:
+        """Return the sum of losses, the number of right predictions and of places of each sequence (B, 3)."""
+        return sums_of(packed, self.rows_M, self.losses_M, self.right_M.float())
+
+
+def predict_tokens(
+    head: MaskedLMHead,
+    tokens_VE: Tensor,
+    hidden_MH: Tensor,
+    targets_M: Tensor,
+    rows_M: Tensor,
+    look: Look | None = None,
+) -> TokenPredictions:
+    """Return the losses of a head's predictions.
+
+    Args:
+        head: The head.
+        tokens_VE: The encoder's token table.
+        hidden_MH: Last hidden states of the chosen places.
+        targets_M: Their tokens.
+        rows_M: Their rows in the packed batch.
+        look: Is shown the probabilities of each chunk.
+    """
+    own_ME, bias_V = head.transformed(hidden_MH, tokens_VE.dtype), head.bias.to(tokens_VE.dtype)
+    if torch.is_grad_enabled():
+        total, losses_M, right_M = _CrossEntropy.apply(own_ME, tokens_VE, bias_V, targets_M, look)  # type: ignore[no-untyped-call]
+    else:
+        losses_M, right_M, _ = _scan(own_ME, tokens_VE, bias_V, targets_M, look, (False, False, False))
+        total = losses_M.sum()
+    return TokenPredictions(total, losses_M, right_M, rows_M)
+
+
+Gradients = list[Tensor | None]
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The sum of all losses, each loss, and where predictions are right."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401  (torch's context has no type for this)
+        own_ME: Tensor,
+        tokens_VE: Tensor,
+        bias_V: Tensor,
+        targets_M: Tensor,
+        look: Look | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        losses_M, right_M, gradients = _scan(own_ME, tokens_VE, bias_V, targets_M, look, ctx.needs_input_grad[:3])
+        ctx.save_for_backward(*gradients)
+        ctx.mark_non_differentiable(losses_M, right_M)
+        return losses_M.sum(), losses_M, right_M
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factor: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401  (see above)
+        # In place: nobody else has these, and the table's is as large as the table.
+        return *(None if each is None else each.mul_(factor) for each in ctx.saved_tensors), None, None
+
+
+def _scan(
+    own_ME: Tensor,
+    tokens_VE: Tensor,
+    bias_V: Tensor,
+    targets_M: Tensor,
+    look: Look | None,
+    wanted: tuple[bool, bool, bool],
+) -> tuple[Tensor, Tensor, Gradients]:
+    """Return losses (M), right predictions (M), and the wanted gradients of the losses' sum by the first three."""
+    losses_M = torch.empty(len(own_ME), device=own_ME.device)
+    right_M = torch.empty(len(own_ME), dtype=torch.bool, device=own_ME.device)
+    gradients: Gradients = [
+        torch.empty_like(own_ME) if wanted[0] else None,
+        torch.zeros_like(tokens_VE) if wanted[1] else None,
+        torch.zeros_like(bias_V) if wanted[2] else None,
+    ]
+    step = _rows_of_chunk(own_ME.device, len(tokens_VE))
+    for start in range(0, len(own_ME), step):
+        places = slice(start, start + step)
+        scores_mV = linear(own_ME[places], tokens_VE, bias_V).float()
+        top_m, likeliest_m = scores_mV.max(-1)
+        own_m = scores_mV.gather(-1, targets_M[places, None]).squeeze(-1)
+        scores_mV = torch.softmax(scores_mV, -1, out=scores_mV)
+        at_top_m = scores_mV.gather(-1, likeliest_m[:, None]).squeeze(-1)
+        # The probability of a target may be 0 in floating point, that of the likeliest token is 1 / V at least.
+        losses_M[places] = top_m - at_top_m.log() - own_m
+        right_M[places] = likeliest_m == targets_M[places]
+        if look is not None:
+            look(scores_mV, places)
+        if any(wanted):
+            _add_gradients(gradients, scores_mV, own_ME[places], tokens_VE, targets_M[places], places)
+    return losses_M, right_M, gradients
+
+
+def _add_gradients(
+    gradients: Gradients,
+    probabilities_mV: Tensor,
+    own_mE: Tensor,
+    tokens_VE: Tensor,
+    targets_m: Tensor,
+    places: slice,
+) -> None:
+    """Add a chunk's part to the gradients; its probabilities are lost."""
+    by_own_ME, by_tokens_VE, by_bias_V = gradients
+    by_scores_mV = probabilities_mV.scatter_add_(
+        -1, targets_m[:, None], probabilities_mV.new_full((len(targets_m), 1), -1.0)
+    )
+    if by_own_ME is not None:
+        by_own_ME[places] = linear(by_scores_mV, tokens_VE.t(), None)
+    if by_tokens_VE is not None:
+        if torch.is_autocast_enabled(own_mE.device.type) or own_mE.dtype != by_scores_mV.dtype:
+            by_tokens_VE += by_scores_mV.to(own_mE.dtype).t() @ own_mE
+        else:  # without a product as large as the table
+            by_tokens_VE.addmm_(by_scores_mV.t(), own_mE)
+    if by_bias_V is not None:
+        by_bias_V += by_scores_mV.sum(0)
+
+
+def _rows_of_chunk(device: torch.device, vocabulary: int) -> int:
+    rows = (_ON_CPU if device.type == "cpu" else _ELSEWHERE) // vocabulary
+    return max(1, rows // ROW_BLOCK) * ROW_BLOCK
