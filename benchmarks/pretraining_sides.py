@@ -16,8 +16,7 @@ import numpy as np
 
 from benchmarks.classifiers import StepClock, step_clock
 from benchmarks.harness import minilm_folder
-from benchmarks.trainer_peers import LEARNING_RATE, WARM_UP, WEIGHT_DECAY, quiet_settings
-from benchmarks.workers import AbsentPeerError
+from benchmarks.trainer_peers import LEARNING_RATE, WARM_UP, WEIGHT_DECAY, quiet_settings, quiet_transformers
 
 UPDATE = 32
 """Sequences of an update."""
@@ -170,18 +169,8 @@ class Peer:
     """transformers' Trainer, which accumulates gradients where a batch is smaller than an update."""
 
     def __init__(self, work: Work, threads: int) -> None:
-        try:
-            import accelerate  # noqa: F401
-            import transformers
-        except ImportError as error:
-            raise AbsentPeerError(str(error)) from error
-        import torch
-
-        torch.set_num_threads(threads)
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
-        self._transformers, self._work = transformers, work
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_folder())
+        self._transformers, self._work = quiet_transformers(threads), work
+        self._tokenizer = self._transformers.AutoTokenizer.from_pretrained(minilm_folder())
 
     def train(self, sequences: Sequence[np.ndarray], batch: int, seed: int) -> dict[str, float]:
         """Train one pass in batches of so many sequences."""

@@ -28,6 +28,25 @@ VALID = "valid decoding"
 Settings = Callable[[int], dict[str, Any]]
 
 
+def quiet_transformers(threads: int) -> Any:  # noqa: ANN401
+    """Return transformers, which computes on so many threads and prints errors alone.
+
+    Raises:
+        AbsentPeerError: It or accelerate, which its Trainer needs, is not installed.
+    """
+    try:
+        import accelerate  # noqa: F401
+        import transformers
+    except ImportError as error:
+        raise AbsentPeerError(str(error)) from error
+    import torch
+
+    torch.set_num_threads(threads)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
+
+
 def quiet_settings(folder: str, seed: int) -> dict[str, Any]:
     """Return the settings of any Trainer that saves and reports nothing."""
     off = {"save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
@@ -71,17 +90,7 @@ class TransformersPeer:
     def __init__(
         self, threads: int, device: str, checkpoint: Path | None = None, settings: Settings = common_settings
     ) -> None:
-        try:
-            import accelerate  # noqa: F401
-            import transformers
-        except ImportError as error:
-            raise AbsentPeerError(str(error)) from error
-        import torch
-
-        torch.set_num_threads(threads)
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
-        self.transformers = transformers
+        transformers = self.transformers = quiet_transformers(threads)
         self.device = device
         self.checkpoint = checkpoint or minilm_folder()
         self.settings = settings

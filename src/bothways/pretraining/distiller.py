@@ -8,13 +8,12 @@ from typing import Any, Self, Unpack
 
 import torch
 
-from bothways.checkpoints import fingerprint
 from bothways.data.shards import TokenCorpus
 from bothways.errors import InvalidInput, NotFitted
 from bothways.objectives import CorpusPieces
 from bothways.pretraining.pretrainer import Pretrained
 from bothways.pretraining.recipes import BatchWarmup, Course, Phase
-from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options, parameters
+from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options
 from bothways.pretraining.students import Student, shortened
 from bothways.pretraining.teachers import EmbedderTeacher, Teacher, check_vocabulary, open_teacher
 from bothways.storage import new_folder
@@ -123,7 +122,7 @@ class Distiller:
         usual: TrainingArguments = {"max_tokens": self.teacher.micro_batch}
         training = course_options(course, {**usual, **options})
         model, run = self.student.model, self._run(course, batch_warmup, training.seed)
-        record = run.train(corpus, training, model.device, self._origin)
+        record = run.train(corpus, training, model.device, self.student.origin(self.teacher.model))
         loss = asdict(self.teacher.loss)
         self._card = {
             "teacher": self.teacher.model.name,
@@ -144,13 +143,6 @@ class Distiller:
         return CorpusRun(model, trained, teacher.corruption(seed), source, course, warmup=warmup, baseline=_COPIED)
 
     @property
-    def _origin(self) -> dict[str, str]:
-        """What the training begins with, which a resumed one must share."""
-        teacher = self.teacher.model
-        weights = teacher.name if teacher.trainings else fingerprint(teacher.folder)
-        return {"teacher": weights, "student": ", ".join(map(str, self.student.copied)) or self.student.model.name}
-
-    @property
     def fitted(self) -> Pretrained:
         """The trained student, and what it says of its making.
 
@@ -168,13 +160,7 @@ class Distiller:
 
     def facts(self) -> dict[str, object]:
         """Return what the student is, as JSON values."""
-        sizes = [parameters(each) for each in (self.student.model, self.teacher.model)]
-        return {
-            "teacher": self.teacher.model.name,
-            "layers": f"{self.student.model.config.layers} of {self.teacher.model.config.layers}",
-            "parameters": sizes[0],
-            "size": f"{sizes[0] / sizes[1]:.0%} of the teacher's",
-        }
+        return self.student.facts(self.teacher.model)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the student as its teacher was: as a sentence embedder, with its head, or as a bare encoder.

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from bothways.checkpoints import fingerprint
 from bothways.checkpoints.pretrained import PretrainedEncoder
 from bothways.encoder import Encoder, EncoderConfig
 from bothways.encoder.axes import LocalGlobalAttention, SharedGroups
 from bothways.errors import InvalidInput
+from bothways.pretraining.runs import parameters
 from bothways.training.seeding import seeded
 
 
@@ -35,6 +37,21 @@ class Student:
             return (*self.copied[:-1], teacher.layers - 1)
         ends = ((number + 1) * teacher.layers // layers - 1 for number in range(layers))
         return tuple(max(0, end) for end in ends)
+
+    def origin(self, teacher: PretrainedEncoder) -> dict[str, str]:
+        """Return teacher and student as a training begins, which a resumed one must share."""
+        weights = teacher.name if teacher.trainings else fingerprint(teacher.folder)
+        return {"teacher": weights, "student": ", ".join(map(str, self.copied)) or self.model.name}
+
+    def facts(self, teacher: PretrainedEncoder) -> dict[str, object]:
+        """Return what the student is beside its teacher, as JSON values."""
+        ours, theirs = parameters(self.model), parameters(teacher)
+        return {
+            "teacher": teacher.name,
+            "layers": f"{self.model.config.layers} of {teacher.config.layers}",
+            "parameters": ours,
+            "size": f"{ours / theirs:.0%} of the teacher's",
+        }
 
 
 def evenly_spread(teacher: int, layers: int) -> tuple[int, ...]:

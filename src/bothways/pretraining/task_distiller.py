@@ -1,17 +1,15 @@
 """Task distillation: a trained classifier or tagger into a smaller one, on texts that need no labels."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self, Unpack, cast
 
-from bothways.checkpoints import fingerprint
 from bothways.checkpoints.hub import locate
 from bothways.data import Source
 from bothways.errors import InvalidInput, NotFitted
 from bothways.families.stored_heads import beside_settings
-from bothways.pretraining.runs import parameters
 from bothways.pretraining.students import Student, shortened
 from bothways.pretraining.teachers import check_vocabulary
 from bothways.progress import reporting
@@ -107,7 +105,8 @@ class TaskDistiller:
         training = TrainingOptions(**given)
         lesson = Lesson.of(taught.outputs, columns, data, validation, training.seed)
         opened = self._opened()
-        ready = prepare_distillation(taught, opened, lesson, columns, self.loss, training, self._identity)
+        origin = self.student.origin(self.teacher.model)
+        ready = prepare_distillation(taught, opened, lesson, columns, self.loss, training, origin)
         record = run_training(ready.objective, opened.model, training)
         if not record.finished_no_epoch:
             with reporting(training.show_progress):
@@ -124,13 +123,6 @@ class TaskDistiller:
             reading = replace(reading, max_length=limit, stride=None)
         settings = {**model.settings, **beside_settings(opened.model.settings)}
         return replace(opened, model=replace(model, settings=settings), reading=reading, shared=False)
-
-    @property
-    def _identity(self) -> Mapping[str, str]:
-        """Teacher and student as the training begins, which a resumed one must share."""
-        teacher = self.teacher.model
-        weights = teacher.name if teacher.trainings else fingerprint(teacher.folder)
-        return {"teacher": weights, "student": ", ".join(map(str, self.student.copied)) or self.student.model.name}
 
     @property
     def model(self) -> HeadTask[Any, Any]:
@@ -154,15 +146,7 @@ class TaskDistiller:
 
     def facts(self) -> dict[str, object]:
         """Return what the student is, as JSON values."""
-        student, teacher = self.student.model, self.teacher.model
-        sizes = [parameters(each) for each in (student, teacher)]
-        return {
-            "teacher": teacher.name,
-            "layers": f"{student.config.layers} of {teacher.config.layers}",
-            "parameters": sizes[0],
-            "size": f"{sizes[0] / sizes[1]:.0%} of the teacher's",
-            **self.model.facts(),
-        }
+        return {**self.student.facts(self.teacher.model), **self.model.facts()}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the student as its teacher was: in the ecosystem's layout, whole or not at all.
