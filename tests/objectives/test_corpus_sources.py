@@ -216,7 +216,7 @@ def test_held_out_documents_are_not_trained_on(bert, tmp_path, fraction, max_len
     assert not words[0] & words[1]
     assert len(words[0] | words[1]) == 56
     held = sum(len(each.ids) - 2 for each in read_all(validation))
-    assert held == 15 * max(1, int(56 * fraction))
+    assert held == 15 * max(2, int(56 * fraction))
     assert (
         max(sum(len(each.ids) - 2 for each in validation.read([at], 0)) for at in range(len(validation))) <= max_length
     )

@@ -64,7 +64,8 @@ class Pieces:
         """Split the documents at random into a training and a validation part, and group the pieces of each anew.
 
         Args:
-            fraction: Share of the tokens to hold out: as many documents as fit into it, at least one.
+            fraction: Share of the tokens to hold out: as many documents as fit into it, at least two of four and more,
+                which pairs of segments are drawn from, else one.
             seed: Seed of the draw.
 
         Raises:
@@ -79,7 +80,7 @@ class Pieces:
         order_D = np.random.default_rng([seed, len(tokens_D)]).permutation(len(tokens_D))
         taken = np.searchsorted(np.cumsum(tokens_D[order_D]), fraction * tokens_D.sum(), side="right")
         is_held_D = np.zeros(len(tokens_D), dtype=bool)
-        is_held_D[order_D[: max(1, taken)]] = True
+        is_held_D[order_D[: max(2 if len(tokens_D) > 3 else 1, taken)]] = True
         is_held_P = is_held_D[document_P]
         return self._select(~is_held_P), self._select(is_held_P)
 
