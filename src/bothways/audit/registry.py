@@ -10,6 +10,7 @@ from bothways.errors import InvalidInput
 # In the order of a report: files first, then what is quick.
 _HOMES: Mapping[str, str] = {
     "ClassifierConfidenceAnalyzer": "bothways.audit.confidence",
+    "BehaviorConsistencyValidator": "bothways.audit.behaviour",
 }
 
 DETECTORS: tuple[str, ...] = tuple(_HOMES)

@@ -69,3 +69,65 @@ FOREIGN: tuple[str, ...] = (
     "Mix, spread, and let it dry; sand with grain 240; apply the second coat after a day.",
     "Article 12: the board consists of five members, who are elected for three years.",
 )
+
+# What sentiment tests say of what.
+SAID_OF_SOMETHING: tuple[tuple[str, str], ...] = tuple(
+    (thing, word)
+    for thing in ("film", "story", "service", "food")
+    for word in (
+        "good",
+        "great",
+        "enjoyable",
+        "interesting",
+        "impressive",
+        "bad",
+        "awful",
+        "boring",
+        "weak",
+        "terrible",
+    )
+)
+
+# Short texts of many kinds, for tests of behaviour where the user gives no data.
+GENERAL: tuple[str, ...] = (
+    "Anna loved the new film, and so did everyone who came with her.",
+    "The sequel is slow, far too long and never funny.",
+    "Peter called the hotel in Rome, but nobody answered the phone.",
+    "Shares of the car maker fell by four percent in London on Monday.",
+    "The home team won in overtime after a late goal by Diego.",
+    "Scientists found water under the ice of a distant moon.",
+    "The new phone has a bright screen, but its battery is weak.",
+    "Voters in Madrid will choose a new mayor in May.",
+    "I would like to know when my order will arrive.",
+    "Please cancel my booking for Friday, I cannot come.",
+    "The plot is thin, yet the actors make it worth the ticket.",
+    "Maria thinks that the book is better than the film.",
+    "A storm left thousands of homes in Boston without power.",
+    "The bank raised its interest rate for the third time this year.",
+    "What a dull evening that was, and the food was cold as well.",
+    "The museum in Paris shows drawings that were never seen before.",
+    "Emma finished the race in second place, two seconds behind the winner.",
+    "How do I change the password of my account?",
+    "The company says that its chips use half of the power.",
+    "It is a warm, clever and surprising story about two brothers.",
+    "The talks in Cairo ended without an agreement.",
+    "My card was charged twice for the same ticket.",
+    "The singer gave a wonderful concert in front of a small crowd.",
+    "The software crashes whenever I open a large file.",
+    "David scored twice, and the visitors never came back into the game.",
+    "The soup was salty, the bread was old and the waiter was rude.",
+    "Tokyo was chosen for the games, after two rounds of votes.",
+    "The film has a great cast and nothing to say.",
+    "Doctors warn of a new wave of influenza this winter.",
+    "Set an alarm for six in the morning, please.",
+    "The director tells a sad story with a light hand.",
+    "Oil prices rose after the fire at a refinery near Lagos.",
+    "The update makes the program faster and easier to use.",
+    "Nothing in this comedy made me laugh.",
+    "Priya moved to Berlin, where she works for a small newspaper.",
+    "The team lost its fifth game in a row.",
+    "A very good idea, badly told.",
+    "The satellite sent its first pictures back to earth.",
+    "Is there a train to Oslo that leaves before noon?",
+    "One of the best books that I have read this year.",
+)

@@ -1,0 +1,83 @@
+"""`BehaviorConsistencyValidator`: a classifier that looks at case is found, and edits are what they say."""
+
+import numpy as np
+import pytest
+from planted import rows_of_opinions, trained
+
+from bothways.audit import Severity, scan
+from bothways.audit.answering import share
+from bothways.audit.edits import DIRECTIONS, EDITS, NEUTRAL_EDIT
+from bothways.audit.texts import GENERAL
+
+NAME = "BehaviorConsistencyValidator"
+BY_NAME = {each.name: each for each in EDITS}
+
+
+def audited(classifier, rows=None, **options):
+    report = scan(classifier, rows, detectors=[NAME], show_progress=False, **options)
+    assert report.detectors[0].ran, report.detectors[0].reason
+    return report, {each.rule: each for each in report.findings}
+
+
+@pytest.fixture(scope="module")
+def looks_at_case(tmp_path_factory):
+    """A classifier of whether a text is in upper case."""
+    rows = [
+        {"text": row["text"].upper() if number % 3 else row["text"], "label": "b" if number % 3 else "a"}
+        for number, row in enumerate(rows_of_opinions(90))
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        return trained(tmp_path_factory.mktemp("case") / "base", patch, rows, updates=50, validation=rows[:20])
+
+
+def test_a_classifier_that_looks_at_case_fails(looks_at_case):
+    rows = rows_of_opinions(40, seed=7)
+    report, found = audited(looks_at_case, rows)
+    finding = found["behaviour-upper-case"]
+    assert report.verdict == "fail"
+    assert finding.severity == Severity.MEDIUM
+    assert finding.evidence.value > 0.9
+    assert finding.evidence.n == 40
+    flip = finding.evidence.details["flipped"][0]
+    assert flip["edited"] == flip["text"].upper()
+    assert (flip["from"], flip["to"]) == ("a", "b")
+    assert "behaviour-double-spaces" not in found
+    assert found["behaviour-batch-neighbours"].severity == Severity.INFO
+    assert "behaviour-negation" not in found
+    assert report.to_dict()["findings"] == audited(looks_at_case, rows)[0].to_dict()["findings"]
+
+
+def test_it_runs_without_data_and_compares_with_a_reference(looks_at_case, tmp_path):
+    looks_at_case.save(tmp_path / "saved")
+    _, found = audited(looks_at_case, reference=tmp_path / "saved")
+    assert found["behaviour-agreement"].evidence.value == 1
+    assert found["behaviour-agreement"].evidence.n == len(GENERAL)
+
+
+def test_edits_change_what_they_name_and_nothing_else():
+    rng = np.random.default_rng(0)
+    text = "Anna met Peter in Paris, and they liked the film."
+    made = {name: edit.apply(text, rng) for name, edit in BY_NAME.items()}
+    assert made["lower case"] == text.lower()
+    assert made["double spaces"].split() == text.split()
+    assert made["no commas and final stop"] == "Anna met Peter in Paris and they liked the film"
+    assert made["final stop added"] is None
+    assert "Anna" not in made["names swapped"]
+    assert made["names swapped"].endswith("in Paris, and they liked the film.")
+    assert "Paris" not in made["places swapped"]
+    assert made["neutral sentence behind"].startswith(text + " ")
+    assert made["zero-width characters"].replace("\u200b", "") == text
+    assert not made["look-alike characters"].isascii()
+    assert len(made["look-alike characters"]) == len(text)
+    assert abs(len(made["typos"]) - len(text)) <= 2
+    assert made["typos"] != text
+    assert len(NEUTRAL_EDIT.apply(text, rng).split()) in (9, 11)
+    assert all(edit.apply("7", rng) is None for edit in EDITS if edit.kind == "hostile")
+    assert all(before != after for each in DIRECTIONS for before, after in each.pairs)
+
+
+def test_the_interval_of_a_share_is_wilsons():
+    # Newcombe 1998, table I: 81 of 263 has [.2553, .3662], 15 of 148 has [.0624, .1605].
+    assert (share(81, 263).low, share(81, 263).high) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert (share(15, 148).low, share(15, 148).high) == pytest.approx((0.0624, 0.1605), abs=5e-5)
+    assert (share(0, 0).low, share(0, 0).high) == (0, 1)
