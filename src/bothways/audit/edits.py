@@ -22,7 +22,7 @@ class Edit:
 
     Attributes:
         name: The name in reports.
-        kind: ``"natural"`` where users write so, ``"padding"`` where a sentence is added that says nothing of the matter,
+        kind: ``"natural"`` where users write so, ``"padding"`` where a sentence that is beside the point is added,
             ``"hostile"`` where characters are spoilt.
         apply: From a text and a generator to the edited text; None where there is nothing to edit.
         remedy: What helps a model that changes its answer.
