@@ -7,7 +7,7 @@ import io
 import json
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,12 @@ def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
     )
 
 
-def parse_json(content: bytes) -> Any:  # noqa: ANN401 (what json.loads returns)
+def parse_json(content: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:  # noqa: ANN401 (what json.loads returns)
     """Parse JSON in UTF-8.
+
+    Args:
+        content: The bytes.
+        pairs: What makes an object of its pairs, for callers who have to see keys that are there twice.
 
     Raises:
         ValueError: It is none, or one too large, nested too deeply, with a number too long or half a character in it.
@@ -77,7 +81,7 @@ def parse_json(content: bytes) -> Any:  # noqa: ANN401 (what json.loads returns)
     if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise ValueError(f"more than {_MOST_VALUES} values")
     try:
-        value = json.loads(content.decode("utf-8"), parse_int=_whole)
+        value = json.loads(content.decode("utf-8"), parse_int=_whole, object_pairs_hook=pairs)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     _check_depth(value)

@@ -108,10 +108,16 @@ class Context:
         """
         if self.opened is not None:
             raise NeedUnmet("the files of a model: give its folder, not an opened model.")
-        from bothways.checkpoints.hub import locate
+        return self._folder_of(self.name)
 
-        known = {"revision", "download"}
-        return locate(self.name, **{key: value for key, value in self.open_options.items() if key in known}).folder
+    @cached_property
+    def reference_folder(self) -> Path | None:
+        """The folder of the reference's files; None where no reference was given, or one that is opened.
+
+        Raises:
+            BothwaysError: The name leads to no model.
+        """
+        return None if self.reference_name is None else self._folder_of(self.reference_name)
 
     @cached_property
     def model(self) -> Any:  # noqa: ANN401 (a trained model of any task)
@@ -234,6 +240,15 @@ class Context:
         return None
 
     # --- helpers ---
+
+    def _folder_of(self, name: str) -> Path:
+        """Return where a model lies; a folder is taken as it is, without torch."""
+        if name and Path(name).is_dir():
+            return Path(name)
+        from bothways.checkpoints.hub import locate
+
+        known = {"revision", "download"}
+        return locate(name, **{key: value for key, value in self.open_options.items() if key in known}).folder
 
     def _open(self, model: Any) -> Any:  # noqa: ANN401 (a name, or an opened model)
         if not isinstance(model, str):

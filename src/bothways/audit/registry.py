@@ -9,6 +9,7 @@ from bothways.errors import InvalidInput
 
 # In the order of a report: files first, then what is quick.
 _HOMES: Mapping[str, str] = {
+    "ModelProvenanceChecker": "bothways.audit.provenance",
     "ClassifierConfidenceAnalyzer": "bothways.audit.confidence",
     "BehaviorConsistencyValidator": "bothways.audit.behaviour",
 }

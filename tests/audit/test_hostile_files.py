@@ -1,0 +1,46 @@
+"""Every class of malicious file that was made public is found, by its rule, within bounds, and nothing of it runs."""
+
+import subprocess
+import sys
+import time
+
+import hostile_samples
+import pytest
+
+from bothways.audit import scan
+from bothways.audit.finding import FAILING
+
+DETECTOR = ["ModelProvenanceChecker"]
+UNPICKLED = []
+sys.addaudithook(lambda event, arguments: UNPICKLED.append(arguments) if event == "pickle.find_class" else None)
+
+
+@pytest.mark.parametrize("name", hostile_samples.SAMPLES)
+def test_a_malicious_file_is_found(name, tmp_path):
+    make, rule, _ = hostile_samples.SAMPLES[name]
+    make(tmp_path)
+    UNPICKLED.clear()
+    begun = time.monotonic()
+    report = scan(tmp_path, detectors=DETECTOR)
+    assert not UNPICKLED
+    assert report.verdict == "fail", report
+    found = [finding for finding in report.findings if finding.rule == rule and finding.severity >= FAILING]
+    assert found, [(each.rule, each.title) for each in report.findings]
+    assert found[0].references
+    assert found[0].remedy
+    assert time.monotonic() - begun < 10
+
+
+def test_there_are_at_least_25_classes_with_their_publication():
+    assert len({published for _, _, published in hostile_samples.SAMPLES.values()}) >= 25
+
+
+def test_a_scan_of_files_loads_no_torch(tmp_path):
+    hostile_samples.checkpoint_that_calls(tmp_path)
+    code = (
+        "import sys; from bothways.audit import scan; "
+        f"report = scan({str(tmp_path)!r}, detectors=['ModelProvenanceChecker']); "
+        "print(report.verdict, [name for name in ('torch', 'transformers', 'safetensors') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout.strip() == "fail []", run.stderr
