@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.choices import Format
-from bothways.cli.terminal import note
+from bothways.cli.terminal import counted, note
 
 if TYPE_CHECKING:
     from bothways.data.shards import TokenCorpus
@@ -43,6 +43,6 @@ def corpus_of(
         source = ShardSource(data, text=text, format=format_)
         manifest = write_shards(source, folder, tokenizer, show_progress=False if quiet else None)
         if not quiet:
-            note(f"{manifest.tokens:,} tokens of {manifest.documents:,} documents are in {folder}")
+            note(f"{manifest.tokens:,} tokens of {counted(manifest.documents, 'document')} are in {folder}")
     workers.gather(workers.rank)  # the first process writes, and the others wait
     return TokenCorpus.open(folder)

@@ -81,8 +81,8 @@ class SegmentPairs(PieceSource):
         if isinstance(relation, NextSentence) and self._single_document:
             raise InvalidInput(
                 "too few documents for next sentence prediction: expected at least 2, as second segments are drawn "
-                f"from other documents, got 1 of {pieces.count} pieces. Give more documents, hold out a larger share, "
-                "or predict the order of sentences."
+                "from other documents, got 1. Give more documents (in .txt, an empty line ends one), or predict the "
+                "order of sentences, as ALBERT does."
             )
 
     @classmethod

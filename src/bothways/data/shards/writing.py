@@ -86,7 +86,10 @@ def write_shards(
                 bar.advance(len(block))
             run.close_shard()
         if not run.manifest.documents:
-            raise InvalidInput("there is no text to write: every document is empty, or has special tokens alone.")
+            raise InvalidInput(
+                "there is no text to write: every document is empty, or has special tokens alone. Give files with "
+                "text, and of rows the name of its column."
+            )
         run.manifest.write(partial / MANIFEST)
         for path in (partial / _STATE, *partial.glob(f"*{_KEYS}")):
             path.unlink(missing_ok=True)
