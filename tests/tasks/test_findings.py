@@ -52,6 +52,22 @@ def test_a_training_that_went_well_has_no_notes():
     assert notes_on_training(record(kept=None), 50) == []
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("1", "2", "3"), True),  # stars
+        (("1", "10", "-2.5"), True),
+        (("0", "1", "2"), False),  # numbers of classes
+        (("1", "2"), False),
+        (("1", "2", "many"), False),
+    ],
+)
+def test_numbers_that_were_learnt_as_classes_are_named(names, said):
+    truth = np.array([0, 1, len(names) - 1])
+    notes = notes_on_labels(SingleLabel(names), 2.0 * np.eye(len(names))[truth], truth, None)
+    assert any("--score" in note for note in notes) == said
+
+
 def test_what_a_training_did_not_achieve_is_said():
     (kept,) = notes_on_training(record(kept=0, baseline="linear model of frozen hidden states"), 50)
     assert kept.startswith("Fine-tuning did not do better than the linear model of frozen hidden states, which is kept")
@@ -187,7 +203,9 @@ def test_mistakes_of_a_tagger_name_the_word():
         np.array([1, 0, 0, 1]), np.array([1, 1, 0, 0]), np.array([0.9, 0.6, 0.9, 0.8]), np.array([0, 0, 1, 1])
     )
     notes, found = findings_of_words(("O", "B-X"), words, examples([(), ()], texts))
-    assert notes == []
+    assert notes == [
+        "The model is not better than the most frequent tag: always 'O' has accuracy 0.5000, the model 0.5000."
+    ]
     assert [(each.where, each.label, each.predicted, each.probability) for each in found] == [
         ("row 2, word 2 ('rome')", "B-X", "O", 0.8),
         ("row 1, word 2 ('sleeps')", "O", "B-X", 0.6),
@@ -195,6 +213,9 @@ def test_mistakes_of_a_tagger_name_the_word():
     never = TaggedWords(np.array([1, 0]), np.array([0, 0]), np.array([0.6, 0.9]), np.array([0, 0]))
     (note,) = findings_of_words(("O", "B-X"), never, examples([()], texts[:1]))[0]
     assert "every held-out word the same tag, 'O'" in note
+    nothing = TaggedWords(np.array([0, 0]), np.array([0, 1]), np.array([0.6, 0.9]), np.array([0, 0]))
+    (note,) = findings_of_words(("O", "B-X"), nothing, examples([()], texts[:1]))[0]
+    assert note.startswith("All held-out words have the tag 'O'")
 
 
 # In a fit

@@ -53,6 +53,20 @@ def test_numbers_far_from_zero_are_learnt(base):
     assert report.rmse.value < 0.5 * report.training_mean_rmse.value
 
 
+def test_a_score_of_a_text_is_a_number_to_predict(base):
+    data = [{"text": row["text"], "score": row["label"]} for row in rows()]
+    classifier = TextClassifier.from_pretrained(base, device="cpu")
+    classifier.fit(data, validation=data, score="score", **{**QUICK, "epochs": 1})
+    assert classifier.outputs.target.kind == "regression"
+    assert classifier.columns.label == "score"
+
+
+@pytest.mark.parametrize(("label", "advice"), [(1.5, "score names a column"), (["a"], "the target 'multi'")])
+def test_labels_of_another_target_name_it(base, label, advice):
+    with pytest.raises(InvalidInput, match=f"expected a class name .*; .*{advice}"):
+        TextClassifier.from_pretrained(base, device="cpu").fit([{"text": "w5", "label": label}])
+
+
 def test_the_unit_of_the_numbers_changes_nothing_but_the_unit(base):
     # Slowly, so that the rounding of larger numbers is not carried on from update to update.
     near, far = (

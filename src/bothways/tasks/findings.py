@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.data import Example
+from bothways.data.columns import DECIMAL
 from bothways.evaluation import Calibration, TaggedWords, Temperature
 from bothways.tasks.targets import Logits, MultiLabel, Regression, SingleLabel, Target, Truth
 from bothways.training.record import TrainingRecord
@@ -65,7 +66,8 @@ def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration
     """Return what the answers on held-out rows say against a classifier, or a model of numbers."""
     match target:
         case SingleLabel():
-            return [*_notes_on_one_label(target, logits_NC.argmax(1), truth), *_notes_on_temperature(calibration)]
+            learnt = _notes_on_classes(target.labels, logits_NC.argmax(1), truth, "row", "label")
+            return [*learnt, *_notes_on_numeric_labels(target), *_notes_on_temperature(calibration)]
         case MultiLabel():
             given_NC = target.probabilities(logits_NC, calibration) >= target.thresholds_C
             return _notes_on_several_labels(target, given_NC, truth)
@@ -73,19 +75,32 @@ def notes_on_labels(target: Target, logits_NC: Logits, truth: Truth, calibration
             return _notes_on_numbers(target, logits_NC[:, 0], truth)
 
 
-def _notes_on_one_label(target: SingleLabel, predicted_N: Truth, truth: Truth) -> list[str]:
-    accuracy, counts_C = float((predicted_N == truth).mean()), np.bincount(truth, minlength=target.outputs)
-    usual, most = target.labels[int(counts_C.argmax())], float(counts_C.max() / len(truth))
+def _notes_on_classes(labels: Sequence[str], predicted_N: Truth, truth: Truth, unit: str, name: str) -> list[str]:
+    """Return what answers of one class each say: a label for a row, or a tag for a word."""
+    accuracy, counts_C = float((predicted_N == truth).mean()), np.bincount(truth, minlength=len(labels))
+    usual, most = labels[int(counts_C.argmax())], float(counts_C.max() / len(truth))
     if most == 1:
-        said = f"All held-out rows have the label {usual!r}: the metrics say nothing about the others."
+        said = f"All held-out {unit}s have the {name} {usual!r}: the metrics say nothing about the others."
         return [said] if len(truth) > 1 else []
     if len(set(predicted_N.tolist())) == 1:
-        only = target.labels[int(predicted_N[0])]
-        return [f"The model gives every held-out row the same label, {only!r}: it has learnt to tell nothing."]
+        only = labels[int(predicted_N[0])]
+        return [f"The model gives every held-out {unit} the same {name}, {only!r}: it has learnt to tell nothing."]
     if accuracy <= most:
         said = f"always {usual!r} has accuracy {most:.4f}, the model {accuracy:.4f}."
-        return [f"The model is not better than the most frequent label: {said}"]
+        return [f"The model is not better than the most frequent {name}: {said}"]
     return []
+
+
+def _notes_on_numeric_labels(target: SingleLabel) -> list[str]:
+    if target.outputs < 3 or not all(map(DECIMAL.fullmatch, target.labels)):
+        return []
+    numbers = sorted(map(float, target.labels))
+    if numbers == list(range(target.outputs)):  # numbers of classes
+        return []
+    return [
+        f"All {target.outputs} labels are numbers, which were learnt as classes without an order: to predict a number, "
+        "name their column by score (--score)."
+    ]
 
 
 def _notes_on_several_labels(target: MultiLabel, given_NC: NDArray[np.bool_], truth: Truth) -> list[str]:
@@ -170,10 +185,7 @@ def findings_of_words(
     labels: Sequence[str], words: TaggedWords, examples: Sequence[Example[Any]]
 ) -> tuple[list[str], tuple[Mistake, ...]]:
     """Return what the tags of held-out words say against a tagger, and the wrong ones, the most probable first."""
-    notes = []
-    if len(set(words.predicted_W.tolist())) == 1 < len(set(words.truth_W.tolist())):
-        only = labels[int(words.predicted_W[0])]
-        notes.append(f"The model gives every held-out word the same tag, {only!r}: it has learnt to tell nothing.")
+    notes = _notes_on_classes(labels, words.predicted_W, words.truth_W, "word", "tag")
     first_N = np.searchsorted(words.text_W, np.arange(words.texts))
     mistakes = []
     for word in _most_probable(words.probability_W, words.predicted_W != words.truth_W):

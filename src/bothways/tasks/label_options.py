@@ -40,7 +40,7 @@ class LabelOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelLearning(ConfidenceOptions):
-    """What is learnt of labelled texts or pairs.
+    """Options of a fit on labelled texts or pairs.
 
     Attributes:
         target: ``"single"`` label, ``"multi"`` (lists of labels), or ``"regression"`` (numbers); by default what the
@@ -48,46 +48,26 @@ class LabelLearning(ConfidenceOptions):
         class_weights: ``"balanced"`` lets all labels count alike in the loss, however many rows each has: a row counts
             rows / (labels * rows of its label); of several labels, each in itself. The epoch to keep is then chosen by
             balanced accuracy. By default every row counts alike.
+        score: Column of numbers to predict, instead of labels.
 
     Raises:
-        InvalidInput: There are no such weights.
+        InvalidInput: There are no such weights, or a score and several labels.
     """
 
     target: TargetKind | None = None
     class_weights: ClassWeights | None = None
+    score: str | None = None
 
     def __post_init__(self) -> None:
         ConfidenceOptions.__post_init__(self)
         if self.class_weights not in (*get_args(ClassWeights), None):
             raise InvalidInput(f"class_weights must be 'balanced' or None, but it is {self.class_weights!r}.")
-
-    @property
-    def detects(self) -> bool:
-        """Whether there is a detector, which takes one label for each text."""
-        return self.detector is not None and self.target in (None, "single")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairLearning(LabelLearning):
-    """What is learnt of labelled pairs.
-
-    Attributes:
-        score: Column of numbers to predict, instead of labels.
-
-    Raises:
-        InvalidInput: There are a score and several labels.
-    """
-
-    score: str | None = None
-
-    def __post_init__(self) -> None:
-        LabelLearning.__post_init__(self)
         if self.score is not None and self.target == "multi":
             raise InvalidInput("score predicts a number, so it goes neither with label nor with the target 'multi'.")
 
     @property
     def detects(self) -> bool:
-        """Whether there is a detector."""
+        """Whether there is a detector, which takes one label for each text."""
         return self.detector is not None and self.target in (None, "single") and self.score is None
 
 

@@ -67,6 +67,17 @@ _ROUNDING = 1e-13
 Truth = NDArray[Any]
 
 
+def _one_label(value: object) -> str:
+    """Return a class name; see `class_label`, whose errors name the other targets here."""
+    try:
+        return class_label(value)
+    except InvalidInput as error:
+        other = {float: "score names a column of numbers to predict", list: "lists of labels need the target 'multi'"}
+        if type(value) not in other:
+            raise
+        raise InvalidInput(f"{str(error).rstrip('.')}; {other[type(value)]}.") from None
+
+
 @dataclass(frozen=True, slots=True)
 class SingleLabel:
     """Exactly one of C labels."""
@@ -75,7 +86,7 @@ class SingleLabel:
 
     kind: ClassVar[TargetKind] = "single"
     problem_type: ClassVar[str] = "single_label_classification"
-    convert = staticmethod(class_label)
+    convert = staticmethod(_one_label)
 
     @staticmethod
     def names(label: str) -> tuple[str, ...]:

@@ -14,10 +14,29 @@ from bothways.tasks.predictions import Classification, Labelling, RegressionPred
 from bothways.tasks.task import LabelArguments
 from bothways.training.options import TrainingOptions
 
+InputT = TypeVar("InputT")
 LabelT = TypeVar("LabelT", covariant=True, default=Classification)
 
 
-class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
+class _LabelTask(HeadTask[InputT, LabelT], Generic[InputT, LabelT]):
+    """A task of labels or numbers."""
+
+    outputs_type = LabelOutputs
+
+    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
+        """Take ``score``, the column of numbers, as the label of a regression."""
+        given = dict(options)
+        score = given.pop("score", None)
+        if score is not None:
+            if given.get("label") is not None or given.get("target") == "multi":
+                raise InvalidInput(
+                    "score predicts a number, so it goes neither with label nor with the target 'multi'."
+                )
+            given |= {"label": score, "target": "regression"}
+        return super().fit_options(given)
+
+
+class TextClassifier(_LabelTask[str, LabelT], Generic[LabelT]):
     """A text classifier with calibrated probabilities: one label, several labels or a number for each text.
 
     >>> classifier = TextClassifier.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
@@ -27,7 +46,6 @@ class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
     """
 
     spec = CLASSIFICATION
-    outputs_type = LabelOutputs
 
     if TYPE_CHECKING:  # what predictions are is known from what was opened
 
@@ -54,7 +72,7 @@ class TextClassifier(HeadTask[str, LabelT], Generic[LabelT]):
             """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
 
 
-class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
+class PairClassifier(_LabelTask[tuple[str, str], LabelT], Generic[LabelT]):
     """A cross-encoder for text pairs: entailment, paraphrase, similarity, relevance.
 
     It reads both texts at once. With numbers as labels it scores how similar two texts are, or how well a passage
@@ -67,7 +85,6 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
     """
 
     spec = PAIRS
-    outputs_type = LabelOutputs
 
     if TYPE_CHECKING:  # what predictions are is known from what was opened
 
@@ -92,15 +109,3 @@ class PairClassifier(HeadTask[tuple[str, str], LabelT], Generic[LabelT]):
         @classmethod
         def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
             """Open an encoder to fine-tune, or a trained model to use; see `bothways.tasks.task.Task`."""
-
-    def fit_options(self, options: Mapping[str, Any]) -> tuple[Any, Any, TrainingOptions]:
-        """Take ``score``, the column of numbers, as the label of a regression."""
-        given = dict(options)
-        score = given.pop("score", None)
-        if score is not None:
-            if given.get("label") is not None or given.get("target") == "multi":
-                raise InvalidInput(
-                    "score predicts a number, so it goes neither with label nor with the target 'multi'."
-                )
-            given |= {"label": score, "target": "regression"}
-        return super().fit_options(given)

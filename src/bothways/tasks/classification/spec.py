@@ -1,7 +1,7 @@
 """What text and pair classification declare. Loads no torch."""
 
 from bothways.tasks.columns import PairColumns, TextColumns
-from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction, PairLearning
+from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction
 from bothways.tasks.spec import Hub, TaskSpec
 
 CLASSIFICATION = TaskSpec(
@@ -16,6 +16,9 @@ CLASSIFICATION = TaskSpec(
         '"Lakers win in overtime"',
     ),
     example={"text": "Lakers win in overtime", "label": "sports"},
+    notes="""\
+with --target multi a list of labels; with --score score, a number to predict:
+  {"text": "Lakers win in overtime", "score": 4.5}""",
     open_options=LabelOpening,
     fit_options=LabelLearning,
     predict_options=LabelPrediction,
@@ -41,7 +44,7 @@ PAIRS = TaskSpec(
 or, with --score score, a number to predict:
   {"text_a": "A man sleeps.", "text_b": "Someone is asleep.", "score": 4.6}""",
     open_options=LabelOpening,
-    fit_options=PairLearning,
+    fit_options=LabelLearning,
     predict_options=LabelPrediction,
     does="classify pairs of texts",
     held_out="about a tenth of the rows to learn from, drawn with the seed, those with the same first text together",
