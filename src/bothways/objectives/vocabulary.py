@@ -131,15 +131,16 @@ def _scan(
         scores_mV = linear(own_ME[places], tokens_VE, bias_V).float()
         top_m, likeliest_m = scores_mV.max(-1)
         own_m = scores_mV.gather(-1, targets_M[places, None]).squeeze(-1)
-        scores_mV = torch.softmax(scores_mV, -1, out=scores_mV)
-        at_top_m = scores_mV.gather(-1, likeliest_m[:, None]).squeeze(-1)
-        # The probability of a target may be 0 in floating point, that of the likeliest token is 1 / V at least.
-        losses_M[places] = top_m - at_top_m.log() - own_m
+        # In place, step by step: of a softmax into its own input nothing is promised.
+        parts_mV = scores_mV.sub_(top_m[:, None]).exp_()
+        sums_m = parts_mV.sum(-1)
+        losses_M[places] = sums_m.log() + top_m - own_m
         right_M[places] = likeliest_m == targets_M[places]
+        probabilities_mV = parts_mV.div_(sums_m[:, None])
         if look is not None:
-            look(scores_mV, places)
+            look(probabilities_mV, places)
         if any(wanted):
-            _add_gradients(gradients, scores_mV, own_ME[places], tokens_VE, targets_M[places], places)
+            _add_gradients(gradients, probabilities_mV, own_ME[places], tokens_VE, targets_M[places], places)
     return losses_M, right_M, gradients
 
 
