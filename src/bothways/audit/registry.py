@@ -12,6 +12,7 @@ _HOMES: Mapping[str, str] = {
     "ModelProvenanceChecker": "bothways.audit.provenance",
     "ClassifierConfidenceAnalyzer": "bothways.audit.confidence",
     "BehaviorConsistencyValidator": "bothways.audit.behaviour",
+    "AdversarialRobustness": "bothways.audit.attacks",
 }
 
 DETECTORS: tuple[str, ...] = tuple(_HOMES)

@@ -1,0 +1,40 @@
+"""Vectors of sentences, to hold edited texts near their originals.
+
+Shapes: N texts, H hidden.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bothways.encoder.pairs import means
+from bothways.inference import InferenceEngine, TextOptions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from bothways.checkpoints import PretrainedEncoder
+    from bothways.packing import Packed
+
+# Windows of models that know no limit of their own.
+_USUAL_LENGTH = 512
+
+
+def sentence_vectors(encoder: "PretrainedEncoder") -> "Callable[[Sequence[str]], NDArray[np.float64]]":
+    """Return a function from texts to the mean of their hidden states, as unit vectors (N, H)."""
+
+    def forward(packed: "Packed") -> "Tensor":
+        return means(encoder.encoder(packed), packed)
+
+    options = TextOptions(encoder.config.max_length or _USUAL_LENGTH, on_overflow="truncate")
+    engine = InferenceEngine(encoder.tokenizer, forward, encoder.device, options)
+
+    def vectors(texts: Sequence[str]) -> "NDArray[np.float64]":
+        rows = [each.rows_WK[0] for each in engine.run(texts, show_progress=False)]
+        vectors_NH = np.stack(rows).astype(np.float64)
+        vectors_NH /= np.maximum(np.linalg.norm(vectors_NH, axis=1, keepdims=True), 1e-12)
+        return vectors_NH
+
+    return vectors

@@ -1,0 +1,133 @@
+"""`AdversarialRobustness`: a model that rests on one word is turned, one with more evidence is not; and the attacks."""
+
+import numpy as np
+import pytest
+import torch
+from planted import BAD, FILLER, GOOD, rows_of_opinions, sentence, trained
+
+from bothways.audit import Severity, scan
+from bothways.audit.attacks import (
+    CharacterEdits,
+    FewWords,
+    GiveLabel,
+    NearestWords,
+    Recipe,
+    SameSentence,
+    adversarial_rows,
+    attack_texts,
+)
+from bothways.audit.attacks.words import Draft, editable
+from bothways.text import Words
+
+NAME = "AdversarialRobustness"
+
+
+def rows_of_many_opinions(rows, seed=0):
+    """Rows whose label most of their words tell."""
+    rng = np.random.default_rng(seed)
+    drawn = [(("bad", BAD), ("good", GOOD))[number % 2] for number in range(rows)]
+    return [{"text": sentence(rng, *rng.choice(words, 7), length=10), "label": label} for label, words in drawn]
+
+
+@pytest.fixture(scope="module")
+def weak(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("weak") / "base"
+        return trained(folder, patch, rows_of_opinions(120), validation=rows_of_opinions(30, seed=2))
+
+
+def test_a_model_that_rests_on_one_word_is_turned_and_left_as_it_was(weak):
+    rows = rows_of_opinions(60, seed=5)
+    before = {name: value.clone() for name, value in weak.fitted.model.state_dict().items()}
+    state, drawn = torch.get_rng_state(), np.random.get_state()[1].copy()
+    report = scan(weak, rows, detectors=[NAME], show_progress=False)
+    found = {each.rule: each for each in report.findings}["adversarial-character"]
+    details = found.evidence.details
+    assert found.severity >= Severity.LOW
+    assert details["success_low"] > 0.2
+    assert details["accuracy_under_attack"] < details["accuracy"]
+    assert details["mean_queries"] > 1
+    assert details["examples"][0]["original"] != details["examples"][0]["attacked"]
+    after = weak.fitted.model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert torch.equal(state, torch.get_rng_state())
+    assert np.array_equal(drawn, np.random.get_state()[1])
+    again = scan(weak, rows, detectors=[NAME], show_progress=False)
+    assert again.to_dict()["findings"] == report.to_dict()["findings"]
+    unlabelled = scan(weak, [{"text": row["text"]} for row in rows], detectors=[NAME], show_progress=False)
+    assert "accuracy" not in unlabelled.findings[0].evidence.details
+
+
+def test_a_model_with_much_evidence_for_each_answer_passes(tmp_path, monkeypatch):
+    rows = rows_of_many_opinions(120)
+    robust = trained(tmp_path / "base", monkeypatch, rows, validation=rows_of_many_opinions(30, seed=2))
+    report = scan(robust, rows_of_many_opinions(60, seed=5), detectors=[NAME], show_progress=False)
+    assert report.verdict == "pass"
+    assert report.worst == Severity.INFO
+
+
+def test_too_few_texts_decide_nothing(weak):
+    report = scan(weak, rows_of_opinions(4), detectors=[NAME], show_progress=False)
+    assert report.verdict == "inconclusive"
+    assert "at least 10 texts" in report.detectors[0].reason
+
+
+def test_attacked_rows_have_their_labels_and_the_columns_of_the_model(weak):
+    rows = rows_of_opinions(20, seed=6)
+    made = adversarial_rows(weak, rows)
+    assert made
+    assert made == adversarial_rows(weak, rows)
+    assert {row["label"] for row in made} == {"bad", "good"}
+    assert not {row["text"] for row in made} & {row["text"] for row in rows}
+
+
+def test_drafts_keep_what_stands_between_words_and_attacks_leave_the_meaning_alone():
+    draft = Draft.of("Oh,  a charming film (never dull)!")
+    assert draft.replaced(3, "charmng").text == "Oh,  a charmng film (never dull)!"
+    words = Words.of_text("We never met Alice in 2024; little charm, A4 ski lift. Delightful music")
+    assert [words[number] for number in editable(words)] == ["charm", "lift", "Delightful", "music"]
+
+
+def test_character_edits_keep_first_and_last_letters():
+    made = CharacterEdits(each=20).words(Draft.of("charming"), 0, np.random.default_rng(0))
+    assert len(made) > 20
+    assert all(word[0] == "c" and word[-1] == "g" and abs(len(word) - 8) <= 1 for word in made)
+
+
+def asks_for(letter):
+    def ask(texts):
+        with_letter_N = np.array([letter in text for text in texts], dtype=float)
+        return np.stack([1 - 0.8 * with_letter_N, 0.8 * with_letter_N], axis=1)
+
+    return ask
+
+
+def test_the_search_finds_the_word_keeps_to_its_bounds_and_reaches_a_label():
+    text = "many words stand here but zebra alone counts in this"
+    recipe = Recipe(CharacterEdits(each=8))
+    (found,) = attack_texts(asks_for("b"), [text], [1], recipe, np.random.default_rng(0))
+    assert not found.reached  # "but" has the letter as well, and is too short to be edited
+    (found,) = attack_texts(asks_for("eb"), [text], [1], recipe, np.random.default_rng(0))
+    assert found.reached
+    assert [before for before, _ in found.draft.edits] == ["zebra"]
+    (few,) = attack_texts(
+        asks_for("q"), [text], [0], Recipe(CharacterEdits(), few=FewWords(0.1)), np.random.default_rng(0)
+    )
+    assert len(few.draft.changed) <= 1
+    reach = Recipe(CharacterEdits(each=200), goal=GiveLabel(1))
+    (found,) = attack_texts(asks_for("q"), [text], [0], reach, np.random.default_rng(0))
+    assert found.reached
+    assert found.queries <= reach.search.queries
+
+
+def test_other_words_are_near_and_the_sentence_stays_the_same(weak):
+    near = NearestWords.of(weak.model)
+    assert set(near.spelt) == {word for word in (*GOOD, *BAD, *FILLER) if len(word) >= 4}
+    draft = Draft.of("the Music was lovely")
+    found = NearestWords(near.rows_VE, near.spelt, near.row_of, least=-1.0).words(draft, 1, np.random.default_rng(0))
+    row = near.row_of["music"]
+    best = int(torch.argsort(near.rows_VE @ near.rows_VE[row], descending=True)[1])
+    assert found[0] == near.spelt[best].capitalize()
+    assert "Music" not in found
+    same = SameSentence(lambda texts: np.array([[1.0, 0.0] if "lovely" in text else [0.0, 1.0] for text in texts]))
+    assert same.kept(draft.text, ["a lovely film", "a dull film"]).tolist() == [True, False]
