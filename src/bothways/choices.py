@@ -30,7 +30,7 @@ FamilyName: TypeAlias = Literal[
     "xlnet",
     "modernbert",
 ]
-Format: TypeAlias = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll"]
+Format: TypeAlias = Literal["jsonl", "json", "csv", "tsv", "parquet", "txt", "conll", "conllu"]
 GuaranteeKind: TypeAlias = Literal["least_ambiguous", "adaptive", "interval"]
 HeadName: TypeAlias = Literal[
     "masked_lm",

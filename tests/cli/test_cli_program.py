@@ -58,6 +58,8 @@ COMMANDS = [
     "compare-models",
     "export",
     "demo",
+    "explain",
+    "explain heads",
 ]
 HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "faiss", "bm25s", "pyarrow", "altair")
 

@@ -22,6 +22,7 @@ from bothways.cli import (
     embed,
     ensemble,
     evaluate,
+    explain,
     export,
     fill_mask,
     mask,
@@ -109,6 +110,10 @@ def build_app() -> App:
     vocabularies = App(name="tokenizer", help="Train tokenizers on your own texts.", sort_key=6)
     vocabularies.command(tokenizer.train, help_epilogue=tokenizer.EXAMPLE)
     app.command(vocabularies)
+    explaining = App(name="explain", help_epilogue=explain.EXAMPLE, sort_key=7)
+    explaining.default(explain.explain)
+    explaining.command(explain.heads, help_epilogue=explain.HEADS_EXAMPLE)
+    app.command(explaining)
     app.command(audit.audit, help_epilogue=audit.EXAMPLE, sort_key=7)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
     app.command(advice.recommend, help_epilogue=advice.RECOMMEND_EXAMPLE, sort_key=8)

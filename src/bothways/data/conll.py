@@ -1,4 +1,4 @@
-"""Rows out of CoNLL files: a word and its tag a line, an empty line between texts."""
+"""Rows out of CoNLL and CoNLL-U files: a word a line, an empty line between texts."""
 
 import re
 from collections.abc import Iterator
@@ -10,6 +10,8 @@ from bothways.errors import InvalidInput
 # Stands between documents in the files of CoNLL 2003.
 _DOCUMENT = "-DOCSTART-"
 _GAP = re.compile(r"[ \t]+")
+_CONLLU_COLUMNS = 10
+_WORD_ID = re.compile(r"[0-9]{1,9}")
 
 
 def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
@@ -36,6 +38,50 @@ def conll_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
                 )
         tokens, tags = [values[0] for _, values in text], [values[-1] for _, values in text]
         yield Row(first, {"tokens": tokens, "tags": tags}, f"the text on line {first} of {name}")
+
+
+def conllu_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
+    """One sentence a row, as Universal Dependencies write them (https://universaldependencies.org/format.html).
+
+    Columns are ``tokens`` (FORM), ``tags`` (UPOS) and, where every word has them, ``heads`` (HEAD: numbers of words
+    from 1, 0 for the root) and ``relations`` (DEPREL). Comments, the lines of tokens of several words (``1-2``) and
+    empty nodes (``1.1``) are passed over.
+
+    Raises:
+        InvalidInput: A line has not ten columns, words are not numbered 1, 2, 3, ..., or a head is none of them.
+    """
+    numbered = ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, start=1))
+    for blank, group in groupby(numbered, key=lambda each: not each[1].strip()):
+        if blank:
+            continue
+        text = [(number, line.split("\t")) for number, line in group if not line.startswith("#")]
+        for number, values in text:
+            if len(values) != _CONLLU_COLUMNS:
+                raise InvalidInput(
+                    f"line {number} of {name} has {len(values)} columns with tabs between them: expected "
+                    f"{_CONLLU_COLUMNS}, from ID to MISC."
+                )
+        words = [(number, values) for number, values in text if _WORD_ID.fullmatch(values[0])]
+        if words:
+            yield _sentence(words, name)
+
+
+def _sentence(words: list[tuple[int, list[str]]], name: str) -> Row:
+    first = words[0][0]
+    for place, (number, values) in enumerate(words, start=1):
+        if int(values[0]) != place:
+            raise InvalidInput(
+                f"line {number} of {name}: expected the word {place} of its sentence, got {values[0]!r}."
+            )
+    columns: dict[str, object] = {"tokens": [each[1] for _, each in words], "tags": [each[3] for _, each in words]}
+    if all(values[6] != "_" and values[7] != "_" for _, values in words):
+        for number, values in words:
+            if not _WORD_ID.fullmatch(values[6]) or int(values[6]) > len(words):
+                raise InvalidInput(
+                    f"line {number} of {name}: expected a head from 0 to {len(words)}, got {values[6]!r}."
+                )
+        columns |= {"heads": [int(each[6]) for _, each in words], "relations": [each[7] for _, each in words]}
+    return Row(first, columns, f"the sentence on line {first} of {name}")
 
 
 def _columns(line: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rows out of lines: JSON Lines, CSV, TSV, plain text and CoNLL. A JSON document: `bothways.data.documents`."""
+"""Rows out of lines: JSON Lines, CSV, TSV, plain text, CoNLL and CoNLL-U. JSON documents: `data.documents`."""
 
 import csv
 import itertools
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import get_args
 
 from bothways.choices import Format as Format
-from bothways.data.conll import conll_rows
+from bothways.data.conll import conll_rows, conllu_rows
 from bothways.data.lines import LONGEST_LINE
 from bothways.data.row import Row, check_columns, first_duplicate
 from bothways.errors import InvalidInput
@@ -24,6 +24,7 @@ _SUFFIXES: Mapping[str, Format] = {
     "parquet": "parquet",
     "txt": "txt",
     "conll": "conll",
+    "conllu": "conllu",
 }
 
 
@@ -219,4 +220,5 @@ TEXT_FORMATS: Mapping[Format, Callable[[Iterator[str], str], Iterator[Row]]] = {
     "tsv": tsv_rows,
     "txt": txt_rows,
     "conll": conll_rows,
+    "conllu": conllu_rows,
 }

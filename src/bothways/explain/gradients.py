@@ -188,18 +188,19 @@ class Entrance:
             TextTooLong: A text does not fit into one window.
         """
         reading, texts = self.opened.reading, [text for each in subjects for text in each.texts]
-        try:
-            encoded = self.opened.model.tokenizer.encode(
-                [reading.given(text) for text in texts],
-                max_length=reading.max_length,
-                on_overflow="error",
-                offsets=True,
-                cut=reading.cut,
-            )
-        except TextTooLong as error:
+        encoded = self.opened.model.tokenizer.encode(
+            [reading.given(text) for text in texts],
+            max_length=reading.max_length,
+            on_overflow="truncate",
+            offsets=True,
+            cut=reading.cut,
+        )
+        most = max(each.dropped_tokens for each in encoded)
+        if most:
             raise TextTooLong(
-                f"{error} Gradients are of a text in one window: shorten it, raise max_length, or use leave-one-out."
-            ) from error
+                f"gradients: expected a text that fits into one window of {reading.max_length} tokens, got one with "
+                f"{most} more. Shorten it, raise max_length, or use leave-one-out."
+            )
         windows = tuple(each.windows[0] for each in encoded) * copies
         packed = pack([each.ids for each in windows], [each.types for each in windows], self.opened.model.device)
         return Read(tuple(subjects) * copies, windows, tuple(map(Places.of, windows)), packed)

@@ -96,6 +96,11 @@ class Subject(ABC):
     def texts(self) -> tuple[Text, ...]:
         """The texts that the model reads, each in a window."""
 
+    @property
+    def shown(self) -> Text:
+        """The text whose attention is shown."""
+        return self.texts[0]
+
     @abstractmethod
     def part_of(self, text: int, sequence: int) -> int:
         """Return the part that a sequence of a text is."""
@@ -152,14 +157,12 @@ class Subject(ABC):
         words_n = np.full(len(places.begins_n), NO_WORD)
         for sequence in np.unique(places.sequences_n[places.sequences_n >= 0]).tolist():
             part = self.part_of(text, sequence)
-            own = [number for number, word in enumerate(self.words) if word.part == part]
-            if not own:
-                continue
-            starts, ends = np.array([(self.words[number].start, self.words[number].end) for number in own]).T
-            at = np.flatnonzero(places.sequences_n == sequence)
-            found = np.minimum(np.searchsorted(ends, places.begins_n[at], side="right"), len(own) - 1)
-            overlap = (starts[found] < places.ends_n[at]) & (ends[found] > places.begins_n[at])
-            words_n[at[overlap]] = np.array(own)[found[overlap]]
+            own = np.array([number for number, word in enumerate(self.words) if word.part == part])
+            if len(own):
+                found_n = overlapping(
+                    [(self.words[each].start, self.words[each].end) for each in own], places, sequence
+                )
+                words_n[found_n != NO_WORD] = own[found_n[found_n != NO_WORD]]
         return words_n
 
 
@@ -195,6 +198,20 @@ class Remaining:
     def place(self, character: int) -> int:
         """Return where a character of the original stands now."""
         return int(self.kept[:character].sum())
+
+
+def overlapping(spans: Sequence[tuple[int, int]], places: Places, sequence: int = 0) -> NDArray[np.int64]:
+    """Return for each token (n) the first span of a sequence that it shares a character with, -1 where there is none.
+
+    Args:
+        spans: Where words begin and end, in order.
+        places: Where tokens stand.
+        sequence: The sequence that the spans are of.
+    """
+    starts, ends = np.array(spans).T
+    found_n = np.minimum(np.searchsorted(ends, places.begins_n, side="right"), len(ends) - 1)
+    inside_n = (starts[found_n] < places.ends_n) & (ends[found_n] > places.begins_n) & (places.sequences_n == sequence)
+    return np.where(inside_n, found_n, NO_WORD)
 
 
 def log_odds(logits_C: Tensor, number: int) -> Tensor:

@@ -163,6 +163,11 @@ class ChoiceSubject(Subject):
         """The context with each choice."""
         return tuple((self.parts[0], choice) for choice in self.parts[1:])
 
+    @property
+    def shown(self) -> Text:
+        """The context with the choice."""
+        return self.texts[self.index]
+
     def part_of(self, text: int, sequence: int) -> int:
         """Return the context, or the choice."""
         return 0 if sequence == 0 else 1 + text

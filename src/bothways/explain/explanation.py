@@ -1,0 +1,109 @@
+"""All that can be seen of a model on one input: the words that its prediction rests on, and where its heads look."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bothways.checkpoints import PretrainedEncoder
+from bothways.choices import AttributionMethod
+from bothways.errors import InvalidInput, TextTooLong
+from bothways.explain.asking import AnyModel, subjects_of
+from bothways.explain.attention import Head, TextAttention, attention_of, illustrative_head
+from bothways.explain.attribution import STEPS, Attribution, attribute
+from bothways.explain.rolling import rollout
+from bothways.explain.subjects import Target
+from bothways.text.texts import Text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """What was seen of a model on one input.
+
+    Attributes:
+        model: The model's name.
+        attribution: What each word contributes to the prediction; None of a model without a task.
+        attention: Where all heads look; None of a text that does not fit into one window, and of an ensemble.
+        notes: What is missing, and why.
+    """
+
+    model: str
+    attribution: Attribution | None
+    attention: TextAttention | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def head(self) -> Head | None:
+        """A head that is worth looking at: see `illustrative_head`; None where there is no such text."""
+        if self.attention is None:
+            return None
+        try:
+            return illustrative_head(self.attention)
+        except InvalidInput:  # no two words apart: any head will do
+            return Head(len(self.attention.weights_LNSS) - 1, 0)
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values; of attention the rollout, since the weights of all heads are large (see `arrays`)."""
+        values: dict[str, object] = {"model": self.model, "notes": list(self.notes)}
+        if self.attribution is not None:
+            values["attribution"] = self.attribution.to_dict()
+        if self.attention is not None:
+            values["tokens"] = list(self.attention.tokens)
+            values["rollout"] = rollout(self.attention).round(6).tolist()
+        return values
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the numbers as arrays by name: of words, and of tokens (L layers, N heads, S tokens)."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        if self.attribution is not None:
+            found["words"] = np.array([each.text for each in self.attribution.words], dtype=np.str_)
+            found["word_weights"] = self.attribution.weights_W
+        if self.attention is not None:
+            found["tokens"] = np.array(self.attention.tokens, dtype=np.str_)
+            found["attention"] = self.attention.weights_LNSS
+            found["rollout"] = rollout(self.attention)
+        return found
+
+
+def explain(
+    model: AnyModel,
+    value: Any,  # noqa: ANN401 (the task's input)
+    method: AttributionMethod = "integrated-gradients",
+    *,
+    target: Target | None = None,
+    steps: int = STEPS,
+) -> Explanation:
+    """Explain the prediction of one input: attribution to words, and attention.
+
+    Args:
+        model: A trained model of one task.
+        value: What the task reads.
+        method: Of the attribution.
+        target: The score to explain; that of the model's own prediction when None.
+        steps: Of the integral.
+
+    Raises:
+        As `bothways.explain.attribute`.
+    """
+    (found,) = attribute(model, [value], method, target=target, steps=steps)
+    (subject,) = subjects_of(model, [value], target)
+    encoder = getattr(model, "model", None)
+    if not isinstance(encoder, PretrainedEncoder):
+        return Explanation(model.name, found, None, ("attention is that of one encoder: an ensemble has several.",))
+    opened = getattr(model.fitted, "opened", None)
+    shown = subject.shown if opened is None else opened.reading.given(subject.shown)
+    try:
+        return Explanation(model.name, found, attention_of(encoder, shown))
+    except TextTooLong:
+        return Explanation(model.name, found, None, ("attention is that of one window: the text has several.",))
+
+
+def explain_attention(model: PretrainedEncoder, text: Text) -> Explanation:
+    """Return the attention of an encoder alone, without a prediction.
+
+    Raises:
+        InvalidInput: ``text`` is no text.
+        TextTooLong: It does not fit into one window.
+    """
+    return Explanation(model.name, None, attention_of(model, text))

@@ -1,0 +1,346 @@
+"""Roles of attention heads, scored over a corpus, as Clark et al. (2019, arXiv:1906.04341) do for BERT.
+
+Two kinds of score. A *weight* is the mean attention that tokens give to the token in question: the first one, [SEP],
+the one before. An *accuracy* counts how often the word that a word attends to most is the right one: its head in a
+dependency tree, the noun that a pronoun stands for. Attention to a word of several tokens is the sum over them, and
+attention from one their mean (section 4.1).
+
+The best of many heads is good at anything by chance. So each best score stands beside the best of a random encoder of
+the same shape, and beside what needs no model at all: uniform attention, or the best fixed distance.
+
+Shapes: L layers, N heads, n tokens of a sentence, W words.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bothways.checkpoints import PretrainedEncoder
+from bothways.data import Source, read_rows
+from bothways.data.words import given_words
+from bothways.encoder import Encoder, Recorder
+from bothways.errors import InvalidInput, shown
+from bothways.explain.attention import Head
+from bothways.explain.subjects import NO_WORD, overlapping
+from bothways.packing import pack
+from bothways.progress import progress
+from bothways.text import Places, ReadWords, Words
+from bothways.text.windows import Window
+from bothways.training.seeding import seeded
+
+Floats = NDArray[np.float64]
+Kind = Literal["weight", "accuracy"]
+
+PRONOUN = "pronoun to its noun"
+# Pairs of words from which on a dependency relation is scored.
+LEAST_PAIRS = 20
+_BATCH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words, and their dependency tree where it is known.
+
+    Attributes:
+        words: The words.
+        heads: For each word the number of its head, from 1; 0 for the root. Empty where they are not known.
+        relations: For each word its relation to the head.
+    """
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...] = ()
+    relations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadRole:
+    """How well each head plays a role.
+
+    Attributes:
+        role: Its name.
+        kind: What is scored.
+        count: Tokens or words that it was scored on.
+        scores_LN: The scores of all heads, from 0 to 1.
+        without: The score of uniform attention, or of the best fixed distance, or of chance.
+        random: The best score of the heads of a random encoder; None where none was asked for.
+    """
+
+    role: str
+    kind: Kind
+    count: int
+    scores_LN: Floats
+    without: float
+    random: float | None = None
+
+    @property
+    def best(self) -> Head:
+        """The head with the highest score, the first of equals."""
+        layer, head = np.unravel_index(int(self.scores_LN.argmax()), self.scores_LN.shape)
+        return Head(int(layer), int(head))
+
+    @property
+    def score(self) -> float:
+        """That of the best head."""
+        return float(self.scores_LN.max())
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values."""
+        return {
+            "role": self.role,
+            "kind": self.kind,
+            "layer": self.best.layer,
+            "head": self.best.head,
+            "score": self.score,
+            "without_a_model": self.without,
+            "random_encoder": self.random,
+            "count": self.count,
+            "scores": self.scores_LN.tolist(),
+        }
+
+
+def head_roles(
+    model: PretrainedEncoder,
+    sentences: Iterable[Sentence] = (),
+    *,
+    random: bool = True,
+    seed: int = 0,
+    least_pairs: int = LEAST_PAIRS,
+    show_progress: bool | None = None,
+) -> tuple[HeadRole, ...]:
+    """Score the roles of all heads.
+
+    Pronouns are scored on sentences that the package brings: see `pronoun_sentences`. Sentences that do not fit into a
+    window are left out.
+
+    Args:
+        model: The encoder.
+        sentences: A corpus; the package's sentences with pronouns when there is none. Dependency relations are scored
+            where they have trees.
+        random: Also score a random encoder of the same shape.
+        seed: Of its weights.
+        least_pairs: Pairs of words from which on a dependency relation is scored.
+        show_progress: Force the progress bar on or off.
+
+    Raises:
+        InvalidInput: No sentence fits, or one is not usable.
+    """
+    pronouns = pronoun_sentences()
+    corpus = list(sentences) or [each.sentence for each in pronouns]
+    encoders = [model.encoder]
+    if random:
+        with seeded(seed):
+            encoders.append(Encoder(model.config).to(model.device, model.encoder.embedding.tokens.weight.dtype).eval())
+    tallies = []
+    with progress("reading heads", len(encoders) * (len(corpus) + len(pronouns)), show=show_progress) as bar:
+        for encoder in encoders:
+            tally = _Tally()
+            for number, looked in _looks(model, encoder, [each.words for each in corpus]):
+                tally.add_tokens(looked, model)
+                tally.add_tree(corpus[number], looked)
+                bar.advance()
+            for number, looked in _looks(model, encoder, [each.sentence.words for each in pronouns]):
+                tally.add_pronoun(pronouns[number], looked)
+                bar.advance()
+            tallies.append(tally)
+    if "weight" not in tallies[0].kinds.values():
+        raise InvalidInput("expected sentences that fit into a window of the model, got none: raise max_length.")
+    own, *others = tallies
+    return tuple(
+        HeadRole(
+            role,
+            own.kinds[role],
+            own.counts[role],
+            own.mean(role),
+            own.without(role),
+            float(others[0].mean(role).max()) if others else None,
+        )
+        for role in own.sums
+        if own.kinds[role] == "weight" or role == PRONOUN or own.counts[role] >= least_pairs
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PronounSentence:
+    """A sentence with a pronoun, the noun that it stands for, and another that it could.
+
+    Attributes:
+        sentence: The words.
+        pronoun: Number of the pronoun.
+        noun: Number of its noun.
+        other: Number of the other noun.
+    """
+
+    sentence: Sentence
+    pronoun: int
+    noun: int
+    other: int
+
+
+def pronoun_sentences() -> tuple[PronounSentence, ...]:
+    """Return 25 pairs of sentences that differ in their last word, which says whose pronoun it is.
+
+    "The cat sat on the mat because it was tired", and "... because it was soft": the first noun is right in one of a
+    pair and the second in the other, so that neither position nor the nouns themselves say which.
+    """
+    content = files("bothways.explain").joinpath("pronouns.jsonl").read_text(encoding="utf-8")
+    found = []
+    for line in content.splitlines():
+        row = json.loads(line)
+        words = Words.of_text(row["text"]).listed()
+        places = (words.index(row[name]) for name in ("pronoun", "noun", "other"))
+        found.append(PronounSentence(Sentence(tuple(words)), *places))
+    return tuple(found)
+
+
+def read_sentences(source: Source, *, most: int | None = None) -> list[Sentence]:
+    """Return the sentences of a source: CoNLL-U with trees, or rows with words (``tokens``) or a text (``text``).
+
+    Args:
+        source: As for `bothways.data.read_rows`.
+        most: The first so many; all when None.
+
+    Raises:
+        InvalidInput: The source cannot be read, or a row is not usable.
+    """
+    found = []
+    for row in read_rows(source):
+        words = given_words(row, "tokens", ("text",)).listed()
+        heads, relations = row.values.get("heads"), row.values.get("relations")
+        if heads is None or relations is None:
+            found.append(Sentence(tuple(words)))
+        elif isinstance(heads, list) and isinstance(relations, list) and len(heads) == len(relations) == len(words):
+            found.append(Sentence(tuple(words), tuple(map(int, heads)), tuple(map(str, relations))))
+        else:
+            raise InvalidInput(f"{row.where}: expected a head and a relation for each word, got {shown(heads)}.")
+        if len(found) == most:
+            break
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Look:
+    """Where the heads look in one sentence.
+
+    Attributes:
+        window: Its tokens.
+        weights: Attention (L, N, n, n).
+        words_n: The word of each token, -1 where there is none.
+        count: W.
+    """
+
+    window: Window
+    weights: Floats
+    words_n: NDArray[np.int64]
+    count: int
+
+    def of_words(self) -> Floats:
+        """Attention from word to word (L, N, W, W); zero from and to words without a token."""
+        member_Wn = (self.words_n == np.arange(self.count)[:, None]).astype(np.float64)
+        mean_Wn = member_Wn / np.maximum(member_Wn.sum(1, keepdims=True), 1)
+        between: Floats = mean_Wn @ self.weights @ member_Wn.T
+        return between
+
+
+def _looks(
+    model: PretrainedEncoder, encoder: Encoder, sentences: Sequence[Sequence[str]]
+) -> Iterator[tuple[int, _Look]]:
+    """Yield the number of each sentence that fits into a window, and where the heads look."""
+    limit = model.config.max_length or 512
+    for start in range(0, len(sentences), _BATCH):
+        read = [ReadWords.of(Words.of_list(each)) for each in sentences[start : start + _BATCH]]
+        texts = [each.text for each in read]
+        encoded = model.tokenizer.encode(texts, max_length=limit, on_overflow="truncate", offsets=True)
+        fit = [number for number, each in enumerate(encoded) if not each.dropped_tokens]
+        if not fit:
+            continue
+        windows = [encoded[number].windows[0] for number in fit]
+        record = Recorder(attentions=True)
+        with torch.inference_mode():
+            encoder(pack([each.ids for each in windows], [each.types for each in windows], model.device), record=record)
+        for at, (number, window) in enumerate(zip(fit, windows, strict=True)):
+            weights = torch.stack([layer[at] for layer in record.attentions]).double().cpu().numpy()
+            spans = list(zip(read[number].begins_W.tolist(), read[number].ends_W.tolist(), strict=True))
+            words_n = overlapping(spans, Places.of(window))
+            yield start + number, _Look(window, weights, words_n, len(spans))
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Sums of scores by role, over tokens and words."""
+
+    sums: dict[str, Floats] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    uniform: Counter[str] = field(default_factory=Counter)
+    distances: dict[str, Counter[int]] = field(default_factory=dict)
+
+    def mean(self, role: str) -> Floats:
+        """Return the scores of all heads."""
+        return self.sums[role] / self.counts[role]
+
+    def without(self, role: str) -> float:
+        """Return the score without a model."""
+        if role == PRONOUN:
+            return 0.5  # by the construction of the sentences
+        if self.kinds[role] == "weight":
+            return float(self.uniform[role]) / self.counts[role]
+        return self.distances[role].most_common(1)[0][1] / self.counts[role]
+
+    def _add(self, role: str, kind: Kind, values: Floats) -> None:
+        """Add the values (L, N, rows) of some tokens or words."""
+        self.sums[role] = self.sums.get(role, 0.0) + values.sum(-1)
+        self.counts[role] += values.shape[-1]
+        self.kinds[role] = kind
+
+    def add_tokens(self, looked: _Look, model: PretrainedEncoder) -> None:
+        """Add the weights that tokens give to places and to equal tokens."""
+        ids_n, size = np.array(looked.window.ids), len(looked.window.ids)
+        inside = np.flatnonzero(looked.words_n != NO_WORD)
+        equal_nn = (ids_n[:, None] == ids_n) & ~np.eye(size, dtype=bool)
+        previous_nn, next_nn = np.eye(size, k=-1, dtype=bool), np.eye(size, k=1, dtype=bool)
+        first = np.zeros((size, size), dtype=bool)
+        first[:, 0] = True
+        roles = {
+            "first token": first,
+            "[CLS]": np.tile(ids_n == model.tokenizer.cls_id, (size, 1)),
+            "[SEP]": np.tile(ids_n == model.tokenizer.sep_id, (size, 1)),
+            "previous token": previous_nn,
+            "next token": next_nn,
+            "the token itself": np.eye(size, dtype=bool),
+            "same token elsewhere": equal_nn,
+        }
+        for role, wanted_nn in roles.items():
+            rows = inside[wanted_nn[inside].any(1)]
+            if len(rows):
+                self._add(role, "weight", (looked.weights[:, :, rows] * wanted_nn[rows]).sum(-1))
+                self.uniform[role] += wanted_nn[rows].sum() / size
+
+    def add_tree(self, sentence: Sentence, looked: _Look) -> None:
+        """Add whether the word that is attended to most is the head, and the other way round."""
+        if not sentence.heads:
+            return
+        weights = looked.of_words()
+        weights[:, :, np.arange(looked.count), np.arange(looked.count)] = -1
+        most_LNW = weights.argmax(-1)
+        seen = set(looked.words_n.tolist())
+        for word, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True)):
+            name, other = relation.split(":")[0], head - 1
+            if head == 0 or word not in seen or other not in seen:
+                continue
+            for role, reader, right in ((f"{name} to its head", word, other), (f"head to its {name}", other, word)):
+                self._add(role, "accuracy", (most_LNW[..., reader] == right)[..., None].astype(np.float64))
+                self.distances.setdefault(role, Counter())[right - reader] += 1
+
+    def add_pronoun(self, asked: PronounSentence, looked: _Look) -> None:
+        """Add whether a pronoun attends more to its noun than to the other."""
+        weights = looked.of_words()[:, :, asked.pronoun]
+        noun_LN, other_LN = weights[..., asked.noun], weights[..., asked.other]
+        right_LN = (noun_LN > other_LN) + 0.5 * (noun_LN == other_LN)
+        self._add(PRONOUN, "accuracy", right_LN[..., None])
