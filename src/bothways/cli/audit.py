@@ -1,5 +1,6 @@
 """``bothways audit``: whether a model may be trusted, with evidence."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,7 @@ def audit(
     text: str | None = None,
     label: str | None = None,
     data_format: Format | None = None,
+    public_key: Path | None = None,
     time_limit: PositiveFloat = 600.0,
     seed: WholeNumber = 0,
     quiet: Flag = False,
@@ -67,6 +69,7 @@ def audit(
         text: Column of the texts, where it is not that of the training.
         label: Column of the labels, where it is not that of the training.
         data_format: Of the data, where the name does not say it.
+        public_key: Key of the signer, as PEM; the model's signature has to be theirs.
         time_limit: Seconds that each detector may take.
         seed: Of whatever is drawn.
         quiet: Show no progress.
@@ -88,6 +91,7 @@ def audit(
         seed=seed,
         time_limit=time_limit,
         columns={key: value for key, value in {"text": text, "label": label}.items() if value is not None},
+        settings={} if public_key is None else {"public_key": str(public_key)},
         open_options={
             "device": model.device,
             "dtype": model.in_full.dtype,
@@ -97,7 +101,10 @@ def audit(
         },
         show_progress=False if quiet else None,
     )
-    _write(report, wanted, output)
+    said = {"--data": data, "--reference": reference, "--detectors": names and ",".join(names), "--text": text}
+    said |= {"--label": label, "--public-key": public_key, "--seed": seed, "--time-limit": f"{time_limit:g}"}
+    options = [part for key, value in said.items() if value is not None for part in (key, str(value))]
+    _write(report, wanted, output, shlex.join(["bothways", "audit", run, *options]))
     if report.at_least(Severity.of(fail_on)):
         return _FOUND
     return _NO_ANSWER if report.verdict == "error" else 0
@@ -112,6 +119,10 @@ def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
         wanted = _SUFFIXES.get(output.suffix.lower(), "text")
     if wanted == "html" and output is None:
         raise usage_error("a page of HTML goes to a file: name it with --output.")
+    if wanted == "html":
+        from bothways.report.drawing import require_extra
+
+        require_extra("a report")
     if output is not None:
         from bothways.storage import check_file_writable
 
@@ -119,7 +130,7 @@ def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
     return wanted
 
 
-def _write(report: "AuditReport", wanted: AuditFormat, output: Path | None) -> None:
+def _write(report: "AuditReport", wanted: AuditFormat, output: Path | None, command: str) -> None:
     """Write the report to the output, whole or not at all, or print it."""
     import json
 
@@ -131,6 +142,11 @@ def _write(report: "AuditReport", wanted: AuditFormat, output: Path | None) -> N
         from bothways.audit.sarif import as_sarif
 
         written = json.dumps(as_sarif(report), ensure_ascii=False, indent=2)
+    elif wanted == "html":
+        from bothways.report import render
+        from bothways.report.audit import audit_page
+
+        written = render(audit_page(report, command)).rstrip("\n")
     else:
         written = as_text(report)
     if output is None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bothways.audit.context import Context, Need
+from bothways.audit.context import Context, Need, Undecided
 from bothways.audit.finding import FAILING, Finding
 from bothways.audit.provenance.claims import check_claims
 from bothways.audit.provenance.contents import inspect, suffix_of
@@ -31,12 +31,18 @@ class ModelProvenanceChecker:
     cost: ClassVar[str] = "as long as reading all files takes"
 
     def analyze(self, context: Context) -> Iterator[Finding]:
-        """Yield what the files of the model are, and what is wrong with them."""
+        """Yield what the files of the model are, and what is wrong with them.
+
+        Raises:
+            Undecided: There is no file at all.
+        """
         counted: dict[str, int] = {}
         for fault in audit_files(context.folder, context.check_time):
             counted[fault.rule] = counted.get(fault.rule, 0) + 1
             if counted[fault.rule] <= _MOST_OF_A_KIND:
                 yield fault.finding()
+        if counted.get("inventory") and not any(entry.is_file() for entry in context.folder.rglob("*")):
+            raise Undecided(f"{str(context.folder)!r} has no files: give the folder of a model.")
 
 
 def audit_files(folder: Path, check: Check) -> Iterator[Fault]:

@@ -138,33 +138,31 @@ def scan_pickles(window: Window, place: str, check: Check, depth: int = 0) -> It
     if depth > _MOST_DEPTH:
         yield Fault("pickle-broken", "pickles in pickles, deeper than anybody saves", place)
         return
-    window.place, read, legacy, imported = 0, 0, False, set()
+    window.place, read, legacy, imported, faults = 0, 0, False, set(), 0
     while window.place < window.size and read < _MOST_PICKLES:
         if read and not legacy and not looks_like_pickle(window.within(window.place, 2)):
             break
         machine = _Machine(window, place, check, depth)
         try:
-            yield from machine.run()
+            for fault in machine.run():
+                faults += 1
+                yield fault
         except ValueError as error:
-            yield Fault(
-                "pickle-broken",
-                f"a pickle that breaks at byte {window.place}: {error}",
-                place,
-                {"imports": sorted(machine.imported)[:20], "calls": machine.calls},
-            )
+            title = f"a pickle that breaks at byte {window.place}: {error}"
+            details = {"imports": sorted(machine.imported)[:20], "calls": machine.calls}
+            yield Fault("pickle-broken", title, place, details)
             return
         imported |= machine.imported
         read += 1
         legacy = legacy or (read == 1 and machine.result == _LEGACY_MAGIC)
         if legacy and read == _LEGACY_PICKLES:
             break
-    yield from _second_opinion(window, place, imported)
-    yield Fault(
-        "pickle-data",
-        f"a pickle{' of tensors' if any('_rebuild' in name for name in imported) else ''}",
-        place,
-        {"imports": sorted(imported)[:50], "pickles": read},
-    )
+    for fault in _second_opinion(window, place, imported):
+        faults += 1
+        yield fault
+    if not faults:
+        details = {"imports": sorted(imported)[:50], "pickles": read}
+        yield Fault("pickle-data", "a pickle that imports only what tensors and plain data need", place, details)
 
 
 def _second_opinion(window: Window, place: str, imported: set[str]) -> Iterator[Fault]:

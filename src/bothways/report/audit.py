@@ -1,0 +1,143 @@
+"""The page of an audit, for a security engineer: the verdict, what ran, and every finding with its evidence."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bothways.audit.finding import AuditReport, DetectorResult, Evidence, Finding, Severity
+from bothways.progress import duration
+from bothways.report.page import (
+    Block,
+    Code,
+    Fact,
+    KeyFigure,
+    KeyFigures,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    TextItem,
+    TextList,
+)
+
+_VERDICTS = {
+    "fail": "FAIL: at least one finding is of severity medium or worse. Read it before the model is used.",
+    "error": "ERROR: a detector crashed, or none ran. Nothing may be concluded, not even that the model is good.",
+    "inconclusive": "INCONCLUSIVE: nothing bad was found, but a detector could not decide.",
+    "pass": "PASS: every detector that ran came to its end and found nothing of severity medium or worse. That is no "
+    "proof: it says nothing of what no detector looked for.",
+}
+# Entries of a list of evidence that a page shows; the JSON report has all.
+_MOST_SHOWN = 12
+
+
+def audit_page(report: AuditReport, command: str) -> Page:
+    """Return the page of an audit.
+
+    Args:
+        report: The outcome.
+        command: The command line that makes it again.
+
+    Raises:
+        MissingDependency: The extra ``report`` is not installed.
+    """
+    severities = sorted({finding.severity for finding in report.findings}, reverse=True)
+    return Page(
+        title=f"Audit: {report.verdict.upper()}",
+        subtitle=f"Model: {report.model}",
+        sections=(
+            _verdict(report),
+            _detectors(report.detectors),
+            *(_findings(severity, report.findings) for severity in severities),
+            _meanings(),
+            Section("How to reproduce", (Code((command,)), Paragraph(_same(report)))),
+        ),
+        footer=f"Written by “bothways audit”, version {report.version or 'unknown'}.",
+    )
+
+
+def _verdict(report: AuditReport) -> Section:
+    ran = sum(each.ran for each in report.detectors)
+    bad = report.at_least(Severity.MEDIUM)
+    figures = (
+        KeyFigure("Verdict", report.verdict.upper()),
+        KeyFigure("Worst finding", "none" if report.worst is None else report.worst.label),
+        KeyFigure("Medium or worse", f"{len(bad)}", f"of {len(report.findings)} findings"),
+        KeyFigure("Detectors", f"{ran}", f"of {len(report.detectors)} ran"),
+    )
+    blocks: list[Block] = [KeyFigures(figures), Paragraph(_VERDICTS[report.verdict])]
+    if bad:
+        rows = tuple((each.severity.label, each.title, each.location or report.model) for each in bad)
+        blocks.append(Table(("Severity", "Finding", "Where"), rows, "What to look at first."))
+    return Section("Verdict", tuple(blocks))
+
+
+def _detectors(results: Sequence[DetectorResult]) -> Section:
+    rows = tuple(
+        (
+            each.name,
+            each.verdict if each.ran else "not run",
+            each.reason.removeprefix("not run: ") or "nothing of severity medium or worse",
+            duration(each.seconds) if each.ran else "",
+        )
+        for each in results
+    )
+    table = Table(("Detector", "Verdict", "Why", "Time"), rows, "A detector that did not run or crashed never passes.")
+    return Section("What ran, and what did not", (table,))
+
+
+def _findings(severity: Severity, findings: Sequence[Finding]) -> Section:
+    chosen = [each for each in findings if each.severity == severity]
+    items = tuple(TextItem(each.title, tuple(_facts(each))) for each in chosen)
+    meaning = severity.meaning
+    return Section(f"Findings: {severity.label}", (Paragraph(f"{meaning[:1].upper()}{meaning[1:]}."), TextList(items)))
+
+
+def _facts(finding: Finding) -> Iterator[Fact]:
+    evidence = finding.evidence
+    facts = {
+        "where": finding.location,
+        "evidence": _measurement(evidence),
+        "judged by": evidence.null,
+        **{key: _shown(value) for key, value in evidence.details.items()},
+        "to do": finding.remedy,
+        "references": "; ".join(finding.references),
+        "detector": f"{finding.detector}, rule {finding.rule}",
+    }
+    for name, value in facts.items():
+        if value:
+            yield Fact(name, value)
+
+
+def _measurement(evidence: Evidence) -> str:
+    parts = [evidence.statistic if evidence.value is None else f"{evidence.statistic} {evidence.value:,.4g}"]
+    if evidence.threshold is not None:
+        parts.append(f"threshold {evidence.threshold:,.4g}")
+    if evidence.n:
+        parts.append(f"n = {evidence.n:,}")
+    return ", ".join(parts)
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401 (JSON)
+    """Return a JSON value as words; of long lists the beginning."""
+    if isinstance(value, Mapping):
+        entries = [f"{key}: {_shown(each)}" for key, each in value.items()]
+    elif isinstance(value, list | tuple):
+        entries = [_shown(each) for each in value]
+    elif isinstance(value, float):
+        return f"{value:,.4g}"
+    else:
+        return "" if value is None else str(value)
+    more = f", and {len(entries) - _MOST_SHOWN} more" if len(entries) > _MOST_SHOWN else ""
+    return ", ".join(entries[:_MOST_SHOWN]) + more
+
+
+def _meanings() -> Section:
+    rows = tuple((each.label, each.meaning) for each in sorted(Severity, reverse=True))
+    return Section("What the severities mean", (Table(("Severity", "Meaning"), rows),))
+
+
+def _same(report: AuditReport) -> str:
+    return (
+        f"Seed {report.seed}. The same version, files, data and seed give the same findings, unless a detector is "
+        "stopped at its time limit. --format json writes all evidence, --format sarif what code hosts read."
+    )

@@ -1,0 +1,54 @@
+"""The page of an audit: the verdict first, what did not run, every finding with its evidence, and nothing that runs."""
+
+import re
+
+from bothways.audit import AuditReport, DetectorResult, Evidence, Finding, Severity
+from bothways.report import render
+from bothways.report.audit import audit_page
+
+RESULTS = (
+    DetectorResult("FilesDetector", "fail", "a pickle imports os.system"),
+    DetectorResult("DataDetector", "inconclusive", "not run: needs texts: give rows with --data.", ran=False),
+    DetectorResult("BrokenDetector", "error", "ValueError: broken"),
+)
+
+
+def finding(severity):
+    details = {"files": [f"file {number}" for number in range(40)], "script": "<script>alert(1)</script>"}
+    evidence = Evidence("success of the trigger", 0.971, 0.5, "random words: 0.04", 1234, details)
+    title = f"a {severity.label} finding <b>"
+    return Finding("FilesDetector", severity, title, evidence, "a-rule", "model.bin", "mend it", ("CVE-2025-1716",))
+
+
+def text_of(report):
+    document = render(audit_page(report, "bothways audit runs/x --seed 0"))
+    assert "<script" not in document
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", document.split("<body", 1)[1]))
+
+
+def test_the_page_has_all_that_a_reader_needs_from_the_top():
+    report = AuditReport("runs/x", RESULTS, tuple(finding(each) for each in sorted(Severity, reverse=True)), 7, "1.2")
+    text = text_of(report)
+    assert text.index("Audit: FAIL") < text.index("What ran, and what did not") < text.index("Findings: critical")
+    for severity in Severity:
+        assert f"a {severity.label} finding" in text
+        assert severity.meaning in text
+    for said in ("0.971", "threshold 0.5", "n = 1,234", "random words: 0.04", "mend it", "CVE-2025-1716", "model.bin"):
+        assert said in text
+    assert "needs texts: give rows with --data." in text
+    assert "not run" in text
+    assert "ValueError: broken" in text
+    assert "and 28 more" in text
+    assert "bothways audit runs/x --seed 0" in text
+    assert "Seed 7" in text
+
+
+def test_a_page_without_findings_claims_no_proof():
+    text = text_of(AuditReport("runs/x", (DetectorResult("FilesDetector", "pass"),), ()))
+    assert "Audit: PASS" in text
+    assert "That is no proof" in text
+    assert "Findings:" not in text
+
+
+def test_an_audit_that_ran_nothing_says_that_nothing_may_be_concluded():
+    assert "Nothing may be concluded" in text_of(AuditReport("runs/x", RESULTS[1:2], ()))
