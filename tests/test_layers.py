@@ -63,6 +63,7 @@ OPTIONAL = {
         "vl_convert",
         "jinja2",
         "markupsafe",
+        "model_signing",
         "picklescan",
         "sentencepiece",
         "google",

@@ -35,6 +35,7 @@ from bothways.cli import (
     search_evaluate,
     search_mine,
     search_query,
+    sign,
     tokenize,
     tokenizer,
     train,
@@ -115,6 +116,8 @@ def build_app() -> App:
     explaining.command(explain.heads, help_epilogue=explain.HEADS_EXAMPLE)
     app.command(explaining)
     app.command(audit.audit, help_epilogue=audit.EXAMPLE, sort_key=7)
+    app.command(sign.sign, help_epilogue=sign.SIGN_EXAMPLE, sort_key=7)
+    app.command(sign.verify, help_epilogue=sign.VERIFY_EXAMPLE, sort_key=7)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
     app.command(advice.recommend, help_epilogue=advice.RECOMMEND_EXAMPLE, sort_key=8)
     app.command(plan.plan, help_epilogue=plan.EXAMPLE, sort_key=9)

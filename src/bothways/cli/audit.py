@@ -101,8 +101,9 @@ def audit(
         },
         show_progress=False if quiet else None,
     )
-    said = {"--data": data, "--reference": reference, "--detectors": names and ",".join(names), "--text": text}
-    said |= {"--label": label, "--public-key": public_key, "--seed": seed, "--time-limit": f"{time_limit:g}"}
+    said: dict[str, object] = {"--data": data, "--reference": reference, "--text": text, "--label": label}
+    said |= {"--detectors": names and ",".join(names), "--public-key": public_key, "--seed": seed}
+    said |= {"--time-limit": f"{time_limit:g}"}
     options = [part for key, value in said.items() if value is not None for part in (key, str(value))]
     _write(report, wanted, output, shlex.join(["bothways", "audit", run, *options]))
     if report.at_least(Severity.of(fail_on)):

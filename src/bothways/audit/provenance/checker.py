@@ -1,6 +1,5 @@
 """`ModelProvenanceChecker`: the files of a model, checked without torch and without running anything in them."""
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,10 +9,13 @@ from bothways.audit.finding import FAILING, Finding
 from bothways.audit.provenance.claims import check_claims
 from bothways.audit.provenance.contents import inspect, suffix_of
 from bothways.audit.provenance.known import KNOWN_RELEASES
+from bothways.audit.provenance.lineage import compare
+from bothways.audit.provenance.manifest import MANIFEST, check_manifest
 from bothways.audit.provenance.pickles import Check
 from bothways.audit.provenance.rules import DETECTOR, RULES, Fault
 from bothways.audit.provenance.settings import SHARD_LISTS, read_settings
-from bothways.audit.provenance.streams import CHUNK, Window
+from bothways.audit.provenance.signing import check_signature
+from bothways.audit.provenance.streams import CHUNK, Window, sha256
 from bothways.audit.provenance.tensors import BadHeader, Stored, read_header
 from bothways.audit.provenance.walking import File, walk
 
@@ -27,7 +29,7 @@ class ModelProvenanceChecker:
     name: ClassVar[str] = DETECTOR
     title: ClassVar[str] = "unsafe or altered files, settings that do not fit the weights, signature and lineage"
     needs: ClassVar[tuple[Need, ...]] = ("files",)
-    gains: ClassVar[tuple[Need, ...]] = ()
+    gains: ClassVar[tuple[Need, ...]] = ("reference",)
     cost: ClassVar[str] = "as long as reading all files takes"
 
     def analyze(self, context: Context) -> Iterator[Finding]:
@@ -37,16 +39,23 @@ class ModelProvenanceChecker:
             Undecided: There is no file at all.
         """
         counted: dict[str, int] = {}
-        for fault in audit_files(context.folder, context.check_time):
+        key = context.settings.get("public_key")
+        for fault in self._faults(context, None if key is None else Path(str(key))):
             counted[fault.rule] = counted.get(fault.rule, 0) + 1
             if counted[fault.rule] <= _MOST_OF_A_KIND:
                 yield fault.finding()
         if counted.get("inventory") and not any(entry.is_file() for entry in context.folder.rglob("*")):
             raise Undecided(f"{str(context.folder)!r} has no files: give the folder of a model.")
 
+    def _faults(self, context: Context, public_key: Path | None) -> Iterator[Fault]:
+        yield from audit_files(context.folder, context.check_time)
+        yield from check_signature(context.folder, public_key)
+        if context.reference_folder is not None:
+            yield from compare(context.folder, context.reference_folder, context.check_time)
+
 
 def audit_files(folder: Path, check: Check) -> Iterator[Fault]:
-    """Yield the faults of a folder, and at the end the list of its files."""
+    """Yield the faults of a folder, then the list of its files and what differs from its manifest."""
     files: list[File] = []
     faulty: set[str] = set()
     for found in walk(folder, check):
@@ -61,7 +70,7 @@ def audit_files(folder: Path, check: Check) -> Iterator[Fault]:
     yield from _python(files)
     yield from _missing(files)
     yield from _claims(files)
-    yield from _inventory(files, faulty, check)
+    yield from _inventory(folder, files, faulty, check)
 
 
 def _looked_into(file: File, check: Check) -> Iterator[Fault]:
@@ -129,7 +138,7 @@ def headers(files: Sequence[File]) -> Mapping[str, Stored]:
     return found
 
 
-def _inventory(files: Sequence[File], faulty: Collection[str], check: Check) -> Iterator[Fault]:
+def _inventory(folder: Path, files: Sequence[File], faulty: Collection[str], check: Check) -> Iterator[Fault]:
     """List the files; those with a fault are not read again, since one may claim to be of any size."""
     listed: dict[str, dict[str, Any]] = {}
     for file in files:
@@ -145,13 +154,5 @@ def _inventory(files: Sequence[File], faulty: Collection[str], check: Check) -> 
         value=size,
         n=len(files),
     )
-
-
-def sha256(path: Path, check: Check) -> str:
-    """Return the SHA-256 of a file, stopping at the time limit."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while piece := stream.read(8 * CHUNK):
-            check()
-            digest.update(piece)
-    return digest.hexdigest()
+    if MANIFEST in listed:
+        yield from check_manifest(folder, {name: entry["sha256"] for name, entry in listed.items()})

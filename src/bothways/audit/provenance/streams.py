@@ -1,7 +1,9 @@
 """Windows on files: bytes read at a place and within bounds, however large the file says that it is."""
 
+import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 CHUNK = 2**20
@@ -71,3 +73,13 @@ class Window:
             piece = self.at(offset, CHUNK)
             yield kept + piece
             kept = piece[len(piece) - overlap :] if overlap else b""
+
+
+def sha256(path: Path, check: Callable[[], None]) -> str:
+    """Return the SHA-256 of a file, stopping at the time limit."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while piece := stream.read(8 * CHUNK):
+            check()
+            digest.update(piece)
+    return digest.hexdigest()

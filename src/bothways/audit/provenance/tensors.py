@@ -43,6 +43,12 @@ class Stored:
     begin: int
     end: int
 
+    def part(self, first: int, count: int) -> "Stored":
+        """Return so many numbers of the tensor from one on, as a flat tensor of their own."""
+        width = _BITS[self.dtype] // 8
+        begin = self.begin + first * width
+        return Stored(self.dtype, (count,), begin, begin + count * width)
+
 
 class BadHeader(ValueError):
     """A header that lies; it carries the fault."""
