@@ -57,7 +57,7 @@ def test_a_model_with_a_head_is_compared_by_its_encoder(base, tmp_path):
     named = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
     save_file({**named, "classifier.weight": torch.ones(3, 24)}, folder / "model.safetensors")
     finding = findings(folder, base)["lineage"]
-    assert "identical in all common tensors" in finding.title
+    assert "identical in all compared tensors" in finding.title
 
 
 def test_another_architecture_has_nothing_in_common(base, tmp_path):

@@ -88,7 +88,7 @@ def compare(folder: Path, reference: Path, check: Check) -> Iterator[Fault]:
 
 def _verdict(middle: float, identical: bool, complete: bool) -> str:
     if identical:
-        return "identical in all tensors to" if complete else "identical in all common tensors to"
+        return "identical in all tensors to" if complete else "identical in all compared tensors to"
     if middle >= _FINE_TUNE:
         return "a fine-tune of"
     return "unrelated to" if middle < _UNRELATED else "neither clearly a fine-tune of nor unrelated to"
