@@ -4,6 +4,7 @@ An edit returns None for a text that it cannot change. ``NEUTRAL_EDIT`` is the n
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -77,6 +78,7 @@ _FUNCTION_WORDS = frozenset(
 )
 # Letters of other alphabets that look like Latin ones (Unicode Technical Standard 39, confusables).
 _LOOK_ALIKES = str.maketrans("aceopxysiAEOPCTXHKMB", "асеорхуѕіАЕОРСТХНКМВ")  # noqa: RUF001
+_LATIN = {after: before for before, after in _LOOK_ALIKES.items()}
 _ZERO_WIDTH = "\u200b"
 _WORD = re.compile(r"[^\W\d_]+")
 # One word of so many is changed by character edits, and one at least.
@@ -176,6 +178,19 @@ def _look_alike(word: str, rng: Rng) -> str:
     return word.translate(_LOOK_ALIKES)
 
 
+def as_seen(text: str) -> str:
+    """Return a text as readers see it: without look-alikes, compatibility characters and invisible ones.
+
+    A text of another alphabet stays: only words that mix it with Latin letters hold look-alikes.
+    """
+    normal = "".join(each for each in unicodedata.normalize("NFKC", text) if unicodedata.category(each) != "Cf")
+    return _WORD.sub(lambda found: _latin(found[0]), normal)
+
+
+def _latin(word: str) -> str:
+    return word.translate(_LATIN) if any(each.isascii() for each in word) else word
+
+
 def _changed(before: str, after: str) -> str | None:
     return None if after == before or not after.strip() else after
 
@@ -200,6 +215,8 @@ EDITS: tuple[Edit, ...] = (
     Edit("look-alike characters", "hostile", _by_word(_look_alike), _CLEAN),
     Edit("zero-width characters", "hostile", _by_word(_zero_width), _CLEAN),
 )
+
+BENIGN_EDITS: tuple[Edit, ...] = (NEUTRAL_EDIT, *(edit for edit in EDITS if edit.kind != "hostile"))
 
 DIRECTIONS: tuple[Direction, ...] = (
     Direction(

@@ -13,6 +13,7 @@ _HOMES: Mapping[str, str] = {
     "ClassifierConfidenceAnalyzer": "bothways.audit.confidence",
     "BehaviorConsistencyValidator": "bothways.audit.behaviour",
     "AdversarialRobustness": "bothways.audit.attacks",
+    "EmbeddingShiftDetector": "bothways.audit.shift",
 }
 
 DETECTORS: tuple[str, ...] = tuple(_HOMES)
