@@ -256,7 +256,7 @@ def numpy_objects(folder):
     (folder / "vectors.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + CODE)
 
 
-@sample("pickle-code", "CVE-2022-21797: a compressed pickle of joblib")
+@sample("pickle-code", "CVE-2020-13092: joblib, compressed as it saves")
 def compressed_pickle(folder):
     import gzip
 

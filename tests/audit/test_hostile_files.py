@@ -44,3 +44,17 @@ def test_a_scan_of_files_loads_no_torch(tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == "fail []", run.stderr
+
+
+def test_all_of_them_are_looked_at_within_bounded_memory(tmp_path):
+    for name, (make, _, _) in hostile_samples.SAMPLES.items():
+        (tmp_path / name).mkdir()
+        make(tmp_path / name)
+    code = (
+        "import resource, sys, pathlib; from bothways.audit import scan\n"
+        "for folder in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
+        "    scan(folder, detectors=['ModelProvenanceChecker'])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert int(run.stdout) < 512, run.stderr  # MiB; a file claims 10 GB, another unpacks to more than it may

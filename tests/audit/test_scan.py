@@ -142,3 +142,39 @@ def test_reports_are_plain_json_and_sarif_names_every_finding(detectors):
         == "a%20folder/with%20a%20space"
     )
     assert len({each["partialFingerprints"]["bothwaysAudit/v1"] for each in run["results"]}) == 2
+
+
+def test_sarif_has_what_its_schema_requires(detectors):
+    """Hold a log to the required properties and value sets of SARIF 2.1.0 by hand: no package carries its schema."""
+    detectors(
+        Toy([finding(severity) for severity in Severity]),
+        Toy([ValueError("broken")]),
+        Toy([NeedUnmet("texts: --data.")]),
+    )
+    log = json.loads(json.dumps(as_sarif(scan("runs/x"))))
+    assert set(log) == {"$schema", "version", "runs"}  # 3.13: version and runs are required
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    assert set(run) <= {"tool", "invocations", "results", "properties"}
+    driver = run["tool"]["driver"]
+    assert driver["name"]  # 3.19.8
+    assert len({rule["id"] for rule in driver["rules"]}) == len(driver["rules"])
+    for rule in driver["rules"]:  # 3.49: id is required; descriptions are messages with text
+        assert {"id", "name", "shortDescription", "properties"} <= set(rule)
+        assert all(rule[key]["text"] for key in ("shortDescription", "help", "fullDescription") if key in rule)
+        assert 0 <= float(rule["properties"]["security-severity"]) <= 10  # a string, as GitHub wants it
+    for result in run["results"]:  # 3.27: message is required
+        assert result["message"]["text"]
+        assert result["level"] in ("none", "note", "warning", "error")
+        assert 0 <= result["ruleIndex"] < len(driver["rules"])
+        assert all(isinstance(value, str) for value in result["partialFingerprints"].values())
+        for location in result["locations"]:
+            uri = location["physicalLocation"]["artifactLocation"]["uri"]
+            assert isinstance(uri, str)
+            assert " " not in uri
+            assert all(place["fullyQualifiedName"] for place in location["logicalLocations"])
+    for invocation in run["invocations"]:  # 3.20.14: executionSuccessful is required
+        assert isinstance(invocation["executionSuccessful"], bool)
+        for told in invocation["toolExecutionNotifications"]:  # 3.58: message is required
+            assert told["message"]["text"]
+            assert told["level"] in ("none", "note", "warning", "error")

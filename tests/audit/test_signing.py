@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hostile_samples import PLAIN
@@ -127,6 +128,13 @@ def test_without_the_extra_it_says_how_to_install_it(folder, keys, monkeypatch):
     monkeypatch.setitem(sys.modules, "model_signing", None)
     with pytest.raises(MissingDependency, match=r"bothways\[signing\]"):
         sign(folder, keys[0])
+
+
+def test_a_relative_path_is_the_same_folder(folder, keys, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    sign(Path("model"), keys[0])
+    assert "signature-holds" in rules(Path("model"), keys[1])
+    assert "signature-holds" in rules(folder, keys[1])
 
 
 def test_the_commands_sign_and_verify(folder, keys, capsys):

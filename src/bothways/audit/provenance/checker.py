@@ -51,7 +51,9 @@ class ModelProvenanceChecker:
         yield from audit_files(context.folder, context.check_time)
         yield from check_signature(context.folder, public_key)
         if context.reference_folder is not None:
-            yield from compare(context.folder, context.reference_folder, context.check_time)
+            yield from compare(
+                context.folder, context.reference_folder, str(context.reference_name), context.check_time
+            )
 
 
 def audit_files(folder: Path, check: Check) -> Iterator[Fault]:

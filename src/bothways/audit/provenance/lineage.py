@@ -47,20 +47,27 @@ class _Place:
     stored: Stored
 
 
-def compare(folder: Path, reference: Path, check: Check) -> Iterator[Fault]:
-    """Yield where a model comes from, seen by its weights."""
+def compare(folder: Path, reference: Path, name: str, check: Check) -> Iterator[Fault]:
+    """Yield where a model comes from, seen by its weights.
+
+    Args:
+        folder: The model's.
+        reference: That of the model to compare with.
+        name: What the user called the reference.
+        check: Stops the work at the time limit.
+    """
     ours, theirs = _tensors(folder), _tensors(reference)
     common = [name for name in ours if name in theirs and ours[name].stored.shape == theirs[name].stored.shape]
     distances = [found for name in common if (found := _distance(name, ours[name], theirs[name], check)) is not None]
     matrices = [each for each in distances if each.matrix]
     if not ours or not theirs:
-        lacking = folder if not ours else reference
-        yield Fault("lineage", f"no comparison with the reference: {str(lacking)!r} has no weights in safetensors")
+        lacking = str(folder) if not ours else name
+        yield Fault("lineage", f"no comparison with the reference: {lacking!r} has no weights in safetensors")
         return
     all_matrices = sum(len(each.stored.shape) > 1 for each in ours.values())
     if not matrices or len(matrices) < all_matrices / 2:
         title = (
-            f"{len(matrices)} of {all_matrices} matrices have a counterpart in the reference {str(reference)!r}: "
+            f"{len(matrices)} of {all_matrices} matrices have a counterpart in the reference {name!r}: "
             "another architecture"
         )
         yield Fault("lineage-unrelated", title, n=all_matrices)
@@ -71,7 +78,7 @@ def compare(folder: Path, reference: Path, check: Check) -> Iterator[Fault]:
     )
     yield Fault(
         "lineage-unrelated" if middle < _UNRELATED else "lineage",
-        f"the weights are {verdict} the reference {str(reference)!r}",
+        f"the weights are {verdict} the reference {name!r}",
         details={
             "statistic": "median cosine of the weight matrices",
             "verdict": verdict.removesuffix(" of").removesuffix(" to"),

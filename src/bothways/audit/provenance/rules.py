@@ -8,7 +8,6 @@ from bothways.audit.finding import Evidence, Finding, Severity
 
 DETECTOR = "ModelProvenanceChecker"
 
-_ADVISORIES = "https://github.com/advisories/"
 _PICKLESCAN = "https://github.com/mmaitre314/picklescan/"
 
 
@@ -71,7 +70,7 @@ RULES: Mapping[str, Rule] = {
         Severity.CRITICAL,
         _NO_PICKLE,
         (
-            _ADVISORIES + "GHSA-655q-fx9r-782v (CVE-2025-1716)",
+            "CVE-2025-1716",
             _PICKLESCAN + "security/advisories/GHSA-vvpj-8cmc-gx39",
             _PICKLESCAN + "issues/13",
             _PICKLESCAN + "issues/14",
@@ -91,18 +90,16 @@ RULES: Mapping[str, Rule] = {
     "pickle-hidden": Rule(
         Severity.HIGH,
         "The name of the file hides what it is. " + _NO_PICKLE,
-        (_ADVISORIES + "GHSA-769v-p64c-89pr (CVE-2025-1889)", "CVE-2025-10155"),
+        ("CVE-2025-1889", "CVE-2025-10155"),
     ),
     "pickle-settings": Rule(
         Severity.LOW, "Delete the file: it holds settings of the training, and no model needs it.", ("CVE-2026-1839",)
     ),
     "pickle-data": Rule(Severity.INFO, "Convert it to safetensors; a pickle can be made to run code."),
     # --- archives ---
-    "zip-hidden-flags": Rule(Severity.HIGH, _GET_AGAIN, (_ADVISORIES + "GHSA-w8jq-xcqf-f792 (CVE-2025-1945)",)),
-    "zip-names-differ": Rule(Severity.HIGH, _GET_AGAIN, (_ADVISORIES + "GHSA-7q5r-7gvp-wc82 (CVE-2025-1944)",)),
-    "zip-wrong-checksum": Rule(
-        Severity.HIGH, _GET_AGAIN, (_PICKLESCAN + "security/advisories/GHSA-mjqp-26hc-grxg (CVE-2025-10156)",)
-    ),
+    "zip-hidden-flags": Rule(Severity.HIGH, _GET_AGAIN, ("CVE-2025-1945",)),
+    "zip-names-differ": Rule(Severity.HIGH, _GET_AGAIN, ("CVE-2025-1944",)),
+    "zip-wrong-checksum": Rule(Severity.HIGH, _GET_AGAIN, ("CVE-2025-10156",)),
     "zip-duplicate-entry": Rule(Severity.HIGH, _GET_AGAIN, ("CWE-694", "CVE-2013-4787 (Android master key)")),
     "zip-traversal": Rule(Severity.HIGH, "Do not unpack the file.", ("CVE-2018-1002200 (Zip Slip)", "CWE-22")),
     "zip-bomb": Rule(Severity.HIGH, "Do not unpack the file.", ("CVE-2024-0450 (overlapping entries)", "CWE-409")),
@@ -111,7 +108,7 @@ RULES: Mapping[str, Rule] = {
         "Two programs may read two different archives from it. " + _GET_AGAIN,
         ("nullifAI (ReversingLabs, 2025)", "CWE-436"),
     ),
-    "zip-broken": Rule(Severity.HIGH, _GET_AGAIN, (_ADVISORIES + "GHSA-7q5r-7gvp-wc82 (CVE-2025-1944)",)),
+    "zip-broken": Rule(Severity.HIGH, _GET_AGAIN, ("CVE-2025-1944",)),
     "archive-unread": Rule(
         Severity.HIGH,
         "Nobody has looked into it. Unpack it in a sandbox and audit what it holds.",
@@ -121,7 +118,7 @@ RULES: Mapping[str, Rule] = {
     "keras-code": Rule(
         Severity.CRITICAL,
         "Do not load the file with Keras: a layer of it runs code.",
-        (_ADVISORIES + "GHSA-48g7-3x6r-xfhp (CVE-2025-1550)", "CVE-2024-3660"),
+        ("CVE-2025-1550", "CVE-2024-3660"),
     ),
     # --- safetensors ---
     "safetensors-header": Rule(
@@ -145,7 +142,7 @@ RULES: Mapping[str, Rule] = {
     "template-code": Rule(
         Severity.CRITICAL,
         "Remove the template: rendered outside a sandbox it runs code.",
-        (_ADVISORIES + "GHSA-56xg-wfcc-g829 (CVE-2024-34359)", "CVE-2026-5760", "CVE-2024-56326"),
+        ("CVE-2024-34359", "CVE-2026-5760", "CVE-2024-56326"),
     ),
     "template-bomb": Rule(Severity.HIGH, "Remove the template: rendering it takes hours.", ("CWE-834",)),
     "json-bomb": Rule(

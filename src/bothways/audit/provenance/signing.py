@@ -26,21 +26,22 @@ def sign(folder: Path, private_key: Path) -> Path:
         OutOfDisk: The disk is full.
     """
     library = _library()
-    signature = folder / SIGNATURE
+    # The library takes ignored paths to be of the folder only where both are absolute.
+    whole = folder.resolve()
     with tempfile.TemporaryDirectory() as made:
         try:
-            hashing = library.hashing.Config().set_ignored_paths(paths=[signature])
+            hashing = library.hashing.Config().set_ignored_paths(paths=[whole / SIGNATURE])
             signer = library.signing.Config().use_elliptic_key_signer(private_key=private_key)
-            signer.set_hashing_config(hashing).sign(folder, Path(made) / SIGNATURE)
+            signer.set_hashing_config(hashing).sign(whole, Path(made) / SIGNATURE)
         except (ValueError, TypeError, OSError) as error:
             raise InvalidInput(
                 f"expected a private key on an elliptic curve and a folder without links, got {str(private_key)!r} and "
                 f"{str(folder)!r}: {error}. Make a key with: {_MAKE_KEY}"
             ) from error
         content = (Path(made) / SIGNATURE).read_bytes()
-    with new_file(signature, binary=True) as file:
+    with new_file(folder / SIGNATURE, binary=True) as file:
         file.write(content)
-    return signature
+    return folder / SIGNATURE
 
 
 def check_signature(folder: Path, public_key: Path | None) -> Iterator[Fault]:
@@ -65,11 +66,11 @@ def check_signature(folder: Path, public_key: Path | None) -> Iterator[Fault]:
     except (ValueError, TypeError, OSError) as error:
         raise InvalidInput(f"expected a public key as PEM, got {str(public_key)!r}: {error}.") from error
     try:
-        verifier.verify(folder, signature)
+        verifier.verify(folder.resolve(), signature.resolve())
     # Whatever the library stumbles over in a signature that somebody else wrote, the signature does not hold.
     except Exception as error:
-        title = "the signature does not hold"
         reason = f"{type(error).__name__}: {error}".strip()[:2000]
+        title = f"the signature does not hold: {reason[:200]}"
         yield Fault("signature-fails", title, SIGNATURE, {"reason": reason})
     else:
         yield Fault("signature-holds", f"signed by the owner of {public_key}", SIGNATURE)
