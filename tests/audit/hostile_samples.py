@@ -196,6 +196,12 @@ def extension_registry(folder):
     (folder / "model.pkl").write_bytes(assembled(b"\x82\x01)R"))
 
 
+@sample("pickle-code", "CWE-915: attributes of an imported class are set by BUILD")
+def changed_class(folder):
+    steps = text("torch.nn.parameter") + text("Parameter") + b"\x93N}" + text("__new__") + b"Ns\x86b"
+    (folder / "model.pkl").write_bytes(assembled(steps))
+
+
 @sample("pickle-code", "nullifAI (ReversingLabs): a stream that breaks behind its payload")
 def broken_stream(folder):
     (folder / "pytorch_model.bin").write_bytes(assembled(call("os", "getcwd"), b"\xff\xff\xff"))
@@ -481,12 +487,15 @@ settings(
     "tokenizer_config.json",
 )
 settings("template_file", b"{{ cycler.__init__.__globals__.os.getcwd() }}", "template-code", "CVE-2026-5760", "c.jinja")
+settings("yaml_objects", b"a: !!python/object/apply:os.getcwd []", "yaml-code", "CVE-2020-14343", "config.yaml")
 settings("template_loop", b"{% for i in range(10000000000) %}x{% endfor %}", "template-bomb", "CWE-834", "c.jinja")
 
 
 @sample("template-code", "CVE-2026-5760: a template in GGUF")
 def gguf_template(folder):
-    (folder / "model.gguf").write_bytes(b"GGUF" + bytes(100) + b"{{ lipsum.__globals__['os'].getcwd() }}")
+    template = b"{{ lipsum.__globals__['os'].getcwd() }}"
+    key = b"tokenizer.chat_template" + struct.pack("<IQ", 8, len(template))
+    (folder / "model.gguf").write_bytes(b"GGUF" + bytes(100) + key + template)
 
 
 @sample("path-traversal", "CVE-2022-25882, CVE-2024-27318: tensors of ONNX outside the folder")

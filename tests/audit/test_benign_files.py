@@ -196,6 +196,14 @@ def texts_beside_a_model(folder):
     )
 
 
+def gguf_with_code_among_its_words(folder):
+    """Vocabularies of programs have the names that templates must not have."""
+    template = b"{% for m in messages %}<|__media__|>{{ m.content }}{% endfor %}"
+    words = b"".join(len(word).to_bytes(8, "little") + word for word in (b"__init__", b"__class__", b"cycler"))
+    key = b"tokenizer.chat_template" + (8).to_bytes(4, "little") + len(template).to_bytes(8, "little") + template
+    (folder / "model.gguf").write_bytes(b"GGUF" + bytes(20) + words + key)
+
+
 def numbers_in_a_bin_file(folder):
     generator = np.random.default_rng(0)
     for at in range(200):
@@ -218,7 +226,7 @@ SAVED = [
     *(numbers_of_numpy, many_types, sparse, views, pickled_tensors, pickled_by_every_protocol, arrays_of_numpy),
     *(pickled_arrays, safetensors_of_all_types, safetensors_whose_header_begins_as_a_pickle, onnx_graph),
     *(onnx_graph_with_its_weights_beside, sentence_transformers_layout, texts_beside_a_model, numbers_in_a_bin_file),
-    *(a_zip_of_texts, a_link_within),
+    *(gguf_with_code_among_its_words, a_zip_of_texts, a_link_within),
 ]
 
 

@@ -94,7 +94,9 @@ def _by_suffix(window: Window, suffix: str, head: bytes, place: str) -> Iterator
     elif suffix in (".jinja", ".jinja2", ".j2"):
         yield from scan_template(window.at(0, 2**22).decode("utf-8", "replace"), place)
     elif head.startswith(b"GGUF"):
-        yield from scan_template(window.at(0, 2**24).decode("latin-1"), place)
+        yield from _gguf(window, place)
+    elif suffix in (".yaml", ".yml") and any(b"!!python/" in piece for piece in window.chunks(16)):
+        yield Fault("yaml-code", "a YAML file that makes Python objects", place)
     elif suffix == ".onnx":
         yield from _onnx(window, place)
     elif head.startswith(b"\x89HDF\r\n\x1a\n") and any(_LAMBDA.search(piece) for piece in window.chunks(64)):
@@ -171,6 +173,15 @@ def _numpy(window: Window, place: str, check: Check, depth: int) -> Iterator[Fau
     if re.search(rb"\|O|'O'|object", header):
         begin = 8 + width + size
         yield from scan_pickles(window.within(begin, window.size), f"{place}, objects", check, depth + 1)
+
+
+def _gguf(window: Window, place: str) -> Iterator[Fault]:
+    """Look into the templates among the settings of a GGUF file: a key, the type 8, a length, and the text."""
+    head = window.at(0, _MOST_UNPACKED)
+    for found in re.finditer(rb"tokenizer\.chat_template[\w.]*\x08\0\0\0", head):
+        size = int.from_bytes(head[found.end() : found.end() + 8], "little")
+        text = head[found.end() + 8 : found.end() + 8 + min(size, 2**22)].decode("utf-8", "replace")
+        yield from scan_template(text, f"{place}, chat_template")
 
 
 def _onnx(window: Window, place: str) -> Iterator[Fault]:

@@ -235,6 +235,9 @@ class _Machine:
             if not items:
                 raise ValueError("a call of nothing")
             yield from self.called(items[0], tuple(items[1:]))
+        elif opcode == "BUILD" and len(self.stack) > 1 and isinstance(self.stack[-2], _Global):
+            self.pop()
+            yield self.fault("pickle-code", f"changes {self.top().module}.{self.top().name}, which it imported")
         else:
             self.data(opcode, argument)
 

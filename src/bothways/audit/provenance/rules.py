@@ -145,6 +145,9 @@ RULES: Mapping[str, Rule] = {
         ("CVE-2024-34359", "CVE-2026-5760", "CVE-2024-56326"),
     ),
     "template-bomb": Rule(Severity.HIGH, "Remove the template: rendering it takes hours.", ("CWE-834",)),
+    "yaml-code": Rule(
+        Severity.CRITICAL, "Remove the file: loaders that are not safe run it.", ("CVE-2017-18342", "CVE-2020-14343")
+    ),
     "json-bomb": Rule(
         Severity.HIGH, _GET_AGAIN, ("CVE-2020-10735 (huge integers)", "CWE-674 (deep nesting)", "CWE-770")
     ),

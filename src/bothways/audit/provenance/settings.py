@@ -13,7 +13,7 @@ _MOST_JSON = 64 * MIB
 
 # Names by which a template leaves the sandbox that it is rendered in, also in pieces and escapes.
 _TEMPLATE_CODE = re.compile(
-    r"__[a-z]+__|\\x5f\\x5f|\\u005f\\u005f|\|\s*attr\b|\bformat_map\b|\blipsum\b|\bcycler\b|\bjoiner\b"
+    r"__(?:class|bases?|mro|subclasses|globals|builtins|init|import|getattribute|getitem|dict|code|call|reduce|self)__|\\x5f\\x5f|\\u005f\\u005f|\|\s*attr\b|\bformat_map\b|\blipsum\b|\bcycler\b|\bjoiner\b"
     r"|_TemplateReference|\bgi_frame\b|\bf_globals\b|\bpopen\s*\(|\bos\.system\b|\bimport_module\b"
     r"|\.\s*mro\s*\(|\bself\s*\._|['\"]_+['\"]\s*[~+*]"
 )
@@ -24,6 +24,9 @@ _KERNEL_FIELDS = ("_attn_implementation_internal", "_experts_implementation_inte
 # Names of the lists of shards.
 SHARD_LISTS = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
 _MODULES = ("sentence_transformers.",)
+
+
+_KERAS = frozenset({"keras", "keras_nlp", "keras_hub", "tf_keras", "tensorflow", "builtins"})
 
 
 class _Twice(dict[str, Any]):
@@ -112,7 +115,7 @@ def _keras(each: Mapping[str, Any], place: str) -> Iterator[Fault]:
         return
     if each["class_name"] in ("Lambda", "__lambda__"):
         yield Fault("keras-code", "a Lambda layer of Keras, which holds code", place)
-    elif isinstance(module, str) and module.split(".")[0] not in ("keras", "keras_nlp", "keras_hub", "builtins"):
+    elif isinstance(module, str) and module.split(".")[0] not in _KERAS:
         yield Fault("keras-code", f"settings of Keras that import {module}", place, {"class": str(each["class_name"])})
 
 

@@ -10,8 +10,8 @@ from bothways.audit.provenance.pickles import Check
 from bothways.audit.provenance.rules import Fault
 
 _MOST_FILES, _MOST_DEPTH = 20_000, 30
-# Folders that version control and editors make beside a model.
-_LEFT_OUT = frozenset({".git", "__pycache__", ".ipynb_checkpoints"})
+# The folder of version control, whose hooks and objects no loader reads and no clone brings.
+_LEFT_OUT = frozenset({".git"})
 
 
 @dataclass(frozen=True, slots=True)
