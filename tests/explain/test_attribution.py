@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from bothways import TextClassifier, TextTagger
+from bothways import Ensemble, PairClassifier, TextClassifier, TextTagger
+from bothways.encoder.heads import TextsOfPair
 from bothways.errors import InvalidInput, TextTooLong
-from bothways.explain import Label, WordTag, attribute, input_gradients
+from bothways.explain import Label, WordTag, attribute, explain, input_gradients
+from bothways.explain.asking import subjects_of
+from bothways.explain.gradients import Entrance, _rows_in
 from classifier_cases import rows, without_dropout
+from contract_cases import TARGETS, pair_rows, write_embedder
+from contract_cases import rows as target_rows
 from tiny_models import edit_config, every_family, write_checkpoint
 
 QUICK = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 6, "show_progress": False}
@@ -136,3 +141,55 @@ def test_what_makes_no_sense_is_refused(classifier, change, message):
     given = {"inputs": ["w5 w6"], **change}
     with pytest.raises(InvalidInput, match=message):
         attribute(classifier, given.pop("inputs"), **given)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_kind_of_target_is_explained_by_its_own_score(tmp_path, target):
+    write_checkpoint(tmp_path / "base")
+    model = TextClassifier.from_pretrained(without_dropout(tmp_path / "base"), device="cpu", target=target)
+    data = target_rows(target, 24)
+    model.fit(data, validation=data[:12], **QUICK)
+    (scores,) = model.fitted.scores([data[1]["text"]])
+    logits = scores.logits_RC[0]
+    (found,) = attribute(model, [data[1]["text"]], steps=64)
+    expected = logits[0] if target == "regression" else logits.max()
+    if target == "single":
+        expected -= np.logaddexp.reduce(np.delete(logits, logits.argmax()))
+    assert found.score == pytest.approx(expected, abs=1e-4)
+    assert found.completeness_error == pytest.approx(0, abs=2e-3)
+    if target == "regression":
+        with pytest.raises(InvalidInput, match="expected no target or None"):
+            attribute(model, [data[1]["text"]], target=Label("ant"))
+
+
+def test_the_texts_of_pairs_that_are_read_apart_count_in_both_readings(tmp_path):
+    write_embedder(tmp_path / "base")
+    model = PairClassifier.from_pretrained(without_dropout(tmp_path / "base"), device="cpu")
+    model.fit(pair_rows("single", 24), validation=pair_rows("single", 12), **QUICK)
+    assert isinstance(model.fitted.model.head.kind.read, TextsOfPair)
+    pairs = [("w5 w30 w31", "w6 w32"), ("w6", "w5 w33 w34 w35")]
+    for found in attribute(model, pairs, steps=128):
+        assert [word.part for word in found.words] == sorted(word.part for word in found.words)
+        assert found.completeness_error == pytest.approx(0, abs=2e-3)
+        assert found.rest == pytest.approx(0, abs=1e-6)
+    run = Entrance.of(model).run(Entrance.of(model).read(subjects_of(model, pairs)))
+    batch, apart = (each.batch for each in run.readings)
+    same = batch.ids_T[_rows_in(batch, apart)] == apart.ids_T
+    # Of a second text, the token that it begins with stands in the place of a separator.
+    assert (~same).sum() == 2
+    assert apart.ids_T[~same].tolist() == [model.model.tokenizer.cls_id] * 2
+
+
+def test_an_ensemble_is_for_leave_one_out(tmp_path):
+    members = []
+    for seed in (1, 2):
+        write_checkpoint(tmp_path / f"base{seed}")
+        fitted(tmp_path / f"base{seed}", seed=seed).save(tmp_path / f"run{seed}")
+        members.append(tmp_path / f"run{seed}")
+    together = Ensemble.of(members, device="cpu")
+    (found,) = attribute(together, ["w5 w30 w31"], "leave-one-out", target=Label("ant"))
+    assert found.score == pytest.approx(log_odds(together, ("w5 w30 w31",) * 2, "ant"), abs=1e-5)
+    assert np.isfinite(found.weights_W).all()
+    with pytest.raises(InvalidInput, match="use leave-one-out"):
+        attribute(together, ["w5 w30 w31"])
+    assert explain(together, "w5 w30 w31", "leave-one-out").attention is None

@@ -49,7 +49,7 @@ def subjects_of(model: AnyModel, inputs: Iterable[Any], target: Target | None = 
             f"expected a model that classifies, tags, chooses, answers or compares texts, got {model.name!r}, a "
             f"{type(model).__name__}: explain one of its tasks (part of a multi-task model), or its attention alone."
         )
-    given = [input_of(model.columns, number, value) for number, value in enumerate(inputs)]
+    given = [input_of(model.fitted.columns, number, value) for number, value in enumerate(inputs)]
     scores: Iterable[Scores[Any] | None] = [None] * len(given)
     if target is None or (isinstance(target, WordTag) and target.tag is None):
         scores = model.fitted.scores(iter(given), description="predicting", total=len(given))
@@ -67,8 +67,7 @@ def scores_of(
         InvalidInput: A text is empty, or an ensemble is asked for the score of an answer.
     """
     fitted, total = model.fitted, len(subjects)
-    values = [input_of(model.columns, at, each.value) for at, each in enumerate(subjects) if not _compares(each)]
-    values = values or [each.value for each in subjects]
+    values = [_value(model, number, each) for number, each in enumerate(subjects)]
     if not any(isinstance(each, SpanSubject) for each in subjects):
         found = fitted.scores(iter(values), description=description, total=total, show_progress=show_progress)
         return _numbers((each, [torch.from_numpy(one.logits_RC)]) for each, one in zip(subjects, found, strict=True))
@@ -91,9 +90,10 @@ def _numbers(found: Iterable[tuple[Subject, list[torch.Tensor]]]) -> NDArray[np.
     return np.array([float(subject.score(rows_RC.double())) for subject, (rows_RC,) in found])
 
 
-def _compares(subject: Subject) -> bool:
-    """Whether it is of an embedder, whose columns may be of other rows than pairs."""
-    return isinstance(subject, SimilaritySubject)
+def _value(model: AnyModel, number: int, subject: Subject) -> Any:  # noqa: ANN401 (the task's input)
+    """Return what the model reads of a subject; an embedder's columns may be of other rows than pairs."""
+    compares = isinstance(subject, SimilaritySubject)
+    return subject.value if compares else input_of(model.fitted.columns, number, subject.value)
 
 
 def _similarity(model: AnyModel, number: int, value: Any, target: Target | None) -> SimilaritySubject:  # noqa: ANN401
