@@ -229,6 +229,11 @@ def second_pickle(folder):
     (folder / "model.pkl").write_bytes(PLAIN + CODE)
 
 
+@sample("pickle-code", "CWE-502: a second pickle, of another protocol")
+def second_pickle_of_protocol_0(folder):
+    (folder / "model.pkl").write_bytes(PLAIN + b"cos\ngetcwd\n(tR.")
+
+
 @sample("pickle-code", "CVE-2025-32434: the old format of torch.save, code in its fourth pickle")
 def legacy_checkpoint(folder):
     magic = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({}, 2)

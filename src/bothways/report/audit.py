@@ -72,17 +72,25 @@ def _verdict(report: AuditReport) -> Section:
 
 
 def _detectors(results: Sequence[DetectorResult]) -> Section:
-    rows = tuple(
-        (
+    items = tuple(
+        TextItem(
             each.name,
-            each.verdict if each.ran else "not run",
-            each.reason.removeprefix("not run: ") or "nothing of severity medium or worse",
-            duration(each.seconds) if each.ran else "",
+            tuple(
+                Fact(name, value)
+                for name, value in (
+                    ("verdict", each.verdict if each.ran else "not run"),
+                    ("why", each.reason.removeprefix("not run: ") or "nothing of severity medium or worse"),
+                    ("time", duration(each.seconds) if each.ran else ""),
+                )
+                if value
+            ),
         )
         for each in results
     )
-    table = Table(("Detector", "Verdict", "Why", "Time"), rows, "A detector that did not run or crashed never passes.")
-    return Section("What ran, and what did not", (table,))
+    return Section(
+        "What ran, and what did not",
+        (Paragraph("A detector that did not run or crashed never passes."), TextList(items)),
+    )
 
 
 def _findings(severity: Severity, findings: Sequence[Finding]) -> Section:

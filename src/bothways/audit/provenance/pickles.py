@@ -5,20 +5,18 @@ to be needed, follows the stack and the memo as the unpickler does, and takes wh
 """
 
 import io
-import pickletools
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
+from bothways.audit.provenance.allowed import ALLOWED, CODECS, NUMPY_TYPES, RENAMED, RUNNERS, SETTINGS
+from bothways.audit.provenance.opcodes import BytesThere, next_step
 from bothways.audit.provenance.rules import Fault
 from bothways.audit.provenance.streams import Window
 
 Check: TypeAlias = Callable[[], None]
 
-# Longer arguments are skipped over; no name is as long.
-_LONGEST = 2**16
 _MOST_STEPS = 5_000_000
 _MOST_DEPTH = 4
 # An allocation that a pickle of that few bytes has no reason to ask for.
@@ -29,63 +27,7 @@ _MOST_PICKLES = 1000
 # Bytes of a pickle that picklescan is asked about too; it reads the whole of it.
 _MOST_ASKED = 2**24
 
-_TENSORS = frozenset({"FloatStorage", "DoubleStorage", "HalfStorage", "BFloat16Storage", "LongStorage", "IntStorage"})
-_SCALARS = "bool bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
-_TORCH = (
-    "ShortStorage CharStorage ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage QInt8Storage "
-    "QUInt8Storage QInt32Storage Size device dtype Tensor float half double long int short bool bfloat16 strided "
-    "float8_e4m3fn float8_e5m2 quint8 qint8 qint32 per_tensor_affine sparse_coo sparse_csr " + _SCALARS
-)
-# What a pickle of tensors, numbers and plain containers imports: every name was looked up, and none runs what it is
-# given. `_load_from_bytes` does, and is followed; `_codecs.encode` may for strange codecs, which are refused.
-ALLOWED: dict[str, frozenset[str]] = {
-    "builtins": frozenset(
-        {"set", "frozenset", "dict", "list", "tuple", "int", "float", "bool", "str", "bytes", "bytearray", "complex"}
-        | {"slice", "range", "object"}
-    ),
-    "collections": frozenset({"OrderedDict", "defaultdict", "deque", "Counter"}),
-    "copyreg": frozenset({"_reconstructor"}),
-    "_codecs": frozenset({"encode"}),
-    "datetime": frozenset({"datetime", "date", "time", "timedelta", "timezone"}),
-    "pathlib": frozenset({"Path", "PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath"}),
-    "torch": _TENSORS | frozenset(_TORCH.split()),
-    "torch._utils": frozenset(
-        {"_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter", "_rebuild_qtensor"}
-        | {"_rebuild_sparse_tensor", "_rebuild_meta_tensor_no_storage"}
-    ),
-    "torch.nn.parameter": frozenset({"Parameter", "Buffer"}),
-    "torch.serialization": frozenset({"_get_layout"}),
-    "torch.storage": frozenset({"UntypedStorage", "TypedStorage", "_load_from_bytes"}),
-    "torch.torch_version": frozenset({"TorchVersion"}),
-    "numpy": frozenset({"dtype", "ndarray", *_SCALARS.split()}),
-    "numpy.core.multiarray": frozenset({"_reconstruct", "scalar"}),
-    "numpy.core.numeric": frozenset({"_frombuffer"}),
-}
-_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "pathlib._local": "pathlib"}
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
-_NUMPY_TYPES = re.compile(r"[A-Z][A-Za-z0-9]*DType")
-# Settings that the Trainer of transformers leaves beside a model.
-SETTINGS: dict[str, frozenset[str]] = {
-    "transformers.training_args": frozenset({"TrainingArguments", "OptimizerNames", "ParallelMode"}),
-    "transformers.trainer_utils": frozenset(
-        {"IntervalStrategy", "SchedulerType", "HubStrategy", "SaveStrategy", "EvaluationStrategy", "FSDPOption"}
-    ),
-    "transformers.trainer_pt_utils": frozenset({"AcceleratorConfig"}),
-    "accelerate.state": frozenset({"PartialState", "AcceleratorState"}),
-    "accelerate.utils.dataclasses": frozenset({"DistributedType"}),
-    "sentence_transformers.training_args": frozenset(
-        {"SentenceTransformerTrainingArguments", "BatchSamplers", "MultiDatasetBatchSamplers"}
-    ),
-    "sentence_transformers.base.sampler": frozenset({"BatchSamplers", "MultiDatasetBatchSamplers"}),
-}
-_CODECS = frozenset({"latin1", "latin-1", "utf-8", "utf8", "ascii"})
-
-
-# Modules that run what they are given: all of the standard library's, of any version, and what installs packages.
-_RUNNERS = sys.stdlib_module_names | {
-    *("nt", "distutils", "imp", "commands", "asyncore", "_interpreters", "_xxsubinterpreters", "pip", "setuptools"),
-    "pkg_resources",
-}
 
 
 class _Mark:
@@ -96,14 +38,6 @@ class _Mark:
 class _Global:
     module: str
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Bytes:
-    """Bytes that stay where they are."""
-
-    place: int
-    size: int
 
 
 _MARK, _OTHER = _Mark(), object()
@@ -140,7 +74,8 @@ def scan_pickles(window: Window, place: str, check: Check, depth: int = 0) -> It
         return
     window.place, read, legacy, imported, faults = 0, 0, False, set(), 0
     while window.place < window.size and read < _MOST_PICKLES:
-        if read and not legacy and not looks_like_pickle(window.within(window.place, 2)):
+        rest = window.within(window.place, window.size)
+        if read and not legacy and not looks_like_pickle(rest) and not is_pickle(rest, check, calls=0):
             break
         machine = _Machine(window, place, check, depth)
         try:
@@ -202,7 +137,7 @@ class _Machine:
         for step in range(_MOST_STEPS):
             if step % 4096 == 0:
                 self.check()
-            opcode, argument = _next(self.window)
+            opcode, argument = next_step(self.window)
             if opcode == "STOP":
                 self.result = self.pop()
                 return
@@ -279,17 +214,17 @@ class _Machine:
             yield self.fault("pickle-code", "imports something whose name is made while the pickle runs")
             self.stack.append(_OTHER)
             return
-        module = _RENAMED.get(module, module).replace("numpy._core", "numpy.core")
+        module = RENAMED.get(module, module).replace("numpy._core", "numpy.core")
         self.stack.append(_Global(module, name))
         full = f"{module}.{name}"
         if full in self.imported:
             return
         self.imported.add(full)
-        if name in ALLOWED.get(module, ()) or (module == "numpy.dtypes" and _NUMPY_TYPES.fullmatch(name)):
+        if name in ALLOWED.get(module, ()) or (module == "numpy.dtypes" and NUMPY_TYPES.fullmatch(name)):
             return
         if name in SETTINGS.get(module, ()):
             yield self.fault("pickle-settings", f"imports {full}, settings of a training")
-        elif module.split(".")[0] in _RUNNERS:
+        elif module.split(".")[0] in RUNNERS:
             yield self.fault("pickle-code", f"imports {full}", {"import": full})
         else:
             yield self.fault("pickle-import", f"imports {full}", {"import": full})
@@ -304,14 +239,14 @@ class _Machine:
         if not isinstance(function, _Global):
             yield self.fault("pickle-code", "calls something that was made while the pickle ran")
         elif function == _Global("torch.storage", "_load_from_bytes"):
-            if len(given) != 1 or not isinstance(given[0], _Bytes):
+            if len(given) != 1 or not isinstance(given[0], BytesThere):
                 yield self.fault("pickle-code", "loads a pickle that was made while this one ran")
             else:
                 from bothways.audit.provenance.contents import inspect
 
                 inner = self.window.within(given[0].place, given[0].size)
                 yield from inspect(inner, f"{self.place}, bytes from {given[0].place}", self.check, self.depth + 1)
-        elif function == _Global("_codecs", "encode") and not (len(given) == 2 and given[1] in _CODECS):
+        elif function == _Global("_codecs", "encode") and not (len(given) == 2 and given[1] in CODECS):
             yield self.fault("pickle-code", "encodes with a codec that is looked up by name")
         elif max(_numbers(given), default=0) > _MOST_BYTES and function.name in ("bytes", "bytearray", "_reconstruct"):
             yield self.fault("pickle-bomb", f"asks for {max(_numbers(given)):,} bytes by {function.name}")
@@ -350,81 +285,3 @@ def _numbers(values: Any) -> Iterator[int]:  # noqa: ANN401 (whatever is on the 
     elif isinstance(values, tuple):
         for each in values:
             yield from _numbers(each)
-
-
-_COUNTS = {
-    pickletools.TAKEN_FROM_ARGUMENT1: 1,
-    pickletools.TAKEN_FROM_ARGUMENT4: 4,
-    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
-    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
-}
-_OPCODES = {each.code: each for each in pickletools.opcodes}
-_TEXTS = frozenset({"unicodestring1", "unicodestring4", "unicodestring8", "string1", "string4"})
-
-
-def _next(window: Window) -> tuple[str, Any]:
-    """Read one opcode and its argument; long arguments stay where they are.
-
-    Raises:
-        ValueError: There is no such opcode, or its argument is cut off or malformed.
-    """
-    code = window.read(1)
-    if not code:
-        raise ValueError("the end of the file before the end of the pickle")
-    opcode = _OPCODES.get(code.decode("latin-1"))
-    if opcode is None:
-        raise ValueError(f"byte {code!r} is no step of a pickle")
-    kind = opcode.arg
-    if kind is None:
-        return opcode.name, None
-    if kind.n == pickletools.UP_TO_NEWLINE:
-        return opcode.name, _line(window, kind.name)
-    if kind.n >= 0:
-        return opcode.name, kind.reader(cast("IO[bytes]", _Exact(window)))
-    width = _COUNTS[kind.n]
-    count = int.from_bytes(_Exact(window).read(width), "little")
-    place = window.place
-    if count > _LONGEST:
-        window.skip(count)
-        return opcode.name, _Bytes(place, count)
-    content = _Exact(window).read(count)
-    if kind.name in _TEXTS:
-        return opcode.name, content.decode("utf-8", "surrogatepass")
-    if kind.name.startswith("long"):
-        return opcode.name, int.from_bytes(content, "little", signed=True)
-    return opcode.name, _Bytes(place, count)
-
-
-def _line(window: Window, kind: str) -> Any:  # noqa: ANN401 (a string or a number)
-    lines = [window.line(_LONGEST)]
-    if kind == "stringnl_noescape_pair":
-        lines.append(window.line(_LONGEST))
-    text = " ".join(line.decode("utf-8") for line in lines)
-    if kind == "decimalnl_short":
-        return int(text) if text not in ("00", "01") else text == "01"
-    if kind == "decimalnl_long":
-        if len(text) > 4000:
-            raise ValueError(f"a whole number of {len(text)} digits")
-        return int(text.rstrip("L") or "0")
-    if kind == "floatnl":
-        return float(text)
-    if kind == "stringnl":
-        if len(text) < 2 or text[0] not in "\"'" or text[-1] != text[0]:
-            raise ValueError("a string without quotes")
-        return text[1:-1].encode("latin-1", "backslashreplace").decode("unicode_escape")
-    if kind == "unicodestringnl":
-        return text.encode("latin-1", "backslashreplace").decode("raw_unicode_escape")
-    return text
-
-
-class _Exact:
-    """A window that pickletools reads from; it gives all that is asked for or fails."""
-
-    def __init__(self, window: Window) -> None:
-        self._window = window
-
-    def read(self, count: int) -> bytes:
-        content = self._window.read(count)
-        if len(content) < count:
-            raise ValueError(f"{count} bytes are announced, and {len(content)} are there")
-        return content
