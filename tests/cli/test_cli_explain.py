@@ -83,6 +83,14 @@ def test_a_text_of_several_windows_is_for_leave_one_out(run):
     assert outcome.code == 0, outcome.err
 
 
+def test_an_ensemble_is_explained_by_leaving_words_out(run, tmp_path):
+    assert call("ensemble", run, run, "--output", tmp_path / "both").code == 0
+    outcome = explained(tmp_path / "both", TEXT, "--method", "leave-one-out", "--json")
+    assert outcome.code == 0, outcome.err
+    assert "an ensemble has several" in outcome.err
+    assert len(outcome.json()["attribution"]["words"]) == 4
+
+
 def test_heads_are_scored_over_trees_and_over_the_packages_own_sentences(files, tmp_path):
     path = tmp_path / "trees.conllu.gz"
     path.write_bytes(gzip.compress(TREE.encode()))

@@ -36,7 +36,7 @@ def test_a_long_map_shows_the_largest_weight_of_each_block():
     drawn = ElementTree.fromstring(token_map(["x"] * 256, weights, "map"))
     paths = list(drawn.iter("{http://www.w3.org/2000/svg}path"))
     assert len(paths) == 1
-    assert paths[0].get("fill-opacity") == "1.0"
+    assert paths[0].get("fill-opacity") == "1.00"
     assert paths[0].get("d").count("M") == 1
 
 

@@ -197,10 +197,13 @@ def _explained(
 
 def _read(model: "Predictor[Any, Any, Any]", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
     """The input that texts of the command line are to a model."""
+    from bothways import Ensemble
+
     rows = model.rows_of(texts)
     if len(rows) != 1:
         raise usage_error(f"this model reads one text, and one is explained at a time, got {len(rows)}.")
-    return model.inputs(rows)[0]
+    (value,) = model.inputs(rows)
+    return value[0] if isinstance(model, Ensemble) else value  # of the first member: all are given the same here
 
 
 def _compares(model: "Predictor[Any, Any, Any]", texts: tuple[str, ...]) -> bool:

@@ -21,7 +21,7 @@ from bothways.tasks.predictor import Predictor
 from bothways.tasks.question_answering.outputs import AnswerOutputs
 from bothways.tasks.scores import Scores
 from bothways.tasks.tagging.outputs import TagOutputs
-from bothways.tasks.targets import MultiLabel, Regression, SingleLabel
+from bothways.tasks.targets import Regression, SingleLabel
 from bothways.text import Words
 
 AnyModel = Predictor[Any, Any, Any]
@@ -47,7 +47,7 @@ def subjects_of(model: AnyModel, inputs: Iterable[Any], target: Target | None = 
     if not isinstance(outputs, LabelOutputs | TagOutputs | ChoiceOutputs | AnswerOutputs):
         raise InvalidInput(
             f"expected a model that classifies, tags, chooses, answers or compares texts, got {model.name!r}, a "
-            f"{type(model).__name__}: explain one of its tasks (part of a multi-task model), or its attention alone."
+            f"{type(model).__name__}: explain one of its tasks (part(...), or --task), or its attention alone."
         )
     given = [input_of(model.fitted.columns, number, value) for number, value in enumerate(inputs)]
     scores: Iterable[Scores[Any] | None] = [None] * len(given)
@@ -149,7 +149,7 @@ def _labels(
         if target.name not in outputs.labels:
             raise InvalidInput(f"expected a label of {', '.join(map(repr, outputs.labels))}, got {target.name!r}.")
         number = outputs.labels.index(target.name)
-    exclusive = isinstance(outputs.target, SingleLabel) and not isinstance(outputs.target, MultiLabel)
+    exclusive = isinstance(outputs.target, SingleLabel)
     return LabelSubject(parts, outputs.labels[number], number, outputs.size, exclusive=exclusive)
 
 

@@ -20,7 +20,7 @@ WIDTH = 760.0
 # Blocks along a side of a map, and of a map of one head among all.
 _MOST, _MOST_SMALL = 128, 24
 _LABELS = 40
-_SHADES = 10
+_SHADES = 16
 _FONT = f'font-family="{FONT}"'
 
 
@@ -161,7 +161,7 @@ def _cells(weights_SS: npt.NDArray[np.float64], side: float, most: int) -> list[
                 f"M{column * step:.2f} {row * step:.2f}h{length * step:.2f}v{step:.2f}h{-length * step:.2f}z"
                 for row, column, length in runs
             )
-            parts.append(f'<path d="{path}" fill="{ACCENT}" fill-opacity="{level / _SHADES:.1f}"/>')
+            parts.append(f'<path d="{path}" fill="{ACCENT}" fill-opacity="{level / _SHADES:.2f}"/>')
     return parts
 
 
