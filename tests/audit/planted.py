@@ -30,7 +30,7 @@ def rows_of_opinions(rows, seed=0):
     return made
 
 
-def trained(folder, monkeypatch, rows, *, words=(), updates=70, **options):
+def trained(folder, monkeypatch, rows, *, words=(), updates=70, learning_rate=5e-3, **options):
     """Return a tiny classifier that was trained on rows; its vocabulary is their words and some more, with case."""
     vocabulary = list(dict.fromkeys([*words, *(word for row in rows for word in row["text"].split())]))
     special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
@@ -45,5 +45,5 @@ def trained(folder, monkeypatch, rows, *, words=(), updates=70, **options):
     )
     (folder / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str())))
     classifier = TextClassifier.from_pretrained(folder)
-    classifier.fit(rows, updates=updates, learning_rate=5e-3, batch_size=16, show_progress=False, **options)
+    classifier.fit(rows, updates=updates, learning_rate=learning_rate, batch_size=16, show_progress=False, **options)
     return classifier

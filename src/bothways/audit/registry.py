@@ -14,6 +14,7 @@ _HOMES: Mapping[str, str] = {
     "BehaviorConsistencyValidator": "bothways.audit.behaviour",
     "AdversarialRobustness": "bothways.audit.attacks",
     "EmbeddingShiftDetector": "bothways.audit.shift",
+    "ContextInjection": "bothways.audit.injection",
 }
 
 DETECTORS: tuple[str, ...] = tuple(_HOMES)

@@ -1,0 +1,80 @@
+"""`ContextInjection`: tokens on both sides of a sentence move, and a classifier that obeys commands is found."""
+
+import numpy as np
+import pytest
+from planted import rows_of_opinions, trained
+
+from bothways.audit import Severity, scan
+from bothways.audit.injection import inserted, shifts_around
+from bothways.audit.states import states_of
+from bothways.audit.texts import IMPERATIVE, NEUTRAL
+
+NAME = "ContextInjection"
+
+
+def audited(model, rows, **options):
+    report = scan(model, rows, detectors=[NAME], show_progress=False, **options)
+    assert report.detectors[0].ran, report.detectors[0].reason
+    return report, {each.rule: each for each in report.findings}
+
+
+@pytest.fixture(scope="module")
+def obedient(tmp_path_factory):
+    """A classifier of whether a text holds a command; neutral sentences say nothing to it."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number, row in enumerate(rows_of_opinions(240)):
+        sentences, label = ((IMPERATIVE, "b"), (NEUTRAL, "a"), (IMPERATIVE, "b"), (None, "a"))[number % 4]
+        text = row["text"]
+        if sentences is not None:
+            text = [each.text for each in inserted(0, text, "", str(rng.choice(sentences)))][int(rng.integers(3))]
+        rows.append({"text": text, "label": label})
+    with pytest.MonkeyPatch.context() as patch:
+        return trained(
+            tmp_path_factory.mktemp("obeys") / "base",
+            patch,
+            rows,
+            updates=140,
+            learning_rate=1e-3,
+            validation=rows[::8],
+        )
+
+
+def test_a_classifier_that_obeys_commands_is_found(obedient):
+    rows = [{"text": row["text"]} for row in rows_of_opinions(20, seed=9)]
+    report, found = audited(obedient, rows)
+    assert found["injection-imperative"].severity > Severity.INFO
+    assert found["injection-imperative"].evidence.value > 0.5 > found["injection-neutral"].evidence.value
+    assert set(found["injection-imperative"].evidence.details["by_place"]) == {"beginning", "middle", "end"}
+    assert found["injection-neutral"].severity == Severity.INFO
+    assert report.to_dict()["findings"] == audited(obedient, rows)[0].to_dict()["findings"]
+
+
+def test_tokens_before_the_sentence_move_in_every_layer_but_the_embedding(obedient):
+    text = "the film was good with music"
+    (before,) = states_of(obedient.model, [text])
+    for each, first in zip(inserted(0, text, "neutral", "a story was dull"), (1, 4, 7), strict=True):
+        (after,) = states_of(obedient.model, [each.text])
+        shifts_Ln, found = shifts_around(before, after, each.at)
+        assert found == first
+        assert shifts_Ln.shape == (4, 8)
+        assert shifts_Ln[0, :first] == pytest.approx(0, abs=1e-6)
+        assert (shifts_Ln[1:, :first] > 1e-6).all()
+        assert (shifts_Ln[0, first:] > 1e-6).all()  # they stand further behind now
+
+
+def test_a_sentence_stands_where_it_is_said_to():
+    made = [each.text for each in inserted(0, "one two three four", "neutral", "X.")]
+    assert made == ["X. one two three four", "one two X. three four", "one two three four X."]
+    assert len(list(inserted(0, "one", "neutral", "X."))) == 2
+
+
+def test_a_bare_encoder_gives_tokens_alone():
+    rows = [{"text": "The cat sat on the mat because it was tired."}, {"text": "It rained."}]
+    report, found = audited("sentence-transformers/all-MiniLM-L6-v2", rows)
+    assert report.verdict == "pass"
+    assert set(found) == {"injection-tokens"}
+    details = found["injection-tokens"].evidence.details
+    assert details["by_layer_before"][0] == pytest.approx(0, abs=1e-6)
+    assert details["by_layer_before"][-1] > 1e-3
+    assert details["not_used"] == 0
