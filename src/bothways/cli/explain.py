@@ -197,7 +197,7 @@ def _explained(
 
 def _read(model: "Predictor[Any, Any, Any]", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
     """The input that texts of the command line are to a model."""
-    from bothways import Ensemble
+    from bothways.compose.ensembles.ensemble import Ensemble
 
     rows = model.rows_of(texts)
     if len(rows) != 1:
