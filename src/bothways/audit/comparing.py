@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ShiftVerdict: TypeAlias = Literal["kept", "changed meaning", "flipped answer", "moved"]
 
 LEVEL = 0.95
+# Words of a text that are left out one by one.
+_MOST_WORDS = 100
 # Changes of meaning below this count as this: else a text that is read as before had an endless score.
 _LEAST_CHANGE = 0.01
 _WORD = re.compile(r"\S+")
@@ -384,8 +386,9 @@ def suspicious_words(seer: Seer, looks: Sequence[Look]) -> list[tuple[Suspicious
 
 
 def texts_without_words(text: str) -> tuple[list[tuple[int, int]], list[str]]:
-    """Return where the words of a text stand, and the text without each; nothing for a text of one word."""
+    """Return where the first words of a text stand, and the text without each; nothing for a text of one word."""
     spans = [found.span() for found in _WORD.finditer(text)]
     if len(spans) < 2:
         return [], []
+    spans = spans[:_MOST_WORDS]
     return spans, [f"{text[:begin].rstrip()} {text[end:].lstrip()}".strip() for begin, end in spans]
