@@ -175,6 +175,23 @@ class Context:
 
             return load(self.reference_name, **self.open_options)
 
+    @cached_property
+    def base_encoder(self) -> "PretrainedEncoder":
+        """The encoder that texts are compared by: the reference's, else the model's own.
+
+        Raises:
+            NeedUnmet: There is no encoder.
+            BothwaysError: It cannot be opened.
+        """
+        from bothways.checkpoints import PretrainedEncoder
+
+        if self.reference_name is None:
+            return self.encoder
+        found = getattr(self.reference, "model", self.reference)
+        if not isinstance(found, PretrainedEncoder):
+            raise NeedUnmet("a reference of one encoder, and this is a model of several: give one of its members.")
+        return found
+
     # --- the data ---
 
     @cached_property
@@ -220,7 +237,10 @@ class Context:
             columns = self.model.with_columns(**self.columns).columns if self.columns else self.model.columns
         except NeedUnmet:
             columns = TextColumns(**cast("dict[str, Any]", dict(self.columns)))
-        if not hasattr(columns, "truth") or not hasattr(columns, "read"):
+        except InvalidInput as error:
+            raise NeedUnmet(f"rows in the columns that the model reads: {error}") from error
+        # Of the type: a masked language model's columns refuse to say what is right of a row.
+        if not hasattr(type(columns), "truth") or not hasattr(type(columns), "read"):
             raise NeedUnmet("rows of texts with labels, and the model reads other rows.")
         return columns
 

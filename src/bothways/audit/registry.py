@@ -15,6 +15,7 @@ _HOMES: Mapping[str, str] = {
     "AdversarialRobustness": "bothways.audit.attacks",
     "EmbeddingShiftDetector": "bothways.audit.shift",
     "ContextInjection": "bothways.audit.injection",
+    "MembershipInferenceAuditor": "bothways.audit.membership",
 }
 
 DETECTORS: tuple[str, ...] = tuple(_HOMES)

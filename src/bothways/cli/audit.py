@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -29,6 +29,8 @@ Examples:
   bothways audit runs/news --data test.jsonl.gz \\
     --detectors BackdoorTriggerScanner \\
     --format sarif --output audit.sarif --fail-on high
+  bothways audit runs/news --data train.jsonl --non-members test.jsonl.gz \\
+    --detectors MembershipInferenceAuditor
 
 Exit code: 0; 1 where a finding is as bad as --fail-on says; 3 where a detector
 crashed or none ran."""
@@ -42,6 +44,7 @@ def audit(
     /,
     *,
     data: File | None = None,
+    non_members: File | None = None,
     reference: str | None = None,
     detectors: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     report_format: Annotated[AuditFormat | None, Parameter(name="--format")] = None,
@@ -61,6 +64,8 @@ def audit(
     Args:
         run: Folder or name of a model.
         data: Rows that the model is meant for, with labels or without; more detectors can run with them.
+        non_members: Rows of the same kind that the model was not trained on, with those that it was trained on as the
+            data: whether its answers give its training rows away.
         reference: A clean model to compare with: the encoder that this one was fine-tuned from, or one of its task.
         detectors: Names of detectors, all whose needs are met when left out.
         report_format: text, json, sarif (2.1.0) or html. Default: as the output's name says, else text.
@@ -83,6 +88,11 @@ def audit(
     names = None if detectors is None else [name for each in detectors for name in each.split(",") if name]
     with bad_usage():
         detectors_named(names)
+    if non_members is not None and data is None:
+        raise usage_error("--non-members goes with --data: the rows that the model was trained on.")
+    settings: dict[str, Any] = {} if public_key is None else {"public_key": str(public_key)}
+    if non_members is not None:
+        settings["non_members"] = list(read_rows(non_members, format=data_format))
     report = scan(
         run,
         None if data is None else list(read_rows(data, format=data_format)),
@@ -91,7 +101,7 @@ def audit(
         seed=seed,
         time_limit=time_limit,
         columns={key: value for key, value in {"text": text, "label": label}.items() if value is not None},
-        settings={} if public_key is None else {"public_key": str(public_key)},
+        settings=settings,
         open_options={
             "device": model.device,
             "dtype": model.in_full.dtype,

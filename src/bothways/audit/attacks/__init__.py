@@ -4,7 +4,6 @@ from bothways.audit.attacks.edits import CharacterEdits, MaskedWords, NearestWor
 from bothways.audit.attacks.robustness import AdversarialRobustness
 from bothways.audit.attacks.search import ChangeAnswer, FewWords, GiveLabel, Greedy, Recipe, SameSentence, attack_texts
 from bothways.audit.attacks.training_rows import adversarial_rows
-from bothways.audit.attacks.vectors import sentence_vectors
 
 __all__ = [
     "AdversarialRobustness",
@@ -19,5 +18,4 @@ __all__ = [
     "SameSentence",
     "adversarial_rows",
     "attack_texts",
-    "sentence_vectors",
 ]

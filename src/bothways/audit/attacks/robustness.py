@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from bothways.audit.answering import answers, drawn, drawn_texts, share
 from bothways.audit.attacks.edits import CharacterEdits, Edits, MaskedWords, NearestWords
 from bothways.audit.attacks.search import Attack, Recipe, SameSentence, attack_texts, random_edits
-from bothways.audit.attacks.vectors import sentence_vectors
 from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Severity
+from bothways.audit.vectors import sentence_vectors
 from bothways.evaluation.bootstrap import Estimate
 
 _NAME = "AdversarialRobustness"
@@ -32,8 +32,9 @@ _PAPERS = (
     "Garg and Ramakrishnan 2020, BAE, arXiv:2004.01970",
 )
 _REMEDY = (
-    "Train again with attacked rows (bothways.audit.attacks.adversarial_rows), show users no probabilities, limit how "
-    "often they may ask, and check spelling and look-alike letters before texts are read."
+    "Check spelling and look-alike letters before texts are read, show users no probabilities, and limit how often "
+    "they may ask. Training with attacked rows (bothways.audit.attacks.adversarial_rows) may help: measure it, also on "
+    "clean rows."
 )
 
 
@@ -94,14 +95,10 @@ def _affordable(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _recipes(context: Context) -> list[Recipe]:
-    return [Recipe(CharacterEdits()), Recipe(_substitutions(context), SameSentence(sentence_vectors(_base(context))))]
-
-
-def _base(context: Context) -> Any:  # noqa: ANN401 (a PretrainedEncoder)
-    """Return the encoder that compares sentences: the reference's, else the model's own."""
-    if context.reference_name is None:
-        return context.encoder
-    return getattr(context.reference, "model", context.reference)
+    return [
+        Recipe(CharacterEdits()),
+        Recipe(_substitutions(context), SameSentence(sentence_vectors(context.base_encoder))),
+    ]
 
 
 def _substitutions(context: Context) -> Edits:
@@ -111,7 +108,7 @@ def _substitutions(context: Context) -> Edits:
     name = context.settings.get("masked_lm")
     if name is not None:
         return MaskedWords(FillMask.from_pretrained(name, **context.open_options))
-    if context.reference_name is not None and "masked_lm" in _base(context).family.heads:
+    if context.reference_name is not None and "masked_lm" in context.base_encoder.family.heads:
         model = FillMask.from_pretrained(context.reference_name, **context.open_options)
         if model.has_head:
             return MaskedWords(model)

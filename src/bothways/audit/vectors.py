@@ -1,4 +1,4 @@
-"""Vectors of sentences, to hold edited texts near their originals.
+"""Vectors of sentences, for detectors that compare texts.
 
 Shapes: N texts, H hidden.
 """
@@ -18,15 +18,26 @@ if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.packing import Packed
 
+    Vectors = Callable[[Sequence[str]], NDArray[np.float64]]
+
 # Windows of models that know no limit of their own.
 _USUAL_LENGTH = 512
 
 
-def sentence_vectors(encoder: "PretrainedEncoder") -> "Callable[[Sequence[str]], NDArray[np.float64]]":
-    """Return a function from texts to the mean of their hidden states, as unit vectors (N, H)."""
+def sentence_vectors(encoder: "PretrainedEncoder") -> "Vectors":
+    """Return a function from texts to the mean of their last hidden states, as unit vectors (N, H)."""
+    return _mean_vectors(encoder, encoder.encoder)
 
+
+def table_vectors(encoder: "PretrainedEncoder") -> "Vectors":
+    """Return a function from texts to the mean of their tokens' rows of the embedding table, as unit vectors (N, E)."""
+    return _mean_vectors(encoder, lambda packed: encoder.encoder.embedding.tokens(packed.ids_T))
+
+
+def _mean_vectors(encoder: "PretrainedEncoder", states: "Callable[[Packed], Tensor]") -> "Vectors":
     def forward(packed: "Packed") -> "Tensor":
-        return means(encoder.encoder(packed), packed)
+        averages_BH: Tensor = means(states(packed), packed)
+        return averages_BH
 
     options = TextOptions(encoder.config.max_length or _USUAL_LENGTH, on_overflow="truncate")
     engine = InferenceEngine(encoder.tokenizer, forward, encoder.device, options)
