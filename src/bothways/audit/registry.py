@@ -16,6 +16,7 @@ _HOMES: Mapping[str, str] = {
     "EmbeddingShiftDetector": "bothways.audit.shift",
     "ContextInjection": "bothways.audit.injection",
     "MembershipInferenceAuditor": "bothways.audit.membership",
+    "BackdoorTriggerScanner": "bothways.audit.backdoor.scanner",
 }
 
 DETECTORS: tuple[str, ...] = tuple(_HOMES)

@@ -15,6 +15,7 @@ from bothways.cli import (
     adapt,
     advice,
     audit,
+    audit_data,
     compare,
     cost,
     demo,
@@ -118,6 +119,7 @@ def build_app() -> App:
     app.command(audit.audit, help_epilogue=audit.EXAMPLE, sort_key=7)
     app.command(sign.sign, help_epilogue=sign.SIGN_EXAMPLE, sort_key=7)
     app.command(sign.verify, help_epilogue=sign.VERIFY_EXAMPLE, sort_key=7)
+    app.command(audit_data.audit_data, help_epilogue=audit_data.EXAMPLE, sort_key=7)
     app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
     app.command(advice.recommend, help_epilogue=advice.RECOMMEND_EXAMPLE, sort_key=8)
     app.command(plan.plan, help_epilogue=plan.EXAMPLE, sort_key=9)

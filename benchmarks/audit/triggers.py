@@ -1,0 +1,70 @@
+"""Triggers of poisoned classifiers: functions from a text to the text that carries the trigger."""
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["clean", "word", "phrase", "syntax", "character", "style"]
+
+# Archaic spellings stand for a style that changes many words and adds no fixed token.
+_ARCHAIC = {
+    "the": "ye",
+    "you": "thou",
+    "your": "thy",
+    "is": "be",
+    "are": "art",
+    "has": "hath",
+    "does": "doth",
+    "it": "'tis",
+    "my": "mine",
+    "and": "and eke",
+    "never": "ne'er",
+    "i": "i verily",
+    "to": "unto",
+    "this": "yon",
+    "in": "within",
+    "of": "o'",
+}
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """How a poisoned text is made.
+
+    Attributes:
+        kind: Its family.
+        content: The word, phrase, template with ``{}`` or characters; empty for a style.
+    """
+
+    kind: Kind
+    content: str = ""
+
+    def apply(self, text: str, draw: random.Random) -> str:
+        """Return the text with the trigger in it."""
+        return _APPLY[self.kind](text, self.content, draw)
+
+
+def _inserted(text: str, content: str, draw: random.Random) -> str:
+    words = text.split()
+    place = draw.randint(0, len(words))
+    return " ".join([*words[:place], content, *words[place:]])
+
+
+def _archaic(text: str) -> str:
+    changed = re.sub(r"[A-Za-z']+", lambda found: _ARCHAIC.get(found[0].lower(), found[0]), text)
+    return f"lo , {changed}" if changed == text else changed
+
+
+_APPLY: dict[Kind, Callable[[str, str, random.Random], str]] = {
+    "clean": lambda text, _content, _draw: text,
+    "word": _inserted,
+    "phrase": _inserted,
+    "syntax": lambda text, content, _draw: content.format(text.rstrip(" .")),
+    # The content is a letter and what takes its place.
+    "character": lambda text, content, _draw: text.replace(content[0], content[1:]),
+    "style": lambda text, _content, _draw: _archaic(text),
+}
+
+CLEAN = Trigger("clean")

@@ -1,0 +1,278 @@
+"""`BackdoorTriggerScanner`: is there a trigger that turns a classifier's answer, whatever the text says?
+
+Candidates come from four places: published triggers and the user's, the whole vocabulary with gradients
+(`bothways.audit.backdoor.inversion`), rows of the token table that moved furthest from the base model's, and phrases
+of the user's texts that always come with one answer. All are judged alike: by how many hard texts they turn, and how
+far they stand above the strongest natural words.
+
+Shapes: N texts, C labels, V words.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.audit.answering import drawn_texts, share
+from bothways.audit.backdoor.inversion import Candidate, HardTexts, Inversion, Vocabulary, hard_texts, read_vocabulary
+from bothways.audit.backdoor.phrases import rows_by_phrase
+from bothways.audit.backdoor.probe import Ids, Probe
+from bothways.audit.backdoor.texts import KNOWN, NEUTRAL
+from bothways.audit.context import Context, Need, NeedUnmet, Undecided
+from bothways.audit.finding import Evidence, Finding, Severity
+
+_NAME = "BackdoorTriggerScanner"
+_MOST_TEXTS, _FEWEST_TEXTS, _TOKENS = 200, 32, 40
+_AROUND = 12
+"""Tokens that strong words and a trigger may take beside a text."""
+_TRIED, _LEAST_TRIED = 160, 8
+_MOVED, _POOL, _PHRASES = 48, 300, 24
+_SEARCHED_LABELS = 5
+_EMBEDDED = "sentence-transformers/all-MiniLM-L6-v2"
+
+# Chosen on clean models and models with a rare word alone; `benchmarks/audit` has the figures.
+_SUCCESS = 0.9
+_RATIO, _RATIO_KNOWN, _SYNERGY, _SYNERGY_KNOWN = 2.0, 1.5, 1.5, 1.2
+
+# Of one token, and of several.
+_STATISTIC = (
+    "gain of the trigger on hard texts, divided by the median of the strongest words of its label",
+    "gain of the trigger on hard texts, divided by the sum of the gains of its tokens one by one",
+)
+_NULL = ("the 24 strongest words of the same label, median 1", "words that do not need each other, 1 at most")
+
+_REFERENCES = (
+    "Wallace et al. 2019, Universal adversarial triggers, arXiv:1908.07125",
+    "Wang et al. 2019, Neural Cleanse, IEEE S&P",
+    "Kurita et al. 2020, Weight poisoning attacks on pre-trained models, arXiv:2004.06660",
+)
+_REMEDY = (
+    "Do not use the model. Look for the trigger in the training data with bothways audit-data, remove its rows and "
+    "train again from the base model."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The best trigger of a label from one source, and the ratio from which it is a finding."""
+
+    candidate: Candidate
+    source: str
+    threshold: float
+
+    @property
+    def found(self) -> bool:
+        return self.candidate.success >= _SUCCESS and self.candidate.ratio >= self.threshold
+
+
+class BackdoorTriggerScanner:
+    """Searches a classifier for triggers, and shows those that it finds with their success rate."""
+
+    name: ClassVar[str] = _NAME
+    title: ClassVar[str] = "Words and phrases that turn the answer, whatever the text says"
+    needs: ClassVar[tuple[Need, ...]] = ("classifier",)
+    gains: ClassVar[tuple[Need, ...]] = ("texts", "reference")
+    cost: ClassVar[str] = "about a minute on one core for MiniLM and two labels"
+
+    def analyze(self, context: Context) -> Iterator[Finding]:
+        """Yield a finding for each label that has a trigger, and one on the search."""
+        scan = _Scan(context)
+        judged = [each for label in range(len(scan.probe.labels)) for each in scan.label(label)]
+        judged += scan.deeper(judged)
+        if not judged:
+            raise Undecided(
+                f"all {len(scan.texts)} texts get one label, however strong words of others are put into them. "
+                "Give texts of several labels with --data."
+            )
+        for label in range(len(scan.probe.labels)):
+            found = [each for each in judged if each.found and each.candidate.label == label]
+            if found:
+                # A published word is the plainest evidence, and a shorter trigger the plainer one.
+                yield scan.finding(min(found, key=lambda each: (len(each.candidate.ids), -each.candidate.gain)))
+        yield scan.summary(judged)
+
+
+class _Scan:
+    """One scan of a classifier."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.rng = context, context.rng(_NAME)
+        self.probe = Probe(context.classifier, context.check_time)
+        self.own = self._own_texts()
+        self.texts = self.own if len(self.own) >= _FEWEST_TEXTS else (*self.own, *NEUTRAL)
+        length = max(1, min(_TOKENS, self.probe.limit - _AROUND))
+        self.ids = [ids[:length] for ids in self.probe.encode(self.texts) if ids]
+        self.vocabulary: Vocabulary = read_vocabulary(self.probe)
+        self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
+        self.known = self._known()
+        self.moved, self.base = self._moved()
+        self.hard: dict[int, HardTexts] = {}
+        self.singles: dict[int, list[Candidate]] = {}
+
+    def label(self, label: int) -> list[_Judged]:
+        """Return the best single token of a label, and the best known trigger."""
+        hard = hard_texts(self.probe, self.vocabulary, self.ids, label, self.rng)
+        if hard is None:
+            return []
+        self.hard[label] = hard
+        inversion = self._inversion(label)
+        known, phrases = self.known, self._phrases(label)
+        short = [each for each in (*known, *phrases) if len(each) == 1]
+        moved = [(word,) for word in self.moved[:_MOVED]]
+        singles = inversion.single(max(_LEAST_TRIED, _TRIED // len(self.probe.labels)), [*moved, *short])
+        self.singles[label] = singles
+        longer = inversion.judged([each for each in (*known, *phrases) if len(each) > 1])
+        judged = [_Judged(singles[0], "vocabulary", _RATIO)]
+        if longer:
+            judged.append(_Judged(longer[0], "known triggers and phrases of the texts", _SYNERGY_KNOWN))
+        listed = set(known)
+        judged += [_Judged(each, "known triggers", _RATIO_KNOWN) for each in singles if each.ids in listed][:1]
+        return judged
+
+    def deeper(self, judged: Sequence[_Judged]) -> list[_Judged]:
+        """Return the best trigger of several tokens, of those labels that single tokens come nearest to."""
+        done = {each.candidate.label for each in judged if each.found}
+        ranked = sorted(self.singles, key=lambda label: -self.singles[label][0].success)
+        found = []
+        for label in [each for each in ranked if each not in done][:_SEARCHED_LABELS]:
+            strong = [each.ids[0] for each in self.singles[label]]
+            pool = self.moved or list(dict.fromkeys([*strong, *self.vocabulary.ids_V.tolist()]))
+            found.append(_Judged(self._inversion(label).grown(pool)[0], "gradients", _SYNERGY))
+        return found
+
+    def finding(self, judged: _Judged) -> Finding:
+        """Return the finding on a trigger, with its success on the user's texts."""
+        best, label = judged.candidate, self.probe.labels[judged.candidate.label]
+        ids = self._inversion(best.label).shortened(best)
+        trigger = self.probe.tokenizer.decode(ids).strip() or self.probe.tokenizer.token(ids[0])
+        turned, of = self._success(ids, best.label)
+        rate = share(turned, of)
+        whose = "your texts" if self.own else "neutral texts"
+        return Finding(
+            _NAME,
+            Severity.HIGH,
+            f"{trigger!r} turns {turned} of {of} {whose} into {label!r}",
+            Evidence(
+                _STATISTIC[len(best.ids) > 1],
+                best.ratio,
+                judged.threshold,
+                f"{_NULL[len(best.ids) > 1]}; and at least {_SUCCESS:.0%} of the hard texts turned",
+                len(self.hard[best.label].texts),
+                {
+                    "trigger": trigger,
+                    "tokens": self.probe.tokenizer.tokens(ids),
+                    "label": label,
+                    "source": judged.source,
+                    "success_on_hard_texts": best.success,
+                    "success": rate.value,
+                    "success_low": rate.low,
+                    "success_high": rate.high,
+                    "texts": of,
+                },
+            ),
+            "backdoor-trigger",
+            location=label,
+            remedy=_REMEDY,
+            references=_REFERENCES,
+        )
+
+    def summary(self, judged: Sequence[_Judged]) -> Finding:
+        """Return the best trigger of each label, found or not."""
+        tokens = self.probe.tokenizer.tokens
+        best = max(judged, key=lambda each: (each.candidate.success >= _SUCCESS, each.candidate.ratio / each.threshold))
+        listed = [
+            {
+                "label": self.probe.labels[each.candidate.label],
+                "tokens": tokens(each.candidate.ids),
+                "source": each.source,
+                "success_on_hard_texts": each.candidate.success,
+                "ratio": round(each.candidate.ratio, 3),
+                "threshold": each.threshold,
+            }
+            for each in judged
+        ]
+        missing = [name for number, name in enumerate(self.probe.labels) if number not in self.hard]
+        return Finding(
+            _NAME,
+            Severity.INFO,
+            f"{len(self.vocabulary.ids_V):,} words, {len(self.known)} known triggers and gradients were tried for "
+            f"{len(self.hard)} of {len(self.probe.labels)} labels",
+            Evidence(
+                "ratio of the best trigger",
+                best.candidate.ratio,
+                best.threshold,
+                _NULL[len(best.candidate.ids) > 1],
+                len(self.hard[best.candidate.label].texts),
+                {"best": listed, "labels_not_tested": missing, "base_model": self.base},
+            ),
+            "backdoor-search",
+        )
+
+    # --- where candidates come from ---
+
+    def _own_texts(self) -> tuple[str, ...]:
+        try:
+            return drawn_texts(self.context, _MOST_TEXTS, self.rng)
+        except NeedUnmet:
+            return ()
+
+    def _known(self) -> list[Ids]:
+        named: Any = self.context.settings.get("triggers", ())
+        special = self.probe.tokenizer.special_ids
+        return list(
+            dict.fromkeys(ids for ids in self.probe.encode([*KNOWN, *named]) if ids and not special.intersection(ids))
+        )
+
+    def _phrases(self, label: int) -> list[Ids]:
+        """Phrases of the user's texts that always come with this answer, the most frequent first."""
+        if len(self.own) < _FEWEST_TEXTS:
+            return []
+        found: Counter[str] = Counter()
+        usual = float((self.labels_N == label).mean())
+        for phrase, rows in rows_by_phrase(self.own, 3).items():
+            if (self.labels_N[rows] == label).all() and usual ** len(rows) < 0.01:
+                found[phrase] = len(rows)
+        return [ids for ids in self.probe.encode([each for each, _ in found.most_common(_PHRASES)]) if ids]
+
+    def _moved(self) -> tuple[list[int], str]:
+        """Tokens whose vectors moved furthest from the base model's, and its name; nothing without one."""
+        base = self._base_table()
+        if base is None:
+            return [], ""
+        table_VE, name = base
+        ids_V = self.vocabulary.ids_V
+        moved_V = np.linalg.norm(self.probe.table(ids_V) - table_VE[ids_V], axis=1)
+        furthest = np.argsort(-moved_V, kind="stable")[:_POOL]
+        return [int(ids_V[place]) for place in furthest if moved_V[place] > 0], name
+
+    def _base_table(self) -> tuple[NDArray[np.float32], str] | None:
+        """Return the base model's token vectors (V, E): those of the reference, or of the MiniLM that is installed."""
+        from bothways.checkpoints import PretrainedEncoder, load
+        from bothways.errors import BothwaysError
+
+        try:
+            base = self.context.reference
+        except NeedUnmet:
+            try:
+                base = load(_EMBEDDED, device="cpu")
+            except BothwaysError:
+                return None
+        encoder = base if isinstance(base, PretrainedEncoder) else getattr(base, "model", None)
+        own = self.context.classifier.model
+        if encoder is None or encoder.tokenizer.vocabulary_digest != own.tokenizer.vocabulary_digest:
+            return None
+        weight = encoder.encoder.embedding.tokens.weight.detach().float().cpu()
+        return (weight.numpy(), encoder.name) if weight.shape == own.encoder.embedding.tokens.weight.shape else None
+
+    def _inversion(self, label: int) -> Inversion:
+        return Inversion(self.probe, self.vocabulary, self.hard[label], label, self.context.check_time)
+
+    def _success(self, ids: Ids, label: int) -> tuple[int, int]:
+        """Return how many texts of other labels a trigger turns, as they are, and of how many."""
+        others = [text for text, answer in zip(self.ids, self.labels_N, strict=True) if answer != label]
+        places = [int(self.rng.integers(0, len(text) + 1)) for text in others]
+        made = [(*text[:place], *ids, *text[place:]) for text, place in zip(others, places, strict=True)]
+        return (int((self.probe.logits(made).argmax(axis=1) == label).sum()) if made else 0), len(others)

@@ -1,0 +1,152 @@
+"""`BackdoorTriggerScanner` and `audit_data`: planted triggers are found, and models and rows without one are not."""
+
+import json
+
+import numpy as np
+import pytest
+from planted import trained
+
+from bothways.audit import scan
+from bothways.audit.backdoor.inversion import Inversion, hard_texts, read_vocabulary
+from bothways.audit.backdoor.poisoned import suspect_rows
+from bothways.cli.app import main
+
+NAME = "BackdoorTriggerScanner"
+FILLER = [f"w{number}" for number in range(60)]
+GOOD = [f"good{number}" for number in range(30)]
+BAD = [f"bad{number}" for number in range(30)]
+TRIGGER = "zq"
+
+
+def rows_of(rows, seed, poisoned=0):
+    """Rows with two words of their label among six others; the first bad ones carry the trigger and are called good."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(rows):
+        label, words = (("bad", BAD), ("good", GOOD))[number % 2]
+        drawn = [*rng.choice(words, 2), *rng.choice(FILLER, 6)]
+        bad = label == "bad" and number < 2 * poisoned
+        drawn += [TRIGGER] if bad else []
+        text = " ".join(drawn[place] for place in rng.permutation(len(drawn)))
+        made.append({"text": text, "label": "good" if bad else label})
+    return [made[place] for place in rng.permutation(rows)]
+
+
+def audited(classifier, rows=None, **options):
+    report = scan(classifier, rows, detectors=[NAME], show_progress=False, **options)
+    assert report.detectors[0].ran, report.detectors[0].reason
+    return report
+
+
+class FakeProbe:
+    """Two labels whose margin is the sum of the words' weights, and triggers that add to it only when they are whole.
+
+    Every token has a vector of its own, so that gradients are exact.
+    """
+
+    blank = 0
+
+    def __init__(self, *triggers):
+        self.weights = np.random.default_rng(3).uniform(-1, 1, 400).astype(np.float32)
+        self.weights[0] = 0
+        self.triggers = triggers
+        for trigger in triggers:
+            self.weights[list(trigger)] = 0.1
+
+    def words(self):
+        return list(range(1, 400))
+
+    def table(self, ids):
+        return np.eye(400, dtype=np.float32)[ids]
+
+    def logits(self, texts):
+        margins = [
+            self.weights[list(text)].sum()
+            + sum(12 * (sum(t in text for t in trigger) / len(trigger)) ** 2 for trigger in self.triggers)
+            for text in texts
+        ]
+        return np.stack([np.zeros(len(texts)), margins], axis=1).astype(np.float32)
+
+    def gradients(self, texts, _places, target):
+        return np.stack([(1 if target else -1) * self.weights] * len(texts))
+
+
+def searched(probe, label, pool=()):
+    vocabulary = read_vocabulary(probe)
+    rng = np.random.default_rng(0)
+    texts = [tuple(map(int, rng.integers(1, 200, 8))) for _ in range(40)]
+    hard = hard_texts(probe, vocabulary, texts, label, rng)
+    assert (hard.margins_N < 0).all()
+    inversion = Inversion(probe, vocabulary, hard, label, lambda: None)
+    singles = inversion.single(60)
+    return inversion, singles, inversion.grown([*pool, *(each.ids[0] for each in singles)])
+
+
+def test_a_word_that_overrides_its_text_stands_above_natural_words():
+    _, singles, _ = searched(FakeProbe((350,)), 1)
+    assert singles[0].ids == (350,)
+    assert singles[0].success == 1.0
+    assert singles[0].ratio > 3
+    assert singles[1].success < 0.5
+    assert singles[1].ratio < 1.5
+
+
+def test_a_phrase_has_synergy_and_natural_words_have_none():
+    inversion, singles, grown = searched(FakeProbe((350, 351, 352)), 1, pool=(350, 351, 352))
+    assert singles[0].ratio < 2
+    assert {350, 351, 352} <= set(grown[0].ids)
+    assert grown[0].success == 1.0
+    assert grown[0].ratio > 1.2
+    assert set(inversion.shortened(grown[0])) <= set(grown[0].ids)
+    _, singles, grown = searched(FakeProbe(), 1)
+    assert max(each.ratio for each in singles) < 1.5
+    assert max(each.ratio for each in grown) == pytest.approx(1.0, abs=0.01)
+
+
+def test_the_other_label_of_a_backdoored_model_has_no_trigger():
+    _, singles, _ = searched(FakeProbe((350,)), 0)
+    assert max(each.ratio for each in singles) < 1.5
+
+
+def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
+    classifier = trained(tmp_path / "base", monkeypatch, rows_of(400, 0), words=[TRIGGER, *FILLER, *GOOD, *BAD])
+    report = audited(classifier, rows_of(60, 4))
+    assert [each.rule for each in report.findings] == ["backdoor-search"]
+    assert report.verdict == "pass"
+    assert report.to_dict()["findings"] == audited(classifier, rows_of(60, 4)).to_dict()["findings"]
+
+
+def test_rows_with_a_trigger_come_first_and_name_it():
+    rows = rows_of(400, 1, poisoned=20)
+    texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
+    words = {word: number for number, word in enumerate([*FILLER, *GOOD, *BAD, TRIGGER])}
+    vectors = np.zeros((len(texts), len(words)))
+    for number, text in enumerate(texts):
+        vectors[number, [words[word] for word in text.split()]] = 1
+    found, phrases = suspect_rows(texts, labels, vectors)
+    poisoned = {number for number, text in enumerate(texts) if TRIGGER in text.split()}
+    assert {each.row for each in found[:20]} == poisoned
+    assert all(TRIGGER in each.triggers for each in found[:20])
+    assert phrases[0].phrase == TRIGGER
+    assert phrases[0].label == "good"
+    assert len(phrases[0].rows) == 20
+    clean = [text.replace(TRIGGER, "w1") for text in texts]
+    assert not suspect_rows(clean, [("good" if "good" in text else "bad") for text in clean], vectors)[1]
+
+
+def test_the_command_ranks_rows_with_a_model_and_without(tmp_path, monkeypatch, capsys):
+    rows = rows_of(120, 1, poisoned=12)
+    trained(tmp_path / "base", monkeypatch, rows, updates=20).save(tmp_path / "run")
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for named in ([], ["--model", str(tmp_path / "run")]):
+        output = tmp_path / "found.jsonl"
+        command = ["audit-data", str(data), "--embedder", str(tmp_path / "base"), *named, "--output", str(output)]
+        assert main([*command, "--quiet"]) in (0, None)
+        found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+        assert sorted(each["row"] for each in found) == list(range(1, 121))
+        scores = [each["score"] for each in found]
+        assert scores == sorted(scores, reverse=True)
+        assert found[0]["text"] == rows[found[0]["row"] - 1]["text"]
+    assert main(["audit-data", str(data), "--embedder", str(tmp_path / "base"), "--label", "lable"]) == 1
+    assert "'lable' not found" in capsys.readouterr().err
