@@ -27,7 +27,8 @@ _NAME = "MembershipInferenceAuditor"
 _SHADOWS = 16
 _MASKS = 4
 # By the lower end of the interval of the AUC. Published attacks have .66 to .90; .5 is chance.
-_SEVERITIES = ((0.8, Severity.HIGH), (0.7, Severity.MEDIUM), (0.6, Severity.LOW))
+# A leak tells of few rows or many passes, not of a model that somebody has tampered with: it is medium at most.
+_SEVERITIES = ((0.7, Severity.MEDIUM), (0.6, Severity.LOW))
 _BY_WORDS = 0.6
 
 _PAPERS: Mapping[str, str] = {
@@ -124,8 +125,8 @@ def _finding(attack: _Attack, measured: Separation, blind: Separation, rows: Sid
             f"AUC ({attack.name})",
             auc.value,
             _SEVERITIES[-1][0],
-            f"membership drawn by lot: 99 % of draws stay below {measured.chance:.3f}; low, medium, high where the "
-            "interval lies above .6, .7, .8",
+            f"membership drawn by lot: 99 % of draws stay below {measured.chance:.3f}; low and medium where the "
+            "interval lies above .6 and .7",
             members + others,
             details,
         ),
