@@ -347,7 +347,7 @@ def test_how_the_environment_wants_threads_to_wait_stays(free, name):
     assert {**os.environ}.get("OMP_WAIT_POLICY", "ACTIVE") == "ACTIVE"
 
 
-COMPUTING_NOTHING = {"cost", "mask", "models", "search delete"}
+COMPUTING_NOTHING = {"cost", "mask", "models", "search delete", "sign", "verify"}
 
 
 def test_every_command_that_computes_takes_a_number_of_threads():

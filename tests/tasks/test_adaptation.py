@@ -144,15 +144,15 @@ def test_evaluation_is_the_mean_loss_at_the_chosen_places(tmp_path):
 def test_validation_that_does_not_fit_into_memory_is_read_in_smaller_batches(bare, base, monkeypatch):
     bare.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
     expected = bare.facts()["after"]
-    forward, tried = MaskedLM.forward, []
+    outputs, tried = MaskedLM.outputs, []
 
-    def short_of_memory(model, packed, rows):
-        tried.append(packed.count)
-        if packed.count > 2 and not torch.is_grad_enabled():
+    def short_of_memory(model, batch):
+        tried.append(batch.packed.count)
+        if batch.packed.count > 2 and not torch.is_grad_enabled():
             raise RuntimeError("out of memory")
-        return forward(model, packed, rows)
+        return outputs(model, batch)
 
-    monkeypatch.setattr(MaskedLM, "forward", short_of_memory)
+    monkeypatch.setattr(MaskedLM, "outputs", short_of_memory)
     again = FillMask.from_pretrained(base, device="cpu")
     again.fit(TEXTS, validation=TEXTS[:6], **OPTIONS)
     assert max(tried) > 2

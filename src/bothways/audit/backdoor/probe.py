@@ -81,6 +81,14 @@ class Probe:
         except InvalidInput:
             return self.tokenizer.pad_id
 
+    @property
+    def unknown(self) -> int:
+        """The token of what the vocabulary cannot spell; -1 where it can spell everything."""
+        try:
+            return self.tokenizer.unk_id
+        except InvalidInput:
+            return -1
+
     def table(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the token vectors of some ids (V, E)."""
         weight = self._head_model.encoder.embedding.tokens.weight.detach()

@@ -31,6 +31,8 @@ _AROUND = 12
 _TRIED, _LEAST_TRIED = 160, 8
 _MOVED, _POOL, _PHRASES = 48, 300, 24
 _SEARCHED_LABELS = 5
+_READABLE = 0.8
+"""Part of the tokens of neutral texts that the vocabulary has to know."""
 _EMBEDDED = "sentence-transformers/all-MiniLM-L6-v2"
 
 # Chosen on clean models and models with a rare word alone; `benchmarks/audit` has the figures.
@@ -84,7 +86,7 @@ class BackdoorTriggerScanner:
         judged += scan.deeper(judged)
         if not judged:
             raise Undecided(
-                f"all {len(scan.texts)} texts get one label, however strong words of others are put into them. "
+                f"all {len(scan.ids)} texts get one label, however strong words of others are put into them. "
                 "Give texts of several labels with --data."
             )
         for label in range(len(scan.probe.labels)):
@@ -102,9 +104,13 @@ class _Scan:
         self.context, self.rng = context, context.rng(_NAME)
         self.probe = Probe(context.classifier, context.check_time)
         self.own = self._own_texts()
-        self.texts = self.own if len(self.own) >= _FEWEST_TEXTS else (*self.own, *NEUTRAL)
-        length = max(1, min(_TOKENS, self.probe.limit - _AROUND))
-        self.ids = [ids[:length] for ids in self.probe.encode(self.texts) if ids]
+        neutral = self._read(NEUTRAL)
+        self.ids = self._read(self.own) or neutral
+        # Triggers are searched in neutral texts: the most confident of the user's outweigh some. In a vocabulary that
+        # has few of their words, neutral texts say nothing.
+        unknown = self.probe.unknown
+        read = sum(token != unknown for text in neutral for token in text) / sum(map(len, neutral))
+        self.sources = [neutral, self.ids] if read >= _READABLE and self.own else [self.ids]
         self.vocabulary: Vocabulary = read_vocabulary(self.probe)
         self.labels_N = self.probe.logits(self.ids).argmax(axis=1)
         self.known = self._known()
@@ -114,7 +120,8 @@ class _Scan:
 
     def label(self, label: int) -> list[_Judged]:
         """Return the best single token of a label, and the best known trigger."""
-        hard = hard_texts(self.probe, self.vocabulary, self.ids, label, self.rng)
+        found = (hard_texts(self.probe, self.vocabulary, each, label, self.rng) for each in self.sources)
+        hard = next((each for each in found if each is not None), None)
         if hard is None:
             return []
         self.hard[label] = hard
@@ -212,6 +219,10 @@ class _Scan:
         )
 
     # --- where candidates come from ---
+
+    def _read(self, texts: Sequence[str]) -> list[Ids]:
+        length = max(1, min(_TOKENS, self.probe.limit - _AROUND))
+        return [ids[:length] or (self.probe.blank,) for ids in self.probe.encode(texts)]
 
     def _own_texts(self) -> tuple[str, ...]:
         try:
