@@ -20,6 +20,7 @@ from bothways.encoder import Recorder
 from bothways.families import FAMILIES
 from bothways.families.weight_map import read_weights
 from bothways.packing import pack, unpad
+from bothways.products import TORCH
 from tiny_models import TINY, every_family, every_family_and_backend, padded, random_ids, random_types, tiny_config
 
 TOLERANCE = 1e-5
@@ -182,7 +183,9 @@ BASE_SHAPE = {
 
 @every_family
 @pytest.mark.slow
-def test_the_layers_of_a_published_base_size_equal_transformers(model_type):
+def test_the_layers_of_a_published_base_size_equal_transformers(model_type, monkeypatch):
+    # Twelve layers wide, oneDNN's sums in another order than the oracle's come to 1.04e-5 on a Zen 5 core.
+    monkeypatch.setattr("bothways.encoder.linear.matrix_product", lambda: TORCH)
     size = next(size for size in FAMILIES[model_type].published if "base" in size.name)
     settings = TINY[model_type] | size.settings | {"vocab_size": 500, "initializer_range": 0.02}
     model = oracle(model_type, "encoder", settings, spread=0.03)
