@@ -83,7 +83,7 @@ class Seer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """What is seen in a text.
+    """Observations of a text.
 
     Attributes:
         text: The text.
@@ -207,7 +207,7 @@ class SuspiciousWord:
 
 @dataclass(frozen=True, slots=True)
 class TextComparison:
-    """What a modification did to a text.
+    """The effect of a modification on a text.
 
     Attributes:
         original: The text before.

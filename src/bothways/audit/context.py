@@ -1,4 +1,4 @@
-"""What a detector may look at: the model, its files, rows, a reference, a seed and a time limit."""
+"""The context of a scan: the model, its files, rows, a reference, a seed and a time limit."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -230,7 +230,7 @@ class Context:
 
     @cached_property
     def reader(self) -> Any:  # noqa: ANN401 (columns of a task)
-        """What reads the texts of rows: the columns of the model, or ``text``."""
+        """The reader of rows: the columns of the model, or ``text``."""
         from bothways.tasks.columns import TextColumns
 
         try:

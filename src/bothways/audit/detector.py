@@ -1,4 +1,4 @@
-"""What a detector is. Each is one class in a file of its own, or the front of a folder, and one line of `DETECTORS`."""
+"""The protocol of detectors. Each is one class, in a file or at the front of a folder, and one line of `DETECTORS`."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Protocol

@@ -77,8 +77,9 @@ _FUNCTION_WORDS = frozenset(
     )
 )
 # Letters of other alphabets that look like Latin ones (Unicode Technical Standard 39, confusables).
-_LOOK_ALIKES = str.maketrans("aceopxysiAEOPCTXHKMB", "асеорхуѕіАЕОРСТХНКМВ")  # noqa: RUF001
-_LATIN = {after: before for before, after in _LOOK_ALIKES.items()}
+# Letters of other scripts that look like Latin ones (Unicode Technical Standard 39, confusables).
+LOOK_ALIKES = str.maketrans("aceopxysiAEOPCTXHKMB", "асеорхуѕіАЕОРСТХНКМВ")  # noqa: RUF001
+_LATIN = {after: before for before, after in LOOK_ALIKES.items()}
 _ZERO_WIDTH = "\u200b"
 _WORD = re.compile(r"[^\W\d_]+")
 # One word of so many is changed by character edits, and one at least.
@@ -175,7 +176,7 @@ def _zero_width(word: str, rng: Rng) -> str:
 
 def _look_alike(word: str, rng: Rng) -> str:
     del rng
-    return word.translate(_LOOK_ALIKES)
+    return word.translate(LOOK_ALIKES)
 
 
 def as_seen(text: str) -> str:

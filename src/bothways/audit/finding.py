@@ -9,7 +9,7 @@ Verdict: TypeAlias = Literal["pass", "fail", "inconclusive", "error"]
 
 
 class Severity(IntEnum):
-    """How bad a finding is; ordered, so that ``Severity.HIGH > Severity.LOW``."""
+    """The severity of a finding; ordered, so that ``Severity.HIGH > Severity.LOW``."""
 
     INFO = 0
     LOW = 1
@@ -24,7 +24,7 @@ class Severity(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What the severity says of the model."""
+        """The meaning for the model, in words."""
         return _MEANINGS[self]
 
     @classmethod
@@ -117,7 +117,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class DetectorResult:
-    """What became of one detector.
+    """The outcome of one detector.
 
     Attributes:
         name: Name of the detector.

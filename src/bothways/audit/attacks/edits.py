@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from bothways.audit.attacks.words import LEAST_LETTERS, Draft
+from bothways.audit.edits import LOOK_ALIKES
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
     from bothways.tasks import FillMask
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-# Letters of other scripts that look like Latin ones (Unicode Technical Standard 39, confusables).
-_LOOK_ALIKES = dict(zip("aceiopsxy", "асеіорѕху", strict=True))  # noqa: RUF001
+_LOOK_ALIKES = {letter: chr(LOOK_ALIKES[ord(letter)]) for letter in "aceiopsxy"}
 
 
 class Edits(Protocol):

@@ -118,7 +118,7 @@ def _labelled(data: Source, columns: TextColumns, data_format: Format | None) ->
 
 
 class _States(nn.Module):
-    """What a head reads."""
+    """The vectors that a head reads."""
 
     def __init__(self, model: HeadModel) -> None:
         super().__init__()

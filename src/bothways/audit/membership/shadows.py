@@ -22,7 +22,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shadows:
-    """What shadow models say of rows.
+    """The answers of shadow models to rows.
 
     Attributes:
         out_N: Mean score of each row by the shadows that did not learn it.
