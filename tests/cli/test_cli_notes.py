@@ -2,6 +2,7 @@
 
 import json
 import re
+from textwrap import shorten
 
 import pytest
 from command_line import call, rows, write_jsonl
@@ -61,9 +62,16 @@ def test_the_labels_to_look_at_are_shown(in_words, as_json):
     shown, found = starting(outcome.out, "look at"), as_json[0].json()["confident_mistakes"]
     assert len(shown) == 5 < len(found) == 10
     for line, each in zip(shown, found, strict=False):
-        assert line == (
-            f"look at      {each['where']}: {each['label']!r}, but {each['predicted']!r} with {each['probability']:.3f}"
-        )
+        said = f"{each['label']!r}, but {each['predicted']!r} with {each['probability']:.3f}"
+        assert line == f"look at      {each['where']}: {said}: {shorten(each['text'], 70, placeholder=' ...')}"
+
+
+def test_the_next_step_is_the_last_line(in_words):
+    outcome, folder = in_words
+    assert outcome.out.splitlines()[-2:] == [
+        f"saved in     {folder}",
+        f"next         bothways evaluate {folder} --data test.jsonl",
+    ]
 
 
 def test_the_mistakes_are_rows_of_the_held_out_data(as_json, mislabelled):

@@ -165,7 +165,7 @@ def test_modules_have_their_choices_from_one_place(module, name):
     [
         (["trian"], 'Did you mean "train"?'),
         (["predict", "x", "text", "--ouput", "y"], "Did you mean --output?"),
-        (["evaluate", "x"], "--data requires an argument"),
+        (["evaluate", "x"], "Missing option: --data."),
         (["train", "classification", "--model", "x", "--data=y"], "Unknown option: --data.\n"),
         (["train", "classification", "--epochs", "0", "--model", "m", "--train", "t", "--output", "o"], "Must be >= 1"),
         (["predict", "x", "text", "--max-length", "many"], 'unable to convert "many" into int'),

@@ -198,6 +198,13 @@ def _unknown_option(error: CycloptsError) -> str:
     return "" if unknown is None else f"Unknown option: {unknown.partition('=')[0]}.\n"
 
 
+def _missing_option(error: CycloptsError) -> str:
+    """Return a line that names a required option that was not given at all; empty for other errors."""
+    missing = isinstance(error, MissingArgumentError) and error.keyword is None and error.argument is not None
+    name = error.argument.name if missing and error.argument is not None else ""
+    return f"Missing option: {name}." if name.startswith("--") else ""
+
+
 def _run(arguments: list[str]) -> int:
     app = build_app()
     try:
@@ -209,7 +216,7 @@ def _run(arguments: list[str]) -> int:
         result = call(*bound.args, **bound.kwargs)
     except CycloptsError as error:
         command = " ".join(("bothways", *app.parse_commands(arguments)[0]))
-        complain(f"{_unknown_option(error)}{error}\nSee: {command} --help")
+        complain(f"{_unknown_option(error)}{_missing_option(error) or error}\nSee: {command} --help")
         return BAD_USAGE
     except KeyboardInterrupt as error:
         terminated = isinstance(error, Terminated)

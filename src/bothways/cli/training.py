@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
@@ -20,6 +21,7 @@ from bothways.training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from bothways.pretraining.recipes import BatchWarmup
+    from bothways.tasks.findings import Mistake
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
@@ -29,6 +31,7 @@ RESUMING = """\
 Ctrl-C or SIGTERM ends the training after the update at hand: the epoch kept
 so far is saved, and the same command with --resume continues."""
 
+_MISTAKE_WIDTH = 70
 _MISTAKES = 5  # that are shown on a terminal
 _SHOWN = (
     "epochs",
@@ -250,10 +253,10 @@ def _conclude(
         lines = _course(record, card)
         if baseline is not None:
             lines.append(f"baseline     {_listed(baseline.held_out)} ({baseline.name})")
-        print("\n".join([*lines, *_outcome(task.facts(), saved, then(task, shlex.quote(str(saved))))]))
-        print("".join(f"note         {each}\n" for each in notes), end="")
-        for each in mistakes[:_MISTAKES]:
-            print(f"look at      {each.where}: {each.label!r}, but {each.predicted!r} with {each.probability:.3f}")
+        lines += _facts(task.facts())
+        lines += [f"note         {each}" for each in notes]
+        lines += [_mistake(each) for each in mistakes[:_MISTAKES]]
+        print("\n".join([*lines, f"saved in     {saved}", f"next         {then(task, shlex.quote(str(saved)))}"]))
     if interrupted:
         return interrupted_code(record.signal)
     return 0 if record.diverged is None and saved == folders.output else FAILED
@@ -311,10 +314,16 @@ def _course(record: "TrainingRecord", card: Mapping[str, Any]) -> list[str]:
     return [*lines, f"validation   {_listed(measured)} ({card['validation']})"] if measured else lines
 
 
-def _outcome(facts: Mapping[str, object], output: Path, next_step: str) -> list[str]:
+def _facts(facts: Mapping[str, object]) -> list[str]:
     lines = [f"{name:<12} {value}" for name, value in _spoken(facts)]
-    lines += [f"saved in     {output}", f"next         {next_step}"]
     return [*lines, f"note         {ALWAYS_ANSWERS}"] if facts.get("can_decline") is False else lines
+
+
+def _mistake(found: "Mistake") -> str:
+    """Return the line of a confident mistake, with the beginning of its text."""
+    text = found.text if isinstance(found.text, str) else " | ".join(map(str, found.text))
+    said = f"{found.label!r}, but {found.predicted!r} with {found.probability:.3f}"
+    return f"look at      {found.where}: {said}: {shorten(text, _MISTAKE_WIDTH, placeholder=' ...')}"
 
 
 def _listed(metrics: Mapping[str, float]) -> str:
