@@ -51,7 +51,10 @@ FixedMerge: TypeAlias = Literal["weighted_mean", "mean", "max", "first"]
 Method: TypeAlias = Literal["mean", "vote", "stacked"]
 OnEmpty: TypeAlias = Literal["error", "skip", "null"]
 Overflow: TypeAlias = Literal["window", "error", "truncate"]
+Pairing: TypeAlias = Literal["paired", "unpaired"]
 Pooling: TypeAlias = Literal["mean", "cls", "max", "weighted_mean", "mean_sqrt_length"]
+PowerCorrection: TypeAlias = Literal["small-sample", "none"]
+PpiMethod: TypeAlias = Literal["ppi++", "ppi", "classical", "bootstrap"]
 RecipeName: TypeAlias = Literal[
     "bert",
     "roberta",

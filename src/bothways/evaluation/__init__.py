@@ -57,6 +57,18 @@ from bothways.evaluation.operating_points import operating_point
 from bothways.evaluation.out_of_domain import out_of_domain_report, threshold_between, threshold_keeping
 from bothways.evaluation.outcomes import Outcomes, mean_outcomes
 from bothways.evaluation.paired import PairedTest
+from bothways.evaluation.prediction_powered import (
+    PoweredEstimate,
+    Sample,
+    estimate_difference,
+    estimate_mean,
+    estimate_quantile,
+    kendall_tau,
+    labels_to_separate,
+    probability_better,
+    rows_to_label,
+    stratified_mean,
+)
 from bothways.evaluation.rankings import MEASURES as RANKING_MEASURES
 from bothways.evaluation.rankings import ranking_differences, ranking_outcomes
 from bothways.evaluation.regression import (
@@ -102,8 +114,10 @@ __all__ = [
     "OperatingPoint",
     "Outcomes",
     "PairedTest",
+    "PoweredEstimate",
     "ReliabilityBin",
     "Report",
+    "Sample",
     "SetScore",
     "TaggedWords",
     "Temperature",
@@ -121,6 +135,9 @@ __all__ = [
     "class_outcomes",
     "compare",
     "correlation_error",
+    "estimate_difference",
+    "estimate_mean",
+    "estimate_quantile",
     "fit_adaptive_temperature",
     "fit_answer_temperature",
     "fit_calibration",
@@ -129,7 +146,9 @@ __all__ = [
     "fit_temperature",
     "fit_thresholds",
     "held_out_probabilities",
+    "kendall_tau",
     "label_outcomes",
+    "labels_to_separate",
     "mean_error",
     "mean_outcomes",
     "mean_squared_error",
@@ -140,10 +159,12 @@ __all__ = [
     "number_outcomes",
     "operating_point",
     "out_of_domain_report",
+    "probability_better",
     "r2",
     "rank_outcomes",
     "ranking_differences",
     "ranking_outcomes",
+    "rows_to_label",
     "score_answers",
     "share_error",
     "sigmoid",
@@ -153,6 +174,7 @@ __all__ = [
     "span_outcomes",
     "spearman",
     "stored_form",
+    "stratified_mean",
     "tag_outcomes",
     "threshold_between",
     "threshold_keeping",

@@ -1,0 +1,100 @@
+"""What makes a prediction-powered interval doubtful, in sentences."""
+
+import numpy as np
+
+from bothways.choices import PpiMethod
+from bothways.evaluation.prediction_powered.samples import Sample
+
+FEW_LABELS = 30
+LARGE_BIAS = 0.1
+"""Of the judge, on the scale of labels from 0 to 1."""
+
+SHIFT_LEVEL = 0.01
+"""Two-sample tests below this p-value warn: one in a hundred random samples does."""
+
+SIGNIFICANT = 2.0
+"""Standard errors from which a bias counts."""
+
+
+def estimate_warnings(sample: Sample, *, name: str, method: PpiMethod) -> list[str]:
+    """Collect the warnings about one sample; ``name`` is that of a system or stratum, or empty."""
+    found = [_few_labels(sample), _one_value(sample)]
+    if method != "classical":
+        found += [_useless_judge(sample), _bias(sample), _shift(sample)]
+    return [f"{name}: {sentence}" if name else sentence for sentence in found if sentence]
+
+
+def shift_p_value(sample: Sample) -> float:
+    """P-value of the judge's scores on labelled rows having another distribution than on the rest.
+
+    Fisher's exact test of scores with two values, else the Kolmogorov-Smirnov test; 1 without unlabelled rows.
+    """
+    from scipy.stats import fisher_exact, ks_2samp
+
+    judged_n, judged_N = sample.judged, sample.unlabelled_judged
+    if not len(judged_N):
+        return 1.0
+    values = np.unique(np.concatenate([judged_n, judged_N]))
+    if len(values) == 1:
+        return 1.0
+    if len(values) > 2:
+        return float(ks_2samp(judged_n, judged_N).pvalue)
+    here, there = int((judged_n == values[1]).sum()), int((judged_N == values[1]).sum())
+    return float(fisher_exact([[here, len(judged_n) - here], [there, len(judged_N) - there]]).pvalue)
+
+
+def _few_labels(sample: Sample) -> str:
+    count = len(sample.labels)
+    if count >= FEW_LABELS:
+        return ""
+    return f"{count} labels are fewer than {FEW_LABELS}: the interval rests on its correction; label more rows."
+
+
+def _one_value(sample: Sample) -> str:
+    if np.ptp(sample.labels) > 0:
+        return ""
+    return (
+        f"all {len(sample.labels)} labels are {sample.labels[0]:g}: they do not show how often the judge is wrong "
+        "on the other kind of row; label more rows."
+    )
+
+
+def _useless_judge(sample: Sample) -> str:
+    if np.ptp(sample.labels) == 0:
+        return ""
+    if np.ptp(sample.judged) == 0:
+        return "the judge gives every labelled row the same score: it adds nothing to the labels."
+    correlation = float(np.corrcoef(sample.labels, sample.judged)[0, 1])
+    if correlation * np.sqrt(len(sample.labels)) > SIGNIFICANT:
+        return ""
+    return (
+        f"the judge's correlation with the labels is {correlation:.2f}, which chance could give: it adds next to "
+        "nothing to the labels."
+    )
+
+
+def _bias(sample: Sample) -> str:
+    judged = np.concatenate([sample.judged, sample.unlabelled_judged])
+    if not sample.binary or judged.min() < 0 or judged.max() > 1:
+        return ""
+    errors_n = sample.judged - sample.labels
+    bias = float(errors_n.mean())
+    error = float(errors_n.std()) / np.sqrt(len(errors_n))
+    if abs(bias) < LARGE_BIAS or abs(bias) < SIGNIFICANT * error:
+        return ""
+    side = "above" if bias > 0 else "below"
+    return (
+        f"the judge's scores are on average {abs(bias):.2f} {side} the labels: the estimate corrects this, "
+        "the judge's own mean does not."
+    )
+
+
+def _shift(sample: Sample) -> str:
+    p_value = shift_p_value(sample)
+    if p_value >= SHIFT_LEVEL:
+        return ""
+    return (
+        f"the judge scores labelled rows differently from the others (mean {sample.judged.mean():.2f} and "
+        f"{sample.unlabelled_judged.mean():.2f}, p = {p_value:.1g}): the labelled rows are perhaps not a random "
+        "sample, and then the interval does not hold; label rows drawn at random."
+    )

@@ -1,0 +1,285 @@
+"""Means, differences and stratified means with prediction-powered intervals."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bothways.choices import Pairing, PowerCorrection, PpiMethod
+from bothways.errors import InvalidInput
+from bothways.evaluation.bootstrap import LEVEL, Estimate, check_draws
+from bothways.evaluation.inputs import real_array
+from bothways.evaluation.prediction_powered.checks import estimate_warnings
+from bothways.evaluation.prediction_powered.located import Ends, Located, locate
+from bothways.evaluation.prediction_powered.resampling import bca_interval, influences, resampled_means
+from bothways.evaluation.prediction_powered.samples import Moments, Sample
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoweredEstimate(Estimate):
+    """An estimate from labelled and judged rows, with its interval.
+
+    Attributes:
+        value: The estimate.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        level: Share of such intervals that hold the truth, as asked for.
+        method: ``ppi++``, ``ppi``, ``classical`` or ``bootstrap``.
+        labels: Labelled rows; of two systems or several strata, all of them together.
+        unlabelled: Rows without labels, counted likewise.
+        power: Lambda, the weight of the judge: 0 ignores it. Of several samples, the mean weighted by their labels.
+        standard_error: Standard error of the estimate.
+        degrees: Degrees of freedom of Student's t; infinite for a normal approximation.
+        effective_labels: Labels that the classical method needs for this standard error.
+        warnings: Sentences on what makes the interval doubtful.
+    """
+
+    level: float
+    method: PpiMethod
+    labels: int
+    unlabelled: int
+    power: float
+    standard_error: float
+    degrees: float
+    effective_labels: float
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One sample of a weighted sum."""
+
+    name: str
+    sample: Sample
+    weight: float
+    bounds: tuple[float, float] | None
+    """The two values that labels can have."""
+
+    pseudo_weight: float = 1.0
+
+    def located(self, method: PpiMethod, correction: PowerCorrection) -> Located:
+        scores = np.concatenate([self.sample.judged, self.sample.unlabelled_judged])
+        ends = None if self.bounds is None else Ends(*self.bounds, float(scores.min()), float(scores.max()))
+        moments = Moments.of(self.sample)
+        return locate(moments, ends, method=method, correction=correction, weight=self.pseudo_weight)
+
+
+def estimate_mean(
+    sample: Sample,
+    *,
+    method: PpiMethod = "ppi++",
+    level: float = LEVEL,
+    correction: PowerCorrection = "small-sample",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> PoweredEstimate:
+    """Estimate the mean label, or the proportion of ones.
+
+    Args:
+        sample: Labelled rows, drawn at random, and judged rows.
+        method: ``ppi++`` weighs the judge by what it is worth, ``ppi`` by 1, ``classical`` ignores it; ``bootstrap``
+            is a BCa interval of the PPI++ mean, without small-sample correction.
+        level: Share of such intervals that hold the truth.
+        correction: ``small-sample``, or ``none`` for the intervals of the papers, which cover too little below some
+            hundred labels.
+        resamples: For ``bootstrap``.
+        seed: For ``bootstrap``.
+
+    Raises:
+        InvalidInput: a level not between 0 and 1, no resamples, a seed below 0, or ``ppi`` without unlabelled rows.
+    """
+    parts = [_Part("", sample, 1.0, _bounds(sample))]
+    return _sum(parts, method, level, correction, resamples, seed)
+
+
+def estimate_difference(
+    first: Sample,
+    second: Sample,
+    *,
+    pairing: Pairing,
+    method: PpiMethod = "ppi++",
+    level: float = LEVEL,
+    correction: PowerCorrection = "small-sample",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> PoweredEstimate:
+    """Estimate the difference of the means of two systems, the first minus the second.
+
+    Args:
+        first: The first system's rows.
+        second: The second system's.
+        pairing: ``paired`` if row i of both samples is the same question, of labelled rows and of the others; its
+            intervals are narrower. ``unpaired`` if the questions were drawn apart.
+        method: As for `estimate_mean`.
+        level: Share of such intervals that hold the truth.
+        correction: As for `estimate_mean`.
+        resamples: For ``bootstrap``.
+        seed: For ``bootstrap``.
+
+    Raises:
+        InvalidInput: paired samples with other numbers of rows, and as for `estimate_mean`.
+    """
+    if pairing == "unpaired":
+        parts = [_Part("first", first, 1.0, _bounds(first)), _Part("second", second, -1.0, _bounds(second))]
+        return _sum(parts, method, level, correction, resamples, seed)
+    bounds = (-1.0, 1.0) if first.binary and second.binary else None
+    parts = [_Part("", paired_difference(first, second), 1.0, bounds)]
+    return _sum(parts, method, level, correction, resamples, seed)
+
+
+def stratified_mean(
+    strata: Mapping[str, Sample],
+    *,
+    weights: ArrayLike | None = None,
+    method: PpiMethod = "ppi++",
+    level: float = LEVEL,
+    correction: PowerCorrection = "small-sample",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> PoweredEstimate:
+    """Estimate a mean from labels that were drawn in strata, each with its own lambda (Fisch et al. 2024).
+
+    Args:
+        strata: A sample for each stratum, by its name; the labelled rows are random within their stratum.
+        weights: Share of each stratum in the population, in the same order; they are divided by their sum. Default:
+            its share of all rows, labelled or not.
+        method: As for `estimate_mean`.
+        level: Share of such intervals that hold the truth.
+        correction: As for `estimate_mean`.
+        resamples: For ``bootstrap``.
+        seed: For ``bootstrap``.
+
+    Raises:
+        InvalidInput: no strata, weights that are not positive or not one each, and as for `estimate_mean`.
+    """
+    if not strata:
+        raise InvalidInput("strata: expected at least one sample, got none")
+    rows = [len(each.labels) + len(each.unlabelled_judged) for each in strata.values()]
+    shares = real_array(rows if weights is None else weights, "weights", dimensions=1)
+    if len(shares) != len(strata) or shares.min() <= 0:
+        raise InvalidInput(
+            f"weights: expected {len(strata)} positive numbers, one for each stratum, got {weights!r:.80}"
+        )
+    binary = all(each.binary for each in strata.values())
+    parts = [
+        _Part(name, each, float(share), (0.0, 1.0) if binary else None, 1 / len(strata))
+        for (name, each), share in zip(strata.items(), shares / shares.sum(), strict=True)
+    ]
+    return _sum(parts, method, level, correction, resamples, seed)
+
+
+def paired_difference(first: Sample, second: Sample) -> Sample:
+    """Subtract the second sample from the first, row by row.
+
+    Raises:
+        InvalidInput: other numbers of labelled or of unlabelled rows.
+    """
+    for name in ("labels", "unlabelled_judged"):
+        here, there = len(getattr(first, name)), len(getattr(second, name))
+        if here != there:
+            raise InvalidInput(
+                f"{name}: expected the same questions for both systems, got {here} and {there} rows; "
+                "drop the questions that only one of them has, or compare them unpaired"
+            )
+    return Sample(
+        first.labels - second.labels,
+        first.judged - second.judged,
+        first.unlabelled_judged - second.unlabelled_judged,
+    )
+
+
+def t_quantile(level: float, degrees: float) -> float:
+    """Half-width of a two-sided interval in standard errors.
+
+    Raises:
+        InvalidInput: a level not between 0 and 1.
+    """
+    from scipy.stats import t
+
+    if not 0 < level < 1:
+        raise InvalidInput(f"level: expected a probability between 0 and 1, such as 0.95, got {level}")
+    return float(t.ppf((1 + level) / 2, degrees))
+
+
+def _bounds(sample: Sample) -> tuple[float, float] | None:
+    return (0.0, 1.0) if sample.binary else None
+
+
+def _sum(
+    parts: Sequence[_Part],
+    method: PpiMethod,
+    level: float,
+    correction: PowerCorrection,
+    resamples: int,
+    seed: int,
+) -> PoweredEstimate:
+    """Estimate a weighted sum of means of samples that were drawn apart."""
+    check_draws(resamples, seed)
+    for part in parts:
+        if method == "ppi" and not len(part.sample.unlabelled_judged):
+            raise InvalidInput("unlabelled_judged: method 'ppi' expects rows without labels, got none; use 'classical'")
+    located = [part.located(method, correction) for part in parts]
+    value, centre, error, degrees = _combined(parts, located)
+    reach = t_quantile(level, degrees) * error
+    low, high = centre - reach, centre + reach
+    if method == "bootstrap":
+        low, high = _resampled(parts, located, value, level, resamples, seed)
+    if correction == "small-sample" and all(part.bounds is not None for part in parts):
+        least, most = _range(parts)
+        value, low, high = (float(np.clip(each, least, most)) for each in (value, low, high))
+    classical = _combined(parts, [part.located("classical", correction) for part in parts])[2]
+    labels = sum(len(part.sample.labels) for part in parts)
+    powers = [float(each.power) for each in located]
+    effective = labels * (classical / error) ** 2 if error > 0 else math.inf
+    estimate = PoweredEstimate(
+        value=value,
+        low=min(low, value),
+        high=max(high, value),
+        level=level,
+        method=method,
+        labels=labels,
+        unlabelled=sum(len(part.sample.unlabelled_judged) for part in parts),
+        power=sum(len(part.sample.labels) * power for part, power in zip(parts, powers, strict=True)) / labels,
+        standard_error=error,
+        degrees=degrees,
+        effective_labels=float(effective),
+        warnings=tuple(
+            sentence for part in parts for sentence in estimate_warnings(part.sample, name=part.name, method=method)
+        ),
+    )
+    return estimate
+
+
+def _combined(parts: Sequence[_Part], located: Sequence[Located]) -> tuple[float, float, float, float]:
+    """Value, centre, standard error and degrees of freedom (Satterthwaite 1946) of a weighted sum."""
+    pairs = list(zip(parts, located, strict=True))
+    variances = [part.weight**2 * float(each.variance) for part, each in pairs]
+    total = sum(variances)
+    spread = sum(variance**2 / each.degrees for variance, (_, each) in zip(variances, pairs, strict=True))
+    degrees = total**2 / spread if spread > 0 else min(each.degrees for each in located)
+    value = sum(part.weight * float(each.value) for part, each in pairs)
+    centre = sum(part.weight * float(each.centre) for part, each in pairs)
+    return value, centre, math.sqrt(total), degrees
+
+
+def _resampled(
+    parts: Sequence[_Part], located: Sequence[Located], value: float, level: float, resamples: int, seed: int
+) -> tuple[float, float]:
+    generator = np.random.default_rng(seed)
+    resampled_R = np.zeros(resamples)
+    rows = []
+    for part, each in zip(parts, located, strict=True):
+        resampled_R += part.weight * resampled_means(part.sample, resamples=resamples, generator=generator)
+        rows += influences(part.sample, float(each.power), part.weight)
+    interval = bca_interval(value, resampled_R, rows, level)
+    return interval.low, interval.high
+
+
+def _range(parts: Sequence[_Part]) -> tuple[float, float]:
+    """The least and the greatest value that a weighted sum of labels can have."""
+    ends = [sorted(part.weight * bound for bound in part.bounds or ()) for part in parts]
+    return sum(low for low, _ in ends), sum(high for _, high in ends)

@@ -1,0 +1,118 @@
+"""Prediction-powered quantiles (Angelopoulos et al. 2023, algorithm 2).
+
+At each value the rectified distribution function is a prediction-powered mean of the labels that are at most that
+value; the interval holds the values at which it could be the wanted probability.
+
+Shape letters: n labelled rows, N others, G values of the grid.
+"""
+
+import numpy as np
+
+from bothways.choices import PowerCorrection, PpiMethod
+from bothways.errors import InvalidInput
+from bothways.evaluation.bootstrap import LEVEL
+from bothways.evaluation.inputs import FloatArray
+from bothways.evaluation.prediction_powered.checks import estimate_warnings
+from bothways.evaluation.prediction_powered.estimates import PoweredEstimate, t_quantile
+from bothways.evaluation.prediction_powered.located import Ends, locate
+from bothways.evaluation.prediction_powered.samples import Moments, Sample
+
+
+def estimate_quantile(
+    sample: Sample,
+    probability: float,
+    *,
+    method: PpiMethod = "ppi++",
+    level: float = LEVEL,
+    correction: PowerCorrection = "small-sample",
+) -> PoweredEstimate:
+    """Estimate the value that a share ``probability`` of the labels does not exceed.
+
+    Args:
+        sample: Labelled rows, drawn at random, and judged rows, with scores on the scale of the labels.
+        probability: Between 0 and 1; 0.5 is the median.
+        method: ``ppi++`` with a lambda for each value of the grid, ``ppi`` or ``classical``.
+        level: Share of such intervals that hold the truth.
+        correction: As for `estimate_mean`.
+
+    Returns:
+        The estimate; its ends are values of the data. ``power`` is lambda at the estimate, ``standard_error`` half
+        the width by the quantile of t.
+
+    Raises:
+        InvalidInput: a probability or level not between 0 and 1, ``bootstrap``, or ``ppi`` without unlabelled rows.
+    """
+    if not 0 < probability < 1:
+        raise InvalidInput(f"probability: expected a number between 0 and 1, such as 0.5, got {probability}")
+    if method == "bootstrap":
+        raise InvalidInput("method: expected 'ppi++', 'ppi' or 'classical' for a quantile, got 'bootstrap'")
+    if method == "ppi" and not len(sample.unlabelled_judged):
+        raise InvalidInput("unlabelled_judged: method 'ppi' expects rows without labels, got none; use 'classical'")
+    value, low, high, power, degrees = _interval(sample, probability, method, level, correction)
+    _, classical_low, classical_high, *_ = _interval(sample, probability, "classical", level, correction)
+    width = high - low
+    gain = ((classical_high - classical_low) / width) ** 2 if width > 0 else np.inf
+    return PoweredEstimate(
+        value=value,
+        low=low,
+        high=high,
+        level=level,
+        method=method,
+        labels=len(sample.labels),
+        unlabelled=len(sample.unlabelled_judged),
+        power=power,
+        standard_error=width / 2 / t_quantile(level, degrees),
+        degrees=degrees,
+        effective_labels=float(len(sample.labels) * gain),
+        warnings=tuple(estimate_warnings(sample, name="", method=method)),
+    )
+
+
+def _interval(
+    sample: Sample, probability: float, method: PpiMethod, level: float, correction: PowerCorrection
+) -> tuple[float, float, float, float, float]:
+    """Value, ends, lambda at the value, and degrees of freedom."""
+    judged = (sample.judged, sample.unlabelled_judged) if method != "classical" else ()
+    grid_G = np.unique(np.concatenate([sample.labels, *judged]))
+    located = locate(
+        _moments_at_most(sample, grid_G),
+        Ends(0.0, 1.0, 0.0, 1.0),
+        method=method,
+        correction=correction,
+    )
+    reach_G = t_quantile(level, located.degrees) * np.sqrt(located.variance)
+    inside_G = np.abs(located.centre - probability) <= reach_G
+    best = int(np.argmin(np.abs(located.value - probability)))
+    inside_G[best] = True
+    kept = np.flatnonzero(inside_G)
+    return (
+        float(grid_G[best]),
+        float(grid_G[kept[0]]),
+        float(grid_G[kept[-1]]),
+        float(located.power[best]),
+        located.degrees,
+    )
+
+
+def _moments_at_most(sample: Sample, grid_G: FloatArray) -> Moments:
+    """Moments of the indicators of being at most each value of the grid."""
+
+    def share(values: FloatArray) -> FloatArray:
+        if not len(values):
+            return np.zeros(len(grid_G))
+        shares: FloatArray = np.searchsorted(np.sort(values), grid_G, side="right") / len(values)
+        return shares
+
+    label_G, judged_G, other_G = share(sample.labels), share(sample.judged), share(sample.unlabelled_judged)
+    both_G = share(np.maximum(sample.labels, sample.judged))
+    return Moments(
+        labels=len(sample.labels),
+        unlabelled=len(sample.unlabelled_judged),
+        label_mean=label_G,
+        judged_mean=judged_G,
+        label_variance=label_G * (1 - label_G),
+        judged_variance=judged_G * (1 - judged_G),
+        covariance=both_G - label_G * judged_G,
+        unlabelled_mean=other_G,
+        unlabelled_variance=other_G * (1 - other_G),
+    )
