@@ -1,14 +1,20 @@
 """Every class of malicious file that was made public is found, by its rule, within bounds, and nothing of it runs."""
 
+import json
+import os
+import pickle
 import subprocess
 import sys
 import time
 
 import hostile_samples
 import pytest
+from sarif_schema import violations
 
 from bothways.audit import scan
 from bothways.audit.finding import FAILING
+from bothways.audit.printing import as_text
+from bothways.audit.sarif import as_sarif
 
 DETECTOR = ["ModelProvenanceChecker"]
 UNPICKLED = []
@@ -28,6 +34,7 @@ def test_a_malicious_file_is_found(name, tmp_path):
     assert found, [(each.rule, each.title) for each in report.findings]
     assert found[0].references
     assert found[0].remedy
+    assert not violations(as_sarif(report))
     assert time.monotonic() - begun < 10
 
 
@@ -59,3 +66,16 @@ def test_all_of_them_are_looked_at_within_bounded_memory(tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert int(run.stdout) < 512, run.stderr  # MiB; a file claims 10 GB, another unpacks to more than it may
+
+
+def test_names_of_files_can_neither_break_a_report_nor_control_a_terminal(tmp_path):
+    name = b"x\xff\x1b[2J\nCRITICAL fake \xe2\x80\xaegpj.pkl"
+    (tmp_path / os.fsdecode(name)).write_bytes(pickle.dumps(print))
+    report = scan(tmp_path, detectors=DETECTOR)
+    written = as_text(report)
+    assert r"x\xff\x1b[2J\nCRITICAL fake \u202egpj.pkl" in written
+    assert not any("CRITICAL fake" in line and r"\n" not in line for line in written.splitlines())
+    for text in (written, json.dumps(report.to_dict(), ensure_ascii=False), json.dumps(as_sarif(report))):
+        assert not {"\x1b", "\u202e"} & set(text)
+        text.encode()
+    assert not violations(as_sarif(report))

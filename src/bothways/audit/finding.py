@@ -1,7 +1,8 @@
 """Findings of an audit, and the report that gathers them. Imports nothing heavy: a scan of files needs no torch."""
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Literal, TypeAlias
 
@@ -101,6 +102,12 @@ class Finding:
     remedy: str = ""
     references: tuple[str, ...] = ()
 
+    def printable(self) -> "Finding":
+        """Return the finding with the characters of names and texts made harmless, see `printable`."""
+        evidence = replace(self.evidence, null=printable(self.evidence.null), details=_printable(self.evidence.details))
+        title, location = printable(self.title, lines=False), printable(self.location, lines=False)
+        return replace(self, title=title, location=location, remedy=printable(self.remedy), evidence=evidence)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as JSON values."""
         return {
@@ -134,6 +141,10 @@ class DetectorResult:
     ran: bool = True
     seconds: float = 0.0
     asked: bool = True
+
+    def printable(self) -> "DetectorResult":
+        """Return the result with the characters of its reason made harmless, see `printable`."""
+        return replace(self, reason=printable(self.reason))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -202,3 +213,37 @@ class AuditReport:
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings in the order of a report: the worst first, otherwise as they were found."""
     return tuple(sorted(findings, key=lambda each: -each.severity))
+
+
+# Control characters but for line feed and tab, marks and overrides of the direction of writing, surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str, *, lines: bool = True) -> str:
+    r"""Return a text without characters that control a terminal, hide its order, or cannot be stored as UTF-8.
+
+    They stand as escapes instead. File names and pickles of a hostile model hold whatever they like.
+
+    >>> print(printable("weights\x1b[2J\udcff.bin"))
+    weights\x1b[2J\xff.bin
+
+    Args:
+        text: The text.
+        lines: Keep line feeds and tabs; else they are escaped too.
+    """
+    escaped = _UNPRINTABLE.sub(lambda found: _escape(ord(found[0])), text)
+    return escaped if lines else escaped.replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escape(point: int) -> str:
+    if 0xDC80 <= point <= 0xDCFF:  # a byte of a file name that is no UTF-8 (PEP 383)
+        point -= 0xDC00
+    return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}"
+
+
+def _printable(value: Any) -> Any:  # noqa: ANN401 (JSON values)
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _printable(each) for key, each in value.items()}
+    return [_printable(each) for each in value] if isinstance(value, list | tuple) else value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.audit.context import Context, NeedUnmet, Undecided
 from bothways.audit.detector import Detector
-from bothways.audit.finding import FAILING, AuditReport, DetectorResult, Finding, worst_first
+from bothways.audit.finding import FAILING, AuditReport, DetectorResult, Finding, printable, worst_first
 from bothways.audit.registry import detectors_named
 from bothways.errors import InvalidInput
 from bothways.progress import progress
@@ -73,10 +73,11 @@ def scan(
     with progress("auditing", len(chosen), show=show_progress) as bar:
         for detector in chosen:
             result, found = run_detector(detector, context, named=detectors is not None)
-            results.append(result)
-            findings.extend(found)
+            results.append(result.printable())
+            findings.extend(each.printable() for each in found)
             bar.advance(1, detector.name)
-    return AuditReport(context.name, tuple(results), worst_first(findings), seed, version("bothways"))
+    name = printable(context.name, lines=False)
+    return AuditReport(name, tuple(results), worst_first(findings), seed, version("bothways"))
 
 
 def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[DetectorResult, list[Finding]]:
