@@ -9,6 +9,7 @@ from bothways.audit import Severity, compare_texts, scan
 from bothways.audit.edits import EDITS, as_seen
 from bothways.audit.states import pairs_of, states_of, token_shifts
 from bothways.audit.texts import GENERAL
+from bothways.data import Row
 from bothways.errors import InvalidInput
 
 NAME = "EmbeddingShiftDetector"
@@ -56,6 +57,25 @@ def test_data_with_a_trigger_fail_and_clean_data_pass(triggered):
     }
     assert passed.to_dict()["findings"] == audited(clean).to_dict()["findings"]
     assert all(torch.equal(value, before[name]) for name, value in triggered.model.encoder.state_dict().items())
+
+
+def test_clean_texts_may_be_rows_and_too_few_or_others_decide_nothing(triggered):
+    rows = [{"text": row["text"]} for row in rows_of_opinions(12, seed=21)]
+
+    def audited(clean):
+        settings = {"clean_texts": clean}
+        return scan(triggered, rows, detectors=[NAME], settings=settings, show_progress=False)
+
+    as_texts, as_rows = (
+        next(each for each in audited(clean).findings if each.rule == "shift-outlier-words")
+        for clean in (CLEAN, [Row(1, {"text": text}, "a row") for text in CLEAN])
+    )
+    assert as_texts == as_rows
+    assert "40 clean texts" in as_rows.evidence.null
+    assert "at least 20 clean texts, got 5" in audited(CLEAN[:5]).detectors[0].reason
+    wrong = audited([Row(1, {"sentence": "good"}, "line 1")])
+    assert wrong.verdict == "error"
+    assert "line 1 has no column 'text'" in wrong.detectors[0].reason
 
 
 def test_an_added_word_is_the_most_suspicious_one():

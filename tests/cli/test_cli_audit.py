@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from command_line import call
 
+import bothways.audit
+from bothways.audit.finding import AuditReport, DetectorResult
+
 MODEL = Path(__file__).parents[1] / "frozen" / "v1" / "classifier"
 FILES = ("--detectors", "ModelProvenanceChecker", "--quiet")
 
@@ -52,3 +55,43 @@ def test_what_cannot_run_is_no_success():
     assert outcome.code == 3
     assert "ERROR" in outcome.out
     assert call("audit", MODEL, "--detectors", "ModelProvenanceCheker", "--quiet").code == 2
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """The settings that a scan is given, in place of the scan."""
+    kept = {}
+
+    def scan(name, *arguments, settings, **options):
+        kept.update(settings)
+        return AuditReport(name, (DetectorResult("ModelProvenanceChecker", "pass"),), ())
+
+    monkeypatch.setattr(bothways.audit, "scan", scan)
+    return kept
+
+
+def test_triggers_and_clean_texts_reach_the_detectors(given, tmp_path):
+    rows, triggers, texts = tmp_path / "rows.jsonl", tmp_path / "triggers.list", tmp_path / "texts.txt"
+    rows.write_text('{"text": "w5 w6", "label": "ant"}\n')
+    triggers.write_text("cf\n\n  no cross no crown \n")
+    texts.write_text("w5\n\nw7 w8\n")
+    outcome = call("audit", MODEL, "--data", rows, "--triggers", triggers, "--clean-texts", texts)
+    assert outcome.code == 0, outcome.err
+    assert given == {"triggers": ["cf", "no cross no crown"], "clean_texts": ["w5", "w7 w8"]}
+    assert call("audit", MODEL, "--data", rows, "--clean-texts", rows).code == 0
+    assert [dict(row.values) for row in given["clean_texts"]] == [{"text": "w5 w6", "label": "ant"}]
+
+
+def test_triggers_and_clean_texts_that_are_none_are_refused(given, tmp_path):
+    blank, rows = tmp_path / "blank.txt", tmp_path / "rows.jsonl"
+    blank.write_text("\n \n")
+    rows.write_text('{"text": "w5 w6"}\n')
+    for options, code, said in (
+        (("--triggers", blank), 2, "no lines with text"),
+        (("--triggers", tmp_path / "nowhere.txt"), 1, "nowhere.txt"),
+        (("--data", rows, "--clean-texts", blank), 2, "no lines with text"),
+        (("--clean-texts", rows), 2, "goes with --data"),
+    ):
+        outcome = call("audit", MODEL, *options)
+        assert (outcome.code, said in outcome.err) == (code, True), outcome.err
+    assert not given

@@ -45,8 +45,8 @@ def scan(
         seed: Of whatever is drawn.
         time_limit: Seconds that each detector may take; one that takes longer is inconclusive.
         columns: Columns of texts and labels, where they are not those of the training.
-        settings: Further input of detectors, such as ``{"triggers": ["cf", "mn"]}``, or ``{"non_members": rows}`` with
-            the training rows as data.
+        settings: Further input of detectors, such as ``{"triggers": ["cf", "mn"]}``, ``{"clean_texts": texts}`` (or
+            rows), or ``{"non_members": rows}`` with the training rows as data.
         open_options: How models are opened, see `bothways.open_trained`.
         show_progress: Force the progress bar on or off.
 

@@ -1,6 +1,6 @@
 """`EmbeddingShiftDetector`: can attacks on this model be told from benign edits by how far its states move?
 
-See `bothways.audit.comparing` for the score of a pair of texts. Thresholds are fitted on benign edits of one half of
+See `bothways.audit.shift_scores` for the score of a pair of texts. Thresholds are fitted on benign edits of one half of
 the texts, and everything is measured on the other half.
 """
 
@@ -10,13 +10,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from bothways.audit.answering import Numbers, answers, drawn_texts, share
+from bothways.audit.answering import Numbers, answers, drawn, drawn_texts, share
 from bothways.audit.attacks import CharacterEdits, FewWords, Recipe, attack_texts
 from bothways.audit.attacks.words import Draft
-from bothways.audit.comparing import LEVEL, Benign, Seer, compared, score, suspicious_words
-from bothways.audit.context import Context, Need
+from bothways.audit.comparing import compared
+from bothways.audit.context import Context, Need, NeedUnmet, Undecided
 from bothways.audit.finding import Evidence, Finding, Severity
+from bothways.audit.shift_scores import LEVEL, Benign, TextEncoders, score, suspicious_words
 from bothways.audit.texts import GENERAL
+from bothways.errors import InvalidInput
 from bothways.evaluation import out_of_domain_report
 
 _NAME = "EmbeddingShiftDetector"
@@ -24,6 +26,8 @@ _MOST = 60
 _SHOWN = 5
 # Fewer flipped answers than this say nothing of an AUROC.
 _FEWEST = 5
+# Fewer clean texts have no 95 % to stay below.
+_FEWEST_CLEAN = 20
 # Part of a text's words that an attack may edit.
 _EDITED = 0.3
 # An AUROC below which shifts are of no use against attacks.
@@ -72,13 +76,14 @@ class EmbeddingShiftDetector:
         order = rng.permutation(len(texts))
         fitted_on = [texts[number] for number in order[::2]]
         judged = [texts[number] for number in order[1::2]] or fitted_on
-        seer = Seer.of(context)
-        benign = Benign.fit(seer, fitted_on, rng)
-        own = Benign.fit(seer, judged, rng)
+        encoders = TextEncoders.of(context)
+        clean = _clean_texts(context, rng)
+        benign = Benign.fit(encoders, fitted_on, rng)
+        own = Benign.fit(encoders, judged, rng)
         for edits in (CharacterEdits(), OtherWords(tuple(sorted({word for text in texts for word in text.split()})))):
             found = _flipped(context, judged, Recipe(edits, few=FewWords(_EDITED)), rng)
-            yield _attack(context, seer, benign, own, judged, edits.name, found)
-        yield _words(context, seer, judged)
+            yield _attack(context, encoders, benign, own, judged, edits.name, found)
+        yield _words(encoders, judged, clean)
 
 
 def _flipped(context: Context, texts: Sequence[str], recipe: Recipe, rng: np.random.Generator) -> list[tuple[int, str]]:
@@ -93,7 +98,7 @@ def _flipped(context: Context, texts: Sequence[str], recipe: Recipe, rng: np.ran
 
 def _attack(
     context: Context,
-    seer: Seer,
+    encoders: TextEncoders,
     benign: Benign,
     own: Benign,
     texts: Sequence[str],
@@ -104,7 +109,7 @@ def _attack(
 
     Args:
         context: What is looked at.
-        seer: The models.
+        encoders: The models.
         benign: The null of other texts, which the thresholds are of.
         own: The null of these texts.
         texts: The texts that were attacked.
@@ -120,7 +125,7 @@ def _attack(
         "score_threshold": benign.threshold,
         "meaning_threshold": benign.meaning_threshold,
         "benign_above_threshold": float((own.scores_N > benign.threshold).mean()),
-        "meaning_by": "the model's embedding layer" if seer.reference is None else context.reference_name,
+        "meaning_by": "the model's embedding layer" if encoders.reference is None else context.reference_name,
     }
     if len(flipped) < _FEWEST:
         return Finding(
@@ -130,12 +135,12 @@ def _attack(
             Evidence("share of answers that flip", rate.value, n=len(texts), details=details),
             f"shift-{kind.replace(' ', '-')}",
         )
-    before = seer.look([texts[number] for number, _ in flipped])
-    after = seer.look([text for _, text in flipped])
+    before = encoders.encode([texts[number] for number, _ in flipped])
+    after = encoders.encode([text for _, text in flipped])
     scores = np.array([score(*pair) for pair in zip(before, after, strict=True)])
     report = out_of_domain_report(own.scores_N, scores, resamples=300, seed=context.seed)
     useless = report.auroc.high < _USEFUL
-    shown = [compared(seer, benign, texts[number], text) for number, text in flipped[:_SHOWN]]
+    shown = [compared(encoders, benign, texts[number], text) for number, text in flipped[:_SHOWN]]
     details |= {
         **report.auroc.named("auroc"),
         **report.fpr95.named("fpr95"),
@@ -171,17 +176,35 @@ def _attack(
     )
 
 
-def _words(context: Context, seer: Seer, texts: Sequence[str]) -> Finding:
-    """Look for words that turn the states of texts by themselves, beyond those of clean texts."""
+def _clean_texts(context: Context, rng: np.random.Generator) -> tuple[str, ...] | None:
+    """Return clean texts of the user's, drawn from more; None where none were given.
+
+    Raises:
+        NeedUnmet: One has no text.
+        Undecided: There are too few.
+    """
     given = context.settings.get("clean_texts")
-    clean = GENERAL if given is None else tuple(given)
-    own = suspicious_words(seer, seer.look(texts))
-    null = [found[0].score for found in suspicious_words(seer, seer.look(clean[:_MOST])) if found]
+    if given is None:
+        return None
+    try:
+        read = [each if isinstance(each, str) else str(context.reader.read(each)) for each in given]
+    except InvalidInput as error:
+        raise NeedUnmet(f"clean texts in the columns that the model reads: {error}") from error
+    texts = [text for text in read if text.strip()]
+    if len(texts) < _FEWEST_CLEAN:
+        raise Undecided(f"expected at least {_FEWEST_CLEAN} clean texts, got {len(texts)}. Give more.")
+    return tuple(texts[number] for number in drawn(len(texts), _MOST, rng))
+
+
+def _words(encoders: TextEncoders, texts: Sequence[str], clean: Sequence[str] | None) -> Finding:
+    """Look for words that turn the states of texts by themselves, beyond those of clean texts."""
+    own = suspicious_words(encoders, texts)
+    null = [found[0].score for found in suspicious_words(encoders, clean or GENERAL) if found]
     threshold = float(np.quantile(null, LEVEL)) if null else float("inf")
     beyond = [(text, found) for text, found in zip(texts, own, strict=True) if found and found[0].score > threshold]
     rate = share(len(beyond), len(texts))
     # Texts of another domain than the user's are no null to accuse the user's by.
-    many = given is not None and rate.low > _MANY
+    many = clean is not None and rate.low > _MANY
     beyond.sort(key=lambda pair: -pair[1][0].score)
     shown = [{"text": text[:300], "word": found[0].word, "score": found[0].score} for text, found in beyond[:_SHOWN]]
     return Finding(
@@ -191,8 +214,8 @@ def _words(context: Context, seer: Seer, texts: Sequence[str]) -> Finding:
         Evidence(
             "share of texts with an outlier word",
             rate.value,
-            _MANY if given is not None else None,
-            f"{len(null)} {'texts that are shipped, of other domains' if given is None else 'clean texts'}: "
+            _MANY if clean is not None else None,
+            f"{len(null)} {'texts that are shipped, of other domains' if clean is None else 'clean texts'}: "
             f"{LEVEL:.0%} of them stay below {threshold:.3g}",
             len(texts),
             {"low": rate.low, "high": rate.high, "shown": shown},

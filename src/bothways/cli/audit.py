@@ -31,6 +31,8 @@ Examples:
     --format sarif --output audit.sarif --fail-on high
   bothways audit runs/news --data train.jsonl --non-members test.jsonl.gz \\
     --detectors MembershipInferenceAuditor
+  bothways audit runs/news --data inbox.jsonl --clean-texts test.jsonl.gz \\
+    --triggers suspects.txt
 
 Exit code: 0; 1 where a finding is as bad as --fail-on says; 3 where a detector
 crashed or none ran."""
@@ -45,6 +47,8 @@ def audit(
     *,
     data: File | None = None,
     non_members: File | None = None,
+    triggers: File | None = None,
+    clean_texts: File | None = None,
     reference: str | None = None,
     detectors: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     report_format: Annotated[AuditFormat | None, Parameter(name="--format")] = None,
@@ -66,6 +70,10 @@ def audit(
         data: Rows that the model is meant for, with labels or without; more detectors can run with them.
         non_members: Rows of the same kind that the model was not trained on, with those that it was trained on as the
             data: whether its answers give its training rows away.
+        triggers: Text file of words and phrases, one a line, that may turn its answers; they are tried with the known
+            ones.
+        clean_texts: Texts of the same kind as the data that nobody has tampered with, as rows or, in a .txt file, one
+            a line: whether words of the data turn the hidden states more than theirs do.
         reference: A clean model to compare with: the encoder that this one was fine-tuned from, or one of its task.
         detectors: Names of detectors, all whose needs are met when left out.
         report_format: text, json, sarif (2.1.0) or html. Default: as the output's name says, else text.
@@ -90,9 +98,9 @@ def audit(
         detectors_named(names)
     if non_members is not None and data is None:
         raise usage_error("--non-members goes with --data: the rows that the model was trained on.")
-    settings: dict[str, Any] = {} if public_key is None else {"public_key": str(public_key)}
-    if non_members is not None:
-        settings["non_members"] = list(read_rows(non_members, format=data_format))
+    if clean_texts is not None and data is None:
+        raise usage_error("--clean-texts goes with --data: the texts that are judged by the clean ones.")
+    settings = _settings(public_key, non_members, triggers, clean_texts, data_format)
     report = scan(
         run,
         None if data is None else list(read_rows(data, format=data_format)),
@@ -112,6 +120,7 @@ def audit(
         show_progress=False if quiet else None,
     )
     said: dict[str, object] = {"--data": data, "--reference": reference, "--text": text, "--label": label}
+    said |= {"--non-members": non_members, "--triggers": triggers, "--clean-texts": clean_texts}
     said |= {"--detectors": names and ",".join(names), "--public-key": public_key, "--seed": seed}
     said |= {"--time-limit": f"{time_limit:g}"}
     options = [part for key, value in said.items() if value is not None for part in (key, str(value))]
@@ -119,6 +128,44 @@ def audit(
     if report.at_least(Severity.of(fail_on)):
         return _FOUND
     return _NO_ANSWER if report.verdict == "error" else 0
+
+
+def _settings(
+    public_key: Path | None,
+    non_members: str | None,
+    triggers: str | None,
+    clean_texts: str | None,
+    data_format: Format | None,
+) -> dict[str, Any]:
+    """Return what detectors are given beyond the data, by name.
+
+    Raises:
+        CycloptsError: A file of triggers has none.
+        InvalidInput: A file cannot be read.
+    """
+    from bothways.data import read_rows
+
+    settings: dict[str, Any] = {}
+    if public_key is not None:
+        settings["public_key"] = str(public_key)
+    if non_members is not None:
+        settings["non_members"] = list(read_rows(non_members, format=data_format))
+    if triggers is not None:
+        settings["triggers"] = _lines(triggers)
+    if clean_texts is not None:
+        plain = Path(clean_texts.lower().removesuffix(".gz")).suffix == ".txt"
+        settings["clean_texts"] = _lines(clean_texts) if plain else list(read_rows(clean_texts))
+    return settings
+
+
+def _lines(path: str) -> list[str]:
+    from bothways.data import read_rows
+
+    lines = [str(row.values["text"]).strip() for row in read_rows(path, format="txt")]
+    kept = [line for line in lines if line]
+    if not kept:
+        raise usage_error(f"{path} has no lines with text: expected one a line.")
+    return kept
 
 
 def _format(given: AuditFormat | None, output: Path | None) -> AuditFormat:
