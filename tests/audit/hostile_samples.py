@@ -143,9 +143,26 @@ def ensurepip(folder):
     (folder / "model.pkl").write_bytes(assembled(call("ensurepip", "_run_pip")))
 
 
-@sample("pickle-code", "GHSA-m273-6v24-x4m4: operator.methodcaller")
+@sample("pickle-code", "CVE-2025-71373: operator.methodcaller")
 def method_caller(folder):
     (folder / "model.pkl").write_bytes(assembled(call("_operator", "methodcaller")))
+
+
+@sample("pickle-code", "GHSA-84r2-jw7c-4r5q: pydoc.locate finds every module")
+def pydoc_locate(folder):
+    steps = text("pydoc") + text("locate") + b"\x93" + text("os") + b"\x85R"
+    (folder / "model.pkl").write_bytes(assembled(steps))
+
+
+@sample("pickle-code", "GHSA-m273-6v24-x4m4: distutils.file_util.write_file writes files")
+def write_file(folder):
+    steps = text("distutils.file_util") + text("write_file") + b"\x93" + text("made") + b"]\x86R"
+    (folder / "model.pkl").write_bytes(assembled(steps))
+
+
+@sample("pickle-code", "GHSA-9gvj-pp9x-gcfr: the name of a module in the first step")
+def name_in_the_first_step(folder):
+    (folder / "model.pkl").write_bytes(b"S'os'\nS'getcwd'\n\x93)R.")
 
 
 @sample("pickle-code", "CVE-2026-56304: logging.FileHandler makes files")
@@ -154,12 +171,12 @@ def file_handler(folder):
     (folder / "model.pkl").write_bytes(assembled(steps))
 
 
-@sample("pickle-code", "fickling GHSA-6ggj-6f2q-f7mx: private modules, result kept by BUILD")
+@sample("pickle-code", "fickling GHSA-mhc9-48gj-9gp3: a result that BUILD keeps")
 def subinterpreter(folder):
     (folder / "model.pkl").write_bytes(assembled(text("_interpreters") + text("create") + b"\x93)R}b"))
 
 
-@sample("pickle-code", "fickling GHSA-r7v6-mfhq-g3m2: pty.spawn")
+@sample("pickle-code", "fickling CVE-2025-67748: pty.spawn")
 def pty_spawn(folder):
     (folder / "model.pkl").write_bytes(b"(cpty\nspawn\nS'id'\no.")
 
@@ -170,12 +187,12 @@ def builtins_eval(folder):
     (folder / "model.pkl").write_bytes(assembled(steps))
 
 
-@sample("pickle-code", "fickling: a call whose result is popped")
+@sample("pickle-code", "fickling GHSA-mxhj-88fx-4pcv: a call whose result is popped")
 def popped_call(folder):
     (folder / "model.pkl").write_bytes(assembled(call("os", "getcwd"), b"0N"))
 
 
-@sample("pickle-import", "picklescan GHSA: numpy.f2py.crackfortran evaluates its arguments")
+@sample("pickle-import", "CVE-2025-71372: numpy.f2py.crackfortran evaluates its arguments")
 def numpy_gadget(folder):
     (folder / "model.pkl").write_bytes(assembled(call("numpy.f2py.crackfortran", "getlincoef")))
 
@@ -207,12 +224,12 @@ def broken_stream(folder):
     (folder / "pytorch_model.bin").write_bytes(assembled(call("os", "getcwd"), b"\xff\xff\xff"))
 
 
-@sample("pickle-broken", "GHSA-9gvj-pp9x-gcfr: a parser that stops early")
+@sample("pickle-broken", "CWE-703: a stream that no parser follows")
 def unparsable_stream(folder):
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f}\x94\xfe")
 
 
-@sample("pickle-code", "GHSA-84r2-jw7c-4r5q: a pickle in a pickle")
+@sample("pickle-code", "picklescan issue 24: a pickle in a pickle")
 def nested_pickle(folder):
     steps = text("_pickle") + text("loads") + b"\x93C" + bytes([len(CODE)]) + CODE + b"\x85R"
     (folder / "model.pkl").write_bytes(assembled(steps))

@@ -30,7 +30,7 @@ class Answers:
     """A classifier's answers to N texts.
 
     Attributes:
-        scores: What the head gives for each text.
+        scores: Output of the head for each text.
         probabilities_NC: Probabilities of the labels, calibrated where the model is.
     """
 

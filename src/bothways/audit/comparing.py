@@ -38,7 +38,7 @@ class TokenShift:
     Attributes:
         text: Its characters; empty for special tokens.
         start: Its first character in the modified text.
-        added: Whether the original has no such token in this place.
+        added: True where the original has no such token in this place.
         layers: ``1 - cosine`` to the same token of the original, from the embedding to the last layer; none for added
             tokens.
     """
@@ -84,7 +84,7 @@ class TextComparison:
     probabilities: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the comparison as JSON values."""
         return asdict(self)
 
 

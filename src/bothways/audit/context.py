@@ -59,7 +59,7 @@ class Context:
         opened: The model, where it was given opened and not as a folder.
         rows: Rows of the user's data; None where there are none.
         reference_name: Name or folder of a model to compare with.
-        open_options: How models are opened, see `bothways.open_trained`.
+        open_options: Options for opening models, see `bothways.open_trained`.
         columns: Columns of texts and labels, where they are not those of the training.
         seed: Seed of whatever is drawn; each detector draws from a generator of its own.
         time_limit: Seconds that one detector may take.

@@ -12,10 +12,10 @@ class Detector(Protocol):
 
     Attributes:
         name: The name that users know, such as ``"BackdoorTriggerScanner"``.
-        title: What it looks for, in one line.
-        needs: What has to be there; without it the detector is not run.
-        gains: What else it uses where it is there; the line of help says what it then does.
-        cost: How long it takes, in words: "seconds", "a minute on two cores for MiniLM".
+        title: The fault that it looks for, in one line.
+        needs: Conditions; without them the detector is not run.
+        gains: Further inputs that it uses where they are there.
+        cost: Duration, in words: "seconds", "a minute on two cores for MiniLM".
     """
 
     name: ClassVar[str]

@@ -26,7 +26,7 @@ class Edit:
         kind: ``"natural"`` where users write so, ``"padding"`` where a sentence that is beside the point is added,
             ``"hostile"`` where characters are spoilt.
         apply: From a text and a generator to the edited text; None where there is nothing to edit.
-        remedy: What helps a model that changes its answer.
+        remedy: Advice for a model that changes its answer.
     """
 
     name: str
@@ -76,7 +76,6 @@ _FUNCTION_WORDS = frozenset(
         "by",
     )
 )
-# Letters of other alphabets that look like Latin ones (Unicode Technical Standard 39, confusables).
 # Letters of other scripts that look like Latin ones (Unicode Technical Standard 39, confusables).
 LOOK_ALIKES = str.maketrans("aceopxysiAEOPCTXHKMB", "асеорхуѕіАЕОРСТХНКМВ")  # noqa: RUF001
 _LATIN = {after: before for before, after in LOOK_ALIKES.items()}
@@ -162,9 +161,9 @@ def _by_word(change: Callable[[str, Rng], str]) -> Callable[[str, Rng], str | No
     return edit
 
 
-def _typo(word: str, rng: Rng) -> str:
-    """Swap two letters behind the first, or leave one out where they are alike."""
-    place = int(rng.integers(1, len(word) - 1))
+def swap_letters(word: str, rng: Rng) -> str:
+    """Return a word of four letters or more with two inner letters swapped, or one left out where they are alike."""
+    place = int(rng.integers(1, len(word) - 2))
     first, second = word[place], word[place + 1]
     return word[:place] + (second + first if first != second else first) + word[place + 2 :]
 
@@ -212,7 +211,7 @@ EDITS: tuple[Edit, ...] = (
     Edit("places swapped", "natural", _swapped(_PLACES), _AUGMENT),
     Edit("neutral sentence in front", "padding", _padded_front, _AUGMENT),
     Edit("neutral sentence behind", "padding", _padded_behind, _AUGMENT),
-    Edit("typos", "hostile", _by_word(_typo), _AUGMENT),
+    Edit("typos", "hostile", _by_word(swap_letters), _AUGMENT),
     Edit("look-alike characters", "hostile", _by_word(_look_alike), _CLEAN),
     Edit("zero-width characters", "hostile", _by_word(_zero_width), _CLEAN),
 )

@@ -54,7 +54,7 @@ class Evidence:
         statistic: Name of the number, such as ``"attack success"``.
         value: The number; None where a finding is a plain fact, such as a file that may run code.
         threshold: From where on it is a finding; None where there is no threshold.
-        null: What the number is judged by: the distribution under no fault, in words and figures.
+        null: The distribution of the number where there is no fault, in words and figures.
         n: Number of texts, files or tests that it was measured on.
         details: Whatever else a reader wants to see; JSON values.
     """
@@ -84,11 +84,11 @@ class Finding:
 
     Attributes:
         detector: Name of the detector.
-        severity: How bad it is.
+        severity: The severity.
         title: One line that says what was found.
         evidence: The measurement.
         location: Where: a file, a layer, a row, a token.
-        remedy: What to do about it.
+        remedy: Advice.
         references: Papers and advisories.
         rule: Short stable name of the kind of finding, such as ``"pickle-import"``.
     """
@@ -130,9 +130,9 @@ class DetectorResult:
         name: Name of the detector.
         verdict: ``"pass"`` only where it ran to its end and found nothing of severity medium or worse.
         reason: Why it failed, could not decide, crashed or was not run; empty for a pass.
-        ran: Whether it ran at all.
+        ran: False where it could not run at all.
         seconds: Time that it took.
-        asked: Whether its verdict counts: it was named, or everything that it needs is there.
+        asked: True where its verdict counts: it was named, or everything that it needs is there.
     """
 
     name: str

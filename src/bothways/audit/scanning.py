@@ -42,12 +42,12 @@ def scan(
         reference: A clean model to compare with: the encoder that this one was fine-tuned from, or a model of the same
             task.
         detectors: Names of detectors; all whose needs are met when left out.
-        seed: Of whatever is drawn.
+        seed: Seed of every random choice.
         time_limit: Seconds that each detector may take; one that takes longer is inconclusive.
         columns: Columns of texts and labels, where they are not those of the training.
         settings: Further input of detectors, such as ``{"triggers": ["cf", "mn"]}``, ``{"clean_texts": texts}`` (or
             rows), or ``{"non_members": rows}`` with the training rows as data.
-        open_options: How models are opened, see `bothways.open_trained`.
+        open_options: Options for opening models, see `bothways.open_trained`.
         show_progress: Force the progress bar on or off.
 
     Raises:
@@ -85,8 +85,8 @@ def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[
 
     Args:
         detector: The detector.
-        context: What it looks at.
-        named: Whether the user asked for it by name, so that its needs have to be met.
+        context: The scan.
+        named: True where the user asked for it by name, so that its needs have to be met.
     """
     name, begun = detector.name, time.monotonic()
     context.start_clock()

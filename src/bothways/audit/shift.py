@@ -47,7 +47,7 @@ class OtherWords:
 
     Attributes:
         vocabulary: The words.
-        each: How many are tried for a word.
+        each: Number of words that are tried in the place of one.
     """
 
     vocabulary: tuple[str, ...]
@@ -108,7 +108,7 @@ def _attack(
     """Tell attacked texts that flip an answer from benign edits of the same texts.
 
     Args:
-        context: What is looked at.
+        context: The scan.
         encoders: The models.
         benign: The null of other texts, which the thresholds are of.
         own: The null of these texts.

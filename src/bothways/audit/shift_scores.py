@@ -124,7 +124,7 @@ class Benign:
 
     Attributes:
         scores_N: Their scores, ascending.
-        meanings_N: How far they change the meaning, ascending.
+        meanings_N: Their changes of meaning, ascending.
     """
 
     scores_N: Numbers
@@ -168,12 +168,12 @@ class Benign:
 
 @dataclass(frozen=True, slots=True)
 class SuspiciousWord:
-    """A word of a text, and what it does to it.
+    """A word of a text, and its effect on the text.
 
     Attributes:
         word: The word.
         start: Its first character.
-        score: How much of the sentence's shift goes away without it, in the last layer.
+        score: Part of the sentence's shift in the last layer that goes away without it.
         gradient: Its part in the answer by gradient times input; None without a classifier.
     """
 

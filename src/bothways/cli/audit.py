@@ -81,10 +81,10 @@ def audit(
         fail_on: The mildest severity that makes the exit code 1.
         text: Column of the texts, where it is not that of the training.
         label: Column of the labels, where it is not that of the training.
-        data_format: Of the data, where the name does not say it.
+        data_format: Format of the data, where the name does not say it.
         public_key: Key of the signer, as PEM; the model's signature has to be theirs.
         time_limit: Seconds that each detector may take.
-        seed: Of whatever is drawn.
+        seed: Seed of every random choice.
         quiet: Show no progress.
         model: How the model is found and where it runs.
     """
@@ -137,7 +137,7 @@ def _settings(
     clean_texts: str | None,
     data_format: Format | None,
 ) -> dict[str, Any]:
-    """Return what detectors are given beyond the data, by name.
+    """Return the further inputs of detectors by name.
 
     Raises:
         CycloptsError: A file of triggers has none.

@@ -71,10 +71,10 @@ def explain(
 
     Args:
         model: A folder or a name of a trained model, or of an encoder.
-        texts: What the task reads: a text, two texts, question and context, context and choices.
+        texts: Input of the task: a text, two texts, question and context, context and choices.
         output: A page (.html), a picture (.png, .svg) or arrays (.npz, .json); the suffix says which. Without, the
             words are printed.
-        method: Of the contributions; leave-one-out also serves ensembles and texts of several windows.
+        method: Method of attribution; leave-one-out also serves ensembles and texts of several windows.
         label: Explain this label of a classifier.
         word: Explain the tag of this word of a tagger; words count from 0.
         tag: With --word, this tag; the predicted one by default.
@@ -125,7 +125,7 @@ def heads(
             sentences with pronouns that the package brings.
         most: Most sentences that are read.
         random: Also score a random encoder of the same shape.
-        seed: Of the random encoder.
+        seed: Seed of the random encoder.
         json: Print one JSON object, with the scores of all heads.
         quiet: Show no progress.
         opening: How the model is found and where it runs.
@@ -196,7 +196,7 @@ def _explained(
 
 
 def _read(model: "Predictor[Any, Any, Any]", texts: tuple[str, ...]) -> Any:  # noqa: ANN401 (the task's input)
-    """The input that texts of the command line are to a model."""
+    """Return texts of the command line as an input of a model."""
     from bothways.compose.ensembles.ensemble import Ensemble
 
     rows = model.rows_of(texts)
@@ -207,7 +207,7 @@ def _read(model: "Predictor[Any, Any, Any]", texts: tuple[str, ...]) -> Any:  # 
 
 
 def _compares(model: "Predictor[Any, Any, Any]", texts: tuple[str, ...]) -> bool:
-    """Whether it is an embedder that compares two texts, whatever rows it learnt from."""
+    """Return True for an embedder that compares two texts, whatever rows it learnt from."""
     from bothways.tasks import SentenceEmbedder
 
     if isinstance(model, SentenceEmbedder) and len(texts) != 2:
@@ -243,7 +243,7 @@ def _encoder(name: str, opening: ModelOptions) -> "PretrainedEncoder":
 def _target(
     texts: tuple[str, ...], asked: tuple[str | None, int | None, str | None, str | None, int | None]
 ) -> "Target | None":
-    """What the options name.
+    """Return the target that the options name.
 
     Raises:
         CycloptsError: They name several things, or an answer that is not in the context.

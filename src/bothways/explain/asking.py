@@ -35,7 +35,7 @@ def subjects_of(model: AnyModel, inputs: Iterable[Any], target: Target | None = 
     Args:
         model: A trained model of one task.
         inputs: Its inputs.
-        target: What to explain of each; the model's own prediction when None.
+        target: The score to explain of each; the model's own prediction when None.
 
     Raises:
         NotFitted: The model was not trained for its task.

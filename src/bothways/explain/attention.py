@@ -35,7 +35,7 @@ class TextAttention:
         tokens: The S tokens as they stand in the vocabulary, special ones included.
         words: For each token, whether it is (part of) a word or number of the text, and so neither a special token
             nor punctuation.
-        weights_LNSS: How much each token (row) attends to each token (column); every row sums to 1.
+        weights_LNSS: Attention of each token (row) to each token (column); every row sums to 1.
     """
 
     tokens: tuple[str, ...]
@@ -70,7 +70,7 @@ class TextAttention:
 
 
 def attention_of(model: PretrainedEncoder, text: Text) -> TextAttention:
-    """The attention weights of all layers and heads for one text, or for a pair of texts.
+    """Return the attention weights of all layers and heads for one text, or for a pair of texts.
 
     They come from the reference backend, the one that computes them one by one.
 
@@ -94,7 +94,7 @@ def attention_of(model: PretrainedEncoder, text: Text) -> TextAttention:
 
 
 def causal(weights_SS: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """What the same head would give if a token could only look to its left and at itself.
+    """Return the weights that the same head would give if tokens attended only to their left and to themselves.
 
     The weights to the right are set to zero and each row is divided by what is left of it. That is exactly what a
     causal mask on the same scores gives: with ``a[i, j] = exp(s[i, j]) / sum_k exp(s[i, k])``, the softmax over

@@ -26,15 +26,15 @@ _TOKENS = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
-    """How much each word of an input contributes to a score.
+    """Contributions of the words of an input to a score.
 
     Attributes:
-        method: How it was computed.
-        score_name: What the score is, in words.
+        method: Method of attribution.
+        score_name: Name of the score, in words.
         score: The score.
         words: The words of the input.
-        weights_W: What each contributes, in the units of the score; not a number for words that cannot be left out.
-        rest: What special tokens and characters outside of words contribute.
+        weights_W: Contribution of each, in the units of the score; not a number for words that cannot be left out.
+        rest: Contribution of special tokens and of characters outside of words.
         baseline_score: The score of the baseline, where the method has one.
     """
 

@@ -57,13 +57,13 @@ def deletion_curves(
 
     Args:
         model: A trained model of one task.
-        inputs: What the task reads, each of two words at least.
-        method: Of the attribution.
+        inputs: Inputs of the task, each of two words at least.
+        method: Method of attribution.
         target: The score; that of the model's own prediction when None.
         fractions: Fractions of the words that can be deleted, ascending, from 0 to below 1.
         orders: Random orders of each input.
         resamples: Bootstrap resamples for the interval.
-        seed: Of orders and resamples.
+        seed: Seed of orders and resamples.
 
     Raises:
         InvalidInput: Fractions are out of range, or as for `attribute`.

@@ -19,13 +19,13 @@ from bothways.text.texts import Text
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """What was seen of a model on one input.
+    """Attribution and attention of a model on one input.
 
     Attributes:
         model: The model's name.
-        attribution: What each word contributes to the prediction; None of a model without a task.
+        attribution: Contribution of each word to the prediction; None for a model without a task.
         attention: Where all heads look; None of a text that does not fit into one window, and of an ensemble.
-        notes: What is missing, and why.
+        notes: Parts that are missing, and why.
     """
 
     model: str
@@ -78,10 +78,10 @@ def explain(
 
     Args:
         model: A trained model of one task.
-        value: What the task reads.
-        method: Of the attribution.
+        value: The input, as the task reads it.
+        method: Method of attribution.
         target: The score to explain; that of the model's own prediction when None.
-        steps: Of the integral.
+        steps: Steps of the integral.
 
     Raises:
         As `bothways.explain.attribute`.

@@ -108,7 +108,7 @@ class Reading:
     """The first hidden states of one call of the embedding.
 
     Attributes:
-        batch: What was embedded.
+        batch: The batch that was embedded.
         hidden_TH: The states, moved if they were.
     """
 
@@ -121,9 +121,9 @@ class EntranceRun:
     """One forward pass that can be differentiated.
 
     Attributes:
-        read: What was read.
+        read: The inputs.
         scores_N: The scores.
-        readings: What was embedded: the batch, and behind it the texts of pairs where a head reads them apart.
+        readings: The calls of the embedding: the batch, and behind it the texts of pairs where a head reads them apart.
     """
 
     read: Read
@@ -149,7 +149,7 @@ class Entrance:
     Attributes:
         module: A copy of the module's structure; the weights are those of the model, and get no gradients.
         opened: The encoder, and how it reads texts.
-        per_token: Whether the head reads each token.
+        per_token: True where the head reads each token.
     """
 
     module: nn.Module
@@ -225,7 +225,7 @@ class Entrance:
 
     @property
     def embedding(self) -> Embedding:
-        """What gives the first hidden states."""
+        """The module that gives the first hidden states."""
         return next(each for each in self.module.modules() if isinstance(each, Embedding))
 
     def baseline(self, batch: Batch) -> Tensor:

@@ -61,11 +61,11 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadRole:
-    """How well each head plays a role.
+    """Scores of all heads in one role.
 
     Attributes:
         role: Its name.
-        kind: What is scored.
+        kind: Kind of the score.
         count: Tokens or words that it was scored on.
         scores_LN: The scores of all heads, from 0 to 1.
         without: The score of uniform attention, or of the best fixed distance, or of chance.
@@ -124,7 +124,7 @@ def head_roles(
         sentences: A corpus; the package's sentences with pronouns when there is none. Dependency relations are scored
             where they have trees.
         random: Also score a random encoder of the same shape.
-        seed: Of its weights.
+        seed: Seed of its weights.
         least_pairs: Pairs of words from which on a dependency relation is scored.
         show_progress: Force the progress bar on or off.
 

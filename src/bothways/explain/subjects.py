@@ -84,7 +84,7 @@ class Subject(ABC):
     @property
     @abstractmethod
     def score_name(self) -> str:
-        """What the score is, in words."""
+        """Name of the score, in words."""
 
     @property
     @abstractmethod
@@ -168,11 +168,11 @@ class Subject(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What remains of a text, and where its characters stood.
+    """The rest of a text, and the places where its characters stood.
 
     Attributes:
         text: The rest.
-        kept: Whether each character of the original remains.
+        kept: For each character of the original, True where it remains.
     """
 
     text: str

@@ -28,8 +28,8 @@ class LabelSubject(Subject):
     Attributes:
         name: The label; empty for a number.
         number: Which output.
-        outputs: How many outputs there are.
-        exclusive: Whether the labels exclude each other.
+        outputs: Number of outputs.
+        exclusive: True where the labels exclude each other.
     """
 
     name: str

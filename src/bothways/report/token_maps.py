@@ -31,7 +31,7 @@ def token_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str, *, w
         tokens: The S tokens.
         weights_SS: (S, S) weights from 0 to 1.
         title: A line above.
-        width: Of the drawing, in pixels.
+        width: Width of the drawing, in pixels.
 
     Returns:
         The SVG. The shade runs with the square root of the weight.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bothways.audit.attacks.words import LEAST_LETTERS, Draft
-from bothways.audit.edits import LOOK_ALIKES
+from bothways.audit.edits import LOOK_ALIKES, swap_letters
 
 if TYPE_CHECKING:
     from bothways.checkpoints import PretrainedEncoder
@@ -57,11 +57,6 @@ class CharacterEdits:
         return [each for each in dict.fromkeys(made) if each != word]
 
 
-def _swap(word: str, rng: np.random.Generator) -> str:
-    place = int(rng.integers(1, len(word) - 2))
-    return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
-
-
 def _delete(word: str, rng: np.random.Generator) -> str:
     place = int(rng.integers(1, len(word) - 1))
     return word[:place] + word[place + 1 :]
@@ -80,7 +75,7 @@ def _look_alike(word: str, rng: np.random.Generator) -> str:
     return word[:place] + _LOOK_ALIKES[word[place]] + word[place + 1 :]
 
 
-_CHARACTER_EDITS: tuple[Callable[[str, np.random.Generator], str], ...] = (_swap, _delete, _insert, _look_alike)
+_CHARACTER_EDITS: tuple[Callable[[str, np.random.Generator], str], ...] = (swap_letters, _delete, _insert, _look_alike)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -46,7 +46,7 @@ class Target:
         texts: The N texts whose answers are right; all of them where nobody says what is right.
         labels_N: Indices of those answers.
         accuracy: Share of right answers of all texts; None without labels.
-        asked: How many texts that is of.
+        asked: Number of texts that it is measured on.
     """
 
     texts: tuple[str, ...]
@@ -159,7 +159,7 @@ def _severity(rate: Estimate, one: Estimate, null: Estimate) -> Severity:
 
 
 def _details(context: Context, target: Target, recipe: Recipe, attacks: Sequence[Attack]) -> dict[str, Any]:
-    """Return what a reader wants to see: accuracy, costs, examples."""
+    """Return accuracy, costs and examples."""
     reached = [each for each in attacks if each.reached]
     labels = context.classifier.labels
     shown = [

@@ -28,7 +28,7 @@ class ChangeAnswer:
     """The goal of any answer but the right one."""
 
     def gains(self, probabilities_NC: Numbers, label: int) -> Numbers:
-        """Return how near each answer is to the goal; it is reached above 0.
+        """Return the gain of each answer; the goal is reached above 0.
 
         Args:
             probabilities_NC: The answers.
@@ -50,7 +50,7 @@ class GiveLabel:
     label: int
 
     def gains(self, probabilities_NC: Numbers, label: int) -> Numbers:
-        """Return how near each answer is to the goal; it is reached above 0."""
+        """Return the gain of each answer; the goal is reached above 0."""
         del label
         return -ChangeAnswer().gains(probabilities_NC, self.label)
 
@@ -63,13 +63,13 @@ class FewWords:
     """The constraint on how many words are edited.
 
     Attributes:
-        share: Of all words of a text; one at least.
+        share: Share of all words of a text; one at least.
     """
 
     share: float = 0.2
 
     def most(self, words: int) -> int:
-        """Return how many words of so many may be edited."""
+        """Return the number of words that may be edited in a text of so many."""
         return max(1, math.floor(self.share * words))
 
 
@@ -112,7 +112,7 @@ class Recipe:
     """An attack.
 
     Attributes:
-        edits: What becomes of a word.
+        edits: The words that may replace a word.
         same: The constraint on the meaning; None where the edits keep it by themselves.
         few: The constraint on how many words are edited.
         goal: The answers that are wanted.
@@ -141,7 +141,7 @@ class Attack:
     Attributes:
         draft: The text with the edits that came nearest to the goal.
         queries: Texts that the model was asked.
-        reached: Whether the goal was reached.
+        reached: True where the goal was reached.
     """
 
     draft: Draft

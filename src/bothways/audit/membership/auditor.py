@@ -54,7 +54,7 @@ class _Attack:
     Attributes:
         name: The name in reports.
         scores_N: The scores.
-        note: How they were made, where a reader has to know.
+        note: Remark on the way they were made.
     """
 
     name: str

@@ -30,9 +30,9 @@ class Distance:
 
     Attributes:
         name: Its name, without the prefix of the family.
-        cosine: Of the two, as vectors.
+        cosine: Cosine of the two, as vectors.
         relative: Norm of the difference by the norm of the reference.
-        matrix: Whether it has two dimensions or more; vectors of norms and biases are alike in all models.
+        matrix: True for two dimensions or more; vectors of norms and biases are alike in all models.
     """
 
     name: str
@@ -53,7 +53,7 @@ def compare(folder: Path, reference: Path, name: str, check: Check) -> Iterator[
     Args:
         folder: The model's.
         reference: That of the model to compare with.
-        name: What the user called the reference.
+        name: The name that the user gave the reference.
         check: Stops the work at the time limit.
     """
     ours, theirs = _tensors(folder), _tensors(reference)

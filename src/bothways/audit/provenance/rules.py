@@ -16,8 +16,8 @@ class Rule:
     """A kind of fault.
 
     Attributes:
-        severity: How bad it is.
-        remedy: What to do about it.
+        severity: The severity.
+        remedy: Advice.
         references: Advisories and papers.
     """
 
@@ -34,10 +34,10 @@ class Fault:
         rule: Name of the kind, a key of `RULES`.
         title: One line that says what was found.
         place: File, and the part of it.
-        details: What it was seen by; JSON values.
+        details: Further evidence; JSON values.
         value: The number that was compared, where there is one.
-        threshold: What it was compared with.
-        null: What is usual.
+        threshold: The threshold.
+        null: The usual.
         n: Number of files, tensors or entries that were looked at.
     """
 
@@ -84,7 +84,7 @@ RULES: Mapping[str, Rule] = {
     "pickle-broken": Rule(
         Severity.HIGH,
         "A loader runs such a file up to where it breaks. " + _NO_PICKLE,
-        ("nullifAI (ReversingLabs, 2025)", _PICKLESCAN + "pull/46 (GHSA-9gvj-pp9x-gcfr)"),
+        ("nullifAI (ReversingLabs, 2025)", "CVE-2025-71325 (a parser that gives up)"),
     ),
     "pickle-bomb": Rule(Severity.HIGH, _NO_PICKLE, ("CWE-409", "CWE-789")),
     "pickle-hidden": Rule(
