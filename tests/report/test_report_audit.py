@@ -43,6 +43,23 @@ def test_the_page_has_all_that_a_reader_needs_from_the_top():
     assert "Seed 7" in text
 
 
+def test_examples_and_files_stand_in_tables():
+    details = {
+        "examples": [{"original": f"text {number}", "edits": [["a", "b"]]} for number in range(15)],
+        "by_edit": {"lower case": {"rate": 0.25, "n": 8}, "typos": {"rate": 0.5}},
+        "empty": [],
+    }
+    evidence = Evidence("share", 0.5, n=8, details=details)
+    page = render(audit_page(AuditReport("x", RESULTS, (Finding("D", Severity.LOW, "t", evidence, "r"),)), "x"))
+    rows = [re.findall(r"<t[hd][^>]*>([^<]*)<", row) for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
+    assert ["original", "edits"] in rows
+    assert ["text 11", "a, b"] in rows
+    assert ["text 12", "a, b"] not in rows
+    assert "Examples: 12 of 15" in page
+    assert ["", "rate", "n"] in rows
+    assert ["typos", "0.5", ""] in rows
+
+
 def test_a_page_without_findings_claims_no_proof():
     text = text_of(AuditReport("runs/x", (DetectorResult("FilesDetector", "pass"),), ()))
     assert "Audit: PASS" in text

@@ -60,6 +60,14 @@ def test_a_page_shows_words_attention_and_what_is_missing():
     assert {"good", "ill", "layer 0"} <= set(labels(picture))
 
 
+def test_words_are_drawn_no_wider_than_a_phone_can_show_them():
+    def width(words):
+        return float(word_weights(words, np.ones(len(words)), "words").split('viewBox="0 0 ')[1].split()[0])
+
+    assert width(["Lakers", "win"]) == 260
+    assert 400 < width(["charming"] * 60) <= 560
+
+
 def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(InvalidInput, match="each pair of 2 tokens"):
         token_map(["a", "b"], np.zeros((3, 3)), "map")

@@ -95,7 +95,7 @@ def _detectors(results: Sequence[DetectorResult]) -> Section:
 
 def _findings(severity: Severity, findings: Sequence[Finding]) -> Section:
     chosen = [each for each in findings if each.severity == severity]
-    items = tuple(TextItem(each.title, tuple(_facts(each))) for each in chosen)
+    items = tuple(TextItem(each.title, tuple(_facts(each)), tuple(_tables(each.evidence.details))) for each in chosen)
     meaning = severity.meaning
     return Section(f"Findings: {severity.label}", (Paragraph(f"{meaning[:1].upper()}{meaning[1:]}."), TextList(items)))
 
@@ -106,7 +106,7 @@ def _facts(finding: Finding) -> Iterator[Fact]:
         "where": finding.location,
         "evidence": _measurement(evidence),
         "judged by": evidence.null,
-        **{key: _shown(value) for key, value in evidence.details.items()},
+        **{_words(key): _shown(value) for key, value in evidence.details.items() if not _rows(value)},
         "to do": finding.remedy,
         "references": "; ".join(finding.references),
         "detector": f"{finding.detector}, rule {finding.rule}",
@@ -114,6 +114,32 @@ def _facts(finding: Finding) -> Iterator[Fact]:
     for name, value in facts.items():
         if value:
             yield Fact(name, value)
+
+
+def _tables(details: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield a table for each entry that has several values under the same names: examples, files, edits."""
+    for key, value in details.items():
+        rows = _rows(value)
+        if rows:
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            cells = tuple(tuple(_shown(row.get(name)) for name in names) for row in rows[:_MOST_SHOWN])
+            some = f": {_MOST_SHOWN} of {len(rows)}, the JSON report has all" if len(rows) > _MOST_SHOWN else ""
+            yield Table(tuple(map(_words, names)), cells, f"{_words(key)[:1].upper()}{_words(key)[1:]}{some}.")
+
+
+def _rows(value: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401 (JSON)
+    """Return the rows of a list of mappings, or of a mapping of mappings; none of another value."""
+    if isinstance(value, Mapping):
+        listed = [{"": name, **each} for name, each in value.items() if isinstance(each, Mapping)]
+    elif isinstance(value, list | tuple):
+        listed = [dict(each) for each in value if isinstance(each, Mapping)]
+    else:
+        return []
+    return listed if len(listed) == len(value) else []
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
 
 
 def _measurement(evidence: Evidence) -> str:

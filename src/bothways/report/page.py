@@ -96,10 +96,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class TextItem:
-    """A text with facts about it; of a text over 600 characters the beginning is shown."""
+    """A text with facts and tables about it; of a text over 600 characters the beginning is shown."""
 
     text: str
     facts: tuple[Fact, ...] = ()
+    tables: tuple[Table, ...] = ()
 
     @property
     def beginning(self) -> str:

@@ -17,6 +17,8 @@ from bothways.report.drawing import ACCENT, FONT, INK, label_width, printable, s
 
 NEGATIVE = "#b4532a"
 WIDTH = 760.0
+# A line of words: a phone shows it at two thirds, where WIDTH would be too small to read.
+_LINE = 540.0
 # Blocks along a side of a map, and of a map of one head among all.
 _MOST, _MOST_SMALL = 128, 24
 _LABELS = 40
@@ -105,10 +107,11 @@ def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, 
         raise InvalidInput(f"expected a weight for each of {len(words)} words, got a shape of {given_W.shape}.")
     highest = max(float(np.nanmax(np.abs(given_W), initial=0.0)), 1e-12)
     parts, x, y, size, line = [_text(0, 12, title, 12, weight=600)], 0.0, 24.0, 14.0, 30.0
+    widest = max(260.0, 7.5 * len(title))
     for number, (word, weight) in enumerate(zip(words, given_W, strict=True)):
         label = short_label(storable(word))
         wide = label_width([word], size) + 8
-        if x and (x + wide > WIDTH or number in breaks):
+        if x and (x + wide > _LINE or number in breaks):
             x, y = 0.0, y + line
         if np.isnan(weight):
             parts.append(
@@ -123,13 +126,14 @@ def word_weights(words: Sequence[str], weights_W: npt.ArrayLike, title: str, *, 
             )
         parts.append(_text(x + wide / 2, y + 16.5, label, size, anchor="middle"))
         x += wide + 2
+        widest = max(widest, x)
     y += line + 6
     legend = (("for", ACCENT, 0.0), ("against", NEGATIVE, 60.0))
     for name, colour, at in legend:
         parts.append(f'<rect x="{at}" y="{y}" width="12" height="12" rx="2" fill="{colour}" fill-opacity="0.62"/>')
         parts.append(_text(at + 17, y + 10, name, 11))
     parts.append(_text(150, y + 10, f"strongest: {highest:.3g}", 11))
-    return _svg(parts, WIDTH, y + 18)
+    return _svg(parts, widest, y + 18)
 
 
 def stacked(drawings: Sequence[str], *, gap: float = 18.0) -> str:
