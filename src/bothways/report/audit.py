@@ -129,10 +129,11 @@ def _tables(details: Mapping[str, Any]) -> Iterator[Table]:
 
 def _rows(value: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401 (JSON)
     """Return the rows of a list of mappings, or of a mapping of mappings; none of another value."""
+    listed: list[Mapping[str, Any]] = []
     if isinstance(value, Mapping):
         listed = [{"": name, **each} for name, each in value.items() if isinstance(each, Mapping)]
     elif isinstance(value, list | tuple):
-        listed = [dict(each) for each in value if isinstance(each, Mapping)]
+        listed = [each for each in value if isinstance(each, Mapping)]
     else:
         return []
     return listed if len(listed) == len(value) else []
