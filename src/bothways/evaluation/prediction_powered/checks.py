@@ -19,9 +19,21 @@ SIGNIFICANT = 2.0
 def estimate_warnings(sample: Sample, *, name: str, method: PpiMethod) -> list[str]:
     """Collect the warnings about one sample; ``name`` is that of a system or stratum, or empty."""
     found = [_few_labels(sample), _one_value(sample)]
-    if method != "classical":
+    if method != "classical" and not len(sample.unlabelled_judged):
+        found.append("there are no rows without labels: the judge adds nothing to the labels.")
+    elif method != "classical":
         found += [_useless_judge(sample), _bias(sample), _shift(sample)]
     return [f"{name}: {sentence}" if name else sentence for sentence in found if sentence]
+
+
+def power_warning(labels: int, effective_labels: float, method: PpiMethod) -> list[str]:
+    """Say that a judge that counts in full makes the interval wider."""
+    if method != "ppi" or effective_labels >= labels:
+        return []
+    return [
+        f"with the judge in full, {labels} labels are worth {effective_labels:.0f}, less than the labels alone: "
+        "use method 'ppi++', which weighs the judge by what it adds."
+    ]
 
 
 def shift_p_value(sample: Sample) -> float:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,8 +12,15 @@ from bothways.choices import Pairing, PowerCorrection, PpiMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.bootstrap import LEVEL, Estimate, check_draws
 from bothways.evaluation.inputs import real_array
-from bothways.evaluation.prediction_powered.checks import estimate_warnings
-from bothways.evaluation.prediction_powered.located import Ends, Located, locate
+from bothways.evaluation.prediction_powered.checks import estimate_warnings, power_warning
+from bothways.evaluation.prediction_powered.located import (
+    PAIRED_WEIGHT,
+    Ends,
+    Located,
+    locate,
+    shared_weight,
+    weighted_sum,
+)
 from bothways.evaluation.prediction_powered.resampling import bca_interval, influences, resampled_means
 from bothways.evaluation.prediction_powered.samples import Moments, Sample
 
@@ -31,7 +39,7 @@ class PoweredEstimate(Estimate):
         method: ``ppi++``, ``ppi``, ``classical`` or ``bootstrap``.
         labels: Labelled rows; of two systems or several strata, all of them together.
         unlabelled: Rows without labels, counted likewise.
-        power: Lambda, the weight of the judge: 0 ignores it. Of several samples, the mean weighted by their labels.
+        power: Lambda, the weight of the judge: 0 ignores it. Of several samples, the mean by their weights.
         standard_error: Standard error of the estimate.
         degrees: Degrees of freedom of Student's t; infinite for a normal approximation.
         effective_labels: Labels that the classical method needs for this standard error.
@@ -124,10 +132,14 @@ def estimate_difference(
         InvalidInput: paired samples with other numbers of rows, and as for `estimate_mean`.
     """
     if pairing == "unpaired":
-        parts = [_Part("first", first, 1.0, _bounds(first)), _Part("second", second, -1.0, _bounds(second))]
+        weight = shared_weight(2)
+        parts = [
+            _Part("first", first, 1.0, _bounds(first), weight),
+            _Part("second", second, -1.0, _bounds(second), weight),
+        ]
         return _sum(parts, method, level, correction, resamples, seed)
     bounds = (-1.0, 1.0) if first.binary and second.binary else None
-    parts = [_Part("", paired_difference(first, second), 1.0, bounds)]
+    parts = [_Part("", paired_difference(first, second), 1.0, bounds, PAIRED_WEIGHT)]
     return _sum(parts, method, level, correction, resamples, seed)
 
 
@@ -166,7 +178,7 @@ def stratified_mean(
         )
     binary = all(each.binary for each in strata.values())
     parts = [
-        _Part(name, each, float(share), (0.0, 1.0) if binary else None, 1 / len(strata))
+        _Part(name, each, float(share), (0.0, 1.0) if binary else None, shared_weight(len(strata)))
         for (name, each), share in zip(strata.items(), shares / shares.sum(), strict=True)
     ]
     return _sum(parts, method, level, correction, resamples, seed)
@@ -192,17 +204,16 @@ def paired_difference(first: Sample, second: Sample) -> Sample:
     )
 
 
-def t_quantile(level: float, degrees: float) -> float:
-    """Half-width of a two-sided interval in standard errors.
+def check_method(method: PpiMethod, sample: Sample) -> None:
+    """Refuse a method that is none, or that the sample has no rows for.
 
     Raises:
-        InvalidInput: a level not between 0 and 1.
+        InvalidInput: see above.
     """
-    from scipy.stats import t
-
-    if not 0 < level < 1:
-        raise InvalidInput(f"level: expected a probability between 0 and 1, such as 0.95, got {level}")
-    return float(t.ppf((1 + level) / 2, degrees))
+    if method not in get_args(PpiMethod):
+        raise InvalidInput(f"method: expected one of {', '.join(map(repr, get_args(PpiMethod)))}, got {method!r}")
+    if method == "ppi" and not len(sample.unlabelled_judged):
+        raise InvalidInput("unlabelled_judged: method 'ppi' expects rows without labels, got none; use 'classical'")
 
 
 def _bounds(sample: Sample) -> tuple[float, float] | None:
@@ -220,22 +231,21 @@ def _sum(
     """Estimate a weighted sum of means of samples that were drawn apart."""
     check_draws(resamples, seed)
     for part in parts:
-        if method == "ppi" and not len(part.sample.unlabelled_judged):
-            raise InvalidInput("unlabelled_judged: method 'ppi' expects rows without labels, got none; use 'classical'")
+        check_method(method, part.sample)
+    weights = [part.weight for part in parts]
     located = [part.located(method, correction) for part in parts]
-    value, centre, error, degrees = _combined(parts, located)
-    reach = t_quantile(level, degrees) * error
-    low, high = centre - reach, centre + reach
+    total = weighted_sum(located, weights)
+    value, error = float(total.value), math.sqrt(float(total.variance))
+    low, high = (float(end) for end in total.interval(level))
     if method == "bootstrap":
         low, high = _resampled(parts, located, value, level, resamples, seed)
     if correction == "small-sample" and all(part.bounds is not None for part in parts):
         least, most = _range(parts)
         value, low, high = (float(np.clip(each, least, most)) for each in (value, low, high))
-    classical = _combined(parts, [part.located("classical", correction) for part in parts])[2]
+    classical = weighted_sum([part.located("classical", correction) for part in parts], weights)
     labels = sum(len(part.sample.labels) for part in parts)
-    powers = [float(each.power) for each in located]
-    effective = labels * (classical / error) ** 2 if error > 0 else math.inf
-    estimate = PoweredEstimate(
+    effective = labels * float(classical.variance) / error**2 if error > 0 else math.inf
+    return PoweredEstimate(
         value=value,
         low=min(low, value),
         high=max(high, value),
@@ -243,27 +253,15 @@ def _sum(
         method=method,
         labels=labels,
         unlabelled=sum(len(part.sample.unlabelled_judged) for part in parts),
-        power=sum(len(part.sample.labels) * power for part, power in zip(parts, powers, strict=True)) / labels,
+        power=float(total.power),
         standard_error=error,
-        degrees=degrees,
-        effective_labels=float(effective),
-        warnings=tuple(
-            sentence for part in parts for sentence in estimate_warnings(part.sample, name=part.name, method=method)
+        degrees=float(total.degrees),
+        effective_labels=effective,
+        warnings=(
+            *(each for part in parts for each in estimate_warnings(part.sample, name=part.name, method=method)),
+            *power_warning(labels, effective, method),
         ),
     )
-    return estimate
-
-
-def _combined(parts: Sequence[_Part], located: Sequence[Located]) -> tuple[float, float, float, float]:
-    """Value, centre, standard error and degrees of freedom (Satterthwaite 1946) of a weighted sum."""
-    pairs = list(zip(parts, located, strict=True))
-    variances = [part.weight**2 * float(each.variance) for part, each in pairs]
-    total = sum(variances)
-    spread = sum(variance**2 / each.degrees for variance, (_, each) in zip(variances, pairs, strict=True))
-    degrees = total**2 / spread if spread > 0 else min(each.degrees for each in located)
-    value = sum(part.weight * float(each.value) for part, each in pairs)
-    centre = sum(part.weight * float(each.centre) for part, each in pairs)
-    return value, centre, math.sqrt(total), degrees
 
 
 def _resampled(

@@ -13,8 +13,8 @@ from bothways.evaluation.prediction_powered.estimates import (
     PoweredEstimate,
     estimate_difference,
     paired_difference,
-    t_quantile,
 )
+from bothways.evaluation.prediction_powered.located import t_quantile
 from bothways.evaluation.prediction_powered.samples import Moments, Sample
 
 POWER = 0.8
@@ -69,6 +69,8 @@ def labels_to_separate(
     now = estimate_difference(first, second, pairing=pairing, level=level)
     if now.low > 0 or now.high < 0:
         return 0
+    if now.value == 0:
+        return None
     samples = [paired_difference(first, second)] if pairing == "paired" else [first, second]
     moments = [Moments.of(each) for each in samples]
     most = int(min(each.unlabelled for each in moments))
@@ -76,7 +78,7 @@ def labels_to_separate(
     def separates(more: int) -> bool:
         error = math.sqrt(sum(_variance(each, more) for each in moments))
         degrees = sum(each.labels + more - 2 for each in moments)
-        return abs(now.value) >= (t_quantile(level, max(degrees, 1)) + float(ndtri(power))) * error
+        return abs(now.value) >= (float(t_quantile(level, max(degrees, 1))) + float(ndtri(power))) * error
 
     if not separates(most):
         return None

@@ -13,8 +13,8 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.bootstrap import LEVEL
 from bothways.evaluation.inputs import FloatArray
 from bothways.evaluation.prediction_powered.checks import estimate_warnings
-from bothways.evaluation.prediction_powered.estimates import PoweredEstimate, t_quantile
-from bothways.evaluation.prediction_powered.located import Ends, locate
+from bothways.evaluation.prediction_powered.estimates import PoweredEstimate, check_method
+from bothways.evaluation.prediction_powered.located import Ends, locate, t_quantile
 from bothways.evaluation.prediction_powered.samples import Moments, Sample
 
 
@@ -46,8 +46,7 @@ def estimate_quantile(
         raise InvalidInput(f"probability: expected a number between 0 and 1, such as 0.5, got {probability}")
     if method == "bootstrap":
         raise InvalidInput("method: expected 'ppi++', 'ppi' or 'classical' for a quantile, got 'bootstrap'")
-    if method == "ppi" and not len(sample.unlabelled_judged):
-        raise InvalidInput("unlabelled_judged: method 'ppi' expects rows without labels, got none; use 'classical'")
+    check_method(method, sample)
     value, low, high, power, degrees = _interval(sample, probability, method, level, correction)
     _, classical_low, classical_high, *_ = _interval(sample, probability, "classical", level, correction)
     width = high - low
@@ -61,7 +60,7 @@ def estimate_quantile(
         labels=len(sample.labels),
         unlabelled=len(sample.unlabelled_judged),
         power=power,
-        standard_error=width / 2 / t_quantile(level, degrees),
+        standard_error=width / 2 / float(t_quantile(level, degrees)),
         degrees=degrees,
         effective_labels=float(len(sample.labels) * gain),
         warnings=tuple(estimate_warnings(sample, name="", method=method)),
@@ -80,9 +79,10 @@ def _interval(
         method=method,
         correction=correction,
     )
-    reach_G = t_quantile(level, located.degrees) * np.sqrt(located.variance)
-    inside_G = np.abs(located.centre - probability) <= reach_G
-    best = int(np.argmin(np.abs(located.value - probability)))
+    low_G, high_G = located.interval(level)
+    inside_G = (low_G <= probability) & (probability <= high_G)
+    # Of values that are as good but for rounding, the least.
+    best = int(np.argmin(np.round(np.abs(located.value - probability), 12)))
     inside_G[best] = True
     kept = np.flatnonzero(inside_G)
     return (
@@ -90,7 +90,7 @@ def _interval(
         float(grid_G[kept[0]]),
         float(grid_G[kept[-1]]),
         float(located.power[best]),
-        located.degrees,
+        float(located.degrees),
     )
 
 

@@ -99,14 +99,16 @@ class Moments:
             unlabelled_variance=np.asarray(judged_N.var()),
         )
 
-    def with_rows(self, labels: Sequence[float], judged: Sequence[float], *, weight: float = 1.0) -> "Moments":
+    def with_rows(
+        self, labels: Sequence[float], judged: Sequence[float | FloatArray], *, weight: float = 1.0
+    ) -> "Moments":
         """Return the moments with further labelled rows, each counted ``weight`` times."""
         moments = self
         for label, score in zip(labels, judged, strict=True):
             moments = moments._with_row(label, score, weight)
         return moments
 
-    def _with_row(self, label: float, score: float, weight: float) -> "Moments":
+    def _with_row(self, label: float, score: float | FloatArray, weight: float) -> "Moments":
         rows = self.labels + weight
         kept, share = self.labels / rows, weight / rows
         label_gap, score_gap = label - self.label_mean, score - self.judged_mean

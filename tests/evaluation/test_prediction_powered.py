@@ -1,0 +1,422 @@
+"""Prediction-powered inference: equal to ppi-python, sound at its limits, and intervals that hold."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import ppi_python_values as reference
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.errors import InvalidInput
+from bothways.evaluation import (
+    Sample,
+    estimate_difference,
+    estimate_mean,
+    estimate_quantile,
+    stratified_mean,
+)
+from bothways.evaluation.prediction_powered.located import Ends, locate
+from bothways.evaluation.prediction_powered.samples import Moments
+
+FROZEN = json.loads(Path(reference.__file__).with_suffix(".json").read_text())
+METHODS = ("ppi++", "ppi", "classical", "bootstrap")
+
+
+def drawn(rate=0.8, accuracy=0.9, labels=100, others=1000, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = (rng.random(labels + others) < rate).astype(float)
+    judged = np.where(rng.random(labels + others) < accuracy, truth, 1 - truth)
+    return Sample(truth[:labels], judged[:labels], judged[labels:])
+
+
+def ends(estimate):
+    return [estimate.value, estimate.low, estimate.high]
+
+
+# --- equal to ppi-python ---
+
+
+@pytest.mark.parametrize("kind", reference.SIZES)
+@pytest.mark.parametrize("method", ["classical", "ppi", "ppi++"])
+def test_uncorrected_means_are_those_of_ppi_python(kind, method):
+    sample = Sample(*reference.rows(kind))
+    estimate = estimate_mean(sample, method=method, level=1 - reference.ALPHA, correction="none")
+    assert ends(estimate) == pytest.approx(FROZEN[kind][method], rel=1e-9)
+
+
+@pytest.mark.parametrize("probability", reference.QUANTILES)
+def test_uncorrected_quantiles_are_those_of_ppi_python(probability):
+    sample = Sample(*reference.rows("numbers"))
+    found = estimate_quantile(sample, probability, method="ppi", level=1 - reference.ALPHA, correction="none")
+    assert ends(found) == pytest.approx(FROZEN["numbers"][f"quantile {probability}"], rel=1e-9)
+
+
+def test_the_published_power_is_clipped_to_one_and_ours_is_not():
+    labels, judged, others = (each / 2 for each in reference.rows("numbers"))
+    sample = Sample(2 * labels, judged, others)  # scores half as far apart as the labels
+    assert estimate_mean(sample, correction="none").power == 1
+    assert 1.5 < estimate_mean(sample).power < 2.5
+
+
+# --- limits ---
+
+vectors = st.integers(3, 40).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.floats(-50, 50), min_size=n, max_size=n),
+        st.lists(st.floats(-50, 50), min_size=n, max_size=n),
+        st.lists(st.floats(-50, 50), min_size=2, max_size=60),
+    )
+)
+
+
+@given(vectors)
+@settings(max_examples=60, deadline=None)
+def test_a_constant_judge_leaves_the_mean_of_the_labels(data):
+    labels, _, others = data
+    sample = Sample(labels, [7.0] * len(labels), [7.0] * len(others))
+    powered, classical = estimate_mean(sample), estimate_mean(sample, method="classical")
+    assert powered.power == 0
+    assert powered.value == pytest.approx(classical.value)
+    assert powered.value == pytest.approx(np.mean(labels), abs=1e-9)
+
+
+@given(vectors, st.floats(-100, 100))
+@settings(max_examples=60, deadline=None)
+def test_a_shift_of_labels_and_scores_shifts_the_interval(data, shift):
+    labels, judged, others = (np.array(each) for each in data)
+    # With labels of 0 and 1 alone the interval ends at 0 and 1, and a shift would change that.
+    labels = np.append(labels, 0.5)
+    judged = np.append(judged, 0.5)
+    for method in ("ppi++", "ppi", "classical"):
+        here = estimate_mean(Sample(labels, judged, others), method=method)
+        there = estimate_mean(Sample(labels + shift, judged + shift, others + shift), method=method)
+        assert ends(there) == pytest.approx([each + shift for each in ends(here)], abs=1e-5)
+
+
+@given(vectors, st.floats(0.01, 100))
+@settings(max_examples=60, deadline=None)
+def test_the_scale_of_the_judge_does_not_matter_to_a_tuned_power(data, scale):
+    labels, judged, others = (np.array(each) for each in data)
+    judged, others = np.round(judged, 3), np.round(others, 3)
+    here = estimate_mean(Sample(labels, judged, others))
+    there = estimate_mean(Sample(labels, judged * scale, others * scale))
+    assert ends(there) == pytest.approx(ends(here), rel=1e-6, abs=1e-6)
+
+
+@given(vectors)
+@settings(max_examples=60, deadline=None)
+def test_a_tuned_power_has_the_least_variance_of_all(data):
+    sample = Sample(*data)
+    moments = Moments.of(sample)
+    best = locate(moments, None, method="ppi++")
+    rows = moments.labels - 2
+
+    def variance(power):
+        residual = moments.label_variance - 2 * power * moments.covariance + power**2 * moments.judged_variance
+        return residual / moments.labels + power**2 * moments.unlabelled_variance / moments.unlabelled
+
+    others = variance(np.linspace(0, 3, 61))
+    assert variance(best.power) <= others.min() + 1e-9 * (1 + abs(others.min()))
+    assert best.degrees == max(rows, 1)
+
+
+def test_a_perfect_judge_gives_the_interval_of_all_rows():
+    truth = np.random.default_rng(3).gamma(2, size=100)
+    others = np.tile(truth, 10)
+    estimate = estimate_mean(Sample(truth, truth, others), correction="none")
+    everything = estimate_mean(Sample(np.tile(truth, 11), np.zeros(1100), []), method="classical", correction="none")
+    assert estimate.power == pytest.approx(10 / 11, rel=2e-3)
+    assert ends(estimate) == pytest.approx(ends(everything), rel=1e-5)
+    assert estimate.effective_labels == pytest.approx(1100, rel=1e-4)
+
+
+@pytest.mark.parametrize("labels", [50, 150, 300])
+def test_a_useless_judge_costs_next_to_nothing(labels):
+    widths = []
+    for seed in range(60):
+        sample = drawn(accuracy=0.5, labels=labels, seed=seed)
+        powered, classical = estimate_mean(sample), estimate_mean(sample, method="classical")
+        widths.append((powered.high - powered.low) / (classical.high - classical.low))
+    assert np.mean(widths) < 1.03
+    assert max(widths) < 1.08
+
+
+def test_a_good_judge_is_worth_labels_and_a_bad_one_costs_them_if_it_counts_in_full():
+    good, bad = drawn(accuracy=0.95), drawn(accuracy=0.6)
+    assert estimate_mean(good).effective_labels > 200
+    in_full = estimate_mean(bad, method="ppi")
+    assert in_full.effective_labels < 60
+    assert any("less than the labels alone" in each for each in in_full.warnings)
+    assert estimate_mean(bad, method="classical").effective_labels == pytest.approx(100)
+
+
+def test_the_bias_of_a_judge_is_corrected():
+    rng = np.random.default_rng(0)
+    truth = (rng.random(5300) < 0.7).astype(float)
+    judged = np.where(rng.random(5300) < 0.4, 1.0, truth)  # finds 40 % of the zeros right
+    sample = Sample(truth[:300], judged[:300], judged[300:])
+    estimate = estimate_mean(sample)
+    assert judged.mean() > 0.8
+    assert estimate.low < 0.7 < estimate.high < judged.mean()
+
+
+# --- bad samples ---
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_labels_of_one_class_do_not_make_certain(method, label):
+    sample = Sample([label] * 40, [label] * 40, [label] * 300 + [1 - label] * 100)
+    estimate = estimate_mean(sample, method=method)
+    assert any(f"all 40 labels are {label:g}" in each for each in estimate.warnings)
+    if method != "bootstrap":
+        assert estimate.high - estimate.low > 0.03
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_proportions_stay_between_0_and_1(method):
+    estimate = estimate_mean(drawn(rate=0.97, labels=30, seed=4), method=method)
+    assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], [], [1]), "labels: expected 1 axes, none empty"),
+        (([1], [1], [1]), "labels: expected at least 2, got 1; label more rows"),
+        (([1, 0], [1], [1]), "judged: expected 2 scores, one for each label, got 1"),
+        (([1, np.nan], [1, 1], [1]), "labels: expected finite numbers"),
+        (([1, 0], [1, np.inf], [1]), "judged: expected finite numbers"),
+        (([1, 0], [1, 0], [[1, 0]]), "unlabelled_judged: expected 1 axes"),
+        ((["yes", "no"], [1, 0], [1]), "labels: expected an array of numbers"),
+    ],
+)
+def test_unusable_samples_are_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Sample(*arguments)
+
+
+def test_a_sample_does_not_change_with_the_arrays_it_was_made_of():
+    labels = np.array([1.0, 0.0, 1.0])
+    sample = Sample(labels, labels, labels)
+    labels[:] = 5
+    assert sample.labels.tolist() == [1, 0, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        sample.judged[0] = 3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: estimate_mean(s, level=95), "level: expected a probability between 0 and 1"),
+        (lambda s: estimate_mean(s, method="bootstrap", resamples=0), "at least 1 resample"),
+        (lambda s: estimate_mean(s, method="bootstrap", seed=-1), "seed of at least 0"),
+        (lambda _: estimate_mean(Sample([1, 0], [1, 0], []), method="ppi"), "'ppi' expects rows without labels"),
+        (lambda s: estimate_mean(s, method="magic"), "method: expected one of 'ppi\\+\\+'"),
+        (lambda s: estimate_quantile(s, 1.0), "probability: expected a number between 0 and 1"),
+        (lambda s: estimate_quantile(s, 0.5, method="bootstrap"), "for a quantile, got 'bootstrap'"),
+        (lambda s: estimate_difference(s, drawn(labels=99), pairing="paired"), "got 100 and 99 rows"),
+        (lambda _: stratified_mean({}), "at least one sample"),
+        (lambda s: stratified_mean({"a": s, "b": s}, weights=[1]), "2 positive numbers"),
+        (lambda s: stratified_mean({"a": s, "b": s}, weights=[1, -1]), "2 positive numbers"),
+    ],
+)
+def test_unusable_requests_are_refused(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call(drawn())
+
+
+# --- warnings ---
+
+
+def warnings_of(sample, **options):
+    return " ".join(estimate_mean(sample, **options).warnings)
+
+
+def test_a_good_sample_has_no_warnings():
+    assert estimate_mean(drawn()).warnings == ()
+
+
+def test_fewer_than_30_labels_are_named_with_what_the_interval_is_worth():
+    assert "29 labels are fewer than 30" in warnings_of(drawn(labels=29))
+    assert "fewer than 30" not in warnings_of(drawn(labels=30))
+
+
+def test_a_judge_that_knows_nothing_is_named():
+    rng = np.random.default_rng(0)
+    labels = (rng.random(100) < 0.5).astype(float)
+    assert "next to nothing" in warnings_of(Sample(labels, rng.random(100), rng.random(500)))
+    assert "same score" in warnings_of(Sample(labels, np.ones(100), np.ones(500)))
+    assert "next to nothing" in warnings_of(Sample(labels, 1 - labels, rng.random(500) < 0.5))
+    assert "no rows without labels" in warnings_of(Sample(labels, labels, []))
+
+
+def test_a_biased_judge_is_named():
+    rng = np.random.default_rng(0)
+    truth = (rng.random(1200) < 0.6).astype(float)
+    judged = np.where(rng.random(1200) < 0.6, 1.0, truth)
+    text = warnings_of(Sample(truth[:200], judged[:200], judged[200:]))
+    assert "above the labels" in text
+    assert "above the labels" not in warnings_of(Sample(truth[:200], judged[:200], judged[200:]), method="classical")
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_labelled_rows_that_are_no_random_sample_are_named(scores):
+    rng = np.random.default_rng(1)
+    labelled, others = (
+        drawn(rate=0.44, accuracy=0.8, labels=300, others=10),
+        drawn(rate=0.65, accuracy=0.8, others=4000),
+    )
+    noise = (lambda size: rng.normal(0, 0.1, size)) if scores else np.zeros
+    sample = Sample(labelled.labels, labelled.judged + noise(300), others.unlabelled_judged + noise(4000))
+    assert "perhaps not a random sample" in warnings_of(sample)
+
+
+def test_one_in_a_hundred_random_samples_is_suspected():
+    from bothways.evaluation.prediction_powered.checks import SHIFT_LEVEL, shift_p_value
+
+    alarms = sum(shift_p_value(drawn(rate=0.5, labels=200, seed=seed)) < SHIFT_LEVEL for seed in range(300))
+    assert alarms <= 9  # Fisher's test is conservative; 3 are expected at most, and 9 is 3.5 standard errors more
+
+
+# --- differences and strata ---
+
+
+@pytest.mark.parametrize("pairing", ["paired", "unpaired"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_difference_turns_round_with_its_systems(pairing, method):
+    first, second = drawn(rate=0.9), drawn(rate=0.7, seed=1)
+    one = estimate_difference(first, second, pairing=pairing, method=method)
+    other = estimate_difference(second, first, pairing=pairing, method=method)
+    assert one.value == pytest.approx(-other.value, abs=1e-12)
+    if method != "bootstrap":
+        assert (one.low, one.high) == (pytest.approx(-other.high), pytest.approx(-other.low))
+    assert one.low < 0.2 < one.high
+
+
+def test_the_same_questions_give_a_narrower_difference():
+    rng = np.random.default_rng(2)
+    hard = rng.random(1200)
+    samples = []
+    for rate in (0.8, 0.7):
+        truth = (hard < rate).astype(float)
+        judged = np.where(rng.random(1200) < 0.9, truth, 1 - truth)
+        samples.append(Sample(truth[:200], judged[:200], judged[200:]))
+    paired = estimate_difference(*samples, pairing="paired")
+    unpaired = estimate_difference(*samples, pairing="unpaired")
+    assert paired.high - paired.low < 0.85 * (unpaired.high - unpaired.low)
+    assert (paired.labels, unpaired.labels) == (200, 400)
+
+
+def test_an_unpaired_difference_adds_the_variances():
+    first, second = (Sample(*reference.rows(kind)) for kind in ("numbers", "scores"))
+    apart = [estimate_mean(each, correction="none") for each in (first, second)]
+    both = estimate_difference(first, second, pairing="unpaired", correction="none")
+    assert both.value == pytest.approx(apart[0].value - apart[1].value)
+    assert both.standard_error == pytest.approx(np.hypot(apart[0].standard_error, apart[1].standard_error))
+
+
+def test_one_stratum_is_a_mean_and_weights_count():
+    first, second = drawn(rate=0.9), drawn(rate=0.5, seed=1, others=300)
+    assert ends(stratified_mean({"all": first})) == ends(estimate_mean(first))
+    values = [estimate_mean(each, correction="none").value for each in (first, second)]
+    by_rows = stratified_mean({"a": first, "b": second}, correction="none")
+    assert by_rows.value == pytest.approx((1100 * values[0] + 400 * values[1]) / 1500)
+    by_weights = stratified_mean({"a": first, "b": second}, weights=[1, 3], correction="none")
+    assert by_weights.value == pytest.approx((values[0] + 3 * values[1]) / 4)
+
+
+def test_warnings_of_strata_carry_their_names():
+    found = stratified_mean({"easy": drawn(), "hard": drawn(labels=10)}).warnings
+    assert any(each.startswith("hard: 10 labels are fewer") for each in found)
+    assert not any(each.startswith("easy") for each in found)
+
+
+# --- quantiles and the bootstrap ---
+
+
+def test_a_quantile_of_labels_alone_is_that_of_the_labels():
+    labels = np.arange(1.0, 101.0)
+    found = estimate_quantile(Sample(labels, labels[::-1], []), 0.3, method="classical")
+    assert found.value == 30
+    assert found.low < 30 < found.high
+    assert found.effective_labels == 100
+
+
+def test_a_good_judge_makes_a_quantile_narrower():
+    truth = np.random.default_rng(0).gamma(2, size=2200)
+    sample = Sample(truth[:200], 1.02 * truth[:200], 1.02 * truth[200:])
+    powered, classical = (estimate_quantile(sample, 0.5, method=method) for method in ("ppi++", "classical"))
+    assert powered.high - powered.low < classical.high - classical.low
+    assert powered.effective_labels > 400
+
+
+def test_the_bootstrap_agrees_with_the_normal_interval_of_many_rows():
+    sample = drawn(labels=2000, others=4000)
+    boot, plain = estimate_mean(sample, method="bootstrap", resamples=4000), estimate_mean(sample, correction="none")
+    assert boot.value == pytest.approx(plain.value, abs=1e-3)
+    width = plain.high - plain.low
+    assert (boot.low, boot.high) == (
+        pytest.approx(plain.low, abs=0.06 * width),
+        pytest.approx(plain.high, abs=0.06 * width),
+    )
+
+
+def test_the_bootstrap_is_that_of_scipy_for_the_mean_of_labels():
+    from scipy.stats import bootstrap
+
+    labels = np.random.default_rng(5).gamma(2, size=80)
+    ours = estimate_mean(Sample(labels, np.zeros(80), [0.0]), method="bootstrap", resamples=20_000)
+    theirs = bootstrap((labels,), np.mean, n_resamples=20_000, method="BCa", rng=np.random.default_rng(1))
+    assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=0.01)
+    assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=0.01)
+
+
+def test_the_bootstrap_depends_on_the_seed_alone():
+    sample = drawn()
+    first, again, other = (estimate_mean(sample, method="bootstrap", seed=seed) for seed in (1, 1, 2))
+    assert ends(first) == ends(again) != ends(other)
+
+
+# --- coverage ---
+
+
+@pytest.mark.parametrize("labels", [20, 50, 150])
+@pytest.mark.parametrize(("rate", "accuracy"), [(0.9, 0.95), (0.7, 0.6), (0.8, 0.8)])
+def test_the_default_interval_holds_the_truth_in_95_of_100_samples(labels, rate, accuracy):
+    draws, rng = 4000, np.random.default_rng(7)
+    wrong = 1 - accuracy
+    false_ones = min(0.9 * wrong, 0.9 * (1 - rate))  # a generous judge, with whom the uncorrected interval covers least
+    cells = [rate - (wrong - false_ones), wrong - false_ones, false_ones, 1 - rate - false_ones]
+    counts = rng.multinomial(labels, cells, size=draws) / labels
+    others = rng.binomial(2000, cells[0] + cells[2], size=draws) / 2000
+    label, judged = counts[:, 0] + counts[:, 1], counts[:, 0] + counts[:, 2]
+    moments = Moments(
+        labels=labels,
+        unlabelled=2000,
+        label_mean=label,
+        judged_mean=judged,
+        label_variance=label * (1 - label),
+        judged_variance=judged * (1 - judged),
+        covariance=counts[:, 0] - label * judged,
+        unlabelled_mean=others,
+        unlabelled_variance=others * (1 - others),
+    )
+    low, high = locate(moments, Ends(0, 1, 0, 1), method="ppi++").interval(0.95)
+    coverage = np.mean((low <= rate) & (rate <= high))
+    assert coverage > 0.94 - 3 * np.sqrt(0.95 * 0.05 / draws)
+    low, high = locate(moments, Ends(0, 1, 0, 1), method="ppi++", correction="none").interval(0.95)
+    assert np.mean((low <= rate) & (rate <= high)) < coverage
+
+
+def test_many_samples_at_once_are_the_same_samples_one_by_one():
+    samples = [drawn(labels=40, others=60, seed=seed) for seed in range(5)]
+    each = [Moments.of(sample) for sample in samples]
+    fields = [name for name in Moments.__dataclass_fields__ if name not in ("labels", "unlabelled")]
+    together = Moments(40, 60, **{name: np.array([getattr(one, name) for one in each]) for name in fields})
+    low, high = locate(together, Ends(0, 1, 0, 1), method="ppi++").interval(0.9)
+    for index, sample in enumerate(samples):
+        estimate = estimate_mean(sample, level=0.9)
+        assert (estimate.low, estimate.high) == (pytest.approx(low[index]), pytest.approx(min(high[index], 1)))
