@@ -80,8 +80,8 @@ def _useless_judge(sample: Sample) -> str:
     if correlation * np.sqrt(len(sample.labels)) > SIGNIFICANT:
         return ""
     return (
-        f"the judge's correlation with the labels is {correlation:.2f}, which chance could give: it adds next to "
-        "nothing to the labels."
+        f"the judge's correlation with the {len(sample.labels)} labels is {correlation:.2f}, which chance could give: "
+        "it adds next to nothing to the labels."
     )
 
 

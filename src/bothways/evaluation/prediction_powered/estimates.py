@@ -239,9 +239,8 @@ def _sum(
     low, high = (float(end) for end in total.interval(level))
     if method == "bootstrap":
         low, high = _resampled(parts, located, value, level, resamples, seed)
-    if correction == "small-sample" and all(part.bounds is not None for part in parts):
-        least, most = _range(parts)
-        value, low, high = (float(np.clip(each, least, most)) for each in (value, low, high))
+    if correction == "small-sample":
+        value, low, high = _within_range(parts, value, low, high)
     classical = weighted_sum([part.located("classical", correction) for part in parts], weights)
     labels = sum(len(part.sample.labels) for part in parts)
     effective = labels * float(classical.variance) / error**2 if error > 0 else math.inf
@@ -277,7 +276,10 @@ def _resampled(
     return interval.low, interval.high
 
 
-def _range(parts: Sequence[_Part]) -> tuple[float, float]:
-    """The least and the greatest value that a weighted sum of labels can have."""
+def _within_range(parts: Sequence[_Part], *values: float) -> list[float]:
+    """Clip to what a weighted sum of such labels can be."""
+    if any(part.bounds is None for part in parts):
+        return [*values]
     ends = [sorted(part.weight * bound for bound in part.bounds or ()) for part in parts]
-    return sum(low for low, _ in ends), sum(high for _, high in ends)
+    least, most = sum(low for low, _ in ends), sum(high for _, high in ends)
+    return [min(max(value, least), most) for value in values]

@@ -6,6 +6,8 @@ value; the interval holds the values at which it could be the wanted probability
 Shape letters: n labelled rows, N others, G values of the grid.
 """
 
+import math
+
 import numpy as np
 
 from bothways.choices import PowerCorrection, PpiMethod
@@ -36,8 +38,8 @@ def estimate_quantile(
         correction: As for `estimate_mean`.
 
     Returns:
-        The estimate; its ends are values of the data. ``power`` is lambda at the estimate, ``standard_error`` half
-        the width by the quantile of t.
+        The estimate; its ends are values of the data. ``power`` and ``effective_labels`` are those of the distribution
+        function at the estimate, ``standard_error`` is half the width divided by the quantile of t.
 
     Raises:
         InvalidInput: a probability or level not between 0 and 1, ``bootstrap``, or ``ppi`` without unlabelled rows.
@@ -47,50 +49,32 @@ def estimate_quantile(
     if method == "bootstrap":
         raise InvalidInput("method: expected 'ppi++', 'ppi' or 'classical' for a quantile, got 'bootstrap'")
     check_method(method, sample)
-    value, low, high, power, degrees = _interval(sample, probability, method, level, correction)
-    _, classical_low, classical_high, *_ = _interval(sample, probability, "classical", level, correction)
-    width = high - low
-    gain = ((classical_high - classical_low) / width) ** 2 if width > 0 else np.inf
+    judged = (sample.judged, sample.unlabelled_judged) if method != "classical" else ()
+    grid_G = np.unique(np.concatenate([sample.labels, *judged]))
+    moments, ends = _moments_at_most(sample, grid_G), Ends(0.0, 1.0, 0.0, 1.0)
+    located = locate(moments, ends, method=method, correction=correction)
+    # Of values that are as good but for rounding, the least.
+    best = int(np.argmin(np.round(np.abs(located.value - probability), 12)))
+    low_G, high_G = located.interval(level)
+    kept = [best, *np.flatnonzero((low_G <= probability) & (probability <= high_G))]
+    low, high = grid_G[[min(kept), max(kept)]]
+    classical = locate(moments, ends, method="classical", correction=correction)
+    variance = float(located.variance[best])
+    gain = float(classical.variance[best]) / variance if variance > 0 else math.inf
+    degrees = float(located.degrees)
     return PoweredEstimate(
-        value=value,
-        low=low,
-        high=high,
+        value=float(grid_G[best]),
+        low=float(low),
+        high=float(high),
         level=level,
         method=method,
         labels=len(sample.labels),
         unlabelled=len(sample.unlabelled_judged),
-        power=power,
-        standard_error=width / 2 / float(t_quantile(level, degrees)),
+        power=float(located.power[best]),
+        standard_error=float(high - low) / 2 / float(t_quantile(level, degrees)),
         degrees=degrees,
-        effective_labels=float(len(sample.labels) * gain),
+        effective_labels=len(sample.labels) * gain,
         warnings=tuple(estimate_warnings(sample, name="", method=method)),
-    )
-
-
-def _interval(
-    sample: Sample, probability: float, method: PpiMethod, level: float, correction: PowerCorrection
-) -> tuple[float, float, float, float, float]:
-    """Value, ends, lambda at the value, and degrees of freedom."""
-    judged = (sample.judged, sample.unlabelled_judged) if method != "classical" else ()
-    grid_G = np.unique(np.concatenate([sample.labels, *judged]))
-    located = locate(
-        _moments_at_most(sample, grid_G),
-        Ends(0.0, 1.0, 0.0, 1.0),
-        method=method,
-        correction=correction,
-    )
-    low_G, high_G = located.interval(level)
-    inside_G = (low_G <= probability) & (probability <= high_G)
-    # Of values that are as good but for rounding, the least.
-    best = int(np.argmin(np.round(np.abs(located.value - probability), 12)))
-    inside_G[best] = True
-    kept = np.flatnonzero(inside_G)
-    return (
-        float(grid_G[best]),
-        float(grid_G[kept[0]]),
-        float(grid_G[kept[-1]]),
-        float(located.power[best]),
-        float(located.degrees),
     )
 
 
