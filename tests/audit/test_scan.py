@@ -1,6 +1,7 @@
 """`scan`: a detector that did not run or failed never passes, and nothing that it stumbles over hides the others."""
 
 import json
+from pathlib import Path
 
 import pytest
 from sarif_schema import violations
@@ -10,7 +11,9 @@ from bothways.audit import registry as registry_module
 from bothways.audit.context import NeedUnmet, Undecided
 from bothways.audit.printing import as_text
 from bothways.audit.sarif import as_sarif
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, UnknownModel
+
+MODEL = Path(__file__).parents[1] / "frozen" / "v1" / "classifier"
 
 
 def finding(severity, title="a title"):
@@ -126,6 +129,29 @@ def test_a_model_that_cannot_be_opened_is_an_error_and_no_crash(detectors, tmp_p
 def test_bad_arguments_are_refused(options, said):
     with pytest.raises(InvalidInput, match=said):
         scan("nowhere", **options)
+
+
+def test_a_reference_that_is_not_there_is_refused(detectors):
+    detectors(Toy())
+    with pytest.raises(UnknownModel, match="nowhere"):
+        scan(MODEL, reference="/nowhere/model")
+
+
+def test_labels_that_the_model_does_not_know_are_noted():
+    rows = [{"text": f"w5 w2{at}", "label": "dragon"} for at in range(10)]
+    options = {"detectors": ["ClassifierConfidenceAnalyzer"], "columns": {"text": "text", "label": "label"}}
+    report = scan(MODEL, rows, show_progress=False, **options)
+    assert report.detectors[0].ran
+    (note,) = report.notes
+    assert "labels of the data were not used" in note
+    assert "dragon" in note
+    assert note in report.to_dict()["notes"]
+    assert "note: labels of the data" in as_text(report)
+    log = as_sarif(report)
+    assert not violations(log)
+    assert note in [each["message"]["text"] for each in log["runs"][0]["invocations"][0]["toolExecutionNotifications"]]
+    unlabelled = [{"text": row["text"]} for row in rows]
+    assert not scan(MODEL, unlabelled, show_progress=False, **options).notes
 
 
 def test_reports_are_plain_json_and_sarif_names_every_finding(detectors):

@@ -27,7 +27,9 @@ def text_of(report):
 
 
 def test_the_page_has_all_that_a_reader_needs_from_the_top():
-    report = AuditReport("runs/x", RESULTS, tuple(finding(each) for each in sorted(Severity, reverse=True)), 7, "1.2")
+    report = AuditReport(
+        "runs/x", RESULTS, tuple(finding(each) for each in sorted(Severity, reverse=True)), 7, "1.2", ("labels unused",)
+    )
     text = text_of(report)
     assert text.index("Audit: FAIL") < text.index("What ran, and what did not") < text.index("Findings: critical")
     for severity in Severity:
@@ -41,6 +43,7 @@ def test_the_page_has_all_that_a_reader_needs_from_the_top():
     assert "and 28 more" in text
     assert "bothways audit runs/x --seed 0" in text
     assert "Seed 7" in text
+    assert "Note: labels unused" in text
 
 
 def test_examples_and_files_stand_in_tables():

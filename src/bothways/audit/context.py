@@ -64,6 +64,7 @@ class Context:
         seed: Seed of whatever is drawn; each detector draws from a generator of its own.
         time_limit: Seconds that one detector may take.
         settings: Options of detectors by name, such as triggers to try.
+        notes: Remarks for the report on what was given and not used, in order.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Context:
     seed: int = 0
     time_limit: float = 600.0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict, init=False)
     _until: float = field(default=float("inf"), init=False)
 
     def check_time(self) -> None:
@@ -225,6 +227,8 @@ class Context:
             examples = outputs.read(self.rows, self.reader)
             labels_N = outputs.encode(examples)
         except InvalidInput as error:
+            if any(row.values.get(self.reader.truth) is not None for row in self.rows):
+                self.notes[f"labels of the data were not used: {error}"] = None
             raise NeedUnmet(f"rows with texts and labels that the model knows: {error}") from error
         return LabelledTexts(tuple(each.text for each in examples), labels_N, tuple(each.row for each in examples))
 

@@ -166,6 +166,7 @@ class AuditReport:
         findings: All findings, the worst first.
         seed: Seed of whatever was drawn.
         version: Version of this package.
+        notes: Remarks on what was given and not used.
     """
 
     model: str
@@ -173,6 +174,7 @@ class AuditReport:
     findings: tuple[Finding, ...]
     seed: int = 0
     version: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -205,6 +207,7 @@ class AuditReport:
             "model": self.model,
             "findings": [each.to_dict() for each in self.findings],
             "detectors": {each.name: each.to_dict() for each in self.detectors},
+            "notes": list(self.notes),
             "seed": self.seed,
             "version": self.version,
         }

@@ -19,6 +19,8 @@ def as_text(report: AuditReport) -> str:
         reason = each.reason.removeprefix("not run: ")
         said = reason if reason else duration(each.seconds)
         lines += _wrapped(f"{each.name:<{widest}}  {shown:<12}  ", said)
+    for note in report.notes:
+        lines += _wrapped("note: ", note)
     for finding in report.findings:
         lines += ["", *_finding(finding)]
     return "\n".join(lines)

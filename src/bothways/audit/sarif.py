@@ -28,7 +28,7 @@ def as_sarif(report: AuditReport) -> dict[str, Any]:
     """Return the report as a SARIF log of one run; detectors that crashed or were not run are its notifications."""
     rules = {each.rule: each for each in report.findings}
     places = {rule: number for number, rule in enumerate(rules)}
-    notifications = [
+    notifications: list[dict[str, Any]] = [
         {
             "level": _NOT_PASSED[each.verdict] if each.asked else "note",
             "message": {"text": f"{each.name}: {each.reason or each.verdict}"},
@@ -37,6 +37,7 @@ def as_sarif(report: AuditReport) -> dict[str, Any]:
         for each in report.detectors
         if each.verdict in _NOT_PASSED
     ]
+    notifications += [{"level": "warning", "message": {"text": each}} for each in report.notes]
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",

@@ -52,6 +52,7 @@ def scan(
 
     Raises:
         InvalidInput: There is no detector of a name, the time limit is not positive, or the data cannot be read.
+        UnknownModel: The reference is not there.
     """
     if not time_limit > 0:
         raise InvalidInput(f"time_limit must be above 0 seconds, got {time_limit}.")
@@ -68,6 +69,8 @@ def scan(
         time_limit=time_limit,
         settings=dict(settings or {}),
     )
+    # A name that is misspelt would pass unseen where no detector comes to ask the reference.
+    _ = context.reference_folder
     results: list[DetectorResult] = []
     findings: list[Finding] = []
     with progress("auditing", len(chosen), show=show_progress) as bar:
@@ -76,8 +79,8 @@ def scan(
             results.append(result.printable())
             findings.extend(each.printable() for each in found)
             bar.advance(1, detector.name)
-    name = printable(context.name, lines=False)
-    return AuditReport(name, tuple(results), worst_first(findings), seed, version("bothways"))
+    name, notes = printable(context.name, lines=False), tuple(map(printable, context.notes))
+    return AuditReport(name, tuple(results), worst_first(findings), seed, version("bothways"), notes)
 
 
 def run_detector(detector: Detector, context: Context, *, named: bool) -> tuple[DetectorResult, list[Finding]]:

@@ -46,7 +46,7 @@ def audit_page(report: AuditReport, command: str) -> Page:
         subtitle=f"Model: {report.model}",
         sections=(
             _verdict(report),
-            _detectors(report.detectors),
+            _detectors(report.detectors, report.notes),
             *(_findings(severity, report.findings) for severity in severities),
             _meanings(),
             Section("How to reproduce", (Code((command,)), Paragraph(_same(report)))),
@@ -71,7 +71,7 @@ def _verdict(report: AuditReport) -> Section:
     return Section("Verdict", tuple(blocks))
 
 
-def _detectors(results: Sequence[DetectorResult]) -> Section:
+def _detectors(results: Sequence[DetectorResult], notes: Sequence[str]) -> Section:
     items = tuple(
         TextItem(
             each.name,
@@ -89,7 +89,11 @@ def _detectors(results: Sequence[DetectorResult]) -> Section:
     )
     return Section(
         "What ran, and what did not",
-        (Paragraph("A detector that did not run or crashed never passes."), TextList(items)),
+        (
+            Paragraph("A detector that did not run or crashed never passes."),
+            TextList(items),
+            *(Paragraph(f"Note: {note}") for note in notes),
+        ),
     )
 
 
