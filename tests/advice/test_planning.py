@@ -1,13 +1,18 @@
 """Plans of pre-training: arithmetic that can be followed by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from bothways.advice import Rates, devices_of, plan
+from bothways.advice.accelerators import Accelerator, Devices
+from bothways.advice.costs import cost, find_config
+from bothways.advice.plan_memory import training_memory
 from bothways.errors import InvalidInput
 from bothways.pretraining.recipes import RECIPES, scaled
 
+CPU = Devices(1, Accelerator("this machine (cpu)", 1e11, 64e9, measured=True, kind="cpu"))
 PUBLISHED = {name: scaled(recipe, "published") for name, recipe in RECIPES.items()}
 
 
@@ -99,3 +104,37 @@ def test_sharding_leaves_each_device_a_part():
     assert sharded.memory < whole.memory - 1e9
     assert alone.micro_batch == whole.micro_batch
     assert alone.memory == whole.memory
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_device_takes_as_many_tokens_at_once_as_pre_training_does(name):
+    for each in plan(PUBLISHED[name].changed(batch=10_000), devices_of("B200"), Rates()).phases:
+        remembered = 384 if name == "xlnet" else 0
+        assert each.micro_batch == max(1, 8192 // (each.phase.length + remembered))
+    (phase,) = plan(scaled(RECIPES[name], "tiny"), CPU, Rates()).phases
+    assert phase.micro_batch == (4 if name == "xlnet" else 8)  # of 128 tokens and 96 remembered ones, at most 1,024
+    assert phase.accumulation == 32 // phase.micro_batch
+
+
+@pytest.mark.parametrize(("sequences", "rows"), [(2, 154), (64, 256)])
+def test_memory_holds_one_chunk_of_logits_and_the_gradient_of_the_table(sequences, rows):
+    _, config = find_config("sentence-transformers/all-MiniLM-L6-v2")
+    found = training_memory(RECIPES["bert"].task, (config,), (sequences, 512), "cpu", 1)
+    without = cost(config, batch=sequences, length=512).training.peak
+    # 2**23 logits are 274 rows of 30,522, of which whole blocks of 64 are taken.
+    assert found - without == 4 * 30_522 * (rows + 384)
+
+
+def test_shared_embeddings_are_counted_once():
+    apart, shared = (
+        replace(tiny, task=replace(tiny.task, embeddings=embeddings))
+        for tiny in [scaled(RECIPES["electra"], "tiny")]
+        for embeddings in ("disentangled", "shared")
+    )
+    more, less = (plan(each, CPU, Rates()).phases[0].memory for each in (apart, shared))
+    assert more - less == 5 * 4 * 128 * 30_522  # weights, kept ones, two moments, gradients
+
+
+def test_a_length_beyond_the_positions_is_refused():
+    with pytest.raises(InvalidInput, match="sequences of 1,024 tokens, but its model at most 512"):
+        plan(PUBLISHED["bert"].changed(length=1024), devices_of("H100"), Rates())

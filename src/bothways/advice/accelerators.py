@@ -19,12 +19,14 @@ class Accelerator:
         flops: Peak operations a second of dense matrix products, in bfloat16 (float16 where it has no bfloat16).
         memory: Bytes of its memory; None where the system does not say.
         measured: Whether the rate was measured here, on an encoder, and is no peak.
+        kind: Kind of device, as torch names it.
     """
 
     name: str
     flops: float
     memory: float | None
     measured: bool = False
+    kind: str = "cuda"
 
 
 ACCELERATORS: Mapping[str, Accelerator] = {
@@ -74,7 +76,9 @@ def devices_of(phrase: str) -> Devices:
     if name == HERE and count == 1:
         machine = this_machine()
         memory = None if machine.free_mb is None else machine.free_mb * 1e6
-        return Devices(1, Accelerator(f"this machine ({machine.device})", machine.flops_batch, memory, measured=True))
+        kind = "cpu" if machine.device == "cpu" else "cuda"
+        name = f"this machine ({machine.device})"
+        return Devices(1, Accelerator(name, machine.flops_batch, memory, measured=True, kind=kind))
     if count < 1 or name not in ACCELERATORS:
         known = ", ".join(each.name for each in ACCELERATORS.values())
         raise InvalidInput(f"expected hardware such as '8 x H100', or {HERE!r}; got {phrase!r}. Known are: {known}.")

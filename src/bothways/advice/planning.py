@@ -5,19 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bothways.advice.accelerators import Devices
-from bothways.advice.costs import TrainingMemory, cost
 from bothways.advice.dry import count_flops
+from bothways.advice.plan_memory import sequences_at_once, training_memory
 from bothways.encoder.config import EncoderConfig
 from bothways.errors import InvalidInput
 from bothways.families.catalogue import count_parts
-from bothways.pretraining.models import narrowed, published_settings
+from bothways.pretraining.models import check_lengths, narrowed, published_settings
 from bothways.pretraining.recipes import (
     RECIPES,
     Distillation,
     MaskedLanguageModelling,
     PermutationLanguageModelling,
     Phase,
-    PretrainingTask,
     ReplacedTokenDetection,
     ScaledRecipe,
 )
@@ -26,8 +25,6 @@ from bothways.pretraining.recipes import (
 UTILISATION = 0.4
 # Part of the memory that a plan fills.
 _FILLED = 0.9
-_USUAL_LENGTH = 512
-_FLOAT32 = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +48,10 @@ class PlannedPhase:
 
     Attributes:
         phase: The phase.
-        micro_batch: Sequences that one device takes at once; None where not even one fits, or no memory is known.
+        micro_batch: Sequences that one device takes at once: as many as pre-training does, or fewer where they do not
+            fit; None where not even one fits, or no memory is known.
         accumulation: Micro-batches of a device in an update.
-        memory: Bytes that they take on a device.
+        memory: Bytes that one of them takes on a device, with weights, gradients and moments.
         seconds: Time of the phase.
     """
 
@@ -109,12 +107,14 @@ def plan(scaled: ScaledRecipe, devices: Devices, rates: Rates, *, shard: bool = 
         shard: Divide parameters, gradients and moments among the devices.
 
     Raises:
-        InvalidInput: A rate is not above 0, or the model of the recipe is not in the catalogue.
+        InvalidInput: A rate is not above 0, sequences are longer than the model reads, or the recipe's model is not in
+            the catalogue.
     """
     for name in ("utilisation", "tokens_per_second", "price_per_hour"):
         value = getattr(rates, name)
         if value is not None and not 0 < value < math.inf:
             raise InvalidInput(f"{name} must be above 0 and finite, got {value}.")
+    check_lengths(scaled)
     config, generator = _configs(scaled)
     lengths = {phase.length for phase in scaled.course.phases}
     flops = {length: _flops_per_token(scaled, config, generator, length) for length in lengths}
@@ -152,27 +152,19 @@ def _flops_per_token(
     scaled: ScaledRecipe, config: EncoderConfig, generator: EncoderConfig | None, length: int
 ) -> float:
     """Return the operations of an update for each of its tokens, backward pass included."""
-    config = _reading(config, length)
     forward = count_flops(config, 1, length) / length
     logits = 2.0 * config.vocabulary * config.embedding.width
     match scaled.task:
         case MaskedLanguageModelling(masking=masking):
             return 3 * (forward + masking.fraction * logits)
         case ReplacedTokenDetection(masking=masking):
-            narrow = 0.0 if generator is None else count_flops(_reading(generator, length), 1, length) / length
+            narrow = 0.0 if generator is None else count_flops(generator, 1, length) / length
             return 3 * (forward + narrow + masking.fraction * logits)
         case PermutationLanguageModelling(partial=partial):
             return 3 * (forward * (1 + 1 / partial) + logits / partial)
         case Distillation(masking=masking):
             teacher = count_flops(replace(config, layers=2 * config.layers), 1, length) / length
             return 3 * (forward + masking.fraction * logits) + teacher + masking.fraction * logits
-
-
-def _reading(config: EncoderConfig, length: int) -> EncoderConfig:
-    """Return a configuration that reads so many tokens."""
-    if config.max_length is not None and config.max_length < length:
-        raise InvalidInput(f"the recipe reads {length} tokens, but its model at most {config.max_length}.")
-    return config
 
 
 def _planned(
@@ -190,29 +182,14 @@ def _planned(
     own = -(-phase.batch // devices.count)
     if devices.each.memory is None:
         return PlannedPhase(phase, None, None, None, seconds)
-    sizes = [min(2**power, own) for power in range(math.ceil(math.log2(own)) + 1)]
-    bytes_of = {size: sum(_memory(scaled.task, each, size, phase.length, shards) for each in models) for size in sizes}
-    fitting = [size for size, needed in bytes_of.items() if needed <= _FILLED * devices.each.memory]
-    if not fitting:
-        return PlannedPhase(phase, None, None, bytes_of[1], seconds)
-    return PlannedPhase(phase, fitting[-1], -(-own // fitting[-1]), bytes_of[fitting[-1]], seconds)
-
-
-def _memory(task: PretrainingTask, config: EncoderConfig, batch: int, length: int, shards: int) -> float:
-    """Return the bytes of a training step in float32, logits of chosen places and their gradients included."""
-    share = 1 / task.partial if isinstance(task, PermutationLanguageModelling) else task.masking.fraction
-    logits = 3 * _FLOAT32 * share * batch * length * config.vocabulary
-    training = cost(config, batch=batch, length=length).training
-    return (training.peak if shards == 1 else _sharded(training, config, shards)) + logits
-
-
-def _sharded(training: TrainingMemory, config: EncoderConfig, shards: int) -> float:
-    """Return the most that a device holds of a sharded training: in a pass, or in a validation with whole weights."""
-    held = (training.weights + training.kept_weights + training.optimizer) / shards
-    embedding, others = (_FLOAT32 * count for count in count_parts(config))
-    # The embedding and its gradient, the layer that computes and the one that is fetched meanwhile.
-    gathered = 2 * embedding + 2 * others / config.layers
-    return held + max(training.gradients / shards + gathered + training.activations, training.weights)
+    size = min(own, sequences_at_once(scaled.task, phase.length, devices.each.kind))
+    while True:
+        needed = training_memory(scaled.task, models, (size, phase.length), devices.each.kind, shards)
+        if needed <= _FILLED * devices.each.memory:
+            return PlannedPhase(phase, size, -(-own // size), needed, seconds)
+        if size == 1:
+            return PlannedPhase(phase, None, None, needed, seconds)
+        size = -(-size // 2)
 
 
 def _ratios(scaled: ScaledRecipe) -> dict[str, tuple[float, float]]:

@@ -125,7 +125,7 @@ def _scan(
         torch.zeros_like(tokens_VE) if wanted[1] else None,
         torch.zeros_like(bias_V) if wanted[2] else None,
     ]
-    step = _rows_of_chunk(own_ME.device, len(tokens_VE))
+    step = rows_of_chunk(own_ME.device, len(tokens_VE))
     for start in range(0, len(own_ME), step):
         places = slice(start, start + step)
         scores_mV = linear(own_ME[places], tokens_VE, bias_V).float()
@@ -168,6 +168,7 @@ def _add_gradients(
         by_bias_V += by_scores_mV.sum(0)
 
 
-def _rows_of_chunk(device: torch.device, vocabulary: int) -> int:
+def rows_of_chunk(device: torch.device, vocabulary: int) -> int:
+    """Return the places whose logits are computed at once."""
     rows = (_ON_CPU if device.type == "cpu" else _ELSEWHERE) // vocabulary
     return max(1, rows // ROW_BLOCK) * ROW_BLOCK

@@ -31,6 +31,21 @@ def published_settings(scaled: ScaledRecipe) -> tuple[Family, dict[str, object]]
     return family, {"model_type": family.model_type, **published.settings, **shape}
 
 
+def check_lengths(scaled: ScaledRecipe) -> None:
+    """Refuse a recipe whose sequences are longer than its model reads.
+
+    Raises:
+        InvalidInput: They are.
+    """
+    family, settings = published_settings(scaled)
+    limit, longest = family.config(settings).max_length, max(phase.length for phase in scaled.course.phases)
+    if limit is not None and longest > limit:
+        raise InvalidInput(
+            f"the recipe reads sequences of {longest:,} tokens, but its model at most {limit:,}: choose a length that "
+            "it reads."
+        )
+
+
 def settings_over(scaled: ScaledRecipe, tokenizer: TextTokenizer) -> dict[str, object]:
     """Return the ``config.json`` of a recipe's model over a tokenizer."""
     _, settings = published_settings(scaled)

@@ -12,6 +12,7 @@ from bothways.data.shards import TokenCorpus
 from bothways.devices import pick_device
 from bothways.errors import NotFitted
 from bothways.pretraining.assembly import assemble
+from bothways.pretraining.models import check_lengths
 from bothways.pretraining.recipes import BatchWarmup, ScaledRecipe
 from bothways.pretraining.runs import CorpusRun, card_of, check_no_epochs, course_options, parameters
 from bothways.storage import new_folder
@@ -49,9 +50,13 @@ class Pretrainer:
         recipe: The recipe, at a scale.
         tokenizer: The tokenizer; its special tokens are put where the recipe's family has them.
         device: Where to train; ``"auto"`` takes a GPU where there is one.
+
+    Raises:
+        InvalidInput: The recipe's sequences are longer than its model reads.
     """
 
     def __init__(self, recipe: ScaledRecipe, tokenizer: TextTokenizer, *, device: str | torch.device = "auto") -> None:
+        check_lengths(recipe)
         self.recipe = recipe
         self.tokenizer = tokenizer
         self.device = pick_device(device)
@@ -69,8 +74,8 @@ class Pretrainer:
                 no epochs: the length is a number of updates or tokens.
 
         Raises:
-            InvalidInput: The corpus is empty, of another tokenizer or has too few documents for the recipe; sequences
-                are longer than the model reads; or the options are unusable.
+            InvalidInput: The corpus is empty, of another tokenizer or has too few documents for the recipe, or the
+                options are unusable.
             UnsupportedConfig: The recipe asks for something that is not built.
         """
         check_no_epochs(options)

@@ -71,8 +71,7 @@ class CorpusRun:
         """Train on a corpus, of which a part of the documents is held out.
 
         Raises:
-            InvalidInput: The corpus is empty, of another tokenizer or has too few documents, or sequences are longer
-                than the model reads.
+            InvalidInput: The corpus is empty, of another tokenizer or has too few documents.
         """
         objective, updates = self._objective(corpus, training)
         training = replace(training, updates=updates, total_tokens=None)
@@ -81,7 +80,7 @@ class CorpusRun:
 
     def _objective(self, corpus: TokenCorpus, training: TrainingOptions) -> tuple[PretrainingObjective, int]:
         """Return the training on a corpus and its updates; what is held out is cut as in the last phase."""
-        sources = {length: self._source(corpus, length) for length in {each.length for each in self.course.phases}}
+        sources = {length: self.source(corpus, length) for length in {each.length for each in self.course.phases}}
         counted = training.total_tokens is not None or self.warmup is not None
         real = {length: mean_tokens(source) for length, source in sources.items()} if counted else None
         course = self.course.lasting(tokens=training.total_tokens, warmup=self.warmup, real=real)
@@ -104,15 +103,6 @@ class CorpusRun:
             baseline=self.baseline,
         )
         return objective, course.updates
-
-    def _source(self, corpus: TokenCorpus, length: int) -> DividedSource:
-        limit = self.model.config.max_length
-        if limit is not None and length > limit:
-            raise InvalidInput(
-                f"the recipe reads sequences of {length} tokens, but its model at most {limit}: choose a length that "
-                "it reads."
-            )
-        return self.source(corpus, length)
 
 
 def mean_tokens(source: SequenceSource) -> float:

@@ -266,7 +266,7 @@ def check_conditions(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if found:
         raise InvalidInput(
             f"this run cannot be resumed, it is not the one that was checkpointed: {'; '.join(found)}. "
-            "Resume under the same conditions, or train into another checkpoint folder."
+            "Resume under the same conditions, or begin again (--overwrite, or another checkpoint folder)."
         )
 
 
