@@ -30,13 +30,13 @@ def rows_of_opinions(rows, seed=0):
     return made
 
 
-def trained(folder, monkeypatch, rows, *, words=(), updates=70, learning_rate=5e-3, **options):
-    """Return a tiny classifier that was trained on rows; its vocabulary is their words and some more, with case."""
-    vocabulary = list(dict.fromkeys([*words, *(word for row in rows for word in row["text"].split())]))
+def write_words_checkpoint(folder, monkeypatch, words, **options):
+    """Write a tiny checkpoint whose vocabulary is these words, with case."""
+    vocabulary = list(dict.fromkeys(words))
     special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
     config = {**tiny_models.TINY["bert"], "vocab_size": len(special) + len(vocabulary), "max_position_embeddings": 64}
     monkeypatch.setitem(tiny_models.TINY, "bert", config)
-    tiny_models.write_checkpoint(folder)
+    tiny_models.write_checkpoint(folder, **options)
     ids = {word: number for number, word in enumerate([*special, *vocabulary])}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -44,6 +44,11 @@ def trained(folder, monkeypatch, rows, *, words=(), updates=70, learning_rate=5e
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
     (folder / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str())))
+
+
+def trained(folder, monkeypatch, rows, *, words=(), updates=70, learning_rate=5e-3, **options):
+    """Return a tiny classifier that was trained on rows; its vocabulary is their words and some more, with case."""
+    write_words_checkpoint(folder, monkeypatch, [*words, *(word for row in rows for word in row["text"].split())])
     classifier = TextClassifier.from_pretrained(folder)
     classifier.fit(rows, updates=updates, learning_rate=learning_rate, batch_size=16, show_progress=False, **options)
     return classifier

@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from planted import BAD, FILLER, GOOD, rows_of_opinions, sentence, trained
+from planted import BAD, FILLER, GOOD, rows_of_opinions, sentence, trained, write_words_checkpoint
 
+from bothways import FillMask
 from bothways.audit import Severity, scan
 from bothways.audit.attacks import (
     CharacterEdits,
     FewWords,
     GiveLabel,
+    MaskedWords,
     NearestWords,
     Recipe,
     SameSentence,
@@ -131,3 +133,37 @@ def test_other_words_are_near_and_the_sentence_stays_the_same(weak):
     assert "Music" not in found
     same = SameSentence(lambda texts: np.array([[1.0, 0.0] if "lovely" in text else [0.0, 1.0] for text in texts]))
     assert same.kept(draft.text, ["a lovely film", "a dull film"]).tolist() == [True, False]
+
+
+@pytest.fixture(scope="module")
+def praising(tmp_path_factory):
+    """A masked language model that has read good opinions alone."""
+    folder = tmp_path_factory.mktemp("praising")
+    texts = [f"{which} {thing} was {word}" for which in ("the", "a") for thing in FILLER[4:] for word in GOOD] * 3
+    with pytest.MonkeyPatch.context() as patch:
+        write_words_checkpoint(folder / "base", patch, [*GOOD, *BAD, *FILLER], architecture="BertForMaskedLM")
+        model = FillMask.from_pretrained(folder / "base")
+        model.fit(texts, validation=texts[:40], updates=120, learning_rate=5e-3, batch_size=24, show_progress=False)
+    model.save(folder / "model")
+    return model, folder / "model"
+
+
+def test_a_masked_language_model_gives_its_own_words(praising):
+    words = MaskedWords(praising[0], most=4)
+    draft = Draft.of("the music was Awful")
+    found = words.words(draft, 3, np.random.default_rng(0))
+    assert found == words.words(draft, 3, np.random.default_rng(1))
+    assert {word.lower() for word in found} & set(GOOD)
+    assert all(word[0].isupper() and len(word) >= 4 and word != "Awful" for word in found)
+    assert words.words(Draft.of("the [MASK] was awful"), 3, np.random.default_rng(0)) == []
+
+
+def test_an_audit_takes_the_words_of_a_masked_language_model(weak, praising):
+    rows = [{"text": f"the {thing} was {word}", "label": "bad"} for thing in FILLER[4:] for word in BAD]
+    for options in ({"settings": {"masked_lm": str(praising[1])}}, {"reference": praising[1]}):
+        report = scan(weak, rows, detectors=[NAME], show_progress=False, **options)
+        found = {each.rule: each for each in report.findings}["adversarial-word"]
+        assert "masked language model" in found.title
+        assert found.evidence.value > 0.5
+        edits = [pair for each in found.evidence.details["examples"] for pair in each["edits"]]
+        assert {after for _, after in edits} & set(GOOD)
