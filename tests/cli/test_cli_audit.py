@@ -57,6 +57,11 @@ def test_what_cannot_run_is_no_success():
     assert call("audit", MODEL, "--detectors", "ModelProvenanceCheker", "--quiet").code == 2
 
 
+def test_the_help_names_every_detector():
+    shown = call("audit", "--help").out
+    assert all(f"  {name} " in shown for name in bothways.audit.DETECTORS)
+
+
 @pytest.fixture
 def given(monkeypatch):
     """The settings that a scan is given, in place of the scan."""

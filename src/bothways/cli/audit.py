@@ -34,6 +34,16 @@ Examples:
   bothways audit runs/news --data inbox.jsonl --clean-texts test.jsonl.gz \\
     --triggers suspects.txt
 
+Detectors:
+  ModelProvenanceChecker        files, signature, claims; loads no torch
+  ClassifierConfidenceAnalyzer  calibration, confidence on foreign texts
+  BehaviorConsistencyValidator  answers under edits that keep the meaning
+  AdversarialRobustness         answers under edits that attack them
+  EmbeddingShiftDetector        attacks and outlier words by hidden states
+  ContextInjection              what one inserted sentence does
+  MembershipInferenceAuditor    whether answers give training rows away
+  BackdoorTriggerScanner        words that turn every answer
+
 Exit code: 0; 1 where a finding is as bad as --fail-on says; 3 where a detector
 crashed or none ran."""
 
