@@ -84,4 +84,4 @@ def ensemble(
     if isinstance(threshold, float):
         print(f"threshold    {threshold:.3f}")
     print(f"saved in     {output}")
-    print(f"next         bothways evaluate {shlex.quote(str(output))} --data test.jsonl")
+    print(f"next         bothways evaluate {shlex.quote(str(output))} --data TEST_FILE")

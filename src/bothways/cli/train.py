@@ -112,7 +112,7 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
             record = task.fit(rows, validation=optional_source(validation, format), **chosen, **options)
             if others is not None and not record.finished_no_epoch:
                 if task.confidence.out_of_domain is None:
-                    note("No border against the texts from elsewhere was drawn: the training taught no detector.")
+                    note("--out-of-domain was not used: the training fitted no out-of-domain detector.")
                 else:
                     task.fit_threshold(others)
             return task, record

@@ -333,7 +333,7 @@ def _listed(metrics: Mapping[str, float]) -> str:
 def evaluate_next(model: object, folder: str) -> str:
     """What to type after most trainings."""
     del model
-    return f"bothways evaluate {folder} --data test.jsonl"
+    return f"bothways evaluate {folder} --data TEST_FILE"
 
 
 def _measured(record: "TrainingRecord", card: Mapping[str, Any]) -> dict[str, float]:

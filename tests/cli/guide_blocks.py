@@ -1,0 +1,135 @@
+"""Code blocks of the README and of the guides, run in a folder of files that tiny models can read.
+
+A block of Python is executed, and what it prints is held against the block ``text`` behind it. Of a block ``console``,
+each command ``$ bothways ...`` is run in this process, and what it prints is held against the lines below it. Numbers
+are those of real models and real texts, and are not compared: the names at the beginning of a line are.
+"""
+
+import io
+import re
+import shlex
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+
+from command_line import call
+
+PRETRAINED = "sentence-transformers/all-MiniLM-L6-v2"
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# A name before two spaces or a colon, as in the summary of a training.
+_NAME = re.compile(r"^([a-z][\w@ -]*?)(?:  +|: )")
+# What a page says for real models is too much, or too long, for tiny ones.
+_SHORTENED = {"--updates": "2", "--epochs": "2", "--max-length": "16", "--layers": "2", "--vocabulary": "80"}
+_OF_TRAININGS = ("distill", "adapt")
+# Commands, and calls in Python, that take seconds whatever the model.
+_SLOW = ("export", "compare-models", "pretrain", "distill", "recommend")
+_SLOW_WORDS = ("here",)
+_SLOW_CALL = "recommend("
+# They would reach for the network: it is only checked that their options exist.
+_ONLINE = ("--download",)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page: its language, its content, and the number of its first line."""
+
+    language: str
+    content: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Command:
+    """The words of a command behind ``bothways``, and the output that the page shows."""
+
+    words: tuple[str, ...]
+    shown: str
+
+    @property
+    def slow(self):
+        return self.words[0] in _SLOW or any(word in self.words for word in _SLOW_WORDS)
+
+    def __str__(self):
+        return shlex.join(("bothways", *self.words))
+
+
+def blocks(page):
+    """Return the fenced blocks of a page in order."""
+    text = page.read_text(encoding="utf-8")
+    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in _FENCE.finditer(text)]
+
+
+def commands(block):
+    """Return the commands ``bothways ...`` of a console block, and those of torchrun as one process."""
+    made, lines = [], block.content.replace("\\\n", " ").splitlines()
+    starts = [place for place, line in enumerate(lines) if line.startswith("$ ")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        program, *words = shlex.split(lines[start][2:], comments=True)
+        if program == "torchrun":
+            words = words[words.index("bothways") + 1 :]
+        if program in ("bothways", "torchrun"):
+            made.append(Command(tuple(words), "\n".join(lines[start + 1 : end])))
+    return made
+
+
+def commands_of(page):
+    """Return all commands of a page."""
+    return [command for block in blocks(page) if block.language == "console" for command in commands(block)]
+
+
+def run_page(page, tiny, *, slow):
+    """Run the blocks of a page one after the other, in the working directory.
+
+    Args:
+        page: The Markdown file.
+        tiny: Folder of the model that takes the place of the pretrained one.
+        slow: Also run the slow commands.
+
+    Returns:
+        The names that its Python blocks leave, and everything that they printed.
+    """
+    names, printed, found = {}, "", blocks(page)
+    for block, behind in zip(found, [*found[1:], None], strict=True):
+        where = f"{page.name}:{block.line}"
+        if block.language == "python" and (slow or _SLOW_CALL not in block.content):
+            out = _execute(block, page, tiny, names)
+            if behind is not None and behind.language == "text":
+                _hold(behind.content, out, where)
+            printed += out
+        elif block.language == "console":
+            for command in commands(block):
+                if slow or not command.slow:
+                    run_command(command, tiny, f"{where}: {command}")
+    return names, printed
+
+
+def run_command(command, tiny, where):
+    """Run a command with a tiny model, and hold its output against what is shown of it."""
+    if any(option in command.words for option in _ONLINE):
+        known = call(command.words[0], "--help").out
+        for word in command.words:
+            assert not word.startswith("--") or word in known, f"{where}: no option {word}"
+        return
+    words = [word.replace(PRETRAINED, str(tiny)) for word in command.words]
+    for place, word in enumerate(words[:-1]):
+        words[place + 1] = _SHORTENED.get(word, words[place + 1])
+    if words[0] in _OF_TRAININGS and "--updates" not in words:
+        words += ["--updates", "2"]
+    outcome = call(*words)
+    assert outcome.code == 0, f"{where}\n{outcome.err}"
+    _hold(command.shown, outcome.out + outcome.err, where)
+
+
+def _execute(block, page, tiny, names):
+    code = block.content.replace(PRETRAINED, str(tiny)).replace('"a/folder', f'"{tiny.parent}/a/folder')
+    with redirect_stdout(io.StringIO()) as out:
+        exec(compile("\n" * block.line + code, str(page), "exec"), names)
+    return out.getvalue()
+
+
+def _hold(shown, out, where):
+    wanted, came = _names(shown), _names(out)
+    assert wanted <= came, f"{where}: {sorted(wanted - came)} not in\n{out}"
+
+
+def _names(text):
+    return {found[1] for line in text.splitlines() if (found := _NAME.match(line))}

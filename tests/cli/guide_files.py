@@ -1,0 +1,173 @@
+"""Files that the README and the guides name, made of words that tiny models know, under the names that a page gives."""
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+from command_line import call
+
+from answering_cases import questions
+from tiny_models import write_checkpoint
+
+HEADS = {
+    "a/folder/with/a/tagger": "BertForTokenClassification",
+    "a/folder/with/a/reader": "BertForQuestionAnswering",
+    "a/folder/with/a/chooser": "BertForMultipleChoice",
+    "a/folder/with/a/masked/language/model": "BertForMaskedLM",
+}
+
+
+def write_rows(name, made):
+    """Write rows as the suffix says: .jsonl, .csv or .json (SQuAD), also .gz."""
+    path = Path(name)
+    suffix = [each for each in path.suffixes if each != ".gz"][-1]
+    content = {".jsonl": _as_jsonl, ".csv": _as_csv, ".json": json.dumps, ".tsv": str, ".txt": str}[suffix](made)
+    path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
+
+
+def _as_jsonl(made):
+    return "".join(json.dumps(row) + "\n" for row in made)
+
+
+def _as_csv(made):
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(made[0]))
+    writer.writeheader()
+    writer.writerows(made)
+    return out.getvalue()
+
+
+def labelled(label="label", count=48):
+    """Texts of two labels, a word of its own for each."""
+    return [{"text": f"w{5 + n % 2} w{20 + n % 40}", label: ("sports", "world")[n % 2]} for n in range(count)]
+
+
+def pages():
+    """Texts of two labels that are longer than a tiny model reads at once."""
+    return [{**row, "text": " ".join([row["text"]] * 12)} for row in labelled()]
+
+
+def unlabelled():
+    return [{"text": row["text"]} for row in labelled()]
+
+
+def tagged(count=24):
+    return [{"tokens": ["w5", f"w{20 + n % 40}"], "tags": ["B-PER", "O"]} for n in range(count)]
+
+
+def labelled_and_tagged():
+    """Rows that a classifier and a tagger learn from, where a page gives both the same file."""
+    return [{**one, **other} for one, other in zip(labelled(), tagged(48), strict=True)]
+
+
+def scored(count=24):
+    return [{"text_a": f"w{5 + n}", "text_b": f"w{5 + n % 3}", "score": n % 3} for n in range(count)]
+
+
+def endings(count=16):
+    return [{"context": f"w{10 + n}", "choices": ["w5 w6", f"w{20 + n}"], "label": 0} for n in range(count)]
+
+
+def squad():
+    """A SQuAD file of one article."""
+    paragraphs = []
+    for row in questions(16):
+        answers = [{"text": each["text"], "answer_start": each["start"]} for each in row["answers"]]
+        asked = {"id": row["id"], "question": row["question"], "answers": answers, "is_impossible": not answers}
+        paragraphs.append({"context": row["context"], "qas": [asked]})
+    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
+def raw_text():
+    return "".join(f"w{5 + n % 50} w{10 + n % 50} w{15 + n % 45}\n" + "\n" * (n % 5 == 4) for n in range(300))
+
+
+def documents(count=40):
+    return [{"id": f"d{n}", "text": f"w{5 + n} w{6 + n} w{7 + n % 9}"} for n in range(count)]
+
+
+def more_documents():
+    return [{"id": f"m{n}", "text": f"w{9 + n} w{40 + n}"} for n in range(4)]
+
+
+def asked():
+    return [{"id": f"q{n}", "text": f"w{5 + n}"} for n in range(10)]
+
+
+def judged():
+    return "query_id\tdoc_id\trelevance\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(10))
+
+
+def answered():
+    return [{"anchor": f"w{5 + n}", "positive": row["text"]} for n, row in enumerate(documents(30))]
+
+
+_CLASSIFIED = {"train.csv": labelled, "test.csv": labelled, "validation.csv": labelled, "others.csv": unlabelled}
+_TAGGED = {"train.jsonl": tagged, "validation.jsonl": tagged, "test.jsonl": tagged}
+FILES = {
+    "README.md": {
+        **dict.fromkeys(("train.jsonl", "validation.jsonl", "test.jsonl"), labelled_and_tagged),
+        **dict.fromkeys(("eight_of_each.jsonl", "s.jsonl"), labelled),
+        "train.csv": labelled,
+        "test.csv": labelled,
+        "t.jsonl": lambda: labelled("topic"),
+        "pairs.jsonl": scored,
+        "endings.jsonl": endings,
+        "train-v2.0.json": squad,
+        "dev-v2.0.json": squad,
+        "texts.txt.gz": raw_text,
+    },
+    "classify.md": {**_CLASSIFIED, "spam.csv": labelled, "spam_test.csv": labelled, "pairs.csv": scored},
+    "few-examples.md": {"eight_of_each.csv": labelled, "test.csv": labelled, "unlabelled.csv": unlabelled},
+    "tag-and-extract.md": _TAGGED,
+    "questions.md": {
+        "train.jsonl": lambda: questions(24),
+        "test.jsonl": questions,
+        "endings.jsonl": endings,
+        "endings_test.jsonl": endings,
+    },
+    "search.md": {
+        "corpus.jsonl": documents,
+        "more.jsonl": more_documents,
+        "queries.jsonl": asked,
+        "qrels.tsv": judged,
+        "answered.jsonl": answered,
+        "sts.jsonl": scored,
+    },
+    "long-texts.md": {"train.jsonl": pages, "test.jsonl": pages},
+    "confidence.md": _CLASSIFIED,
+    "choose-a-model.md": {**_CLASSIFIED, "texts.jsonl": unlabelled},
+    "pretrain.md": {"texts.txt.gz": raw_text, "train.jsonl": labelled},
+    "combine.md": {**_CLASSIFIED, "s.jsonl": labelled, "n.jsonl": tagged},
+    "basics.md": {},
+}
+"""Files of a page by name; a page without an entry reads none."""
+
+_TRAINED = {
+    "confidence.md": ("train.csv", "runs/requests"),
+    "choose-a-model.md": ("train.csv", "runs/requests"),
+    "README.md": ("train.jsonl", "runs/other"),
+}
+"""Pages that go on with a model that another page trained: its data and its folder."""
+
+
+def prepare(page, folder):
+    """Write what a page reads into the working directory, and the models that it names into ``folder``.
+
+    Returns:
+        The folder of the model that takes the place of the pretrained one.
+    """
+    tiny = folder / "tiny"
+    write_checkpoint(tiny)
+    for name, architecture in HEADS.items():
+        write_checkpoint(folder / name, architecture=architecture)
+    for name, made in FILES.get(page, {}).items():
+        write_rows(name, made())
+    if page in _TRAINED:
+        data, output = _TRAINED[page]  # calibrated on as many rows as a coverage takes
+        words = ("--model", tiny, "--train", data, "--validation", data, "--output", output)
+        outcome = call("train", "classification", *words)
+        assert outcome.code == 0, outcome.err
+    return tiny

@@ -1,0 +1,60 @@
+"""The README and the guides run, block after block, with tiny models in the place of pretrained ones."""
+
+from pathlib import Path
+
+import pytest
+from guide_blocks import blocks, commands_of, run_page
+from guide_files import FILES, prepare
+
+from bothways.tasks import head_training
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+
+
+@pytest.fixture(autouse=True)
+def short_trainings(monkeypatch):
+    """Tiny models need not learn anything here."""
+    monkeypatch.setattr(head_training, "LEAST_UPDATES", 2)
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A working directory, with the models beside it."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_runs(page, workplace):
+    run_page(page, prepare(page.name, workplace), slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(each.slow for each in commands_of(page))], ids=lambda page: page.stem
+)
+def test_a_page_runs_with_its_slow_commands(page, workplace):
+    run_page(page, prepare(page.name, workplace), slow=True)
+
+
+def test_the_files_are_of_pages_that_exist():
+    assert set(FILES) <= {page.name for page in PAGES}
+
+
+def test_every_task_has_a_snippet():
+    shown = "".join(block.content for page in PAGES for block in blocks(page) if block.language == "python")
+    for name in (
+        "TextClassifier",
+        "PairClassifier",
+        "MultiTask",
+        "Ensemble",
+        "TextTagger",
+        "QuestionAnswerer",
+        "MultipleChoice",
+        "FillMask",
+        "SentenceEmbedder",
+        "CrossEncoder",
+    ):
+        assert f"{name}." in shown or f"{name}(" in shown, name
