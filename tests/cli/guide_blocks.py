@@ -17,11 +17,13 @@ PRETRAINED = "sentence-transformers/all-MiniLM-L6-v2"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # A name before two spaces or a colon, as in the summary of a training.
 _NAME = re.compile(r"^([a-z][\w@ -]*?)(?:  +|: )")
+# A row of a table of classes, whose names are those of the data.
+_CLASS = re.compile(r"\d\.\d{4} \d\.\d{4} ")
 # What a page says for real models is too much, or too long, for tiny ones.
 _SHORTENED = {"--updates": "2", "--epochs": "2", "--max-length": "16", "--layers": "2", "--vocabulary": "80"}
 _OF_TRAININGS = ("distill", "adapt")
 # Commands, and calls in Python, that take seconds whatever the model.
-_SLOW = ("export", "compare-models", "pretrain", "distill", "recommend")
+_SLOW = ("export", "compare-models", "recommend")
 _SLOW_WORDS = ("here",)
 _SLOW_CALL = "recommend("
 # They would reach for the network: it is only checked that their options exist.
@@ -132,4 +134,5 @@ def _hold(shown, out, where):
 
 
 def _names(text):
-    return {found[1] for line in text.splitlines() if (found := _NAME.match(line))}
+    lines = (line for line in text.splitlines() if not _CLASS.search(line))
+    return {re.sub(r"\d+", "N", found[1]) for line in lines if (found := _NAME.match(line))}
