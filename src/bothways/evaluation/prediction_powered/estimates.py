@@ -216,6 +216,11 @@ def check_method(method: PpiMethod, sample: Sample) -> None:
         raise InvalidInput("unlabelled_judged: method 'ppi' expects rows without labels, got none; use 'classical'")
 
 
+def gain(classical: float, variance: float) -> float:
+    """How many times the labels a classical interval would need; 1 if neither has any variance."""
+    return classical / variance if variance > 0 else 1.0
+
+
 def _bounds(sample: Sample) -> tuple[float, float] | None:
     return (0.0, 1.0) if sample.binary else None
 
@@ -243,7 +248,7 @@ def _sum(
         value, low, high = _within_range(parts, value, low, high)
     classical = weighted_sum([part.located("classical", correction) for part in parts], weights)
     labels = sum(len(part.sample.labels) for part in parts)
-    effective = labels * float(classical.variance) / error**2 if error > 0 else math.inf
+    effective = labels * gain(float(classical.variance), error**2)
     return PoweredEstimate(
         value=value,
         low=min(low, value),

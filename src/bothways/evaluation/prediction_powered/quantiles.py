@@ -6,8 +6,6 @@ value; the interval holds the values at which it could be the wanted probability
 Shape letters: n labelled rows, N others, G values of the grid.
 """
 
-import math
-
 import numpy as np
 
 from bothways.choices import PowerCorrection, PpiMethod
@@ -15,7 +13,7 @@ from bothways.errors import InvalidInput
 from bothways.evaluation.bootstrap import LEVEL
 from bothways.evaluation.inputs import FloatArray
 from bothways.evaluation.prediction_powered.checks import estimate_warnings
-from bothways.evaluation.prediction_powered.estimates import PoweredEstimate, check_method
+from bothways.evaluation.prediction_powered.estimates import PoweredEstimate, check_method, gain
 from bothways.evaluation.prediction_powered.located import Ends, locate, t_quantile
 from bothways.evaluation.prediction_powered.samples import Moments, Sample
 
@@ -59,8 +57,6 @@ def estimate_quantile(
     kept = [best, *np.flatnonzero((low_G <= probability) & (probability <= high_G))]
     low, high = grid_G[[min(kept), max(kept)]]
     classical = locate(moments, ends, method="classical", correction=correction)
-    variance = float(located.variance[best])
-    gain = float(classical.variance[best]) / variance if variance > 0 else math.inf
     degrees = float(located.degrees)
     return PoweredEstimate(
         value=float(grid_G[best]),
@@ -73,7 +69,7 @@ def estimate_quantile(
         power=float(located.power[best]),
         standard_error=float(high - low) / 2 / float(t_quantile(level, degrees)),
         degrees=degrees,
-        effective_labels=len(sample.labels) * gain,
+        effective_labels=len(sample.labels) * gain(float(classical.variance[best]), float(located.variance[best])),
         warnings=tuple(estimate_warnings(sample, name="", method=method)),
     )
 
