@@ -157,7 +157,8 @@ def quantiles(draws: int, generator: np.random.Generator) -> list[Row]:
         samples = [Sample(known[:labels], judged[:labels], judged[labels:]) for known, judged in pairs]
         for probability in (0.5, 0.9):
             truth = float(gamma.ppf(probability, 2.0))
-            for name, (method, correction) in METHODS.items():
+            for name in ("ppi++", "ppi++, uncorrected", "ppi, uncorrected", "classical"):
+                method, correction = METHODS[name]
                 found = [estimate_quantile(one, probability, method=method, correction=correction) for one in samples]
                 held = _held([(each.low, each.high) for each in found], truth)
                 rows.append({"labels": labels, "probability": probability, "method": name, **held})

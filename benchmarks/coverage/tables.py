@@ -1,6 +1,7 @@
 """The coverage results as Markdown."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,13 +9,28 @@ from benchmarks.coverage.cases import LABELS, METHODS, Row
 from benchmarks.harness import table
 
 
-def text(figures: Mapping[str, Sequence[Row]], draws: int, slow: int) -> str:
+@dataclass(frozen=True)
+class Draws:
+    """Numbers of samples.
+
+    Attributes:
+        fast: Where counts are drawn.
+        rows: Where every row is drawn.
+        slow: Where samples are computed one at a time.
+    """
+
+    fast: int
+    rows: int
+    slow: int
+
+
+def text(figures: Mapping[str, Sequence[Row]], draws: Draws) -> str:
     """All tables, with what they are of."""
-    error = float(np.sqrt(0.95 * 0.05 / draws))
     parts = [
-        f"Share of 95 % intervals that hold the truth; {draws:,} draws of each population, 2,000 rows without labels, "
-        f"{slow:,} draws where it says so. The standard error of a coverage of .95 is {error:.4f} and "
-        f"{np.sqrt(0.95 * 0.05 / slow):.4f}. `ppi++` is the default of `estimate_mean`; `uncorrected` are the "
+        f"Share of 95 % intervals that hold the truth; {draws.fast:,} draws of each population, 2,000 rows without "
+        f"labels; {draws.rows:,} and {draws.slow:,} draws where it says so. Standard errors of a coverage of .95: "
+        f"{', '.join(f'{np.sqrt(0.95 * 0.05 / count):.4f}' for count in (draws.fast, draws.rows, draws.slow))}. "
+        "`ppi++` is the default of `estimate_mean`; `uncorrected` are the "
         "intervals of the papers and of ppi-python.",
         "## Proportions",
         "Rates .7, .8 and .9; judges of accuracy .6, .7, .8, .9 and .95 whose errors are balanced, mostly false zeros "
@@ -25,11 +41,11 @@ def text(figures: Mapping[str, Sequence[Row]], draws: int, slow: int) -> str:
         "The populations with the lowest coverage of `ppi++`:",
         _worst([row for row in figures["proportions"] if row["method"] == "ppi++"]),
         "## Bootstrap",
-        f"BCa interval of PPI++ with 1,000 resamples; rate .8, accuracies .6, .8 and .95, balanced and generous; "
-        f"{slow:,} draws.",
+        "BCa interval of PPI++ with 1,000 resamples; rate .8, accuracies .6, .8 and .95, balanced and generous; "
+        f"{draws.slow:,} draws.",
         _by_labels(figures["bootstrap"], ["bootstrap"]),
         "## Scores and numbers",
-        "Judges that give probabilities of labels 0 and 1, and labels that are numbers.",
+        f"Judges that give probabilities of labels 0 and 1, and labels that are numbers; {draws.rows:,} draws.",
         _by_case(figures["scores"], "case"),
         "## Differences of two systems",
         "Rates .8 and .8, .9 and .8, .75 and .7; accuracies .6, .8 and .95.",
@@ -42,14 +58,14 @@ def text(figures: Mapping[str, Sequence[Row]], draws: int, slow: int) -> str:
         "Equal strata of rates from .6 to .95, with judges of accuracy .7 to .95.",
         _strata(figures["strata"]),
         "## Quantiles",
-        f"Of numbers (gamma distributed) with a judge of correlation .95; {slow:,} draws.",
+        f"Of numbers (gamma distributed) with a judge of correlation .95; {draws.slow:,} draws.",
         _by_case([{**row, "case": f"quantile {row['probability']}"} for row in figures["quantiles"]], "case"),
         "## Labelled rows that are no random sample",
         "No method covers if the labelled rows are not drawn at random from the rows that the estimate is about. The "
         "judge is that of a counter-example in the tracker of ARES: truth .65, interval [.503, .608], estimate .555. "
         "Its two published accuracies give its two error rates, and with these both published estimates follow from "
-        f"a rate of .44 in the 300 labelled rows. 4,081 rows without labels, {slow:,} draws. `warned` is the share of "
-        "samples with a warning that the judge scores labelled rows differently, in the first case a false alarm. The "
+        f"a rate of .44 in the 300 labelled rows. 4,081 rows without labels, {draws.slow:,} draws. `warned` is the share "
+        "of samples with a warning that the judge scores labelled rows differently, in the first case a false alarm. The "
         "last case cannot be seen in the scores, only avoided.",
         _not_at_random(figures["not_at_random"]),
     ]
@@ -101,7 +117,7 @@ def _worst(rows: Sequence[Row]) -> str:
 def _by_case(rows: Sequence[Row], name: str) -> str:
     lines = []
     for case in dict.fromkeys(row[name] for row in rows):
-        for method in METHODS:
+        for method in dict.fromkeys(row["method"] for row in rows):
             cells = [case, method]
             for labels in LABELS:
                 row = next(row for row in rows if (row[name], row["method"], row["labels"]) == (case, method, labels))

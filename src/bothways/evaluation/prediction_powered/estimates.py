@@ -75,6 +75,10 @@ class _Part:
         moments = Moments.of(self.sample)
         return locate(moments, ends, method=method, correction=correction, weight=self.pseudo_weight)
 
+    def warnings(self, method: PpiMethod, correction: PowerCorrection) -> list[str]:
+        bounded = self.bounds is not None
+        return estimate_warnings(self.sample, name=self.name, method=method, correction=correction, bounded=bounded)
+
 
 def estimate_mean(
     sample: Sample,
@@ -262,7 +266,7 @@ def _sum(
         degrees=float(total.degrees),
         effective_labels=effective,
         warnings=(
-            *(each for part in parts for each in estimate_warnings(part.sample, name=part.name, method=method)),
+            *(sentence for part in parts for sentence in part.warnings(method, correction)),
             *power_warning(labels, effective, method),
         ),
     )

@@ -70,7 +70,7 @@ def estimate_quantile(
         standard_error=float(high - low) / 2 / float(t_quantile(level, degrees)),
         degrees=degrees,
         effective_labels=len(sample.labels) * gain(float(classical.variance[best]), float(located.variance[best])),
-        warnings=tuple(estimate_warnings(sample, name="", method=method)),
+        warnings=tuple(estimate_warnings(sample, name="", method=method, correction=correction, bounded=True)),
     )
 
 
