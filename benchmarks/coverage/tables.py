@@ -64,9 +64,9 @@ def text(figures: Mapping[str, Sequence[Row]], draws: Draws) -> str:
         "No method covers if the labelled rows are not drawn at random from the rows that the estimate is about. The "
         "judge is that of a counter-example in the tracker of ARES: truth .65, interval [.503, .608], estimate .555. "
         "Its two published accuracies give its two error rates, and with these both published estimates follow from "
-        f"a rate of .44 in the 300 labelled rows. 4,081 rows without labels, {draws.slow:,} draws. `warned` is the share "
-        "of samples with a warning that the judge scores labelled rows differently, in the first case a false alarm. The "
-        "last case cannot be seen in the scores, only avoided.",
+        f"a rate of .44 in the 300 labelled rows. 4,081 rows without labels, {draws.slow:,} draws. `warned` is the "
+        "share of samples with a warning that the judge scores labelled rows differently, in the first case a false "
+        "alarm. The last case cannot be seen in the scores, only avoided.",
         _not_at_random(figures["not_at_random"]),
     ]
     return "\n\n".join(parts)
