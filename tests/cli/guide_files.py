@@ -20,10 +20,10 @@ HEADS = {
 
 
 def write_rows(name, made):
-    """Write rows as the suffix says: .jsonl, .csv or .json (SQuAD), also .gz."""
+    """Write rows as the suffix says: .jsonl or .csv, also .gz; of .tsv and .txt the text itself."""
     path = Path(name)
     suffix = [each for each in path.suffixes if each != ".gz"][-1]
-    content = {".jsonl": _as_jsonl, ".csv": _as_csv, ".json": json.dumps, ".tsv": str, ".txt": str}[suffix](made)
+    content = {".jsonl": _as_jsonl, ".csv": _as_csv, ".tsv": str, ".txt": str}[suffix](made)
     path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
 
 
@@ -57,27 +57,12 @@ def tagged(count=24):
     return [{"tokens": ["w5", f"w{20 + n % 40}"], "tags": ["B-PER", "O"]} for n in range(count)]
 
 
-def labelled_and_tagged():
-    """Rows that a classifier and a tagger learn from, where a page gives both the same file."""
-    return [{**one, **other} for one, other in zip(labelled(), tagged(48), strict=True)]
-
-
 def scored(count=24):
     return [{"text_a": f"w{5 + n}", "text_b": f"w{5 + n % 3}", "score": n % 3} for n in range(count)]
 
 
 def endings(count=16):
     return [{"context": f"w{10 + n}", "choices": ["w5 w6", f"w{20 + n}"], "label": 0} for n in range(count)]
-
-
-def squad():
-    """A SQuAD file of one article."""
-    paragraphs = []
-    for row in questions(16):
-        answers = [{"text": each["text"], "answer_start": each["start"]} for each in row["answers"]]
-        asked = {"id": row["id"], "question": row["question"], "answers": answers, "is_impossible": not answers}
-        paragraphs.append({"context": row["context"], "qas": [asked]})
-    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}
 
 
 def raw_text():
@@ -104,21 +89,10 @@ def answered():
     return [{"anchor": f"w{5 + n}", "positive": row["text"]} for n, row in enumerate(documents(30))]
 
 
-_CLASSIFIED = {"train.csv": labelled, "test.csv": labelled, "validation.csv": labelled, "others.csv": unlabelled}
+_CLASSIFIED = {"train.csv": labelled, "test.csv": labelled}
 _TAGGED = {"train.jsonl": tagged, "validation.jsonl": tagged, "test.jsonl": tagged}
 FILES = {
-    "README.md": {
-        **dict.fromkeys(("train.jsonl", "validation.jsonl", "test.jsonl"), labelled_and_tagged),
-        **dict.fromkeys(("eight_of_each.jsonl", "s.jsonl"), labelled),
-        "train.csv": labelled,
-        "test.csv": labelled,
-        "t.jsonl": lambda: labelled("topic"),
-        "pairs.jsonl": scored,
-        "endings.jsonl": endings,
-        "train-v2.0.json": squad,
-        "dev-v2.0.json": squad,
-        "texts.txt.gz": raw_text,
-    },
+    "README.md": {"train.jsonl": labelled, "test.jsonl": labelled},
     "classify.md": {**_CLASSIFIED, "spam.csv": labelled, "spam_test.csv": labelled, "pairs.csv": scored},
     "few-examples.md": {"eight_of_each.csv": labelled, "test.csv": labelled, "unlabelled.csv": unlabelled},
     "tag-and-extract.md": _TAGGED,
@@ -137,20 +111,16 @@ FILES = {
         "sts.jsonl": scored,
     },
     "long-texts.md": {"train.jsonl": pages, "test.jsonl": pages},
-    "confidence.md": _CLASSIFIED,
-    "choose-a-model.md": {**_CLASSIFIED, "texts.jsonl": unlabelled},
+    "confidence.md": {"test.csv": labelled, "others.csv": unlabelled},
+    "choose-a-model.md": {"validation.csv": labelled, "texts.jsonl": unlabelled},
     "pretrain.md": {"texts.txt.gz": raw_text, "train.jsonl": labelled},
-    "combine.md": {**_CLASSIFIED, "s.jsonl": labelled, "n.jsonl": tagged},
+    "combine.md": {**_CLASSIFIED, "validation.csv": labelled, "s.jsonl": labelled, "n.jsonl": tagged},
     "basics.md": {},
 }
 """Files of a page by name; a page without an entry reads none."""
 
-_TRAINED = {
-    "confidence.md": ("train.csv", "runs/requests"),
-    "choose-a-model.md": ("train.csv", "runs/requests"),
-    "README.md": ("train.jsonl", "runs/other"),
-}
-"""Pages that go on with a model that another page trained: its data and its folder."""
+_GO_ON = ("confidence.md", "choose-a-model.md")
+"""Pages that go on with the model of classify.md."""
 
 
 def prepare(page, folder):
@@ -163,11 +133,10 @@ def prepare(page, folder):
     write_checkpoint(tiny)
     for name, architecture in HEADS.items():
         write_checkpoint(folder / name, architecture=architecture)
-    for name, made in FILES.get(page, {}).items():
+    for name, made in (FILES.get(page, {}) | (_CLASSIFIED if page in _GO_ON else {})).items():
         write_rows(name, made())
-    if page in _TRAINED:
-        data, output = _TRAINED[page]  # calibrated on as many rows as a coverage takes
-        words = ("--model", tiny, "--train", data, "--validation", data, "--output", output)
-        outcome = call("train", "classification", *words)
+    if page in _GO_ON:
+        rows = ("--train", "train.csv", "--validation", "test.csv")  # as many held-out rows as a coverage takes
+        outcome = call("train", "classification", "--model", tiny, *rows, "--output", "runs/requests")
         assert outcome.code == 0, outcome.err
     return tiny

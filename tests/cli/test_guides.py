@@ -39,8 +39,10 @@ def test_a_page_runs_with_its_slow_commands(page, workplace):
     run_page(page, prepare(page.name, workplace), slow=True)
 
 
-def test_the_files_are_of_pages_that_exist():
-    assert set(FILES) <= {page.name for page in PAGES}
+def test_files_are_of_pages_that_exist_and_name_them():
+    texts = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+    assert set(FILES) <= set(texts)
+    assert [name for page, files in FILES.items() for name in files if name not in texts[page]] == []
 
 
 def test_every_task_has_a_snippet():
