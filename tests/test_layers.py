@@ -33,7 +33,7 @@ LAYERS = (
     ("tasks",),
     ("compose", "pretraining"),
     ("retrieval", "explain"),
-    ("audit",),
+    ("audit", "judging"),
     ("advice",),
     ("report",),
     ("demo",),

@@ -43,11 +43,13 @@ HeadName: TypeAlias = Literal[
     "span",
     "multiple_choice",
 ]
+JudgeDimension: TypeAlias = Literal["context_relevance", "answer_faithfulness", "answer_relevance"]
 Language: TypeAlias = Literal["english", "french", "multilingual"]
 LossName: TypeAlias = Literal["ranking", "cosent", "triplet"]
 MaskUnit: TypeAlias = Literal["token", "whole-word", "span", "n-gram"]
-Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "first", "attention"]
-FixedMerge: TypeAlias = Literal["weighted_mean", "mean", "max", "first"]
+Merge: TypeAlias = Literal["weighted_mean", "mean", "max", "maxp", "first", "attention"]
+FixedMerge: TypeAlias = Literal["weighted_mean", "mean", "max", "maxp", "first"]
+Negatives: TypeAlias = Literal["weak", "strong", "both", "none"]
 Method: TypeAlias = Literal["mean", "vote", "stacked"]
 OnEmpty: TypeAlias = Literal["error", "skip", "null"]
 Overflow: TypeAlias = Literal["window", "error", "truncate"]

@@ -117,9 +117,25 @@ TASKS: tuple[TaskAdvice, ...] = (
     TaskAdvice(
         "judging",
         "encoder",
-        "Whether an answer follows from its sources is a label for a pair of texts: entailment in other words.",
-        ("a source and a generated answer -> supported",),
-        also=("faithfulness", "guard", "moderation"),
+        "Whether a passage helps with a query, or supports an answer, is a label for a pair of texts that are read "
+        "together: entailment in other words, so accuracy on MNLI is the nearest published figure.",
+        (
+            "a query and a retrieved passage -> relevant",
+            "an answer and the passage that it was written from -> supported",
+            "a query and an answer -> responds to it",
+        ),
+        also=(
+            "judge",
+            "rag",
+            "rag-evaluation",
+            "context-relevance",
+            "answer-faithfulness",
+            "answer-relevance",
+            "faithfulness",
+            "groundedness",
+            "guard",
+            "moderation",
+        ),
     ),
     TaskAdvice(
         "generation",

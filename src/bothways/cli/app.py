@@ -26,6 +26,8 @@ from bothways.cli import (
     explain,
     export,
     fill_mask,
+    judge_score,
+    judge_train,
     mask,
     models,
     multitask,
@@ -107,6 +109,12 @@ def build_app() -> App:
     searching.command(search.delete, help_epilogue=search.DELETE_EXAMPLE, sort_key=5)
     searching.command(search_mine.mine, help_epilogue=search_mine.EXAMPLE, sort_key=6)
     app.command(searching)
+    judges = App(name="judge", help="Judge retrieval-augmented answers, and find the better system.", sort_key=7)
+    judges.command(judge_train.train, help_epilogue=judge_train.EXAMPLE, sort_key=1)
+    judges.command(judge_score.score, help_epilogue=judge_score.SCORE_EXAMPLE, sort_key=2)
+    judges.command(judge_score.rank, help_epilogue=judge_score.RANK_EXAMPLE, sort_key=3)
+    judges.command(judge_train.evaluate, help_epilogue=judge_train.EVALUATE_EXAMPLE, sort_key=4)
+    app.command(judges)
     app.command(mask.mask, help_epilogue=mask.EXAMPLE, sort_key=6)
     app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
     vocabularies = App(name="tokenizer", help="Train tokenizers on your own texts.", sort_key=6)

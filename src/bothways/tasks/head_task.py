@@ -1,6 +1,7 @@
 """Tasks that a head above the encoder answers: a class is outputs, a spec and a docstring."""
 
-from typing import Any, ClassVar, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, Self, TypeVar
 
 from bothways.checkpoints.schema import Stored
 from bothways.errors import InvalidInput, NotFitted
@@ -54,6 +55,11 @@ class HeadTask(Task[InputT, PredictionT, TrainedHead]):
         trained = opened.for_training(resumed=resumed)
         embeds = before is None and self.outputs_type.head == "sequence" and opened.embeds_mean
         return trained.above_embedder(pairs=False) if embeds else trained
+
+    def with_card(self, **entries: object) -> Self:
+        """Return the same model with more in its card, which `save` writes into ``bothways.json``."""
+        fitted = self.fitted
+        return self._with(replace(fitted, card={**fitted.card, **entries}))
 
     def _not_fitted(self) -> NotFitted:
         return self._state[0].not_fitted(self.spec.name, self.outputs_type.head_title)

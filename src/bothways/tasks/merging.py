@@ -27,7 +27,8 @@ def check_merge(value: object) -> Merge:
         return value
     raise InvalidInput(
         f"expected merge to be one of {', '.join(map(repr, MERGES))}, got {value!r}: 'weighted_mean' weighs each "
-        "window with its length, 'mean' all alike, 'max' takes the largest logit of each output, 'first' that of the "
+        "window with its length, 'mean' all alike, 'max' takes the largest logit of each output, 'maxp' the logits of the "
+            "window where the last label is most probable, 'first' that of the "
         "first window, 'attention' weighs each as training has learnt to."
     )
 
@@ -53,6 +54,8 @@ def merge_windows(
             merged_NC: NDArray[np.float64] = rows_WK[starts_N].astype(np.float64)
         case "max":
             merged_NC = np.maximum.reduceat(rows_WK.astype(np.float64), starts_N)
+        case "maxp":
+            merged_NC = _most_probable(rows_WK.astype(np.float64), starts_N)
         case "mean":
             merged_NC = _weighted(rows_WK, np.ones(len(text_W)), starts_N)
         case "weighted_mean":
@@ -62,6 +65,19 @@ def merge_windows(
             greatest_N = np.maximum.reduceat(scores_W, starts_N)
             merged_NC = _weighted(rows_WK[:, :-1], np.exp(scores_W - greatest_N[text_W]), starts_N)
     return merged_NC
+
+
+def _most_probable(logits_WC: NDArray[np.float64], starts_N: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the logits of the window of each text in which the last output has the highest odds.
+
+    MaxP of Dai and Callan (2019), "Deeper text understanding for IR with contextual neural language modeling": a
+    document is as relevant as its most relevant passage.
+    """
+    odds_W = logits_WC[:, -1]
+    if logits_WC.shape[1] > 1:
+        odds_W = odds_W - np.logaddexp.reduce(logits_WC[:, :-1], axis=1)
+    windows = np.split(np.arange(len(odds_W)), starts_N[1:])
+    return logits_WC[[each[odds_W[each].argmax()] for each in windows]]
 
 
 def _weighted(

@@ -1,0 +1,329 @@
+"""``bothways judge score`` and ``bothways judge rank``: success rates of systems from a judge and human labels."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from bothways.choices import Format, JudgeDimension, PpiMethod
+from bothways.cli.declared import given_of, taking
+from bothways.cli.judge_train import COLUMNS
+from bothways.cli.opening import open_options
+from bothways.cli.options import AS_IT_CAN, HERE, File, Flag, ModelOptions, ReadingOptions, WholeNumber, usage_error
+from bothways.cli.reading import labelled_source, optional_source
+from bothways.cli.terminal import counted, note, plain_table, print_json, print_table, shortened
+from bothways.cli.training import check_piped
+from bothways.judging.triples import TripleColumns
+
+if TYPE_CHECKING:
+    from bothways.judging import Judge, Ranking, SystemScore
+
+Level = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
+
+SCORE_EXAMPLE = """\
+The labels must be of rows that were drawn at random. Their rows carry the id
+of the answer, or its texts, and a column such as context_relevance.
+
+Example:
+  bothways judge score runs/judge --data answers.jsonl --labels gold.jsonl \\
+    --report page.html"""
+
+RANK_EXAMPLE = """\
+A row of the labels says which answer it is of by its id, by its texts, or by
+the column system. Systems are called as their files.
+
+Example:
+  bothways judge rank a.jsonl b.jsonl --judge runs/judge --labels gold.jsonl \\
+    --next label_these.jsonl --report page.html"""
+
+_LONGEST_NAME = 32
+
+
+@taking(columns=COLUMNS)
+def score(
+    judge: Path,
+    /,
+    *,
+    data: File,
+    labels: File | None = None,
+    dimension: JudgeDimension | None = None,
+    method: PpiMethod = "ppi++",
+    level: Level = 0.95,
+    seed: WholeNumber = 0,
+    report: Path | None = None,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    json: Flag = False,
+    quiet: Flag = False,
+    columns: object = None,
+    reading: ReadingOptions = AS_IT_CAN,
+    model: ModelOptions = HERE,
+) -> None:
+    """Estimate the success rate of a system, with an interval that few human labels make hold.
+
+    Args:
+        judge: Folder of a judge.
+        data: All answers of the system: .jsonl, .csv, .tsv (also .gz), .parquet, or '-' for JSON Lines on standard
+            input.
+        labels: Human labels of some of these rows, drawn at random; by default those in the data.
+        dimension: Of a folder with several judges.
+        method: Of the interval that comes first: ppi++ weighs the judge by what it is worth, ppi trusts it fully,
+            classical uses the labels alone, bootstrap resamples ppi++. All are reported.
+        level: Share of such intervals that hold the truth.
+        seed: Of the bootstrap.
+        report: Also write a page in HTML.
+        format: Of both files, where their names do not say it.
+        json: Print one JSON object.
+        quiet: Show no progress.
+        columns: Where the parts of a row stand, in both files.
+        reading: How texts are read.
+        model: Where the judge runs.
+    """
+    from bothways.judging import score_system
+
+    check_piped({"--data": data, "--labels": labels})
+    opened = _opened(judge, dimension, reading, model)
+    found = score_system(
+        opened,
+        labelled_source(data, format),
+        optional_source(labels, format),
+        name=_system_name(data),
+        columns=TripleColumns.named(given_of(columns)),
+        method=method,
+        level=level,
+        seed=seed,
+        format=format,
+        show_progress=False if quiet else None,
+    )
+    if report is not None:
+        from bothways.report.judging import score_page
+        from bothways.report.page import write
+
+        write(score_page(found, judge=_judge_facts(opened), command=_command()), report)
+    if json:
+        print_json({"judge": str(judge), **found.to_dict()})
+    else:
+        _show_score(found, opened)
+    _note_report(report)
+
+
+@taking(columns=COLUMNS)
+def rank(
+    *data: File,
+    judge: Path,
+    labels: File | None = None,
+    dimension: JudgeDimension | None = None,
+    truth: File | None = None,
+    next: Path | None = None,  # noqa: A002 (the option's name)
+    next_rows: WholeNumber = 50,
+    method: PpiMethod = "ppi++",
+    level: Level = 0.95,
+    seed: WholeNumber = 0,
+    report: Path | None = None,
+    format: Format | None = None,  # noqa: A002 (the option's name)
+    json: Flag = False,
+    quiet: Flag = False,
+    columns: object = None,
+    reading: ReadingOptions = AS_IT_CAN,
+    model: ModelOptions = HERE,
+) -> None:
+    """Put systems in order of their success rates, and say how sure that order is.
+
+    Where two systems answered the same queries, their difference is taken query by query.
+
+    Args:
+        data: A file of answers for each system; rows that name their system count for that one.
+        judge: Folder of a judge.
+        labels: Human labels of rows of every system, drawn at random; by default those in the data.
+        dimension: Of a folder with several judges.
+        truth: True success rates, where they are known: rows with the columns system and value; or 'labels', where
+            the data hold a label of every row, of which --labels uses some. Kendall's tau compares the order with them.
+        next: Write rows to label next into this file: those on which the judge sees the first two systems furthest
+            apart, else is least sure.
+        next_rows: How many rows that are.
+        method: Of the intervals, as for 'bothways judge score'.
+        level: Share of such intervals that hold the truth.
+        seed: Of the bootstrap.
+        report: Also write a page in HTML.
+        format: Of all files, where their names do not say it.
+        json: Print one JSON object.
+        quiet: Show no progress.
+        columns: Where the parts of a row stand, in all files.
+        reading: How texts are read.
+        model: Where the judge runs.
+    """
+    from bothways.judging import rank_systems
+
+    named, systems = TripleColumns.named(given_of(columns)), _named_files(data)
+    check_piped({**{f"the file {each!r}": each for each in data}, "--labels": labels, "--truth": truth})
+    opened = _opened(judge, dimension, reading, model)
+    sources: dict[str, Any] = {name: labelled_source(path, format) for name, path in systems.items()}
+    found = rank_systems(
+        opened,
+        sources,
+        optional_source(labels, format),
+        truth=_truth(truth, sources, opened, named, format),
+        columns=named,
+        method=method,
+        level=level,
+        next_rows=next_rows if next is not None else 0,
+        seed=seed,
+        format=format,
+        show_progress=False if quiet else None,
+    )
+    if next is not None:
+        _write_next(found, next, named, quiet=quiet)
+    if report is not None:
+        from bothways.report.judging import ranking_page
+        from bothways.report.page import write
+
+        write(ranking_page(found, judge=_judge_facts(opened), command=_command()), report)
+    if json:
+        print_json({"judge": str(judge), **found.to_dict()})
+    else:
+        _show_ranking(found, opened)
+    _note_report(report)
+
+
+def _opened(judge: Path, dimension: JudgeDimension | None, reading: ReadingOptions, model: ModelOptions) -> "Judge":
+    from bothways.judging import Judge
+
+    return Judge.open(judge, dimension, **open_options(reading, model))
+
+
+def _judge_facts(judge: "Judge") -> dict[str, str]:
+    """What a page says of the judge."""
+    card = judge.classifier.card
+    rows, base = card.get("training_rows"), card.get("base_model")
+    facts = {
+        "folder": str(judge.classifier.name),
+        "trained from": str(base) if base else "",
+        "question": judge.dimension.question,
+        "training pairs": f"{rows:,}" if isinstance(rows, int) else "",
+    }
+    made = card.get("judge", {}).get("made_negatives") if isinstance(card.get("judge"), dict) else None
+    return {name: value for name, value in facts.items() if value} | ({"made negatives": f"{made:,}"} if made else {})
+
+
+def _command() -> str:
+    return shlex.join(["bothways", *sys.argv[1:]])
+
+
+def _system_name(path: str) -> str:
+    """The name of a file without its folder and endings."""
+    name = Path(path).name
+    for ending in (".gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet"):
+        name = name.removesuffix(ending)
+    return name or path
+
+
+def _named_files(paths: Sequence[str]) -> dict[str, str]:
+    """Files by the names of their systems; whole paths where two files share a name.
+
+    Raises:
+        CycloptsError: There is none, or one is there twice.
+    """
+    if not paths:
+        raise usage_error("nothing to rank: give a file of answers for each system.")
+    if len(set(paths)) < len(paths):
+        raise usage_error("a file is given twice: give each system's answers once.")
+    names = [_system_name(path) for path in paths]
+    unique = names if len(set(names)) == len(names) else list(paths)
+    return dict(zip(unique, paths, strict=True))
+
+
+def _truth(
+    truth: str | None,
+    sources: dict[str, Any],
+    judge: "Judge",
+    columns: TripleColumns,
+    format_: Format | None,
+) -> dict[str, float] | None:
+    """The true success rates, of a file or of the labels in the data."""
+    if truth is None:
+        return None
+    from bothways.judging.truth import read_truth, truth_in_labels
+
+    if truth == "labels":
+        return truth_in_labels(sources, judge.dimension, columns, format=format_)
+    return read_truth(truth, format=format_)
+
+
+def _write_next(found: "Ranking", path: Path, columns: TripleColumns, *, quiet: bool) -> None:
+    from bothways.data import write_rows
+
+    count = write_rows(str(path), (each.to_dict(columns) for each in found.next_rows))
+    if not quiet:
+        note(
+            f"{counted(count, 'row')} to label next in {path}. They were not drawn at random: label them to train the "
+            "judge, and do not add them to the labels of an estimate."
+        )
+
+
+def _show_score(found: "SystemScore", judge: "Judge") -> None:
+    print(f"{judge.dimension.question} {found.rows:,} rows of {found.system}, {found.estimate.labels:,} labelled")
+    table = plain_table()
+    table.add_column("method", no_wrap=True)
+    for heading in ("rate", f"{found.estimate.level:.0%} interval", "width", "labels it is worth"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, each in found.estimates.items():
+        interval = f"{each.low:.4f} to {each.high:.4f}"
+        table.add_row(name, f"{each.value:.4f}", interval, f"{each.high - each.low:.4f}", _worth(each.effective_labels))
+    print_table(table)
+    print(f"judge alone {found.judged:.4f}; on the labelled rows:")
+    print(found.quality.summary())
+    for warning in found.warnings:
+        note(f"warning: {warning}")
+
+
+def _show_ranking(found: "Ranking", judge: "Judge") -> None:
+    print(judge.dimension.question)
+    table = plain_table()
+    table.add_column("system", no_wrap=True)
+    truth = ("truth",) if found.truth else ()
+    for heading in ("rate", "interval", *truth, "labels", "worth", "judge alone", "better than the next"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for at, each in enumerate(found.systems):
+        estimate, below = each.estimate, found.systems[at + 1 : at + 2]
+        sure = f"{found.probability(each.system, below[0].system):.3f}" if below else ""
+        cells = [f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}"]
+        cells += [f"{found.truth[each.system]:.4f}"] if found.truth else []
+        cells += [str(estimate.labels), _worth(estimate.effective_labels), f"{each.judged:.4f}", sure]
+        table.add_row(shortened(each.system, _LONGEST_NAME), *cells)
+    print_table(table)
+    if len(found.systems) > 1:
+        print(_separation(found))
+    if found.tau is not None:
+        print(f"Kendall's tau with the truth: {found.tau:.3f}")
+    for warning in found.warnings:
+        note(f"warning: {warning}")
+
+
+def _separation(found: "Ranking") -> str:
+    """How sure the order of the first two is."""
+    first = found.comparisons[0]
+    gap = first.difference
+    said = (
+        f"{first.first} is better than {first.second} with probability {first.probability:.3f}: difference "
+        f"{gap.value:+.4f}, from {gap.low:+.4f} to {gap.high:+.4f} ({first.pairing})."
+    )
+    if found.separating_labels is None:
+        return f"{said}\nEven labels of all rows would not separate them, if the difference is as it looks now."
+    if found.separating_labels == 0:
+        return f"{said}\nThe interval leaves out 0: no further labels are needed to separate them."
+    return (
+        f"{said}\nAbout {found.separating_labels:,} more labels of each, drawn at random, would separate them, if the "
+        "difference is as it looks now."
+    )
+
+
+def _worth(labels: float) -> str:
+    return "all" if labels == float("inf") else f"{labels:,.0f}"
+
+
+def _note_report(report: Path | None) -> None:
+    if report is not None:
+        note(f"page: {report}")

@@ -1,0 +1,237 @@
+"""A trained judge: the probability that a triple is good in one dimension.
+
+Shapes: N triples.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.choices import JudgeDimension, Merge, Negatives
+from bothways.errors import CorruptCheckpoint, InvalidInput
+from bothways.judging.dimensions import DIMENSIONS, Dimension, find_dimension
+from bothways.judging.preparing import prepare
+from bothways.judging.quality import JudgeReport, judge_report
+from bothways.judging.triples import Triple, TripleColumns, read_triples
+from bothways.tasks import PairClassifier
+
+if TYPE_CHECKING:
+    from bothways.data import Source
+    from bothways.tasks.opening import OpenOptions
+    from bothways.tasks.task import FitArguments
+    from bothways.training.record import TrainingRecord
+
+CARD = "judge"
+"""Entry of the card in ``bothways.json`` that makes a model of pairs a judge."""
+
+GOOD = "1"
+MERGE: Merge = "maxp"
+"""A long passage is as relevant as the window in which the judge is surest of that."""
+
+
+class Judge:
+    """A cross-encoder that judges triples in one dimension.
+
+    >>> judge = Judge.train("sentence-transformers/all-MiniLM-L6-v2", "triples.jsonl", "context_relevance")
+    ... # doctest: +SKIP
+    >>> judge.save("runs/judge")  # doctest: +SKIP
+    >>> Judge.open("runs/judge").probabilities([Triple("Who won?", "The Broncos won.")])  # doctest: +SKIP
+    array([0.98])
+
+    Attributes:
+        classifier: The model of pairs; it opens with `PairClassifier.from_pretrained` too.
+        dimension: What it judges.
+        good: The label that stands for 1.
+        record: The course of the training; None for a judge that was opened.
+    """
+
+    def __init__(
+        self,
+        classifier: PairClassifier[Any],
+        dimension: Dimension | JudgeDimension,
+        *,
+        good: str = GOOD,
+        record: "TrainingRecord | None" = None,
+    ) -> None:
+        self.classifier = classifier
+        self.dimension = dimension if isinstance(dimension, Dimension) else find_dimension(dimension)
+        self.good = good
+        self.record = record
+        if good not in classifier.labels:
+            raise InvalidInput(
+                f"expected a model of pairs with the label {good!r}, got one with {', '.join(classifier.labels)}. Name "
+                "the label that stands for a good triple (good=)."
+            )
+
+    @classmethod
+    def train(
+        cls,
+        model: str | Path,
+        train: "Source | Iterable[Mapping[str, object]]",
+        dimension: JudgeDimension,
+        *,
+        validation: "Source | Iterable[Mapping[str, object]] | None" = None,
+        columns: TripleColumns | None = None,
+        negatives: Negatives | None = None,
+        opening: "OpenOptions | None" = None,
+        merge: Merge = MERGE,
+        **options: "Unpack[FitArguments]",
+    ) -> Self:
+        """Fine-tune an encoder to judge triples, and calibrate it on held-out rows.
+
+        Args:
+            model: A folder or a name, see `bothways.load`.
+            train: Triples with labels of 0 and 1; or with none, which all count as good, so that negatives are made.
+            dimension: What is judged.
+            validation: Held-out triples; when left out, about a tenth of the training rows, which share neither query
+                nor passage with the others.
+            columns: Where the parts of a row stand.
+            negatives: Which negatives are made, see `bothways.judging.negatives`.
+            opening: How the model is found, where it runs and how texts are read.
+            merge: How the windows of a long passage become one answer, see `bothways.tasks.merging`.
+            options: Of `PairClassifier.fit`, but for columns.
+
+        Raises:
+            InvalidInput: There is no label and no negative is to be made, all labels are the same, or an option is
+                out of its range.
+        """
+        wanted, seed = find_dimension(dimension), options.get("seed", 0)
+        data = prepare(
+            train, wanted, validation=validation, columns=columns, negatives=negatives, seed=seed
+        )
+        classifier = PairClassifier.from_pretrained(model, merge=merge, **(opening or {}))
+        names = {"text_a": data.columns.text_a, "text_b": data.columns.text_b, "label": data.columns.label}
+        record = classifier.fit(data.training, validation=data.validation, **{**names, **options})  # type: ignore[arg-type]
+        if record.finished_no_epoch:
+            return cls(classifier, wanted, record=record)
+        card = classifier.card
+        stored = {"dimension": wanted.name, "question": wanted.question, "made_negatives": data.made}
+        notes = [*card.get("notes", []), *data.notes]
+        return cls(classifier.with_card(**{CARD: stored, "notes": notes}), wanted, record=record)
+
+    @classmethod
+    def open(
+        cls, folder: str | Path, dimension: JudgeDimension | None = None, **opening: "Unpack[OpenOptions]"
+    ) -> Self:
+        """Open a judge, or the one for a dimension out of a folder that holds several.
+
+        Args:
+            folder: A folder that `save` wrote, or one with a judge for each of several dimensions.
+            dimension: What it is to judge; needed where the folder holds several judges.
+            opening: Where it runs and how texts are read.
+
+        Raises:
+            InvalidInput: The folder holds no judge, none of this dimension, or several and none was named.
+        """
+        path = _judge_folder(Path(folder), dimension)
+        classifier: PairClassifier[Any] = PairClassifier.from_pretrained(path, **opening)
+        stored = classifier.card.get(CARD)
+        name = stored.get("dimension") if isinstance(stored, Mapping) else None
+        if name is None:
+            raise InvalidInput(
+                f"expected a judge in {str(folder)!r}, got a model that was not trained to judge. Train one "
+                "with bothways judge train."
+            )
+        if name not in DIMENSIONS:
+            raise CorruptCheckpoint(
+                f"the card of {str(folder)!r} must name a dimension of {', '.join(DIMENSIONS)}, but it names {name!r}: "
+                "the file was altered or damaged. Get the model again from where it came."
+            )
+        if dimension not in (None, name):
+            raise InvalidInput(
+                f"expected a judge of {dimension}, got {str(folder)!r}, which judges {name}. Ask for {name}, or train "
+                f"one with bothways judge train --dimension {dimension}."
+            )
+        return cls(classifier, DIMENSIONS[name])
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the judge as `PairClassifier.save` does, whole or not at all.
+
+        Raises:
+            OutputExists: The folder exists and ``overwrite`` is false.
+            OutOfDisk: The disk is full; nothing was left behind.
+        """
+        self.classifier.save(folder, overwrite=overwrite)
+
+    def probabilities(self, triples: Sequence[Triple], *, show_progress: bool | None = None) -> NDArray[np.float64]:
+        """Return the probability (N) that each triple is good, calibrated where the judge is.
+
+        Raises:
+            InvalidInput: A text that the dimension reads is empty.
+        """
+        pairs = [self.dimension.pair(each) for each in triples]
+        place = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}  # noqa: C416
+        stated_UC = self.classifier.predict_proba(list(place), show_progress=show_progress)
+        column = self.classifier.labels.index(self.good)
+        found_N: NDArray[np.float64] = stated_UC[[place[pair] for pair in pairs], column]
+        return found_N
+
+    def evaluate(
+        self,
+        data: "Source | Iterable[Mapping[str, object]]",
+        *,
+        columns: TripleColumns | None = None,
+        resamples: int = 1000,
+        seed: int = 0,
+        show_progress: bool | None = None,
+    ) -> JudgeReport:
+        """Compare the judge with human labels: accuracy, AUROC, calibration, and the order of systems.
+
+        Args:
+            data: Labelled triples; rows without a label are left out.
+            columns: Where the parts of a row stand.
+            resamples: Bootstrap resamples for the intervals.
+            seed: Of the bootstrap.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            InvalidInput: No row has a label.
+        """
+        named = columns or TripleColumns()
+        labelled = read_triples(data, self.dimension, named).labelled
+        if not labelled:
+            raise InvalidInput(
+                f"expected labels in the column {named.label(self.dimension)!r}, got none. Name the column."
+            )
+        stated_N = self.probabilities(labelled, show_progress=show_progress)
+        return judge_report(labelled, stated_N, resamples=resamples, seed=seed)
+
+    # --- what the commands that train ask of a model ---
+
+    @property
+    def fitted(self) -> Any:  # noqa: ANN401 (see `bothways.tasks.predictor.Predictor.fitted`)
+        """What the classifier has learnt."""
+        return self.classifier.fitted
+
+    def facts(self) -> dict[str, object]:
+        """Return what a user wants to know of the judge, as JSON values."""
+        return {"dimension": self.dimension.name, **self.classifier.facts()}
+
+    def __repr__(self) -> str:
+        return f"Judge({self.classifier.name!r}, {self.dimension.name!r})"
+
+
+def judges_in(folder: Path) -> list[JudgeDimension]:
+    """Return the dimensions that a folder holds a judge for, each in a folder of its own."""
+    return [name for name in DIMENSIONS if (folder / name / "config.json").is_file()]
+
+
+def _judge_folder(folder: Path, dimension: JudgeDimension | None) -> Path:
+    """Return the folder of the judge that is asked for."""
+    if (folder / "config.json").is_file() or not folder.is_dir():
+        return folder
+    there = judges_in(folder)
+    if dimension in there:
+        return folder / str(dimension)
+    if dimension is None and len(there) == 1:
+        return folder / there[0]
+    if there:
+        asked = "none was named" if dimension is None else f"{dimension} was asked for"
+        raise InvalidInput(
+            f"expected a dimension that {str(folder)!r} has a judge for ({', '.join(there)}), but {asked}. Name one of "
+            "them (--dimension)."
+        )
+    return folder
