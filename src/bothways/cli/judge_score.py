@@ -11,16 +11,17 @@ from cyclopts.validators import Number
 
 from bothways.choices import Format, JudgeDimension, PpiMethod
 from bothways.cli.declared import given_of, taking
+from bothways.cli.judge_printing import show_ranking, show_score, write_next
 from bothways.cli.judge_train import COLUMNS
 from bothways.cli.opening import open_options
 from bothways.cli.options import AS_IT_CAN, HERE, File, Flag, ModelOptions, ReadingOptions, WholeNumber, usage_error
 from bothways.cli.reading import labelled_source, optional_source
-from bothways.cli.terminal import counted, note, plain_table, print_json, print_table, shortened
+from bothways.cli.terminal import note, print_json
 from bothways.cli.training import check_piped
 from bothways.judging.triples import TripleColumns
 
 if TYPE_CHECKING:
-    from bothways.judging import Judge, Ranking, SystemScore
+    from bothways.judging import Judge
 
 Level = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
 
@@ -39,8 +40,6 @@ the column system. Systems are called as their files.
 Example:
   bothways judge rank a.jsonl b.jsonl --judge runs/judge --labels gold.jsonl \\
     --next label_these.jsonl --report page.html"""
-
-_LONGEST_NAME = 32
 
 
 @taking(columns=COLUMNS)
@@ -106,7 +105,7 @@ def score(
     if json:
         print_json({"judge": str(judge), **found.to_dict()})
     else:
-        _show_score(found, opened)
+        show_score(found, opened)
     _note_report(report)
 
 
@@ -175,7 +174,7 @@ def rank(
         show_progress=False if quiet else None,
     )
     if next is not None:
-        _write_next(found, next, named, quiet=quiet)
+        write_next(found, next, named, quiet=quiet)
     if report is not None:
         from bothways.report.judging import ranking_page
         from bothways.report.page import write
@@ -184,7 +183,7 @@ def rank(
     if json:
         print_json({"judge": str(judge), **found.to_dict()})
     else:
-        _show_ranking(found, opened)
+        show_ranking(found, opened)
     _note_report(report)
 
 
@@ -250,78 +249,6 @@ def _truth(
     if truth == "labels":
         return truth_in_labels(sources, judge.dimension, columns, format=format_)
     return read_truth(truth, format=format_)
-
-
-def _write_next(found: "Ranking", path: Path, columns: TripleColumns, *, quiet: bool) -> None:
-    from bothways.data import write_rows
-
-    count = write_rows(str(path), (each.to_dict(columns) for each in found.next_rows))
-    if not quiet:
-        note(
-            f"{counted(count, 'row')} to label next in {path}. They were not drawn at random: label them to train the "
-            "judge, and do not add them to the labels of an estimate."
-        )
-
-
-def _show_score(found: "SystemScore", judge: "Judge") -> None:
-    print(f"{judge.dimension.question} {found.rows:,} rows of {found.system}, {found.estimate.labels:,} labelled")
-    table = plain_table()
-    table.add_column("method", no_wrap=True)
-    for heading in ("rate", f"{found.estimate.level:.0%} interval", "width", "labels it is worth"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, each in found.estimates.items():
-        interval = f"{each.low:.4f} to {each.high:.4f}"
-        table.add_row(name, f"{each.value:.4f}", interval, f"{each.high - each.low:.4f}", _worth(each.effective_labels))
-    print_table(table)
-    print(f"judge alone {found.judged:.4f}; on the labelled rows:")
-    print(found.quality.summary())
-    for warning in found.warnings:
-        note(f"warning: {warning}")
-
-
-def _show_ranking(found: "Ranking", judge: "Judge") -> None:
-    print(judge.dimension.question)
-    table = plain_table()
-    table.add_column("system", no_wrap=True)
-    truth = ("truth",) if found.truth else ()
-    for heading in ("rate", "interval", *truth, "labels", "worth", "judge alone", "better than the next"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for at, each in enumerate(found.systems):
-        estimate, below = each.estimate, found.systems[at + 1 : at + 2]
-        sure = f"{found.probability(each.system, below[0].system):.3f}" if below else ""
-        cells = [f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}"]
-        cells += [f"{found.truth[each.system]:.4f}"] if found.truth else []
-        cells += [str(estimate.labels), _worth(estimate.effective_labels), f"{each.judged:.4f}", sure]
-        table.add_row(shortened(each.system, _LONGEST_NAME), *cells)
-    print_table(table)
-    if len(found.systems) > 1:
-        print(_separation(found))
-    if found.tau is not None:
-        print(f"Kendall's tau with the truth: {found.tau:.3f}")
-    for warning in found.warnings:
-        note(f"warning: {warning}")
-
-
-def _separation(found: "Ranking") -> str:
-    """How sure the order of the first two is."""
-    first = found.comparisons[0]
-    gap = first.difference
-    said = (
-        f"{first.first} is better than {first.second} with probability {first.probability:.3f}: difference "
-        f"{gap.value:+.4f}, from {gap.low:+.4f} to {gap.high:+.4f} ({first.pairing})."
-    )
-    if found.separating_labels is None:
-        return f"{said}\nEven labels of all rows would not separate them, if the difference is as it looks now."
-    if found.separating_labels == 0:
-        return f"{said}\nThe interval leaves out 0: no further labels are needed to separate them."
-    return (
-        f"{said}\nAbout {found.separating_labels:,} more labels of each, drawn at random, would separate them, if the "
-        "difference is as it looks now."
-    )
-
-
-def _worth(labels: float) -> str:
-    return "all" if labels == float("inf") else f"{labels:,.0f}"
 
 
 def _note_report(report: Path | None) -> None:

@@ -1,7 +1,7 @@
 """``bothways judge train`` and ``bothways judge evaluate``: a cross-encoder that judges triples."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from bothways.choices import Format, JudgeDimension, Merge, Negatives
 from bothways.cli.declared import Option, given_of, group_of, options_of, taking
@@ -17,7 +17,7 @@ from bothways.cli.options import (
     WholeNumber,
     bad_usage,
 )
-from bothways.cli.reading import labelled_source, optional_source
+from bothways.cli.reading import labelled_source
 from bothways.cli.terminal import note, print_json
 from bothways.cli.training import ONCE, RESUMING, TRAINING, RunOptions, check_piped, train_and_save
 from bothways.confidence.options import ConfidenceOptions
@@ -25,6 +25,7 @@ from bothways.judging.triples import TripleColumns
 from bothways.tasks.classification.spec import PAIRS
 
 if TYPE_CHECKING:
+    from bothways.data import Row
     from bothways.judging import Judge
     from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
@@ -106,6 +107,13 @@ def train(
             strong another passage of the same document or the nearest by words, both takes them in turn. Default: both
             where no row has a label, else none.
         format: Of both files, where their names do not say it.
+        columns: Where the parts of a row stand.
+        own: Of the judge.
+        confidence: Learnt on held-out rows.
+        run: What becomes of the run.
+        training: Of the training.
+        reading: How texts are read.
+        opening: How the model is found and where it runs.
     """
     check_piped({"--train": train, "--validation": validation})
     wanted = list(get_args(JudgeDimension)) if "all" in dimension else list(dict.fromkeys(dimension))
@@ -115,8 +123,7 @@ def train(
         PAIRS.fit_options(**given)
     named = TripleColumns.named(given_of(columns))
     # Read once: standard input cannot be read for each dimension.
-    rows, held_out = labelled_source(train, format), optional_source(validation, format)
-    rows, held_out = (list(_rows(each)) if each == "-" else each for each in (rows, held_out))
+    rows, held_out = _read(train, format), None if validation is None else _read(validation, format)
     for name in wanted:
         if len(wanted) > 1 and not run.json:
             print(f"{name}:")
@@ -132,8 +139,8 @@ def train(
                 columns=named,
                 negatives=negatives,
                 opening=open_options(reading, opening.in_full),
+                confidence=given,
                 **merge,
-                **given,
                 **options,
             )
             if judge.record is None:
@@ -146,10 +153,10 @@ def train(
     return 0
 
 
-def _rows(source: Any) -> Any:  # noqa: ANN401 (sources of rows)
+def _read(source: str, format_: Format | None) -> "list[Row]":
     from bothways.data import read_rows
 
-    return read_rows(source)
+    return list(read_rows(source, format=format_))
 
 
 def _next(model: object, folder: str) -> str:

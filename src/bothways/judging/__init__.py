@@ -8,8 +8,9 @@ arXiv:2311.09476).
 
 from bothways.judging.dimensions import DIMENSIONS, Dimension
 from bothways.judging.judge import Judge, judges_in
+from bothways.judging.pairing import NextRow
 from bothways.judging.quality import Disagreement, JudgeReport
-from bothways.judging.ranking import Comparison, NextRow, Ranking, rank_systems
+from bothways.judging.ranking import Comparison, Ranking, rank_systems
 from bothways.judging.scoring import SystemScore, score_system
 from bothways.judging.triples import Triple, TripleColumns, label_of, read_triples
 

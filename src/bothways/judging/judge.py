@@ -21,7 +21,7 @@ from bothways.tasks import PairClassifier
 if TYPE_CHECKING:
     from bothways.data import Source
     from bothways.tasks.opening import OpenOptions
-    from bothways.tasks.task import FitArguments
+    from bothways.training.options import TrainingArguments
     from bothways.training.record import TrainingRecord
 
 CARD = "judge"
@@ -78,7 +78,8 @@ class Judge:
         negatives: Negatives | None = None,
         opening: "OpenOptions | None" = None,
         merge: Merge = MERGE,
-        **options: "Unpack[FitArguments]",
+        confidence: Mapping[str, Any] | None = None,
+        **options: "Unpack[TrainingArguments]",
     ) -> Self:
         """Fine-tune an encoder to judge triples, and calibrate it on held-out rows.
 
@@ -92,19 +93,19 @@ class Judge:
             negatives: Which negatives are made, see `bothways.judging.negatives`.
             opening: How the model is found, where it runs and how texts are read.
             merge: How the windows of a long passage become one answer, see `bothways.tasks.merging`.
-            options: Of `PairClassifier.fit`, but for columns.
+            confidence: Options of `PairClassifier.fit` that are none of the training: ``calibration``, ``detector``,
+                ``kept``, ``class_weights``.
+            options: Of the training, see `bothways.training.options.TrainingOptions`.
 
         Raises:
             InvalidInput: There is no label and no negative is to be made, all labels are the same, or an option is
                 out of its range.
         """
         wanted, seed = find_dimension(dimension), options.get("seed", 0)
-        data = prepare(
-            train, wanted, validation=validation, columns=columns, negatives=negatives, seed=seed
-        )
+        data = prepare(train, wanted, validation=validation, columns=columns, negatives=negatives, seed=seed)
         classifier = PairClassifier.from_pretrained(model, merge=merge, **(opening or {}))
         names = {"text_a": data.columns.text_a, "text_b": data.columns.text_b, "label": data.columns.label}
-        record = classifier.fit(data.training, validation=data.validation, **{**names, **options})  # type: ignore[arg-type]
+        record = classifier.fit(data.training, validation=data.validation, **{**names, **(confidence or {}), **options})
         if record.finished_no_epoch:
             return cls(classifier, wanted, record=record)
         card = classifier.card
@@ -163,7 +164,7 @@ class Judge:
             InvalidInput: A text that the dimension reads is empty.
         """
         pairs = [self.dimension.pair(each) for each in triples]
-        place = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}  # noqa: C416
+        place = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
         stated_UC = self.classifier.predict_proba(list(place), show_progress=show_progress)
         column = self.classifier.labels.index(self.good)
         found_N: NDArray[np.float64] = stated_UC[[place[pair] for pair in pairs], column]

@@ -46,8 +46,9 @@ def read_labels(
     if not found:
         there = ", ".join(map(repr, rows[0].values))
         raise InvalidInput(
-            f"expected human labels in the column {column!r}, got none in {len(rows):,} rows, which have: {there}. Name "
-            f"the column (--{dimension.name.replace('_', '-')}), or label some rows: about 150 make a useful interval."
+            f"expected human labels in the column {column!r}, got none in {len(rows):,} rows, which have: {there}. "
+            f"Name the column (--{dimension.name.replace('_', '-')}), or label some rows: about 150 make a useful "
+            "interval."
         )
     for each in found:
         if each.id is None and not each.query:

@@ -42,8 +42,8 @@ def with_negatives(
         return known
     if len({getattr(each, part) for each in known}) < 2:
         raise InvalidInput(
-            f"expected at least two different {part}s to make negatives from, got one in {len(known):,} rows. Give rows "
-            "of more questions, or label some rows 0."
+            f"expected at least two different {part}s to make negatives from, got one in {len(known):,} rows. Give "
+            "rows of more questions, or label some rows 0."
         )
     maker = _Maker.of(known, part, np.random.default_rng(seed), strong=kind != "weak")
     strong = {"weak": (False,), "strong": (True,), "both": (True, False)}[kind]

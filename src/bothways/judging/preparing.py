@@ -94,9 +94,7 @@ def prepare(
     kind: Negatives = negatives or ("none" if read.labelled else "both")
     rows = _to_learn(read, dimension, kind, named, "training")
     if validation is None:
-        training, held = hold_out(
-            rows, HELD_OUT, seed, lambda label: (str(label),), group=_Groups(rows).of
-        )
+        training, held = hold_out(rows, HELD_OUT, seed, lambda label: (str(label),), group=_Groups(rows).of)
         found = [training, held]
     else:
         other = read_triples(validation, dimension, named, format=format)
@@ -107,8 +105,9 @@ def prepare(
     _check_classes(unique, pairs.label, kind)
     before, after = (sum(map(len, parts)) for parts in (found, completed))
     return JudgeData(
-        pairs,
-        *unique,
+        columns=pairs,
+        training=unique[0],
+        validation=unique[1],
         made=after - before,
         left_out=read.incomplete + len(read.triples) - len(rows),
         repeated=after - sum(map(len, unique)),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bothways.evaluation import Estimate, Report, class_outcomes, out_of_domain_report
+from bothways.evaluation.prediction_powered import kendall_tau
 from bothways.judging.triples import Triple
 
 
@@ -102,7 +103,7 @@ def judge_report(
         if triple.system is not None:
             rows[triple.system].append((label, stated))
     means = {name: tuple(np.mean(each, axis=0).tolist()) for name, each in rows.items()}
-    tau = kendall_tau(*zip(*means.values(), strict=True)) if len(means) > 1 else None
+    tau = tau_of(*zip(*means.values(), strict=True)) if len(means) > 1 else None
     return JudgeReport(report, auroc, tau, means, confident_disagreements(labelled, stated_N, most))
 
 
@@ -116,9 +117,8 @@ def confident_disagreements(
     return tuple(Disagreement(labelled[number], float(stated_N[number])) for number in order if gap_N[number] > 0.5)
 
 
-def kendall_tau(first_S: ArrayLike, second_S: ArrayLike) -> float | None:
+def tau_of(first_S: ArrayLike, second_S: ArrayLike) -> float | None:
     """Return Kendall's tau-b of two orders of systems; None where one of them ties all."""
-    from scipy.stats import kendalltau
-
-    value = float(kendalltau(first_S, second_S).statistic)
-    return None if np.isnan(value) else value
+    if np.ptp(first_S) == 0 or np.ptp(second_S) == 0:
+        return None
+    return kendall_tau(first_S, second_S)

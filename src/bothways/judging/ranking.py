@@ -3,7 +3,7 @@
 Shapes: N rows, Q queries.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -14,13 +14,12 @@ from bothways.choices import Pairing, PpiMethod
 from bothways.errors import InvalidInput
 from bothways.evaluation.prediction_powered import (
     PoweredEstimate,
-    Sample,
     estimate_difference,
     labels_to_separate,
     probability_better,
-    rows_to_label,
 )
-from bothways.judging.quality import JudgeReport, judge_report, kendall_tau
+from bothways.judging.pairing import NextRow, paired_samples, rows_to_label_next
+from bothways.judging.quality import JudgeReport, judge_report, tau_of
 from bothways.judging.scoring import DEFAULT, JudgedSystem, SystemScore, judged_systems, labelled, scored
 from bothways.judging.triples import ReadTriples, Triple, TripleColumns, read_triples
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from bothways.judging.judge import Judge
 
 NEXT_ROWS = 50
-_LEAST_PAIRED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +56,6 @@ class Comparison:
             **self.difference.named("difference"),
             "probability_better": self.probability,
             "pairing": self.pairing,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class NextRow:
-    """A row that is worth a label: the judge is unsure of it, or sees the systems far apart.
-
-    Attributes:
-        system: Whose answer it is.
-        triple: The row.
-        probability: That it is good, according to the judge.
-    """
-
-    system: str
-    triple: Triple
-    probability: float
-
-    def to_dict(self, columns: TripleColumns) -> dict[str, object]:
-        """Return a row of a file, under the names of columns that are given."""
-        named = {} if self.triple.id is None else {columns.id: self.triple.id}
-        texts = {columns.query: self.triple.query, columns.passage: self.triple.passage}
-        return {
-            **named,
-            columns.system: self.system,
-            **texts,
-            columns.answer: self.triple.answer,
-            "judge": round(self.probability, 6),
         }
 
 
@@ -180,8 +151,8 @@ def rank_systems(
     unknown = sorted({*(truth or {})}.symmetric_difference(rows)) if truth else []
     if unknown:
         raise InvalidInput(
-            f"truth: expected a value for each of the systems {', '.join(map(repr, rows))}, but the two lists differ in "
-            f"{', '.join(map(repr, unknown))}."
+            f"truth: expected a value for each of the systems {', '.join(map(repr, rows))}, but the two lists differ "
+            f"in {', '.join(map(repr, unknown))}."
         )
     judged = judged_systems(judge, rows, read, show_progress=show_progress)
     return rank_judged(judge, judged, truth=truth, method=method, level=level, next_rows=next_rows, seed=seed)
@@ -200,15 +171,14 @@ def rank_judged(
     """Put systems in order that were judged already; see `rank_systems`."""
     scores = {each.name: scored(each, judge, method=method, level=level, seed=seed) for each in judged}
     ordered = sorted(judged, key=lambda each: -scores[each.name].estimate.value)
-    pairs = [
-        _compared(*two, method=method, level=level, seed=seed) for two in combinations(ordered, 2)
-    ]
+    pairs = [_compared(*two, method=method, level=level, seed=seed) for two in combinations(ordered, 2)]
     separating = None
     if len(ordered) > 1:
-        samples, pairing = _samples(ordered[0], ordered[1])
+        samples, pairing = paired_samples(ordered[0], ordered[1])
         separating = labels_to_separate(*samples, pairing=pairing, level=level)
     names = [each.name for each in ordered]
-    tau = kendall_tau([scores[name].estimate.value for name in names], [truth[name] for name in names]) if truth else None
+    rates = [scores[name].estimate.value for name in names]
+    tau = tau_of(rates, [truth[name] for name in names]) if truth else None
     rows = [(triple, stated) for each in ordered for triple, stated in zip(each.triples, each.stated_N, strict=True)]
     known = [(triple, stated) for triple, stated in rows if triple.label is not None]
     quality = judge_report([triple for triple, _ in known], np.array([stated for _, stated in known]), seed=seed)
@@ -219,7 +189,7 @@ def rank_judged(
         separating,
         dict(truth or {}),
         tau,
-        tuple(_next_rows(ordered[:2], next_rows, seed)),
+        tuple(rows_to_label_next(ordered[:2], next_rows, seed)),
         quality,
     )
 
@@ -253,67 +223,9 @@ def _read(
     return found
 
 
-def _compared(
-    first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, level: float, seed: int
-) -> Comparison:
-    samples, pairing = _samples(first, second)
+def _compared(first: JudgedSystem, second: JudgedSystem, *, method: PpiMethod, level: float, seed: int) -> Comparison:
+    samples, pairing = paired_samples(first, second)
     if any(not len(each.unlabelled_judged) for each in samples) and method == "ppi":
         method = "classical"
     difference = estimate_difference(*samples, pairing=pairing, method=method, level=level, seed=seed)
     return Comparison(first.name, second.name, difference, probability_better(difference), pairing)
-
-
-def _samples(first: JudgedSystem, second: JudgedSystem) -> tuple[tuple[Sample, Sample], Pairing]:
-    """Return samples of two systems: row by row of the same queries, where enough of them are labelled for both."""
-    one, other = _numbers(first), _numbers(second)
-    if one is not None and other is not None and one.keys() == other.keys():
-        known = [first.labelled_N, second.labelled_N]
-        both = [query for query in one if known[0][one[query]] and known[1][other[query]]]
-        if len(both) >= max(2, _LEAST_PAIRED * min(each.sum() for each in known)):
-            rest = [query for query in one if query not in set(both)]
-            return (_aligned(first, one, both, rest), _aligned(second, other, both, rest)), "paired"
-    return (first.sample(), second.sample()), "unpaired"
-
-
-def _numbers(system: JudgedSystem) -> dict[str, int] | None:
-    """Return the row of each query; None where a query has several."""
-    numbers = {each.query: number for number, each in enumerate(system.triples)}
-    return numbers if len(numbers) == len(system.triples) else None
-
-
-def _aligned(system: JudgedSystem, number: Mapping[str, int], both: Sequence[str], rest: Sequence[str]) -> Sample:
-    known, others = [number[query] for query in both], [number[query] for query in rest]
-    labels = [label for each in known if (label := system.triples[each].label) is not None]
-    return Sample(labels, system.stated_N[known], system.stated_N[others])
-
-
-def _next_rows(systems: Sequence[JudgedSystem], count: int, seed: int) -> Iterator[NextRow]:
-    """Yield rows without labels on which the judge sees the first two systems furthest apart, else is least sure."""
-    if count < 1:
-        return
-    numbers = [_numbers(each) for each in systems]
-    if len(systems) == 2 and numbers[0] is not None and numbers[1] is not None:
-        one, other = numbers[0], numbers[1]
-        open_queries = [
-            query
-            for query in one
-            if query in other
-            and (systems[0].triples[one[query]].label is None or systems[1].triples[other[query]].label is None)
-        ]
-        if open_queries:
-            stated = [[systems[at].stated_N[each[query]] for query in open_queries] for at, each in enumerate((one, other))]
-            for chosen in rows_to_label(np.array(stated), count=-(-count // 2), seed=seed).tolist():
-                for system, number in zip(systems, (one, other), strict=True):
-                    place = number[open_queries[chosen]]
-                    if system.triples[place].label is None:
-                        yield NextRow(system.name, system.triples[place], float(system.stated_N[place]))
-            return
-    rows = [
-        NextRow(system.name, triple, float(stated))
-        for system in systems
-        for triple, stated in zip(system.triples, system.stated_N, strict=True)
-        if triple.label is None
-    ]
-    if rows:
-        for chosen in rows_to_label(np.array([each.probability for each in rows]), count=count, seed=seed).tolist():
-            yield rows[chosen]

@@ -57,7 +57,8 @@ class JudgedSystem:
         if known_N.sum() < FEWEST_LABELS:
             raise InvalidInput(
                 f"expected at least {FEWEST_LABELS} human labels of the system {self.name!r}, got {known_N.sum()} for "
-                f"{len(self.triples):,} rows. Label rows of it that are drawn at random: about 150 make a useful interval."
+                f"{len(self.triples):,} rows. Label rows of it that are drawn at random: about 150 make a useful "
+                "interval."
             )
         labels = [each.label for each in self.triples if each.label is not None]
         return Sample(labels, self.stated_N[known_N], self.stated_N[~known_N])

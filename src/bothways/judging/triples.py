@@ -137,8 +137,8 @@ def read_triples(
             incomplete += 1
     if not triples:
         raise InvalidInput(
-            f"expected rows with {_listed(dimension.parts)} for {dimension.name}, but in all {incomplete:,} rows one of "
-            "them is empty. Fill them in, or ask for another dimension."
+            f"expected rows with {_listed(dimension.parts)} for {dimension.name}, but in all {incomplete:,} rows one "
+            "of them is empty. Fill them in, or ask for another dimension."
         )
     return ReadTriples(tuple(triples), incomplete)
 
@@ -177,8 +177,8 @@ def read_triple(row: "Row", dimension: Dimension, columns: TripleColumns, *, nee
         label = label_of(row.values.get(column))
     except InvalidInput as error:
         raise InvalidInput(f"{row.where}, column {column!r}: {error}") from error
-    names = {name: _name(row, getattr(columns, name)) for name in ("id", "system", "document")}
-    return Triple(**texts, label=label, **names, where=row.where)
+    name, system, document = (_name(row, each) for each in (columns.id, columns.system, columns.document))
+    return Triple(**texts, label=label, id=name, system=system, document=document, where=row.where)
 
 
 _PARTS = ("query", "passage", "answer")

@@ -27,8 +27,8 @@ def check_merge(value: object) -> Merge:
         return value
     raise InvalidInput(
         f"expected merge to be one of {', '.join(map(repr, MERGES))}, got {value!r}: 'weighted_mean' weighs each "
-        "window with its length, 'mean' all alike, 'max' takes the largest logit of each output, 'maxp' the logits of the "
-            "window where the last label is most probable, 'first' that of the "
+        "window with its length, 'mean' all alike, 'max' takes the largest logit of each output, 'maxp' those of "
+        "the window where the last label is most probable, 'first' that of the "
         "first window, 'attention' weighs each as training has learnt to."
     )
 

@@ -1,0 +1,242 @@
+"""Pages of judged systems: success rates with intervals, the judge's calibration, its mistakes, the assumptions."""
+
+from collections.abc import Mapping, Sequence
+
+from bothways.judging import JudgeReport, Ranking, SystemScore
+from bothways.report.bars import Bar, bars
+from bothways.report.curves import reliability_panel
+from bothways.report.drawing import short_label
+from bothways.report.page import (
+    Block,
+    Code,
+    Fact,
+    Figure,
+    KeyFigure,
+    KeyFigures,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    TextItem,
+    TextList,
+)
+
+_METHODS = {
+    "ppi++": "labels and judge, the judge weighed by what it is worth",
+    "ppi": "labels and judge, the judge trusted fully",
+    "classical": "the labels alone",
+    "bootstrap": "as ppi++, by resampling",
+}
+_FOOTER = "Written by “bothways judge”."
+
+
+def score_page(score: SystemScore, *, judge: Mapping[str, str], command: str) -> Page:
+    """Return the page of one system.
+
+    Args:
+        score: Its success rate.
+        judge: What to say of the judge.
+        command: The command line that makes the page again.
+
+    Raises:
+        MissingDependency: The extra ``report`` is not installed.
+    """
+    estimate = score.estimate
+    figures = (
+        KeyFigure("Success rate", f"{estimate.value:.3f}", _interval(estimate.low, estimate.high, estimate.level)),
+        KeyFigure("Human labels", f"{estimate.labels:,}", f"of {score.rows:,} rows"),
+        KeyFigure("Labels they are worth", _worth(estimate.effective_labels), "to an interval from labels alone"),
+        KeyFigure("Judge alone", f"{score.judged:.3f}", "corrected by nothing"),
+    )
+    drawn = [Bar(name, each.value, (each.low, each.high)) for name, each in score.estimates.items()]
+    rows = tuple(
+        (name, _METHODS[name], f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}", f"{each.high - each.low:.4f}")
+        for name, each in score.estimates.items()
+    )
+    columns = ("Method", "What it uses", "Rate", "Interval", "Width")
+    caption = f"Success rate by each method, with {estimate.level:.0%} intervals."
+    blocks: list[Block] = [
+        KeyFigures(figures),
+        Figure(bars(drawn, "success rate", (0.0, 1.0), 3), caption, caption),
+        Table(columns, rows, "The same in numbers.", columns[2:]),
+        *_warnings(score.warnings),
+    ]
+    return Page(
+        title=f"{score.dimension.replace('_', ' ').capitalize()} of {score.system}",
+        subtitle=judge.get("question", ""),
+        sections=(
+            Section("Success rate", tuple(blocks)),
+            *_judge(score.quality, judge),
+            _assumptions(paired=False, systems=1),
+            Section("How to reproduce", (Code((command,)),)),
+        ),
+        footer=_FOOTER,
+    )
+
+
+def ranking_page(ranking: Ranking, *, judge: Mapping[str, str], command: str) -> Page:
+    """Return the page of several systems.
+
+    Args:
+        ranking: The systems in order.
+        judge: What to say of the judge.
+        command: The command line that makes the page again.
+
+    Raises:
+        MissingDependency: The extra ``report`` is not installed.
+    """
+    return Page(
+        title=f"Ranking by {ranking.dimension.replace('_', ' ')}",
+        subtitle=judge.get("question", ""),
+        sections=(
+            Section("Systems", tuple(_systems(ranking))),
+            *([Section("How sure the order is", tuple(_order(ranking)))] if len(ranking.systems) > 1 else []),
+            *_judge(ranking.quality, judge),
+            _assumptions(paired=any(each.pairing == "paired" for each in ranking.comparisons), systems=2),
+            Section("How to reproduce", (Code((command,)),)),
+        ),
+        footer=_FOOTER,
+    )
+
+
+def _systems(ranking: Ranking) -> list[Block]:
+    best = ranking.systems[0]
+    estimate = best.estimate
+    figures = [
+        KeyFigure("First", short_label(best.system), f"of {len(ranking.systems)} systems"),
+        KeyFigure("Its success rate", f"{estimate.value:.3f}", _interval(estimate.low, estimate.high, estimate.level)),
+    ]
+    if ranking.comparisons:
+        first = ranking.comparisons[0]
+        figures.append(KeyFigure("Better than the second", f"{first.probability:.1%}", "probability"))
+    if ranking.tau is not None:
+        figures.append(KeyFigure("Kendall's tau", f"{ranking.tau:.2f}", "with the true order"))
+    drawn = [Bar(each.system, each.estimate.value, (each.estimate.low, each.estimate.high)) for each in ranking.systems]
+    truth = ("Truth",) if ranking.truth else ()
+    columns = ("System", "Rate", "Interval", *truth, "Labels", "Worth", "Judge alone")
+    rows = tuple(
+        (
+            each.system,
+            f"{each.estimate.value:.4f}",
+            f"{each.estimate.low:.4f} to {each.estimate.high:.4f}",
+            *((f"{ranking.truth[each.system]:.4f}",) if ranking.truth else ()),
+            f"{each.estimate.labels:,} of {each.rows:,}",
+            _worth(each.estimate.effective_labels),
+            f"{each.judged:.4f}",
+        )
+        for each in ranking.systems
+    )
+    caption = f"Success rates with {estimate.level:.0%} intervals ({estimate.method})."
+    worth = "“Worth” is how many labels an interval from labels alone would need to be as narrow."
+    return [
+        KeyFigures(tuple(figures)),
+        Figure(bars(drawn, "success rate", (0.0, 1.0), 3), caption, caption),
+        Table(columns, rows, f"The same in numbers. {worth}", columns[1:]),
+        *_warnings(ranking.warnings),
+    ]
+
+
+def _order(ranking: Ranking) -> list[Block]:
+    rows = tuple(
+        (
+            f"{each.first} before {each.second}",
+            f"{each.probability:.3f}",
+            f"{each.difference.value:+.4f}",
+            f"{each.difference.low:+.4f} to {each.difference.high:+.4f}",
+            each.pairing,
+        )
+        for each in ranking.comparisons
+    )
+    columns = ("Order", "Probability", "Difference", "Interval", "Compared")
+    return [
+        Paragraph(_separation(ranking)),
+        Table(columns, rows, "Every two systems; an interval that holds 0 leaves their order open.", columns[1:4]),
+    ]
+
+
+def _separation(ranking: Ranking) -> str:
+    first = ranking.comparisons[0]
+    names = f"{first.first} and {first.second}"
+    if ranking.separating_labels is None:
+        return f"Even labels of all rows would not separate {names}, if their difference is as it looks now."
+    if ranking.separating_labels == 0:
+        return f"The interval of the difference of {names} leaves out 0: no further labels are needed to separate them."
+    return (
+        f"About {ranking.separating_labels:,} more labels of each, drawn at random, would separate {names}, if their "
+        "difference is as it looks now."
+    )
+
+
+def _judge(quality: JudgeReport, judge: Mapping[str, str]) -> list[Section]:
+    """Sections on the judge: its agreement with the labels, and where it was sure and wrong."""
+    estimates = quality.report.estimates
+    figures = [
+        KeyFigure(title, f"{each.value:.3f}", _interval(each.low, each.high, 0.95))
+        for title, each in (
+            ("Accuracy", estimates["accuracy"]),
+            ("AUROC", quality.auroc),
+            ("Calibration error", estimates["ece"]),
+        )
+        if each is not None
+    ]
+    words = (
+        "How often the judge agrees with the human labels (height) where it states a confidence (width). On the dashed "
+        "line the two agree."
+    )
+    items = tuple(
+        TextItem(
+            " | ".join(text for text in (each.triple.query, each.triple.answer, each.triple.passage) if text),
+            tuple(
+                Fact(name, value)
+                for name, value in (
+                    ("label", str(each.triple.label)),
+                    ("judge", f"{each.probability:.3f}"),
+                    ("system", each.triple.system or ""),
+                    ("row", each.triple.where),
+                )
+                if value
+            ),
+        )
+        for each in quality.disagreements
+    )
+    facts = tuple((name, value) for name, value in judge.items() if name != "question")
+    blocks: list[Block] = [
+        KeyFigures(tuple(figures)),
+        Figure(reliability_panel(quality.report.reliability, "As stated"), words, words),
+        Table(("Judge", ""), facts),
+    ]
+    caption = "Query, answer and passage, where the judge is most confident against the label. Either may be wrong."
+    return [
+        Section("The judge on the labelled rows", tuple(blocks)),
+        Section("Most confident disagreements", (TextList(items, caption),)),
+    ]
+
+
+def _assumptions(*, paired: bool, systems: int) -> Section:
+    lines = [
+        "The labelled rows are a random sample of the rows of their system. Labels of rows that were chosen, such as "
+        "hard ones, make every interval here wrong.",
+        "The rows of a system are a random sample of the queries that it will meet; the rate is that of such queries.",
+        "The labels are right. The intervals hold however often the judge is wrong: a bad judge makes them wide, not "
+        "wrong. The judge was not trained on the labelled rows.",
+    ]
+    if systems > 1:
+        lines.append(
+            "The probability that a system is better takes the true difference to be normal (or Student's t) about its "
+            "estimate. Each interval holds for itself; of many, some will miss."
+        )
+    if paired:
+        lines.append("Systems that answered the same queries are compared query by query.")
+    return Section("What was assumed", tuple(Paragraph(line) for line in lines))
+
+
+def _warnings(warnings: Sequence[str]) -> list[Block]:
+    return [TextList(tuple(TextItem(each) for each in warnings), "Warnings.")] if warnings else []
+
+
+def _interval(low: float, high: float, level: float) -> str:
+    return f"{level:.0%} interval {low:.3f} to {high:.3f}"
+
+
+def _worth(labels: float) -> str:
+    return "all" if labels == float("inf") else f"{labels:,.0f}"
