@@ -78,6 +78,7 @@ def test_each_way_is_what_its_name_says(made):
         expected = {
             "mean": own_WC.mean(0),
             "max": own_WC.max(0),
+            "maxp": own_WC[np.argmax(own_WC[:, -1] - np.logaddexp(own_WC[:, 0], own_WC[:, 1]))],
             "first": own_WC[0],
             "weighted_mean": np.average(own_WC, axis=0, weights=weights_W),
         }
@@ -99,7 +100,7 @@ def test_attention_weighs_by_a_softmax_that_a_constant_does_not_change(made):
 
 
 def test_an_unknown_way_to_merge_is_refused_with_those_there_are():
-    with pytest.raises(InvalidInput, match="'weighted_mean', 'mean', 'max', 'first', 'attention', got 'median'"):
+    with pytest.raises(InvalidInput, match="'mean', 'max', 'maxp', 'first', 'attention', got 'median'"):
         check_merge("median")
 
 

@@ -60,7 +60,8 @@ class Judge:
         self.dimension = dimension if isinstance(dimension, Dimension) else find_dimension(dimension)
         self.good = good
         self.record = record
-        if good not in classifier.labels:
+        untrained = record is not None and record.finished_no_epoch
+        if not untrained and good not in classifier.labels:
             raise InvalidInput(
                 f"expected a model of pairs with the label {good!r}, got one with {', '.join(classifier.labels)}. Name "
                 "the label that stands for a good triple (good=)."

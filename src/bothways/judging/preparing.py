@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HELD_OUT = 0.1
 LABELS = ("0", "1")
+_DRAWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def prepare(
     kind: Negatives = negatives or ("none" if read.labelled else "both")
     rows = _to_learn(read, dimension, kind, named, "training")
     if validation is None:
-        training, held = hold_out(rows, HELD_OUT, seed, lambda label: (str(label),), group=_Groups(rows).of)
+        training, held = _held_out(rows, seed)
         found = [training, held]
     else:
         other = read_triples(validation, dimension, named, format=format)
@@ -113,6 +114,17 @@ def prepare(
         repeated=after - sum(map(len, unique)),
         shared_passages=0 if dimension.second != "passage" else len(_passages(found[0]) & _passages(found[1])),
     )
+
+
+def _held_out(rows: Sequence[Triple], seed: int) -> tuple[list[Triple], list[Triple]]:
+    """Hold rows out; where all of them have the same label by chance, others are drawn."""
+    group = _Groups(rows).of
+    classes = {each.label for each in rows}
+    drawn = (
+        hold_out(rows, HELD_OUT, seed + attempt, lambda label: (str(label),), group=group) for attempt in range(_DRAWS)
+    )
+    first = next(drawn)
+    return next((each for each in (first, *drawn) if {row.label for row in each[1]} == classes), first)
 
 
 def _rest(dimension: Dimension, columns: TripleColumns) -> tuple[str, str]:

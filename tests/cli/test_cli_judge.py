@@ -1,0 +1,109 @@
+"""``bothways judge``, from triples to a ranking."""
+
+import json
+import random
+
+import pytest
+from command_line import call, write_jsonl
+
+LABEL = "context_relevance"
+
+
+def triples(count, seed, rate=0.5):
+    generator, made = random.Random(seed), []
+    for number in range(count):
+        good = int(generator.random() < rate)
+        word, other = f"w{5 + number % 5}", f"w{12 + number % 5}"
+        first = word if good else other
+        made.append(
+            {"id": f"s{seed}-{number}", "query": f"{word} q{number}", "passage": f"{first} p{number}", LABEL: good}
+        )
+    return made
+
+
+@pytest.fixture(scope="module")
+def judged(files, tmp_path_factory):
+    """A folder with a judge, answers of two systems and labels."""
+    folder = tmp_path_factory.mktemp("judging")
+    write_jsonl(folder / "triples.jsonl", triples(60, 0))
+    gold = []
+    for seed, name in enumerate("AB", start=1):
+        rows = triples(60, seed, 0.5 + 0.2 * (name == "A"))
+        gold += rows[:40]
+        write_jsonl(folder / f"{name}.jsonl", [{key: row[key] for key in row if key != LABEL} for row in rows])
+        write_jsonl(folder / f"gold_{name}.jsonl", rows[:40])
+    write_jsonl(folder / "gold.jsonl", gold)
+    trained = call(
+        *("judge", "train", "--model", files / "tiny", "--train", folder / "triples.jsonl", "--dimension", LABEL),
+        *("--output", folder / "judge", "--epochs", 1, "--learning-rate", 3e-3, "--device", "cpu", "--json"),
+    )
+    assert trained.code == 0, trained.err
+    assert trained.json()["dimension"] == LABEL
+    return folder
+
+
+def test_a_score_has_every_interval(judged, tmp_path):
+    words = ("judge", "score", judged / "judge", "--data", judged / "A.jsonl", "--labels", judged / "gold_A.jsonl")
+    found = call(*words, "--json", "--report", tmp_path / "page.html")
+    assert found.code == 0, found.err
+    score = found.json()
+    assert score["estimates"].keys() == {"ppi++", "ppi", "classical", "bootstrap"}
+    assert (score["system"], score["rows"], score["labels"]) == ("A", 60, 40)
+    assert "What was assumed" in (tmp_path / "page.html").read_text()
+    shown = call(*words, "--quiet")
+    assert shown.code == 0, shown.err
+    assert "classical" in shown.out
+
+
+def test_a_ranking_has_every_system_and_writes_rows_to_label(judged, tmp_path):
+    words = (
+        *("judge", "rank", judged / "A.jsonl", judged / "B.jsonl", "--judge", judged / "judge"),
+        *("--labels", judged / "gold.jsonl"),
+    )
+    write_jsonl(tmp_path / "truth.jsonl", [{"system": "A", "value": 0.7}, {"system": "B", "value": 0.5}])
+    found = call(
+        *(*words, "--json", "--next", tmp_path / "next.jsonl", "--next-rows", 6, "--truth", tmp_path / "truth.jsonl"),
+        *("--report", tmp_path / "page.html"),
+    )
+    assert found.code == 0, found.err
+    ranking = found.json()
+    assert {each["system"] for each in ranking["systems"]} == {"A", "B"}
+    assert ranking["kendall_tau"] in (-1, 1)
+    rows = [json.loads(line) for line in (tmp_path / "next.jsonl").read_text().splitlines()]
+    assert len(rows) == 6
+    assert rows[0].keys() >= {"id", "system", "query", "passage"}
+    assert "How sure the order is" in (tmp_path / "page.html").read_text()
+    shown = call(*words, "--quiet")
+    assert shown.code == 0, shown.err
+    assert "better than" in shown.out
+
+
+def test_a_judge_is_compared_with_labels(judged):
+    found = call("judge", "evaluate", judged / "judge", "--data", judged / "gold.jsonl", "--json")
+    assert found.code == 0, found.err
+    assert {"accuracy", "auroc", "ece", "disagreements"} <= found.json().keys()
+    as_pairs = call("evaluate", judged / "judge", "--data", judged / "gold.jsonl", "--json")
+    assert as_pairs.json()["accuracy"] == found.json()["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--labels", "gold_B.jsonl"), 1, "40 of 40 are not there: id 's2-0'"),
+        ((), 1, "expected human labels, got no file of labels"),
+        (("--labels", "gold_A.jsonl", "--dimension", "answer_relevance"), 1, "which judges context_relevance"),
+        (("--labels", "gold_A.jsonl", "--level", 2), 2, "--level"),
+        (("--labels", "gold_A.jsonl", "--context-relevance", "nothing"), 1, "in the column 'nothing'"),
+    ],
+)
+def test_what_cannot_be_scored_is_said(judged, words, code, said):
+    words = [judged / word if str(word).endswith(".jsonl") else word for word in words]
+    found = call("judge", "score", judged / "judge", "--data", judged / "A.jsonl", *words)
+    assert found.code == code
+    assert said in found.err
+
+
+def test_a_ranking_needs_files_that_differ(judged):
+    for words, said in (((), "nothing to rank"), ((judged / "A.jsonl", judged / "A.jsonl"), "given twice")):
+        found = call("judge", "rank", *words, "--judge", judged / "judge", "--labels", judged / "gold.jsonl")
+        assert (found.code, said in found.err) == (2, True)

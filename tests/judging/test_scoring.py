@@ -1,0 +1,72 @@
+"""The success rate of a system: the estimates are those of prediction-powered inference on the judge's answers."""
+
+import json
+
+import pytest
+from judging_cases import LABEL, fake_judge, triples, without
+
+from bothways.errors import InvalidInput
+from bothways.evaluation.prediction_powered import Sample, estimate_mean
+from bothways.judging import read_triples, score_system
+
+ROWS = triples(400, rate=0.7)
+
+
+def test_estimates_are_those_of_the_labels_and_the_judge():
+    judge = fake_judge()
+    found = score_system(judge, without(ROWS, LABEL), ROWS[:100], name="a")
+    stated = judge.probabilities(read_triples(ROWS, judge.dimension).triples)
+    sample = Sample([row[LABEL] for row in ROWS[:100]], stated[:100], stated[100:])
+    for method, estimate in found.estimates.items():
+        assert estimate == estimate_mean(sample, method=method)
+    assert list(found.estimates) == ["ppi++", "ppi", "classical", "bootstrap"]
+    assert found.estimate.effective_labels > 100
+    assert found.estimate.low < sum(row[LABEL] for row in ROWS) / 400 < found.estimate.high
+
+
+def test_json_has_an_estimate_by_every_method():
+    found = score_system(fake_judge(), without(ROWS, LABEL), ROWS[:100], method="classical").to_dict()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["method"] == "classical"
+    assert {"value", "low", "high"} <= found["estimates"]["ppi++"].keys()
+    assert {"accuracy", "auroc", "ece"} == found["agreement"].keys()
+
+
+def test_labels_in_the_data_are_taken_where_no_file_is_given():
+    rows = ROWS[:100] + without(ROWS[100:], LABEL)
+    assert score_system(fake_judge(), rows).estimate == score_system(fake_judge(), ROWS, ROWS[:100]).estimate
+
+
+def test_no_labels_are_refused():
+    with pytest.raises(InvalidInput, match="expected human labels, got no file of labels and none in the column"):
+        score_system(fake_judge(), without(ROWS, LABEL))
+    with pytest.raises(InvalidInput, match="at least 2 human labels of the system 'system', got 1"):
+        score_system(fake_judge(), without(ROWS, LABEL), ROWS[:1])
+
+
+def test_fewer_than_30_labels_are_warned_of():
+    found = score_system(fake_judge(), without(ROWS, LABEL), ROWS[:20])
+    assert any("20 labels are fewer than 30" in warning for warning in found.warnings)
+    assert not any("fewer" in each for each in score_system(fake_judge(), without(ROWS, LABEL), ROWS[:30]).warnings)
+
+
+def test_labels_of_one_class_are_warned_of():
+    good = [row for row in ROWS if row[LABEL] == 1][:40]
+    found = score_system(fake_judge(), without(ROWS, LABEL), good)
+    assert any("all 40 labels are 1" in warning for warning in found.warnings)
+    assert found.quality.auroc is None
+
+
+def test_rows_that_lack_a_text_are_warned_of():
+    rows = [*without(ROWS, LABEL), {**ROWS[0], "id": "empty", "passage": "", LABEL: None}]
+    found = score_system(fake_judge(), rows, ROWS[:100])
+    assert found.incomplete == 1
+    assert any("1 rows lack a text" in warning for warning in found.warnings)
+
+
+def test_confident_disagreements_come_first():
+    found = score_system(fake_judge(0.2), without(ROWS, LABEL), ROWS[:100]).quality.disagreements
+    assert found
+    gaps = [abs(each.probability - each.triple.label) for each in found]
+    assert gaps == sorted(gaps, reverse=True)
+    assert min(gaps) > 0.5
