@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
     """A folder with tiny/ and a judge of context relevance, judge/."""
     path = tmp_path_factory.mktemp("judge")
     write_checkpoint(path / "tiny")
-    Judge.train(path / "tiny", triples(60), LABEL, opening={**CPU, "max_length": 24}, **QUICK).save(path / "judge")
+    Judge.train(path / "tiny", triples(60), LABEL, opening=CPU, **QUICK).save(path / "judge")
     return path
 
 
@@ -52,7 +52,7 @@ def test_a_long_passage_is_as_relevant_as_its_best_window(folder):
     judge = Judge.open(folder / "judge", **CPU)
     parts = ["w5 w6 w7 w8 w9 w10", "w20 w21 w22 w23 w24 w25", "w30 w31 w32 w33 w34 w35"]
     long = Triple("w5 w20", " ".join(parts * 2))
-    assert judge.classifier.predict((long.query, long.passage)).windows > 1
+    assert judge.classifier.predict((long.query, long.passage)).reading.windows > 1
     means = PairClassifier.from_pretrained(folder / "judge", device="cpu", merge="mean")
     alike = means.predict_proba([(long.query, long.passage)])[0, 1]
     assert judge.probabilities([long])[0] >= alike
