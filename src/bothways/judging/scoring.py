@@ -116,7 +116,7 @@ class SystemScore:
             "incomplete": self.incomplete,
             "labels": self.estimate.labels,
             "judge_mean": self.judged,
-            **{name: value for name, value in asdict(self.estimate).items() if name in _SHOWN},
+            **{name: value for name, value in _plain(self.estimate).items() if name in _SHOWN},
             "estimates": {name: _plain(each) for name, each in self.estimates.items()},
             "agreement": kept,
             "disagreements": [each.to_dict() for each in self.quality.disagreements],
