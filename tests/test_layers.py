@@ -46,7 +46,7 @@ PUBLIC = set(bothways.__all__)
 # share lies beside them.
 ROOMS = {"tasks": "tasks", "compose": "tasks"}
 # What gathers the rooms, and what opens any of them.
-GATHERERS = {"tasks/__init__.py", "tasks/registry.py", "compose/opening.py", "audit/registry.py"}
+GATHERERS = {"tasks/__init__.py", "judging/__init__.py", "tasks/registry.py", "compose/opening.py", "audit/registry.py"}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 NETWORK = {"huggingface_hub", "socket", "urllib", "http", "requests", "httpx"}
@@ -201,12 +201,14 @@ def test_imports_go_downward(path):
 
 
 def test_gatherers_name_what_they_import():
-    from bothways import tasks
+    from bothways import judging, tasks
     from bothways.tasks.registry import SPECS
 
     homes = [*tasks._HOMES.values(), *(spec.home.split(":")[0] for spec in SPECS.values())]
     assert homes
     assert all(home.startswith("bothways.tasks.") for home in homes)
+    assert all(home.startswith("bothways.judging.") for home in judging._HOMES.values())
+    assert set(judging._HOMES) == set(judging.__all__)
 
 
 def test_every_folder_and_module_has_a_layer():

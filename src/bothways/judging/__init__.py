@@ -4,15 +4,21 @@ A `Judge` is a cross-encoder for one of three dimensions: context relevance, ans
 a few human labels, prediction-powered inference makes of its answers the success rate of a system with an interval
 (`score_system`), and `rank_systems` puts several systems in order. After ARES (Saad-Falcon et al. 2023,
 arXiv:2311.09476).
+
+The names are loaded when they are first used, so that the command line reads columns without NumPy or torch.
 """
 
-from bothways.judging.dimensions import DIMENSIONS, Dimension
-from bothways.judging.judge import Judge, judges_in
-from bothways.judging.pairing import NextRow
-from bothways.judging.quality import Disagreement, JudgeReport
-from bothways.judging.ranking import Comparison, Ranking, rank_systems
-from bothways.judging.scoring import SystemScore, score_system
-from bothways.judging.triples import Triple, TripleColumns, label_of, read_triples
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bothways.judging.dimensions import DIMENSIONS, Dimension
+    from bothways.judging.judge import Judge, judges_in
+    from bothways.judging.pairing import NextRow
+    from bothways.judging.quality import Disagreement, JudgeReport
+    from bothways.judging.ranking import Comparison, Ranking, rank_systems
+    from bothways.judging.scoring import SystemScore, score_system
+    from bothways.judging.triples import Triple, TripleColumns, label_of, read_triples
 
 __all__ = [
     "DIMENSIONS",
@@ -32,3 +38,31 @@ __all__ = [
     "read_triples",
     "score_system",
 ]
+
+_HOMES = {
+    "Comparison": "bothways.judging.ranking",
+    "DIMENSIONS": "bothways.judging.dimensions",
+    "Dimension": "bothways.judging.dimensions",
+    "Disagreement": "bothways.judging.quality",
+    "Judge": "bothways.judging.judge",
+    "JudgeReport": "bothways.judging.quality",
+    "NextRow": "bothways.judging.pairing",
+    "Ranking": "bothways.judging.ranking",
+    "SystemScore": "bothways.judging.scoring",
+    "Triple": "bothways.judging.triples",
+    "TripleColumns": "bothways.judging.triples",
+    "judges_in": "bothways.judging.judge",
+    "label_of": "bothways.judging.triples",
+    "rank_systems": "bothways.judging.ranking",
+    "read_triples": "bothways.judging.triples",
+    "score_system": "bothways.judging.scoring",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on its first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
