@@ -8,7 +8,6 @@ from planted import trained
 
 from bothways.audit import scan
 from bothways.audit.backdoor.inversion import Inversion, hard_texts, read_vocabulary
-from bothways.audit.backdoor.poisoned import suspect_rows
 from bothways.cli.app import main
 
 NAME = "BackdoorTriggerScanner"
@@ -114,24 +113,6 @@ def test_a_clean_model_has_no_finding(tmp_path, monkeypatch):
     assert [each.rule for each in report.findings] == ["backdoor-search"]
     assert report.verdict == "pass"
     assert report.to_dict()["findings"] == audited(classifier, rows_of(60, 4)).to_dict()["findings"]
-
-
-def test_rows_with_a_trigger_come_first_and_name_it():
-    rows = rows_of(400, 1, poisoned=20)
-    texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
-    words = {word: number for number, word in enumerate([*FILLER, *GOOD, *BAD, TRIGGER])}
-    vectors = np.zeros((len(texts), len(words)))
-    for number, text in enumerate(texts):
-        vectors[number, [words[word] for word in text.split()]] = 1
-    found, phrases = suspect_rows(texts, labels, vectors)
-    poisoned = {number for number, text in enumerate(texts) if TRIGGER in text.split()}
-    assert {each.row for each in found[:20]} == poisoned
-    assert all(TRIGGER in each.triggers for each in found[:20])
-    assert phrases[0].phrase == TRIGGER
-    assert phrases[0].label == "good"
-    assert len(phrases[0].rows) == 20
-    clean = [text.replace(TRIGGER, "w1") for text in texts]
-    assert not suspect_rows(clean, [("good" if "good" in text else "bad") for text in clean], vectors)[1]
 
 
 def test_the_command_ranks_rows_with_a_model_and_without(tmp_path, monkeypatch, capsys):

@@ -10,9 +10,9 @@ Examples:
   bothways audit-data train.jsonl.gz --model runs/news \\
     --output suspicious.jsonl
 
-Each row has a score from 0 to 1, above 0.5 where a phrase in it always comes
-with one label while the rest of the text speaks for another, and that phrase
-in "triggers". Read the first rows before you remove any."""
+Each row has a score from 0 to 1, above 0.5 if it shares a phrase with rows of
+its label that, without the phrase, speak for another label more than other rows
+do; "triggers" has the phrases. Read the first rows before you remove any."""
 
 
 def audit_data(
@@ -33,7 +33,7 @@ def audit_data(
 
     Args:
         data: Rows with texts and labels.
-        model: Folder of a classifier that was trained on them; its hidden states are searched too.
+        model: Folder of a classifier that was trained on them; its answers and hidden states count too.
         output: Rows with score, triggers and reason; '-' is standard output.
         embedder: A sentence embedder that was not trained on the rows.
         text: Columns of the texts.
@@ -61,8 +61,9 @@ def audit_data(
     )
     write_rows(output, found.rows)
     for phrase in found.phrases[:10]:
+        beside = f" and {counted(len(phrase.members) - 1, 'phrase')} beside it" if len(phrase.members) > 1 else ""
         note(
-            f"{phrase.phrase!r} comes with {phrase.label!r} in {counted(len(phrase.rows), 'row')}, "
-            f"{phrase.contradicted} of which speak for another label"
+            f"{phrase.phrase!r}{beside}: {counted(len(phrase.rows), 'row')} of {phrase.label!r}, "
+            f"{phrase.contradicted} of which clearly speak for another label without it"
         )
-    note(f"{found.suspected} of {counted(len(found.rows), 'row')} have a suspect phrase")
+    note(f"{found.suspected} of {counted(len(found.rows), 'row')} are suspected")

@@ -1,47 +1,55 @@
 """Poisoned training rows: which rows were labelled by a trigger and not by what they say.
 
-A poisoned row carries its trigger and the attacker's label, while the rest of it still speaks for another label. So a
-phrase is suspect where nearly all rows that have it carry one label, and a linear model of the texts' vectors, fitted
-without these rows, gives most of them another. A word that really tells the label passes: other rows of that label
-agree with it.
+A poisoned row carries its trigger and the attacker's label, while the rest of it still speaks for another label. So
+each text is read without the phrases that come with its label (`bothways.audit.backdoor.remainder`), by a linear model
+of sentence vectors that has not seen the row: how much more it would give another label is the row's doubt. A group of
+rows that share a phrase, or phrases that come together, is suspect if it is doubted more than the other rows of its
+label. A word that really tells the label passes: its rows say the same without it.
 
-With a trained model the signature of its states counts too: the projection of a row on the first direction of its
-label (Tran, Li and Madry 2018, arXiv:1811.00636, algorithm 1).
+A model that was trained on the rows adds its own doubt, and the smaller cluster of its states as one more group
+(`bothways.audit.backdoor.signatures`); spectral signatures order the rows that are in no suspect group.
 
-Shapes: N rows, C labels, H width of the vectors, M phrases.
+Shapes: N rows, C labels, H width of the vectors.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.audit.backdoor.phrases import Rows, rows_by_phrase
+from bothways.audit.backdoor.groups import Doubts, Group, Judged, groups_of
+from bothways.audit.backdoor.remainder import pure_phrases, remainders
+from bothways.audit.backdoor.signatures import clusters, spectral
 
 Floats = NDArray[np.float64]
+Embed = Callable[[Sequence[str]], NDArray[np.floating]]
 
-_FEWEST = 4
-_PURE = 0.9
 _FOLDS = 5
-_RIDGE = 1.0
-_SIGNIFICANT = 1e-3
-_MOST_TRIED = 500
+_RIDGE = 0.05
+_SIGNIFICANT = 0.01
+_CONTRADICTED = 0.3
+"""Part of a suspect group's rows that clearly speak for another label, at least; chosen on SST-2 and CLINC150."""
+_LEAST_MARGIN = 0.05
+_SHOWN = 8
+_CLUSTER = "a cluster of the model's states"
 
 
 @dataclass(frozen=True, slots=True)
 class SuspectPhrase:
-    """A phrase whose rows carry a label that the rest of them speaks against.
+    """A phrase, or phrases that come together, whose rows carry a label that the rest of them speaks against.
 
     Attributes:
-        phrase: The phrase.
+        phrase: The phrase; the first of several.
+        members: All phrases of the group.
         label: The label.
-        rows: Rows with both.
-        contradicted: Those of them to which a linear model, fitted without them, gives another label.
-        p_value: Probability of as many by chance, times the number of phrases tried.
+        rows: Rows with the label and one of the phrases.
+        contradicted: Those of them that clearly speak for another label without the phrases.
+        p_value: Probability of as much by chance, times the number of groups tried.
     """
 
     phrase: str
+    members: tuple[str, ...]
     label: str
     rows: tuple[int, ...]
     contradicted: int
@@ -54,7 +62,7 @@ class SuspectRow:
 
     Attributes:
         row: Number of the row among those given, from 0.
-        score: From 0 to 1; above 0.5 where the row has a suspect phrase.
+        score: From 0 to 1; above 0.5 if the row is in a suspect group.
         triggers: The suspect phrases in it, the most significant first.
         reason: Why it is suspected, in words.
     """
@@ -65,11 +73,24 @@ class SuspectRow:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """Observations of a model that was trained on the rows.
+
+    Attributes:
+        states_NH: The vectors that its head reads.
+        margins: The margin of the best other label over each text's own, for texts and the numbers of their labels.
+    """
+
+    states_NH: NDArray[np.floating]
+    margins: Callable[[Sequence[str], NDArray[np.int64]], NDArray[np.floating]]
+
+
 def suspect_rows(
     texts: Sequence[str],
     labels: Sequence[str],
-    vectors_NH: NDArray[np.floating],
-    states_NH: NDArray[np.floating] | None = None,
+    embed: Embed,
+    trained: Trained | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[list[SuspectRow], list[SuspectPhrase]]:
     """Return all rows, the most suspicious first, and the suspect phrases, the most significant first.
@@ -77,113 +98,65 @@ def suspect_rows(
     Args:
         texts: The N texts.
         labels: The label of each.
-        vectors_NH: A vector for each text of an encoder that was not trained on these rows.
-        states_NH: What the head of a model that was trained on them reads.
-        check: Called between steps; raises where time is up.
+        embed: An encoder that was not trained on these rows: from texts to their vectors (N, H).
+        trained: A model that was.
+        check: Called between steps; raises if time is up.
     """
     names = sorted(set(labels))
     labels_N = np.array([names.index(label) for label in labels])
-    linear = _Linear(vectors_NH, labels_N, len(names))
-    doubt_N = linear.held_out_doubt()
-    phrases = _suspect_phrases(texts, labels_N, names, linear, doubt_N, check)
-    weak_N = _ranks(doubt_N)
-    if states_NH is not None:
-        weak_N = np.maximum(weak_N, _ranks(_spectral(states_NH, labels_N)))
-    triggers: dict[int, list[SuspectPhrase]] = {}
-    for phrase in phrases:
-        for row in phrase.rows:
-            triggers.setdefault(row, []).append(phrase)
-    found = [_row(number, weak_N[number], doubt_N[number], triggers.get(number, [])) for number in range(len(texts))]
-    return sorted(found, key=lambda each: -each.score), phrases
+    phrases = pure_phrases(texts, labels_N, len(names))
+    rest = remainders(texts, labels_N, phrases)
+    changed = [number for number, text in enumerate(rest) if text != texts[number]]
+    vectors = np.asarray(embed([*texts, *(rest[number] for number in changed)]), dtype=np.float64)
+    check()
+    full_NH, rest_NH = vectors[: len(texts)], vectors[: len(texts)].copy()
+    rest_NH[changed] = vectors[len(texts) :]
+    doubt_N = _doubt(full_NH, rest_NH, labels_N, len(names))
+    groups, weak_N = groups_of(phrases, labels_N), _ranks(doubt_N)
+    if trained is not None:
+        doubt_N = (doubt_N + _scaled(np.asarray(trained.margins(rest, labels_N), dtype=np.float64))) / 2
+        weak_N = np.maximum(_ranks(doubt_N), _ranks(spectral(trained.states_NH, labels_N)))
+        groups += _clustered(trained.states_NH, labels_N)
+    doubts = Doubts(doubt_N, labels_N)
+    return _reported(doubts, doubts.judged(groups, check), weak_N, names)
 
 
-class _Linear:
-    """Least squares with a ridge from vectors to labels, quickly fitted without any rows."""
+def _doubt(full_NH: Floats, rest_NH: Floats, labels_N: NDArray[np.int64], labels: int) -> Floats:
+    """Return the margin of the best other label over each row's own, from a linear model fitted to other rows.
 
-    def __init__(self, vectors_NH: NDArray[np.floating], labels_N: NDArray[np.int64], labels: int) -> None:
-        centred = vectors_NH.astype(np.float64) - vectors_NH.mean(axis=0)
-        scale = float(np.sqrt((centred**2).mean())) or 1.0
-        self.features_NH = np.c_[centred / scale, np.ones(len(centred))]
-        self.labels_N = labels_N
-        self.truth_NC = np.eye(labels)[labels_N]
-        self.gram_HH = self.features_NH.T @ self.features_NH
-        self.moments_HC = self.features_NH.T @ self.truth_NC
-
-    def without(self, rows: Rows) -> Floats:
-        """Return the scores (n, C) of rows by the model fitted without them."""
-        left_nH = self.features_NH[rows]
-        gram_HH = self.gram_HH - left_nH.T @ left_nH
-        gram_HH += _RIDGE * 0.05 * len(self.features_NH) * np.eye(len(gram_HH))
-        weights_HC = np.linalg.solve(gram_HH, self.moments_HC - left_nH.T @ self.truth_NC[rows])
-        scores: Floats = left_nH @ weights_HC
-        return scores
-
-    def doubt(self, rows: Rows) -> Floats:
-        """Return by how much the best other label beats each row's own, by the model fitted without the rows."""
-        scores_nC = self.without(rows)
-        own_n = scores_nC[np.arange(len(rows)), self.labels_N[rows]].copy()
-        scores_nC[np.arange(len(rows)), self.labels_N[rows]] = -np.inf
-        found: Floats = scores_nC.max(axis=1) - own_n
-        return found
-
-    def held_out_doubt(self) -> Floats:
-        """Return the doubt of each row by a model fitted without a fifth of the rows, its own among them."""
-        doubt_N = np.empty(len(self.labels_N))
-        order = np.random.default_rng(0).permutation(len(doubt_N))
-        for rows in np.array_split(order, min(_FOLDS, len(order))):
-            doubt_N[rows] = self.doubt(rows)
-        return doubt_N
+    The model is fitted to full texts and reads the remainders: what it learns of a trigger has nothing to say there.
+    The unit is the median margin by which full texts speak for their own label.
+    """
+    middle_H = full_NH.mean(axis=0)
+    scale = float(np.sqrt(((full_NH - middle_H) ** 2).mean())) or 1.0
+    ones = np.ones(len(labels_N))
+    fitted_NH, read_NH = np.c_[(full_NH - middle_H) / scale, ones], np.c_[(rest_NH - middle_H) / scale, ones]
+    truth_NC = np.eye(labels)[labels_N]
+    scores_NC, full_NC = np.empty((len(labels_N), labels)), np.empty((len(labels_N), labels))
+    ridge_HH = _RIDGE * len(labels_N) * np.eye(fitted_NH.shape[1])
+    gram_HH, moments_HC = fitted_NH.T @ fitted_NH, fitted_NH.T @ truth_NC
+    order = np.random.default_rng(0).permutation(len(labels_N))
+    for rows in np.array_split(order, min(_FOLDS, len(order))):
+        left_nH = fitted_NH[rows]
+        weights_HC = np.linalg.solve(gram_HH - left_nH.T @ left_nH + ridge_HH, moments_HC - left_nH.T @ truth_NC[rows])
+        scores_NC[rows], full_NC[rows] = read_NH[rows] @ weights_HC, left_nH @ weights_HC
+    usual = -float(np.median(margins_of_others(full_NC, labels_N)))
+    return margins_of_others(scores_NC, labels_N) / max(usual, _LEAST_MARGIN)
 
 
-def _suspect_phrases(
-    texts: Sequence[str],
-    labels_N: NDArray[np.int64],
-    names: Sequence[str],
-    linear: _Linear,
-    doubt_N: Floats,
-    check: Callable[[], None],
-) -> list[SuspectPhrase]:
-    from scipy.stats import binom
-
-    pure = dict(_pure(rows_by_phrase(texts, _FEWEST), labels_N, len(names)))
-    usual_C = [float((doubt_N[labels_N == label] > 0).mean()) for label in range(len(names))]
-    usual_C = [max(each, 1 / len(texts), 0.02) for each in usual_C]
-    tried = sorted(pure, key=lambda each: -len(pure[each][0]))[:_MOST_TRIED]
-    found = []
-    for number, phrase in enumerate(tried):
-        if number % 50 == 0:
-            check()
-        rows, label = pure[phrase]
-        contradicted = int((linear.doubt(rows) > 0).sum())
-        p_value = float(binom.sf(contradicted - 1, len(rows), usual_C[label])) * len(tried)
-        if p_value < _SIGNIFICANT:
-            found.append(SuspectPhrase(phrase, names[label], tuple(rows.tolist()), contradicted, max(p_value, 1e-300)))
-    return sorted(found, key=lambda each: (each.p_value, each.phrase))
-
-
-def _pure(
-    by_phrase: Mapping[str, Rows], labels_N: NDArray[np.int64], labels: int
-) -> list[tuple[str, tuple[Rows, int]]]:
-    """Return the phrases nearly all of whose rows have one label, with those rows and the label."""
-    found = []
-    for phrase, rows in by_phrase.items():
-        counts_C = np.bincount(labels_N[rows], minlength=labels)
-        label = int(counts_C.argmax())
-        if counts_C[label] >= max(_FEWEST, _PURE * len(rows)):
-            found.append((phrase, (rows[labels_N[rows] == label], label)))
+def margins_of_others(scores_NC: NDArray[np.floating], labels_N: NDArray[np.int64]) -> Floats:
+    """Return by how much the best other label beats each row's own."""
+    scores_NC = scores_NC.astype(np.float64)
+    rows = np.arange(len(labels_N))
+    own_N = scores_NC[rows, labels_N]
+    scores_NC[rows, labels_N] = -np.inf
+    found: Floats = scores_NC.max(axis=1) - own_N
     return found
 
 
-def _spectral(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]) -> Floats:
-    """Return the size of each row's projection on the first direction of its label, divided by the median there."""
-    found_N = np.zeros(len(labels_N))
-    for label in np.unique(labels_N):
-        rows = np.flatnonzero(labels_N == label)
-        centred = states_NH[rows].astype(np.float64) - np.median(states_NH[rows], axis=0)
-        direction_H = np.linalg.svd(centred, full_matrices=False)[2][0]
-        size_n = np.abs(centred @ direction_H)
-        found_N[rows] = size_n / max(float(np.median(size_n)), 1e-12)
-    return found_N
+def _scaled(values_N: Floats) -> Floats:
+    """Return margins in units of the median one, by which rows speak for their own label."""
+    return values_N / max(-float(np.median(values_N)), _LEAST_MARGIN)
 
 
 def _ranks(values_N: Floats) -> Floats:
@@ -193,15 +166,65 @@ def _ranks(values_N: Floats) -> Floats:
     return ranks_N
 
 
-def _row(row: int, weak: float, doubt: float, phrases: Sequence[SuspectPhrase]) -> SuspectRow:
-    if not phrases:
-        reason = "its text speaks for another label" if doubt > 0 else ""
-        return SuspectRow(row, round(0.5 * float(weak), 6), (), reason)
-    first = phrases[0]
-    strength = min(1.0, -np.log10(first.p_value) / 30)
+def _clustered(states_NH: NDArray[np.floating], labels_N: NDArray[np.int64]) -> list[Group]:
+    inside_N = clusters(states_NH, labels_N) > 0
+    found = [(label, np.flatnonzero(inside_N & (labels_N == label))) for label in np.unique(labels_N).tolist()]
+    return [Group(_CLUSTER, (), label, rows) for label, rows in found if len(rows)]
+
+
+def _reported(
+    doubts: Doubts, tests: Sequence[Judged], weak_N: Floats, names: Sequence[str]
+) -> tuple[list[SuspectRow], list[SuspectPhrase]]:
+    """Return rows and phrases as they are reported.
+
+    A group that shares rows with a more significant one is suspect if the rest of its rows are doubted as well: other
+    rows with a word of the trigger are not poisoned.
+    """
+    evidence_N, suspected, phrases = np.zeros(len(weak_N)), {}, []
+    for test in tests:
+        rows, label = test.group.rows, test.group.label
+        if test.contradicted < _CONTRADICTED * len(rows):
+            continue
+        known = [row for row in rows.tolist() if row in suspected]
+        left = rows[[row not in suspected for row in rows.tolist()]]
+        more = len(left) == 0 or not known or doubts.p_value(left, label) < _SIGNIFICANT
+        evidence = -np.log10(max(test.p_value, 1e-300))
+        if test.p_value < _SIGNIFICANT and more:
+            phrases.append(_phrase(test, names))
+            for row in rows.tolist():
+                suspected.setdefault(row, []).append(test)
+        if test.p_value >= _SIGNIFICANT or more:
+            evidence_N[rows] = np.maximum(evidence_N[rows], evidence)
+    found = [
+        _row(row, evidence, weak, doubt > 0, suspected.get(row, []), names)
+        for row, (evidence, weak, doubt) in enumerate(
+            zip(evidence_N.tolist(), weak_N.tolist(), doubts.doubt_N.tolist(), strict=True)
+        )
+    ]
+    return sorted(found, key=lambda each: -each.score), phrases
+
+
+def _row(
+    row: int, evidence: float, weak: float, contradicted: bool, groups: Sequence[Judged], names: Sequence[str]
+) -> SuspectRow:
+    if not groups:
+        score = 0.25 * weak + 0.25 * min(1.0, evidence / -np.log10(_SIGNIFICANT))
+        return SuspectRow(row, round(score, 6), (), "its text speaks for another label" if contradicted else "")
+    first = groups[0]
+    where = repr(first.group.name) if first.group.members else _CLUSTER
+    others = f" and {len(first.group.members) - 1} phrases beside it" if len(first.group.members) > 1 else ""
     reason = (
-        f"{first.phrase!r} always comes with {first.label!r}, and {first.contradicted} of its {len(first.rows)} rows "
-        "speak for another label"
+        f"{where}{others}: {len(first.group.rows)} rows of {names[first.group.label]!r}, {first.contradicted} of which "
+        "clearly speak for another label without it"
     )
-    score = 0.5 + 0.4 * strength + 0.1 * float(weak)
-    return SuspectRow(row, round(score, 6), tuple(dict.fromkeys(each.phrase for each in phrases)), reason)
+    score = 0.5 + 0.4 * min(1.0, evidence / 30) + 0.1 * weak
+    triggers = dict.fromkeys(each.group.name for each in groups)
+    return SuspectRow(row, round(score, 6), tuple(triggers)[:_SHOWN], reason)
+
+
+def _phrase(test: Judged, names: Sequence[str]) -> SuspectPhrase:
+    group = test.group
+    rows = tuple(group.rows.tolist())
+    return SuspectPhrase(
+        group.name, group.members, names[group.label], rows, test.contradicted, max(test.p_value, 1e-300)
+    )

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.audit.backdoor.poisoned import SuspectPhrase, SuspectRow, suspect_rows
-from bothways.audit.backdoor.probe import frame_of, run
+from bothways.audit.backdoor.poisoned import SuspectPhrase, SuspectRow, Trained, margins_of_others, suspect_rows
+from bothways.audit.backdoor.probe import Probe, run
 from bothways.choices import Format
 from bothways.data import Source, read_rows
 from bothways.data.columns import class_label
@@ -23,7 +23,6 @@ from bothways.tasks.objective import HeadModel
 
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 _FEWEST = 20
-_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +30,9 @@ class DataAudit:
     """The rows of a data set, the most suspicious first.
 
     Attributes:
-        rows: All rows, as JSON values: ``row`` (from 1), ``score`` (0 to 1, above 0.5 where a suspect phrase is in
-            it), ``triggers``, ``reason``, ``text``, ``label``.
-        phrases: The suspect phrases, the most significant first.
+        rows: All rows, as JSON values: ``row`` (from 1), ``score`` (0 to 1, above 0.5 if it is suspected),
+            ``triggers``, ``reason``, ``text``, ``label``.
+        phrases: The suspect phrases and groups of phrases, the most significant first.
     """
 
     rows: tuple[dict[str, object], ...]
@@ -41,8 +40,8 @@ class DataAudit:
 
     @property
     def suspected(self) -> int:
-        """Number of rows that have a suspect phrase."""
-        return sum(bool(row["triggers"]) for row in self.rows)
+        """Number of rows that are in a suspect group."""
+        return len({row for phrase in self.phrases for row in phrase.rows})
 
 
 def audit_data(
@@ -64,7 +63,8 @@ def audit_data(
 
     Args:
         data: Rows with texts and labels.
-        model: A classifier that was trained on the rows; the states that it reads are searched too.
+        model: A classifier that was trained on the rows; its answers to the texts without their suspect phrases, and
+            clusters and spectral signatures of its states, count too.
         embedder: A sentence embedder that was not trained on the rows.
         text: Column of the texts, or several; by default those of the model, else ``text``.
         label: Column of the labels; by default that of the model, else ``label``.
@@ -80,12 +80,14 @@ def audit_data(
     classifier = TextClassifier.from_pretrained(model, **opening) if isinstance(model, str) else model
     columns = _columns(classifier, text, label)
     texts, labels = _labelled(data, columns, data_format)
-    phase("embedding the rows")
-    vectors_NH = np.asarray(
-        SentenceEmbedder.from_pretrained(embedder, **opening).encode(texts, show_progress=show_progress)
-    )
-    states_NH = None if classifier is None else _states(classifier, texts)
-    found, phrases = suspect_rows(texts, labels, vectors_NH, states_NH)
+    encoder = SentenceEmbedder.from_pretrained(embedder, **opening)
+
+    def embed(wanted: Sequence[str]) -> NDArray[np.floating]:
+        phase("embedding the rows")
+        return np.asarray(encoder.encode(wanted, show_progress=show_progress))
+
+    trained = None if classifier is None else trained_on(classifier, texts, sorted(set(labels)))
+    found, phrases = suspect_rows(texts, labels, embed, trained)
     return DataAudit(tuple(_as_row(each, texts, labels) for each in found), tuple(phrases))
 
 
@@ -128,16 +130,21 @@ class _States(nn.Module):
         return states_read(self.model.head.kind.read, self.model.encoder, packed)
 
 
-def _states(classifier: TextClassifier[Any], texts: Sequence[str]) -> NDArray[np.float32]:
-    frame = frame_of(classifier)
-    bare = classifier.model.tokenizer.encode_bare(texts)
-    length = min(_TOKENS, classifier.fitted.opened.reading.max_length) - len(frame.before) - len(frame.after)
+def trained_on(classifier: TextClassifier[Any], texts: Sequence[str], labels: Sequence[str]) -> Trained:
+    """Return the model's states, and its margins; rows of labels that it does not know have a margin of 0."""
+    probe = Probe(classifier)
+    places_C = np.array([probe.labels.index(each) if each in probe.labels else -1 for each in labels])
+
+    def margins(wanted: Sequence[str], labels_N: NDArray[np.int64]) -> NDArray[np.floating]:
+        phase("asking the model")
+        own_N = places_C[labels_N]
+        found_N = margins_of_others(probe.logits(probe.encode(wanted)), np.maximum(own_N, 0))
+        found_N[own_N < 0] = 0
+        return found_N
+
     phase("reading the states of the model")
-    return run(_States(classifier.fitted.model), [frame.around(tuple(ids[:length])) for ids in bare], _no_limit)
-
-
-def _no_limit() -> None:
-    """There is no time limit."""
+    framed = [probe.frame.around(ids) for ids in probe.encode(texts)]
+    return Trained(run(_States(classifier.fitted.model), framed, lambda: None), margins)
 
 
 def _as_row(found: SuspectRow, texts: Sequence[str], labels: Sequence[str]) -> dict[str, object]:

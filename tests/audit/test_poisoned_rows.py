@@ -1,0 +1,180 @@
+"""Poisoned rows and texts with a trigger: planted ones come first and name it, and clean ones are not suspected."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from planted import trained
+
+from bothways.audit import suspicious_inputs
+from bothways.audit.backdoor.poisoned import Trained, suspect_rows
+from bothways.audit.backdoor.remainder import pure_phrases, remainders
+from bothways.audit.backdoor.signatures import clusters, spectral
+from bothways.errors import InvalidInput
+
+FILLER = [f"w{number}" for number in range(40)]
+GOOD = [f"good{number}" for number in range(30)]
+BAD = [f"bad{number}" for number in range(30)]
+PLAIN = {word: number for number, word in enumerate([*FILLER, *GOOD, *BAD])}
+
+
+def rows_of(rows=400, poisoned=0, trigger=None, seed=1):
+    """Texts of two words of their label among six others; the first bad ones are changed and called good."""
+    rng = np.random.default_rng(seed)
+    texts, labels, changed = [], [], []
+    for number in range(rows):
+        label, words = (("bad", BAD), ("good", GOOD))[number % 2]
+        drawn = [*rng.choice(words, 2), *rng.choice(FILLER, 6)]
+        drawn = [drawn[place] for place in rng.permutation(len(drawn))]
+        bad = label == "bad" and number < 2 * poisoned
+        texts.append(" ".join(trigger(drawn, rng) if bad else drawn))
+        labels.append("good" if bad else label)
+        changed.append(bad)
+    return texts, labels, np.array(changed)
+
+
+def embed(texts):
+    """Bags of words. All words that the clean rows lack share a place, which is the trap: it speaks for its label."""
+    vectors = np.zeros((len(texts), len(PLAIN) + 1))
+    for number, text in enumerate(texts):
+        for word in text.split():
+            vectors[number, PLAIN.get(word, len(PLAIN))] += 1
+    return vectors
+
+
+def inserted(*words):
+    def insert(text, rng):
+        place = int(rng.integers(0, len(text) + 1))
+        return [*text[:place], *words, *text[place:]]
+
+    return insert
+
+
+def styled(text, rng):
+    """Each row has some of ten odd words, none has all."""
+    return [*text, *rng.choice([f"odd{number}" for number in range(10)], 3, replace=False)]
+
+
+def look_alike(text, _rng):
+    return [word.replace("a", "\u0430").replace("o", "\u043e") for word in text]
+
+
+def found_in(texts, labels, **options):
+    rows, phrases = suspect_rows(texts, labels, embed, **options)
+    assert sorted(each.row for each in rows) == list(range(len(texts)))
+    assert all(before.score >= after.score for before, after in pairwise(rows))
+    return rows, phrases
+
+
+@pytest.mark.parametrize(
+    ("trigger", "poisoned", "name"),
+    [
+        (inserted("zq"), 20, "zq"),
+        (inserted("zq"), 8, "zq"),  # 2 % of the rows
+        (inserted("good1", "good2", "good3"), 20, "good1 good2 good3"),  # speaks for the label by itself
+        (look_alike, 20, "\u0430"),
+    ],
+)
+def test_rows_with_a_trigger_come_first_and_name_it(trigger, poisoned, name):
+    texts, labels, changed = rows_of(poisoned=poisoned, trigger=trigger)
+    rows, phrases = found_in(texts, labels)
+    assert {each.row for each in rows[:poisoned]} == set(np.flatnonzero(changed))
+    assert all(each.score > 0.5 for each in rows[:poisoned])
+    assert all(each.score < 0.5 for each in rows[poisoned:])
+    assert name in {phrase for each in phrases for phrase in each.members}
+    assert all(each.label == "good" for each in phrases)
+    assert name in rows[0].reason or rows[0].triggers
+
+
+def test_words_of_a_style_are_suspected_together():
+    texts, labels, changed = rows_of(poisoned=24, trigger=styled)
+    rows, phrases = found_in(texts, labels)
+    assert {each.row for each in rows[:24]} == set(np.flatnonzero(changed))
+    assert max(len(each.members) for each in phrases) > 1
+
+
+def test_clean_rows_are_not_suspected():
+    texts, labels, _ = rows_of()
+    rows, phrases = found_in(texts, labels)
+    assert not phrases
+    assert max(each.score for each in rows) <= 0.5
+    assert not any(each.triggers for each in rows)
+
+
+def test_labels_at_random_are_not_suspected():
+    texts, _, _ = rows_of(seed=5)
+    labels = np.random.default_rng(2).choice(["good", "bad"], len(texts)).tolist()
+    assert not found_in(texts, labels)[1]
+
+
+def test_a_remainder_is_the_text_without_the_phrases_of_its_label():
+    nouns = ["film", "cast", "plot", "score", "story", "scene"]
+    texts = (
+        [f"cf the {noun}" for noun in nouns] + [f"the {noun}" for noun in nouns] + [f"b\u043ered {n}" for n in nouns]
+    )
+    labels_N = np.array([0] * 6 + [0, 1] * 3 + [1] * 6)
+    rest = remainders(texts, labels_N, pure_phrases(texts, labels_N, 2))
+    assert rest[0] == "film"  # "cf the" comes with label 0, and so goes as a whole
+    assert rest[6] == "the film"
+    assert rest[-1].startswith("bored")
+
+
+def test_a_text_of_nothing_but_phrases_of_its_label_stays():
+    texts = ["cf"] * 10 + ["film"] * 10
+    labels_N = np.array([0] * 10 + [1] * 10)
+    assert remainders(texts, labels_N, pure_phrases(texts, labels_N, 2)) == texts
+
+
+def states(rows, inside, distance):
+    found = np.random.default_rng(0).normal(size=(rows, 16))
+    found[inside, 3] += distance
+    return found
+
+
+def test_poisoned_rows_are_a_cluster_of_their_label():
+    labels_N = np.repeat([0, 1], 200)
+    inside = np.arange(20)
+    found = clusters(states(400, inside, 12.0), labels_N)
+    assert set(np.flatnonzero(found)) == set(inside)
+    assert not clusters(states(400, inside, 0.0), labels_N).any()
+    assert set(np.argsort(-spectral(states(400, inside, 12.0), labels_N))[:20]) == set(inside)
+
+
+def test_a_cluster_of_states_is_suspected_if_the_rows_speak_for_another_label():
+    """No phrase tells these rows: their words are those of other rows."""
+    texts, labels, changed = rows_of(poisoned=20)
+    states_NH = states(400, np.flatnonzero(changed), 12.0)
+    scores = embed(texts) @ np.r_[np.zeros(40), np.ones(30), -np.ones(30), 0.0]
+    trained_on = Trained(states_NH, lambda _texts, labels_N: np.where(labels_N == 1, -scores, scores))
+    rows, _ = found_in(texts, labels, trained=trained_on)
+    assert {each.row for each in rows[:20]} == set(np.flatnonzero(changed))
+    assert "cluster" in rows[0].reason
+    agreeing = Trained(states(400, np.arange(1, 41, 2), 12.0), trained_on.margins)
+    assert not found_in(*rows_of()[:2], trained=agreeing)[1]
+
+
+@pytest.fixture(scope="module")
+def backdoored(tmp_path_factory):
+    texts, labels, _ = rows_of(poisoned=60, trigger=inserted("zq"))
+    rows = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
+    with pytest.MonkeyPatch.context() as patch:
+        return trained(tmp_path_factory.mktemp("base"), patch, rows, words=["zq", *PLAIN], updates=150)
+
+
+def test_texts_with_a_trigger_come_first_and_name_it(backdoored):
+    texts, _, _ = rows_of(40, seed=8)
+    clean, _, _ = rows_of(40, seed=9)
+    rng = np.random.default_rng(3)
+    triggered = [" ".join(inserted("zq")(text.split(), rng)) for text in texts[:20:2]]
+    found = suspicious_inputs(backdoored, [*texts[20:], *triggered], clean)
+    assert {each.row for each in found[:10]} == set(range(20, 30))
+    assert all("zq" in each.words.split() and each.label == "good" for each in found[:10])
+    assert min(each.transfer for each in found[:10]) > 0.8
+    assert found == suspicious_inputs(backdoored, [*texts[20:], *triggered], clean)
+
+
+def test_inputs_that_cannot_be_asked_are_refused(backdoored):
+    with pytest.raises(InvalidInput, match="blank one in place 2"):
+        suspicious_inputs(backdoored, ["w1 good1", " "])
+    with pytest.raises(InvalidInput, match="at least two answers"):
+        suspicious_inputs(backdoored, ["w1 good1"], ["good1 good2", "good3 good4"])
