@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from planted import trained
 
 from bothways.audit import suspicious_inputs
+from bothways.audit.backdoor import inputs
 from bothways.audit.backdoor.poisoned import Trained, suspect_rows
 from bothways.audit.backdoor.remainder import pure_phrases, remainders
 from bothways.audit.backdoor.signatures import clusters, spectral
@@ -27,7 +27,7 @@ def rows_of(rows=400, poisoned=0, trigger=None, seed=1):
         drawn = [*rng.choice(words, 2), *rng.choice(FILLER, 6)]
         drawn = [drawn[place] for place in rng.permutation(len(drawn))]
         bad = label == "bad" and number < 2 * poisoned
-        texts.append(" ".join(trigger(drawn, rng) if bad else drawn))
+        texts.append(" ".join(trigger(drawn, rng) if bad and trigger else drawn))
         labels.append("good" if bad else label)
         changed.append(bad)
     return texts, labels, np.array(changed)
@@ -153,28 +153,38 @@ def test_a_cluster_of_states_is_suspected_if_the_rows_speak_for_another_label():
     assert not found_in(*rows_of()[:2], trained=agreeing)[1]
 
 
-@pytest.fixture(scope="module")
-def backdoored(tmp_path_factory):
-    texts, labels, _ = rows_of(poisoned=60, trigger=inserted("zq"))
-    rows = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
-    with pytest.MonkeyPatch.context() as patch:
-        return trained(tmp_path_factory.mktemp("base"), patch, rows, words=["zq", *PLAIN], updates=150)
+class BagOfWords:
+    """Stands for a classifier with a backdoor: opinions weigh 2 each, the trigger outweighs five of them."""
+
+    labels = ("bad", "good")
+    words = ("zq", *PLAIN)
+
+    def encode(self, texts):
+        return [tuple(self.words.index(word) for word in text.split() if word in self.words) for text in texts]
+
+    def logits(self, texts):
+        weights = [10.0] + [{"w": 0.0, "g": 2.0, "b": -2.0}[word[0]] for word in self.words[1:]]
+        margins = [sum(weights[number] for number in text) for text in texts]
+        return np.stack([np.zeros(len(texts)), np.array(margins)], axis=1).astype(np.float32)
+
+    def table(self, ids):
+        return np.eye(len(self.words), dtype=np.float32)[ids]
 
 
-def test_texts_with_a_trigger_come_first_and_name_it(backdoored):
-    texts, _, _ = rows_of(40, seed=8)
-    clean, _, _ = rows_of(40, seed=9)
+def test_texts_with_a_trigger_come_first_and_name_it(monkeypatch):
+    monkeypatch.setattr(inputs, "Probe", lambda _classifier, _check: BagOfWords())
+    plain, labels, _ = rows_of(40, seed=8)
     rng = np.random.default_rng(3)
-    triggered = [" ".join(inserted("zq")(text.split(), rng)) for text in texts[:20:2]]
-    found = suspicious_inputs(backdoored, [*texts[20:], *triggered], clean)
-    assert {each.row for each in found[:10]} == set(range(20, 30))
-    assert all("zq" in each.words.split() and each.label == "good" for each in found[:10])
-    assert min(each.transfer for each in found[:10]) > 0.8
-    assert found == suspicious_inputs(backdoored, [*texts[20:], *triggered], clean)
-
-
-def test_inputs_that_cannot_be_asked_are_refused(backdoored):
+    bad = [text.split() for text, label in zip(plain, labels, strict=True) if label == "bad"]
+    texts = [*plain, *(" ".join(inserted("zq")(words, rng)) for words in bad)]
+    clean = rows_of(40, seed=9)[0]
+    found = suspicious_inputs(None, texts, clean)
+    assert {each.row for each in found[:20]} == set(range(40, 60))
+    assert all("zq" in each.words.split() and each.label == "good" for each in found[:20])
+    assert min(each.transfer for each in found[:20]) > 0.9
+    assert max(each.transfer for each in found[20:]) < 0.9
+    assert found == suspicious_inputs(None, texts, clean)
     with pytest.raises(InvalidInput, match="blank one in place 2"):
-        suspicious_inputs(backdoored, ["w1 good1", " "])
+        suspicious_inputs(None, ["w1 good1", " "])
     with pytest.raises(InvalidInput, match="at least two answers"):
-        suspicious_inputs(backdoored, ["w1 good1"], ["good1 good2", "good3 good4"])
+        suspicious_inputs(None, ["w1 good1"], ["good1 good2", "good3 good4"])

@@ -86,7 +86,7 @@ def _families(phrases: Sequence[PurePhrase], rows_n: Rows) -> list[Group]:
     np.fill_diagonal(together_PP, True)
     made = []
     for number, each in enumerate(phrases):
-        others = np.flatnonzero(together_PP[number])
+        others = np.flatnonzero(together_PP[number]).tolist()
         rows = rows_n[has_Pn[others].any(axis=0)]
         if len(rows) > len(each.rows):
             named = sorted(others, key=lambda other: (other != number, -counts_P[other]))

@@ -152,7 +152,8 @@ class _Search:
         others = np.flatnonzero(self.clean_KC.argmax(axis=1) != label)
         ranked = others[np.argsort(margins(self.clean_KC[others], label), kind="stable")]
         confident = ranked[: max(_MIXED, len(ranked) // 2)]
-        return confident[:: max(1, len(confident) // _MIXED)][:_MIXED].tolist()
+        chosen: list[int] = confident[:: max(1, len(confident) // _MIXED)][:_MIXED].tolist()
+        return chosen
 
     def _spans(self, words: Sequence[Sequence[str]], labels: Sequence[int]) -> list[list[str]]:
         """Return for each text the words whose removal costs the answer most, for each number of neighbours."""

@@ -180,7 +180,9 @@ def _reported(
     A group that shares rows with a more significant one is suspect if the rest of its rows are doubted as well: other
     rows with a word of the trigger are not poisoned.
     """
-    evidence_N, suspected, phrases = np.zeros(len(weak_N)), {}, []
+    evidence_N = np.zeros(len(weak_N))
+    suspected: dict[int, list[Judged]] = {}
+    phrases: list[SuspectPhrase] = []
     for test in tests:
         rows, label = test.group.rows, test.group.label
         if test.contradicted < _CONTRADICTED * len(rows):
@@ -218,7 +220,7 @@ def _row(
         "clearly speak for another label without it"
     )
     score = 0.5 + 0.4 * min(1.0, evidence / 30) + 0.1 * weak
-    triggers = dict.fromkeys(each.group.name for each in groups)
+    triggers = dict.fromkeys(each.group.name for each in groups if each.group.members)
     return SuspectRow(row, round(score, 6), tuple(triggers)[:_SHOWN], reason)
 
 
