@@ -27,6 +27,8 @@ Each message says what was expected, what came, and what to do about it::
     └── MissingDependency       an optional package is absent; carries the install line
 """
 
+from collections.abc import Iterable
+
 
 def shown(value: object, most: int = 80) -> str:
     """The beginning of a value as messages show it, also of one that Python does not write out."""
@@ -34,6 +36,25 @@ def shown(value: object, most: int = 80) -> str:
         return f"{value!r:.{most}}"
     except (RecursionError, ValueError):  # nested a thousand deep, or a number of thousands of digits
         return f"a very large {type(value).__name__}"
+
+
+def nearest(wanted: str, names: Iterable[str]) -> str | None:
+    """Return the most similar of some names, whatever the case; None where none is similar."""
+    from difflib import get_close_matches
+
+    by_lower = {name.lower(): name for name in names}
+    near = get_close_matches(wanted.lower(), by_lower, n=1)
+    return by_lower[near[0]] if near else None
+
+
+def did_you_mean(wanted: str, names: Iterable[str]) -> str:
+    """Return the end of a message that names the most similar of some names; empty where none is similar.
+
+    >>> did_you_mean("lable", ["text", "Label"])
+    " Did you mean 'Label'?"
+    """
+    near = nearest(wanted, names)
+    return "" if near is None else f" Did you mean {near!r}?"
 
 
 class BothwaysError(Exception):

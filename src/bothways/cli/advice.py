@@ -35,10 +35,11 @@ def recommend(
     json: Flag = False,
     threads: PositiveInt | None = None,
 ) -> None:
-    """Recommend the kind of model for a task, and models in order, with reasons; list what is at hand.
+    """Recommend models for a task, with reasons.
 
-    This machine is taken into account: models that its free memory does not hold are left out, and the speed of the
-    others is estimated from one that is measured in a second.
+    Lists what is at hand, the kind of model that the task needs, and models in order. This machine is taken into
+    account: models that its free memory does not hold are left out, and the speed of the others is estimated from one
+    that is measured in a second.
 
     Args:
         task: What to do with texts, such as classification, ner, search or chat; an unknown one lists the known ones.
@@ -182,7 +183,9 @@ def compare_models(
     json: Flag = False,
     threads: PositiveInt | None = None,
 ) -> None:
-    """Speed by length and memory of models, each built at random weights in a process of its own.
+    """Measure speed and memory of models side by side.
+
+    Each model is built with random weights, in a process of its own, and measured by length of text.
 
     Nothing is downloaded: speed and memory do not depend on what the weights are.
 

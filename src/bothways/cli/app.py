@@ -5,11 +5,11 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnknownOptionError
 
 from bothways.cli import (
     adapt,
@@ -48,7 +48,7 @@ from bothways.cli.help import FilledParagraphs
 from bothways.cli.losses import LossOptions, with_kind, with_loss
 from bothways.cli.options import HERE, ModelOptions
 from bothways.cli.terminal import complain, interrupted_code, note
-from bothways.errors import BothwaysError, InvalidInput, NotFitted, OutputExists, TextsTruncated, TextTooLong
+from bothways.errors import BothwaysError, InvalidInput, NotFitted, OutputExists, TextsTruncated, TextTooLong, nearest
 from bothways.progress import reporting
 from bothways.storage import OUT_OF_ROOM
 from bothways.tasks.registry import SPECS
@@ -69,6 +69,25 @@ _HINTS: tuple[tuple[type[BothwaysError], str, str], ...] = (
 _UNWRITABLE = (*OUT_OF_ROOM, errno.EIO, errno.EBADF)
 
 
+# The commands in the order in which a user needs them.
+_CHOOSE, _TRAIN, _EVALUATE, _USE, _SEARCH, _INSPECT, _TEXTS, _SHARE, _OTHERS = (
+    Group(title, sort_key=place)
+    for place, title in enumerate(
+        (
+            "Choose a model",
+            "Train",
+            "Evaluate",
+            "Predict",
+            "Embed and search",
+            "Explain and audit",
+            "Tokens and masks",
+            "Share",
+            "Commands",
+        )
+    )
+)
+
+
 def build_app() -> App:
     """The command tree."""
     app = App(
@@ -77,13 +96,47 @@ def build_app() -> App:
         help_epilogue="bothways COMMAND --help explains a command; bothways demo shows them at work. "
         "--config FILE takes the options of a command from a TOML file.",
         version=_version,
+        group_commands=_OTHERS,
         help_format="plaintext",
         help_formatter=FilledParagraphs(),
         # Flags have no --no-... twin unless a command says so.
         default_parameter=Parameter(negative=()),
         suppress_keyboard_interrupt=False,
     )
-    training = App(name="train", help="Fine-tune a pretrained encoder for a task.", sort_key=1)
+    _add(app, _CHOOSE, (demo.demo, demo.EXAMPLE), (advice.recommend, advice.RECOMMEND_EXAMPLE))
+    _add(app, _CHOOSE, (models.models, models.EXAMPLE), (cost.cost, cost.EXAMPLE))
+    _add(app, _CHOOSE, (advice.compare_models, advice.COMPARE_EXAMPLE))
+    app.command(_training())
+    _add(app, _TRAIN, (adapt.adapt, adapt.EXAMPLE), (distill.distill, distill.EXAMPLE))
+    _add(app, _TRAIN, (pretrain.pretrain, pretrain.EXAMPLE), (plan.plan, plan.EXAMPLE))
+    _add(app, _EVALUATE, (evaluate.evaluate, evaluate.EXAMPLE), (compare.compare, compare.EXAMPLE))
+    app.command(_judging())
+    _add(app, _USE, (predict.predict, predict.EXAMPLE), (ensemble.ensemble, ensemble.EXAMPLE))
+    _add(app, _USE, (fill_mask.fill_mask, fill_mask.EXAMPLE))
+    _add(app, _SEARCH, (embed.embed, embed.EXAMPLE))
+    app.command(_searching())
+    explaining = App(name="explain", help_epilogue=explain.EXAMPLE, group=_INSPECT, sort_key=0)
+    explaining.default(explain.explain)
+    _add(explaining, None, (explain.heads, explain.HEADS_EXAMPLE))
+    app.command(explaining)
+    _add(app, _INSPECT, (audit.audit, audit.EXAMPLE), (audit_data.audit_data, audit_data.EXAMPLE))
+    vocabularies = App(name="tokenizer", help="Train tokenizers on your own texts.", group=_TEXTS, sort_key=0)
+    _add(vocabularies, None, (tokenizer.train, tokenizer.EXAMPLE))
+    app.command(vocabularies)
+    _add(app, _TEXTS, (tokenize.tokenize, tokenize.EXAMPLE), (mask.mask, mask.EXAMPLE))
+    _add(app, _SHARE, (export.export, export.EXAMPLE))
+    _add(app, _SHARE, (sign.sign, sign.SIGN_EXAMPLE), (sign.verify, sign.VERIFY_EXAMPLE))
+    return app
+
+
+def _add(app: App, group: Group | None, *commands: tuple[Callable[..., object], str]) -> None:
+    """Add commands with the examples that end their help, in this order."""
+    for command, example in commands:
+        app.command(command, help_epilogue=example, group=group, sort_key=sum(1 for _ in app))
+
+
+def _training() -> App:
+    training = App(name="train", help="Fine-tune a pretrained encoder for a task.", group=_TRAIN, sort_key=0)
     for spec in SPECS.values():
         # Masked language models are trained by `adapt`.
         if spec.learns and spec.name != "masked_lm":
@@ -91,51 +144,29 @@ def build_app() -> App:
             name, example = train.command_name(spec), train.example_of(spec)
             training.command(train.training_command(spec, extra), name=name, help_epilogue=example)
     training.command(multitask.multitask, help_epilogue=multitask.EXAMPLE)
-    app.command(training)
-    app.command(pretrain.pretrain, help_epilogue=pretrain.EXAMPLE, sort_key=1)
-    app.command(distill.distill, help_epilogue=distill.EXAMPLE, sort_key=1)
-    app.command(adapt.adapt, help_epilogue=adapt.EXAMPLE, sort_key=1)
-    app.command(evaluate.evaluate, help_epilogue=evaluate.EXAMPLE, sort_key=2)
-    app.command(compare.compare, help_epilogue=compare.EXAMPLE, sort_key=2)
-    app.command(predict.predict, help_epilogue=predict.EXAMPLE, sort_key=3)
-    app.command(ensemble.ensemble, help_epilogue=ensemble.EXAMPLE, sort_key=3)
-    app.command(fill_mask.fill_mask, help_epilogue=fill_mask.EXAMPLE, sort_key=3)
-    app.command(embed.embed, help_epilogue=embed.EXAMPLE, sort_key=4)
-    searching = App(name="search", help="Search texts by meaning and by words.", sort_key=5)
-    searching.command(search.build, help_epilogue=search.BUILD_EXAMPLE, sort_key=1)
-    searching.command(search_query.query, help_epilogue=search_query.EXAMPLE, sort_key=2)
-    searching.command(search_evaluate.evaluate, help_epilogue=search_evaluate.EXAMPLE, sort_key=3)
-    searching.command(search.add, help_epilogue=search.ADD_EXAMPLE, sort_key=4)
-    searching.command(search.delete, help_epilogue=search.DELETE_EXAMPLE, sort_key=5)
-    searching.command(search_mine.mine, help_epilogue=search_mine.EXAMPLE, sort_key=6)
-    app.command(searching)
-    judges = App(name="judge", help="Judge retrieval-augmented answers, and find the better system.", sort_key=7)
-    judges.command(judge_train.train, help_epilogue=judge_train.EXAMPLE, sort_key=1)
-    judges.command(judge_score.score, help_epilogue=judge_score.SCORE_EXAMPLE, sort_key=2)
-    judges.command(judge_score.rank, help_epilogue=judge_score.RANK_EXAMPLE, sort_key=3)
-    judges.command(judge_train.evaluate, help_epilogue=judge_train.EVALUATE_EXAMPLE, sort_key=4)
-    app.command(judges)
-    app.command(mask.mask, help_epilogue=mask.EXAMPLE, sort_key=6)
-    app.command(tokenize.tokenize, help_epilogue=tokenize.EXAMPLE, sort_key=6)
-    vocabularies = App(name="tokenizer", help="Train tokenizers on your own texts.", sort_key=6)
-    vocabularies.command(tokenizer.train, help_epilogue=tokenizer.EXAMPLE)
-    app.command(vocabularies)
-    explaining = App(name="explain", help_epilogue=explain.EXAMPLE, sort_key=7)
-    explaining.default(explain.explain)
-    explaining.command(explain.heads, help_epilogue=explain.HEADS_EXAMPLE)
-    app.command(explaining)
-    app.command(audit.audit, help_epilogue=audit.EXAMPLE, sort_key=7)
-    app.command(sign.sign, help_epilogue=sign.SIGN_EXAMPLE, sort_key=7)
-    app.command(sign.verify, help_epilogue=sign.VERIFY_EXAMPLE, sort_key=7)
-    app.command(audit_data.audit_data, help_epilogue=audit_data.EXAMPLE, sort_key=7)
-    app.command(models.models, help_epilogue=models.EXAMPLE, sort_key=7)
-    app.command(advice.recommend, help_epilogue=advice.RECOMMEND_EXAMPLE, sort_key=8)
-    app.command(plan.plan, help_epilogue=plan.EXAMPLE, sort_key=9)
-    app.command(cost.cost, help_epilogue=cost.EXAMPLE, sort_key=9)
-    app.command(advice.compare_models, help_epilogue=advice.COMPARE_EXAMPLE, sort_key=10)
-    app.command(export.export, help_epilogue=export.EXAMPLE, sort_key=11)
-    app.command(demo.demo, help_epilogue=demo.EXAMPLE, sort_key=12)
-    return app
+    return training
+
+
+def _searching() -> App:
+    searching = App(name="search", help="Search texts by meaning and by words.", group=_SEARCH, sort_key=1000)
+    _add(searching, None, (search.build, search.BUILD_EXAMPLE), (search_query.query, search_query.EXAMPLE))
+    _add(searching, None, (search_evaluate.evaluate, search_evaluate.EXAMPLE), (search.add, search.ADD_EXAMPLE))
+    _add(searching, None, (search.delete, search.DELETE_EXAMPLE), (search_mine.mine, search_mine.EXAMPLE))
+    return searching
+
+
+def _judging() -> App:
+    judges = App(
+        name="judge",
+        help="Judge retrieval-augmented answers, and find the better system.",
+        group=_EVALUATE,
+        sort_key=1000,
+    )
+    _add(judges, None, (judge_train.train, judge_train.EXAMPLE), (judge_score.score, judge_score.SCORE_EXAMPLE))
+    _add(
+        judges, None, (judge_score.rank, judge_score.RANK_EXAMPLE), (judge_train.evaluate, judge_train.EVALUATE_EXAMPLE)
+    )
+    return judges
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -199,11 +230,22 @@ def _show_warning(
     note(f"warning: {message}")
 
 
-def _unknown_option(error: CycloptsError) -> str:
-    """A line that names an unknown option, which may be why a required one is missing."""
+def _unknown_option(error: CycloptsError, app: App) -> str:
+    """Return a line that names an unknown option and the nearest known one; empty for other errors.
+
+    It may also be why a required option is missing.
+    """
     unread = error.unused_tokens if isinstance(error, MissingArgumentError) else None
     unknown = next((token for token in unread or () if token.startswith("--")), None)
-    return "" if unknown is None else f"Unknown option: {unknown.partition('=')[0]}.\n"
+    if isinstance(error, UnknownOptionError):
+        unknown = error.token.keyword or error.token.value
+    if unknown is None or not unknown.startswith("--"):
+        return ""
+    name = unknown.partition("=")[0]
+    known = [each for argument in app.assemble_argument_collection() for each in argument.names]
+    # Without the hyphens, which would make short names alike.
+    near = nearest(name[2:], [each[2:] for each in ("--help", "--version", *known) if each.startswith("--")])
+    return f"Unknown option: {name}.{'' if near is None else f' Did you mean --{near}?'}\n"
 
 
 def _missing_option(error: CycloptsError) -> str:
@@ -223,8 +265,10 @@ def _run(arguments: list[str]) -> int:
         choose_threads(next(opening, HERE).threads)
         result = call(*bound.args, **bound.kwargs)
     except CycloptsError as error:
-        command = " ".join(("bothways", *app.parse_commands(arguments)[0]))
-        complain(f"{_unknown_option(error)}{_missing_option(error) or error}\nSee: {command} --help")
+        words, apps, _ = app.parse_commands(arguments)
+        unknown = _unknown_option(error, apps[-1])
+        rest = "" if unknown and isinstance(error, UnknownOptionError) else f"{_missing_option(error) or error}\n"
+        complain(f"{unknown}{rest}See: {' '.join(('bothways', *words))} --help")
         return BAD_USAGE
     except KeyboardInterrupt as error:
         terminated = isinstance(error, Terminated)

@@ -29,7 +29,9 @@ def audit_data(
     quiet: Flag = False,
     opened: ModelOptions = HERE,
 ) -> None:
-    """Find poisoned rows of a training set, the most suspicious first.
+    """Find poisoned rows of a training set.
+
+    Writes the most suspicious rows first.
 
     Args:
         data: Rows with texts and labels.

@@ -48,7 +48,9 @@ def compare(
     reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
-    """Two trained models on the same labelled data: both, their difference, and whether it could be chance.
+    """Compare two trained models on the same labelled data.
+
+    Prints the metrics of both, their differences with paired intervals, and tests of whether these could be chance.
 
     Args:
         first: Folder of a trained model, of any task but masked language modelling.

@@ -63,7 +63,9 @@ def cost(
     decoder: DecoderOptions | None = None,
     json: Flag = False,
 ) -> None:
-    """Operations for each token, and memory for inference and training, without building the model.
+    """Count a model's operations and memory without building it.
+
+    Prints operations for each token, and memory for inference and training.
 
     Args:
         model: A model of the catalogue, or a folder with a config.json.

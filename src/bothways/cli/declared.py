@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from bothways.cli.options import usage_error
@@ -20,6 +20,8 @@ from bothways.tasks.spec import TaskSpec
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
 
+# Groups of options in the order in which a user needs them; all others come after these, by name.
+ORDER = ("Data", "Columns", "Task", "Predictions", "Vectors", "Loss", "Training", "Confidence", "As it was saved")
 NOTHING = "none"  # what an option is given to be None, where that is not its default
 
 
@@ -76,7 +78,8 @@ def group_of(title: str, options: Iterable[Option]) -> type:
         frozen=True,
         namespace={"__module__": __name__, "nullable": nullable},
     )
-    return Parameter(name="*", group=title)(made)
+    order = next((place for place, begun in enumerate(ORDER) if title.startswith(begun)), len(ORDER))
+    return Parameter(name="*", group=Group(title, sort_key=order))(made)
 
 
 def given_of(options: object) -> dict[str, Any]:

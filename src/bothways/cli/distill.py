@@ -85,11 +85,11 @@ def distill(
     run: RunOptions = ONCE,
     model: ModelOptions = HERE,
 ) -> int:
-    """Distill a model on texts without labels: a student with fewer layers learns what its teacher makes of them.
+    """Distill a model into a smaller one on unlabelled texts.
 
-    The student begins as a copy of evenly chosen layers. Of a trained classifier or tagger it learns predictions and
-    hidden states, and becomes one itself; of a sentence embedder the vectors; of a masked language model predictions
-    and hidden states (DistilBERT); of another encoder hidden states.
+    The student has fewer layers and begins as a copy of evenly chosen layers. Of a trained classifier or tagger it
+    learns predictions and hidden states, and becomes one itself; of a sentence embedder the vectors; of a masked
+    language model predictions and hidden states (DistilBERT); of another encoder hidden states.
 
     Args:
         teacher: A folder or a name of a published model.

@@ -35,9 +35,10 @@ def ensemble(
     reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
-    """Combine trained models of one task, of any families; predict and evaluate then take the result like a model.
+    """Combine trained models of one task into an ensemble.
 
-    The result points to the models and does not copy them: keep them where they are.
+    The models may be of any families; predict and evaluate take the ensemble like a model. It points to the models and
+    does not copy them: keep them where they are.
 
     Args:
         runs: Folders of two or more models that label texts, or pairs, alike; or tag words alike; or answer questions.

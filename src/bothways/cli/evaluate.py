@@ -70,7 +70,9 @@ def evaluate(
     reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
-    """Evaluate a trained model on labelled data, with 95 % intervals.
+    """Evaluate a trained model on labelled data.
+
+    Prints metrics with 95 % intervals.
 
     Args:
         run: Folder of a trained model.

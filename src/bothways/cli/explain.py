@@ -117,7 +117,7 @@ def heads(
     quiet: Flag = False,
     opening: ModelOptions = HERE,
 ) -> None:
-    """Score what each attention head does over a corpus, beside a random encoder.
+    """Score the role of each attention head over a corpus.
 
     Args:
         model: A folder or a name of a model; its encoder is read.

@@ -22,9 +22,10 @@ def export(
     quiet: Flag = False,
     opening: ModelOptions = HERE,
 ) -> None:
-    """Write a model as an ONNX graph or as a checkpoint that transformers opens, with its tokenizer and labels.
+    """Export a model to ONNX or a transformers checkpoint.
 
-    An ONNX graph takes padded batches of any size and is checked against the model before it is kept.
+    Tokenizer and labels lie beside it. An ONNX graph takes padded batches of any size and is checked against the model
+    before it is kept.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.

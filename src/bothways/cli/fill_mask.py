@@ -56,7 +56,7 @@ def fill_mask(
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> None:
-    """The likeliest words for the masks of texts.
+    """Fill the masks of texts with the likeliest words.
 
     With one mask of one piece, probabilities are the model's softmax. Several masks are filled together, one after
     the other in several orders; their probability is the mean over the orders, taken of logarithms. Of a text that is

@@ -36,10 +36,11 @@ def mask(
     revision: str | None = None,
     download: Flag = False,
 ) -> None:
-    """Show what masked language modelling hides of a text in each epoch, with static masks beside dynamic ones.
+    """Show static and dynamic masks of a text each epoch.
 
-    Chosen tokens are shown in colour: red where the mask stands for them, yellow where another token does, and green
-    where they stay as they are; without colours they stand in asterisks. All of them are to be predicted.
+    These are the tokens that masked language modelling hides. Chosen tokens are shown in colour: red where the mask
+    stands for them, yellow where another token does, and green where they stay as they are; without colours they stand
+    in asterisks. All of them are to be predicted.
 
     Args:
         text: The text.

@@ -30,7 +30,7 @@ def models(
     allow_pickle: Flag = False,
     json: Flag = False,
 ) -> None:
-    """The catalogue: families of encoders and their published sizes, or the card of one model.
+    """List the catalogue of models, or show one card.
 
     Parameters are counted here, on models that take no memory. Scores are those of the publications, each with its
     metric, split and source. Any other model of these families opens as well.

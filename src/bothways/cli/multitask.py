@@ -72,7 +72,9 @@ def multitask(
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> int:
-    """Fine-tune one encoder with a head for each task, keep a good epoch (see --epochs), and calibrate each.
+    """Train several tasks above one encoder.
+
+    Fine-tunes the encoder with a head for each task, keeps a good epoch (see --epochs), and calibrates each task.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.

@@ -43,7 +43,7 @@ def plan(
     json: Flag = False,
     threads: PositiveInt | None = None,
 ) -> None:
-    """Say what a pre-training run takes: tokens, memory of each device, hours and price.
+    """Plan a pre-training run: tokens, memory, hours and price.
 
     Args:
         recipe: Which recipe.

@@ -47,7 +47,9 @@ def predict(
     reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
-    """Predict with a trained model, one JSON object a line; probabilities are calibrated where the model is.
+    """Predict with a trained model.
+
+    Prints one JSON object a line. Probabilities are calibrated where the model is.
 
     Args:
         run: Folder of a trained model.

@@ -70,10 +70,10 @@ def pretrain(
     device: str = "auto",
     threads: PositiveInt | None = None,
 ) -> int:
-    """Pre-train a new encoder on raw text, to fine-tune it for tasks afterwards.
+    """Pre-train a new encoder on raw text.
 
-    The text is first encoded into OUTPUT.shards, which another run over the same files takes again. bothways plan says
-    beforehand what a run takes.
+    The encoder is fine-tuned for tasks afterwards. The text is first encoded into OUTPUT.shards, which another run over
+    the same files takes again. bothways plan says beforehand what a run takes.
 
     Args:
         recipe: What is learnt, and how.

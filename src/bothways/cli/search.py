@@ -64,7 +64,9 @@ def build(
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> None:
-    """Embed texts, look at their words, and keep both as an index to search.
+    """Build a search index from texts.
+
+    It keeps the vectors of the texts and the words in them.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2.
@@ -117,7 +119,9 @@ def add(
     model: str | None = None,
     opening: ModelOptions = HERE,
 ) -> None:
-    """Embed more texts with the model of an index and add them to it. A crash leaves the index as it was.
+    """Add texts to a search index.
+
+    They are embedded with the model of the index. A crash leaves the index as it was.
 
     Args:
         index: Folder of the index.
@@ -153,7 +157,9 @@ def delete(
     json: Flag = False,
     quiet: Flag = False,
 ) -> None:
-    """Delete texts of an index by their ids. A crash leaves the index as it was.
+    """Delete texts from a search index by their ids.
+
+    A crash leaves the index as it was.
 
     Args:
         index: Folder of the index.

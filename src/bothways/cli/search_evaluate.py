@@ -54,7 +54,9 @@ def evaluate(
     reranking: RerankOptions = AS_FOUND,
     opening: ModelOptions = HERE,
 ) -> None:
-    """nDCG@10, MAP, MRR and recall of an index on judged queries, with 95 % intervals over queries.
+    """Evaluate a search index on queries with relevance judgments.
+
+    Prints nDCG@10, MAP, MRR and recall with 95 % intervals over queries.
 
     Args:
         index: Folder of the index.

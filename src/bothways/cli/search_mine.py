@@ -50,9 +50,10 @@ def mine(
     quiet: Flag = False,
     opening: ModelOptions = HERE,
 ) -> None:
-    """Find hard negatives: passages of an index that are near a query and do not answer it.
+    """Mine hard negatives from a search index.
 
-    'bothways train embedding' and 'bothways train pairs' read the output as it is.
+    Hard negatives are passages that are near a query and do not answer it. 'bothways train embedding' and 'bothways
+    train pairs' read the output as it is.
 
     Args:
         index: Folder of the index of all passages.

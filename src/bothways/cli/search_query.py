@@ -42,10 +42,11 @@ def query(
     reranking: RerankOptions = AS_FOUND,
     opening: ModelOptions = HERE,
 ) -> None:
-    """The texts of an index that answer a query, best first, each with the passage that has most of its words.
+    """Search an index with a query.
 
-    The title is shown too, where the index was built with --field title. With --json, texts are whole.
-    Scores are cosine similarities (dense), BM25 (lexical), both made one (hybrid), or the reranker's.
+    Prints the best texts first, each with the passage that has most of the query's words. The title is shown too, where
+    the index was built with --field title. With --json, texts are whole. Scores are cosine similarities (dense), BM25
+    (lexical), both made one (hybrid), or the reranker's.
 
     Args:
         index: Folder of the index.

@@ -55,7 +55,9 @@ def tokenize(
     download: Flag = False,
     threads: PositiveInt | None = None,
 ) -> None:
-    """Tokens, ids and counts of texts, and which of them are longer than the model reads at once.
+    """Tokenize texts and count their tokens.
+
+    Texts that are longer than the model reads at once are marked.
 
     Args:
         model: A folder, or a name such as sentence-transformers/all-MiniLM-L6-v2; not with --compare.

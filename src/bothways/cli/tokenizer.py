@@ -63,7 +63,9 @@ def train(
     quiet: Flag = False,
     threads: PositiveInt | None = None,
 ) -> None:
-    """Train a tokenizer on raw texts, to pre-train models with; transformers opens it as well.
+    """Train a tokenizer on raw texts.
+
+    It serves to pre-train models; transformers opens it as well.
 
     Args:
         data: Files, or folders of them: .txt, .jsonl, .csv, .tsv (also .gz) or .parquet.

@@ -1,7 +1,6 @@
 """Checked values of a row: texts, and the three kinds of label."""
 
 import ast
-import difflib
 import json
 import math
 import re
@@ -12,7 +11,7 @@ from decimal import Decimal
 import numpy as np
 
 from bothways.data.row import Row, first_duplicate
-from bothways.errors import EmptyInput, InvalidInput, shown
+from bothways.errors import EmptyInput, InvalidInput, did_you_mean, shown
 from bothways.text.texts import check_length
 
 
@@ -279,7 +278,4 @@ def _columns_there(wanted: str, columns: Iterable[object]) -> str:
         return "The row has no columns at all."
     shown = ", ".join(repr(name) for name in names[:_COLUMNS_SHOWN])
     more = f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
-    by_lower = {name.lower(): name for name in names}
-    nearest = difflib.get_close_matches(wanted.lower(), by_lower, n=1)
-    hint = f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
-    return f"It has: {shown}{more}.{hint}"
+    return f"It has: {shown}{more}.{did_you_mean(wanted, names)}"

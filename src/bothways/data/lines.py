@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from bothways.errors import InvalidInput
+from bothways.reading import did_you_mean_path
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -50,7 +51,8 @@ def open_file(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except FileNotFoundError:
-        raise InvalidInput(f"there is no file {str(path)!r}. Check the path and its spelling.") from None
+        near = did_you_mean_path(path)
+        raise InvalidInput(f"there is no file {str(path)!r}.{near} Check the path and its spelling.") from None
     except IsADirectoryError:
         raise InvalidInput(f"{str(path)!r} is a folder: expected a file. Name one file in it.") from None
     except PermissionError:

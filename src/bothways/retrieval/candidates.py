@@ -10,7 +10,7 @@ import numpy as np
 from bothways.checkpoints.hub import locate
 from bothways.data import Source, class_label, read_rows, text_at, value_at
 from bothways.data.judgements import check_grade
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation import Report
 from bothways.evaluation.rankings import ranking_outcomes
 from bothways.progress import progress
@@ -83,8 +83,9 @@ def read_candidates(
     if relevant is not None and relevant not in labels:
         raise InvalidInput(
             f"no passage has {relevant!r} in {label!r}, the label that was looked for as that of passages that answer: "
-            f"there are {_shown(labels)}. If one of these means that a passage answers, pass relevant=... (on the "
-            "command line --relevant); of a model of pairs it must be a label of the model as well."
+            f"there are {_shown(labels)}.{did_you_mean(relevant, labels)} If one of these means that a passage "
+            "answers, pass relevant=... (on the command line --relevant); of a model of pairs it must be a label of "
+            "the model as well."
         )
     gathered: dict[str, list[tuple[str, int]]] = {}
     for where, asked, found, value in rows:

@@ -3,7 +3,6 @@
 Letters in names: N rows of the index, L rows allowed.
 """
 
-import difflib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bothways.data.columns import DECIMAL
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, did_you_mean
 from bothways.retrieval.ranking import Rows
 
 Scalar = str | int | float | bool | None
@@ -109,6 +108,5 @@ def _column(name: str, columns: Mapping[str, Sequence[Scalar]]) -> Sequence[Scal
             f"there is no field {name!r}: the index was built without fields. Build it with "
             f"fields that each text keeps (on the command line: bothways search build --field {name})."
         )
-    nearest = difflib.get_close_matches(name, columns, n=1)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    raise InvalidInput(f"the index has no field {name!r}. It has: {', '.join(map(repr, columns))}.{hint}")
+    there = ", ".join(map(repr, columns))
+    raise InvalidInput(f"the index has no field {name!r}. It has: {there}.{did_you_mean(name, columns)}")

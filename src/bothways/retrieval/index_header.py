@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bothways.errors import CorruptCheckpoint, UnknownModel
-from bothways.reading import parse_json, read_bytes
+from bothways.reading import did_you_mean_path, parse_json, read_bytes
 from bothways.retrieval.lexical import DEFAULT_LANGUAGE
 from bothways.text import Overflow
 
@@ -90,7 +90,10 @@ def read_header(folder: Path) -> Header:
     """
     path = folder / HEADER
     if not folder.is_dir():
-        raise UnknownModel(f"there is no search index folder {str(folder)!r}. Check the path, or build the index.")
+        near = did_you_mean_path(folder)
+        raise UnknownModel(
+            f"there is no search index folder {str(folder)!r}.{near} Check the path, or build the index."
+        )
     if not path.is_file():
         raise UnknownModel(f"{str(folder)!r} is not a search index: it has no {HEADER!r}. Name an index folder.")
     try:

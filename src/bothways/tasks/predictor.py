@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bothways.choices import OnEmpty
 from bothways.confidence.confidence import Confidence
 from bothways.data import Row, Source, read_rows
-from bothways.errors import EmptyInput, InvalidInput
+from bothways.errors import EmptyInput, InvalidInput, did_you_mean
 from bothways.evaluation import (
     ComparisonReport,
     OperatingPoint,
@@ -393,7 +393,9 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
                 f"precision and recall at a threshold take a model of two classes, and {self.name!r} is none."
             )
         if label is not None and label not in names:
-            raise InvalidInput(f"expected a class of {names[0]!r} and {names[1]!r}, got {label!r}.")
+            raise InvalidInput(
+                f"expected a class of {names[0]!r} and {names[1]!r}, got {label!r}.{did_you_mean(label, names)}"
+            )
         return names
 
     def compare(

@@ -20,7 +20,7 @@ from torch import Tensor
 from bothways.choices import TargetKind
 from bothways.data import Example, class_label, label_set, number
 from bothways.encoder import ScoreHead
-from bothways.errors import InvalidInput
+from bothways.errors import InvalidInput, did_you_mean
 from bothways.evaluation import (
     Calibration,
     Outcomes,
@@ -514,5 +514,6 @@ def _ranked(labels: Sequence[str], probabilities_C: NDArray[np.float64]) -> dict
 def _unknown_label(label: str, where: str, known: Sequence[str]) -> InvalidInput:
     shown = ", ".join(repr(name) for name in known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
     return InvalidInput(
-        f"{where} is labelled {label!r}, which this classifier does not know. It knows {shown}.{naming_hint(known)}"
+        f"{where} is labelled {label!r}, which this classifier does not know. It knows {shown}."
+        f"{did_you_mean(label, known)}{naming_hint(known)}"
     )

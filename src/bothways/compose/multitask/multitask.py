@@ -13,7 +13,7 @@ from bothways.compose.multitask.files import check_names, opened_beside, opened_
 from bothways.compose.multitask.sampling import Proportional, Sampling
 from bothways.compose.multitask.shared_objective import SharedHeads, SharedObjective
 from bothways.compose.multitask.trained import MultiPrediction, MultiReport, TrainedTasks
-from bothways.errors import InvalidInput, NotFitted
+from bothways.errors import InvalidInput, NotFitted, did_you_mean
 from bothways.progress import reporting
 from bothways.tasks.columns import TextColumns
 from bothways.tasks.head import TrainedHead, TrainingData
@@ -127,7 +127,9 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         """
         parts = self.fitted.parts
         if name not in parts:
-            raise InvalidInput(f"this model has no task {name!r}; its tasks are {', '.join(parts)}.")
+            raise InvalidInput(
+                f"this model has no task {name!r}; its tasks are {', '.join(parts)}.{did_you_mean(name, parts)}"
+            )
         return _part(parts[name])
 
     def fit(

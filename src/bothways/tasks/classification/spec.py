@@ -8,7 +8,7 @@ CLASSIFICATION = TaskSpec(
     name="classification",
     home="bothways.tasks.classification.classifiers:TextClassifier",
     columns=TextColumns(),
-    summary="Classify texts: one label, several labels or a number for each.",
+    summary="Classify texts: one label, several labels or a number.",
     hub=Hub(
         "text-classification",
         '"Lakers win in overtime"',

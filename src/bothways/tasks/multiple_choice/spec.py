@@ -106,7 +106,7 @@ MULTIPLE_CHOICE = TaskSpec(
     name="multiple_choice",
     home="bothways.tasks.multiple_choice.chooser:MultipleChoice",
     columns=ChoiceColumns(),
-    summary="Choose which of several endings or answers goes with a context.",
+    summary="Choose which of several answers fits a context.",
     hub=Hub(
         "multiple-choice",
         '("She opened the fridge and", ["took out the milk.", "flew away."])',

@@ -156,7 +156,7 @@ QUESTION_ANSWERING = TaskSpec(
     name="answering",
     home="bothways.tasks.question_answering.answerer:QuestionAnswerer",
     columns=QuestionColumns(),
-    summary="Find the part of a context that answers a question, or that there is none.",
+    summary="Find the answer to a question in a context.",
     hub=Hub(
         "question-answering",
         '("Who won?", "In 2016 the Broncos won.")',
