@@ -300,7 +300,7 @@ def judged(tmp_path):
 
 def test_a_mode_is_measured_with_intervals(built_once, judged):
     report = call("search", "evaluate", built_once, *judged, "--mode", "lexical", "--json").json()
-    assert (report["mode"], report["queries"], report["unjudged"], report["unasked"]) == ("lexical", 2, 1, 0)
+    assert (report["mode"], report["queries"], report["unjudged"], report["missing_queries"]) == ("lexical", 2, 1, 0)
     assert (report["absent_documents"], report["against"]) == (1, [])
     for name, expected in {"map": 0.75, "recall@10": 0.75, "recall@100": 0.75}.items():
         # Of one query 1, of the other 0.5: a resample of both may draw either of them twice.

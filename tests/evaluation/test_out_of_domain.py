@@ -17,8 +17,8 @@ from bothways.evaluation import (
     MaxSoftmax,
     Neighbours,
     out_of_domain_report,
+    out_of_domain_threshold,
     threshold_between,
-    threshold_keeping,
 )
 from bothways.evaluation.out_of_domain import aupr, auroc, fpr_at
 
@@ -60,7 +60,9 @@ def test_the_report_has_the_values_within_their_intervals_and_the_threshold_appl
 
 def test_a_threshold_keeps_new_rows_as_promised():
     random = np.random.default_rng(0)
-    kept = [(random.normal(size=2_000) <= threshold_keeping(random.normal(size=100), 0.9)).mean() for _ in range(300)]
+    kept = [
+        (random.normal(size=2_000) <= out_of_domain_threshold(random.normal(size=100), 0.9)).mean() for _ in range(300)
+    ]
     assert np.mean(kept) == pytest.approx(0.9 + 0.1 / 101, abs=3 * np.sqrt(0.09 / 100 / 300))
 
 
@@ -83,7 +85,7 @@ def test_no_rows_and_scores_that_are_not_finite_are_refused(call):
 @pytest.mark.parametrize("kept", [0.0, 1.0, 2.0])
 def test_a_share_to_keep_outside_of_0_to_1_is_refused(kept):
     with pytest.raises(InvalidInput):
-        threshold_keeping([1.0], kept)
+        out_of_domain_threshold([1.0], kept)
 
 
 def clusters(rows, classes=4, layers=2, width=8, seed=0):

@@ -124,7 +124,11 @@ def test_the_largest_grades_are_measured():
 def test_queries_that_were_judged_and_not_asked_are_counted():
     judgements = {"q1": {"a": 1}, "q2": {"a": 1}, "q3": {"a": 0}, "q4": {"b": 2}}
     report = ranking_report({"q1": ["a"], "q3": ["a"]}, judgements)
-    assert (report.counts["unasked"], report.to_dict()["unasked"], report.counts["unjudged"]) == (2, 2, 1)
+    assert (report.counts["missing_queries"], report.to_dict()["missing_queries"], report.counts["unjudged"]) == (
+        2,
+        2,
+        1,
+    )
     assert "1 more without a relevant document, 2 more that were judged and not asked" in report.summary()
 
 

@@ -62,7 +62,7 @@ REPORTS = {
     "tags": lambda: read(tags(16)),
     "similarity": lambda: read(similarity_outcomes(*given.numbers(17))),
     "ranks": lambda: rank_outcomes(given.ranks(18)),
-    "rankings": lambda: read(ranking_outcomes(*given.rankings(19), untelling=2)),
+    "rankings": lambda: read(ranking_outcomes(*given.rankings(19), queries_without_contrast=2)),
 }
 
 COMPARISONS = {

@@ -127,7 +127,7 @@ def test_the_measures_are_those_of_the_rankings_and_untelling_queries_are_left_o
     ]
     report = evaluate_reranker(ByLength(), lists)
     assert report.counts["queries"] == report.n == 2
-    assert (report.counts["untelling"], report.to_dict()["untelling"]) == (2, 2)
+    assert (report.counts["queries_without_contrast"], report.to_dict()["queries_without_contrast"]) == (2, 2)
     assert "2 queries (2 more of which all documents are relevant, or none)" in report.summary()
     assert "more" not in evaluate_reranker(ByLength(), lists[:2]).summary()
     assert report.estimates["map"].value == pytest.approx((1 / 2 + 1) / 2)

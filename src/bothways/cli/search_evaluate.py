@@ -118,7 +118,7 @@ def evaluate(
         note(f"not in the index: {counted(absent, 'relevant document')}")
     if report.counts["unjudged"]:
         note(f"left out, as no document is judged relevant: {report.counts['unjudged']:,} of {len(asked):,} queries")
-    if report.counts["unasked"]:
+    if report.counts["missing_queries"]:
         note(f"left out, as no query asks for them: {report.counts['unasked']:,} of the judged queries")
     _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 

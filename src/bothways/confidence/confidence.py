@@ -31,9 +31,9 @@ from bothways.evaluation import (
     MethodScore,
     Neighbours,
     Temperature,
+    out_of_domain_threshold,
     stored_form,
     threshold_between,
-    threshold_keeping,
 )
 from bothways.evaluation.conformal import MOST_KEPT
 from bothways.evaluation.detectors import DETECTORS, storable
@@ -72,8 +72,8 @@ class OutOfDomain:
         inside_N = detector.score(held_out)
         if len(inside_N) > MOST_KEPT:
             inside_N = np.random.default_rng(0).choice(inside_N, MOST_KEPT, replace=False)
-        border = threshold_keeping(inside_N, kept)
-        return cls(detector, border + _ROUNDING * abs(border), np.sort(inside_N))
+        threshold = out_of_domain_threshold(inside_N, kept)
+        return cls(detector, threshold + _ROUNDING * abs(threshold), np.sort(inside_N))
 
     def separating(self, others: Evidence) -> "OutOfDomain":
         """Return the same with the threshold of the highest balanced accuracy against ``others``."""

@@ -54,7 +54,7 @@ from bothways.evaluation.embedding import agreement_outcomes, rank_outcomes
 from bothways.evaluation.masked_lm import token_outcomes
 from bothways.evaluation.metrics import multi_label_nll, negative_log_likelihood
 from bothways.evaluation.operating_points import operating_point
-from bothways.evaluation.out_of_domain import out_of_domain_report, threshold_between, threshold_keeping
+from bothways.evaluation.out_of_domain import out_of_domain_report, out_of_domain_threshold, threshold_between
 from bothways.evaluation.outcomes import Outcomes, mean_outcomes
 from bothways.evaluation.paired import PairedTest
 from bothways.evaluation.prediction_powered import (
@@ -159,6 +159,7 @@ __all__ = [
     "number_outcomes",
     "operating_point",
     "out_of_domain_report",
+    "out_of_domain_threshold",
     "probability_better",
     "r2",
     "rank_outcomes",
@@ -177,7 +178,6 @@ __all__ = [
     "stratified_mean",
     "tag_outcomes",
     "threshold_between",
-    "threshold_keeping",
     "token_outcomes",
     "undefined_correlation",
 ]

@@ -112,7 +112,7 @@ def fpr_at(inside_N: ArrayLike, outside_M: ArrayLike, kept: float = KEPT) -> flo
     return float(_fpr(*_counts(inside_N, outside_M), kept)[0])
 
 
-def threshold_keeping(inside_N: ArrayLike, kept: float = KEPT) -> float:
+def out_of_domain_threshold(inside_N: ArrayLike, kept: float = KEPT) -> float:
     """The threshold that new rows of the domain stay at or below with probability ``kept``, from held-out rows.
 
     The ceil((N + 1) kept)-th smallest score; the largest where that many are not there.

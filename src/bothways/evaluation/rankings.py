@@ -22,23 +22,27 @@ MEASURES = {"ndcg@10": "nDCG@10", "map": "AP", "mrr": "RR", "recall@10": "R@10",
 
 _LEFT_OUT = {
     "unjudged": "without a relevant document",
-    "unasked": "that were judged and not asked",
-    "untelling": "of which all documents are relevant, or none",
+    "missing_queries": "that were judged and not asked",
+    "queries_without_contrast": "of which all documents are relevant, or none",
 }
 
 
 def ranking_outcomes(
-    rankings: Mapping[str, Sequence[str]], judgements: Mapping[str, Mapping[str, int]], *, untelling: int = 0
+    rankings: Mapping[str, Sequence[str]],
+    judgements: Mapping[str, Mapping[str, int]],
+    *,
+    queries_without_contrast: int = 0,
 ) -> Outcomes:
     """Measure rankings: means over the queries with a relevant document.
 
-    The report counts what is left out: ``unjudged`` queries were ranked and have no relevant document, ``unasked`` ones
-    have a relevant document and were not ranked.
+    The report counts what is left out: ``unjudged`` queries were ranked and have no relevant document,
+    ``missing_queries`` have a relevant document and were not ranked.
 
     Args:
         rankings: Document ids by query, best first.
         judgements: Relevance by query and document; a document that was not judged is not relevant.
-        untelling: Queries that were not ranked, as all of their documents are relevant, or none; only counted.
+        queries_without_contrast: Queries that were not ranked, as all of their documents are relevant, or none;
+            only counted.
 
     Raises:
         InvalidInput: No query has a relevant document, a document stands in a ranking twice, or a relevance is far
@@ -58,8 +62,12 @@ def ranking_outcomes(
         if len(set(rankings[query])) < len(rankings[query]):
             raise InvalidInput(f"the ranking of query {query!r} has a document twice.")
     values_NM = _values(judged, rankings, judgements)
-    unasked = sum(query not in rankings and _has_relevant(of_query) for query, of_query in judgements.items())
-    counts = {"unjudged": len(rankings) - len(judged), "unasked": unasked, "untelling": untelling}
+    missing = sum(query not in rankings and _has_relevant(of_query) for query, of_query in judgements.items())
+    counts = {
+        "unjudged": len(rankings) - len(judged),
+        "missing_queries": missing,
+        "queries_without_contrast": queries_without_contrast,
+    }
     left_out = [f"{counts[name]} more {why}" for name, why in _LEFT_OUT.items() if counts[name]]
     title = f"{len(judged)} queries" + (f" ({', '.join(left_out)})" if left_out else "")
     frame = Report(kind="search", title=title, counts={"queries": len(judged)} | counts)

@@ -122,8 +122,8 @@ def evaluate_reranker(
     """Rank each query's candidates and measure the rankings.
 
     Queries of which all candidates answer, or none, say nothing about a ranking and are left out, as is usual for
-    TREC-QA; the report counts them as ``untelling``. Of passages with equal scores the one that answers less comes
-    first, so that nobody gains by not telling them apart, nor by the order of the data.
+    TREC-QA; the report counts them as ``queries_without_contrast``. Of passages with equal scores the less relevant
+    comes first, so that ties and the order of the data gain nothing.
 
     Args:
         reranker: What scores the passages.
@@ -148,7 +148,7 @@ def evaluate_reranker(
             rankings[each.query] = [str(row) for row in np.lexsort((np.array(each.grades), -scores_P))]
             judgements[each.query] = {str(row): grade for row, grade in enumerate(each.grades)}
             bar.advance()
-    outcomes = ranking_outcomes(rankings, judgements, untelling=len(candidates) - len(telling))
+    outcomes = ranking_outcomes(rankings, judgements, queries_without_contrast=len(candidates) - len(telling))
     read_in_all = texts_read(readings) if readings else None
     return replace(outcomes, tokens_read=read_in_all).report(resamples=resamples, seed=seed)
 

@@ -48,7 +48,7 @@ class Classification:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelling:
+class MultiLabelPrediction:
     """Any number of labels.
 
     Attributes:
@@ -106,7 +106,7 @@ class Similarity:
         return _flat(asdict(self))
 
 
-Prediction = Classification | Labelling | RegressionPrediction
+Prediction = Classification | MultiLabelPrediction | RegressionPrediction
 
 
 def _flat(values: dict[str, object]) -> dict[str, object]:

@@ -50,7 +50,7 @@ from bothways.evaluation.inputs import row_blocks
 from bothways.evaluation.metrics import ClassCounts, macro_f1, nll_per_row
 from bothways.evaluation.thresholds import USUAL
 from bothways.objectives.distances import soft_divergence
-from bothways.tasks.predictions import Classification, Labelling, Prediction, RegressionPrediction
+from bothways.tasks.predictions import Classification, MultiLabelPrediction, Prediction, RegressionPrediction
 from bothways.tasks.scores import TokensRead
 from bothways.training.objective import Validation
 
@@ -302,7 +302,9 @@ class MultiLabel:
         """The labels at or above their thresholds."""
         by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
         least = dict(zip(self.labels, self.thresholds_C.tolist(), strict=True))
-        return Labelling(tuple(name for name, value in by_label.items() if value >= least[name]), by_label, reading)
+        return MultiLabelPrediction(
+            tuple(name for name, value in by_label.items() if value >= least[name]), by_label, reading
+        )
 
 
 @dataclass(frozen=True, slots=True)

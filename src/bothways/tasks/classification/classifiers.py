@@ -10,7 +10,7 @@ from bothways.errors import InvalidInput
 from bothways.tasks.classification.spec import CLASSIFICATION, PAIRS
 from bothways.tasks.head_task import HeadTask
 from bothways.tasks.labels import LabelOutputs
-from bothways.tasks.predictions import Classification, Labelling, RegressionPrediction
+from bothways.tasks.predictions import Classification, MultiLabelPrediction, RegressionPrediction
 from bothways.tasks.task import LabelArguments
 from bothways.training.options import TrainingOptions
 
@@ -59,7 +59,7 @@ class TextClassifier(_LabelTask[str, LabelT], Generic[LabelT]):
         @classmethod
         def from_pretrained(
             cls, name_or_path: str | Path, *, target: Literal["multi"], **options: Unpack[LabelArguments]
-        ) -> "TextClassifier[Labelling]": ...
+        ) -> "TextClassifier[MultiLabelPrediction]": ...
 
         @overload
         @classmethod
@@ -98,7 +98,7 @@ class PairClassifier(_LabelTask[tuple[str, str], LabelT], Generic[LabelT]):
         @classmethod
         def from_pretrained(
             cls, name_or_path: str | Path, *, target: Literal["multi"], **options: Unpack[LabelArguments]
-        ) -> "PairClassifier[Labelling]": ...
+        ) -> "PairClassifier[MultiLabelPrediction]": ...
 
         @overload
         @classmethod
