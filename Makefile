@@ -9,13 +9,13 @@ SLOW_PART ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := src tests $(wildcard benchmarks)
+SOURCES := src tests docs/site.py $(wildcard benchmarks)
 # One computing thread for each test worker, so that the workers do not fight over the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-pythons mutants check bench gpu format clean
+.PHONY: help demo test test-all test-pythons mutants check docs bench gpu format clean
 
 help:
 	@printf '%s\n' \
@@ -25,7 +25,8 @@ help:
 	  "make test-pythons  make test with each Python of PYTHONS that is here" \
 	  "make mutants    change a sample of the code, one thing at a time, and see whether a test notices; 20 minutes" \
 	  "make check      ruff (rules and layout) and mypy" \
-	  "make bench      the benchmarks" \
+	  "make docs       the site, into site/: open site/index.html" \
+  "make bench      the benchmarks" \
 	  "make gpu        on a machine with a CUDA device: its tests and its benchmark, in the Python that runs them (PYTHON)" \
 	  "make format     lay the code out and repair what ruff can repair" \
 	  "make clean      remove $(VENV), caches and build outputs; runs and reports stay" \
@@ -75,6 +76,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
+# NO_MKDOCS_2_WARNING: a notice of its theme about another program.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
@@ -84,7 +89,7 @@ gpu:
 	PYTHONPATH=src $(PYTHON) -m benchmarks gpu
 
 clean:
-	rm -rf $(VENV) $(VENV)-python3.* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-python3.* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- installation: each stamp says that its extra is installed as pyproject.toml and the constraints now stand ---
@@ -106,6 +111,11 @@ $(VENV)/.bench: pyproject.toml $(CONSTRAINTS) | $(VENV)/constraints.txt
 	@echo "Installing the benchmarks' tools into $(VENV) ..."
 	$(call install,bench)
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: pyproject.toml $(CONSTRAINTS) | $(VENV)/constraints.txt
+	@echo "Installing the site's tools into $(VENV) ..."
+	$(call install,docs)
+	@touch $@
 
 $(VENV)/constraints.txt: $(CONSTRAINTS) | $(BIN)/pip
 	@{ $(if $(CONSTRAINTS),$(if $(TORCH_CONSTRAINT),grep -v '^torch==',cat) $(CONSTRAINTS),true); \

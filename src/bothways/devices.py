@@ -13,7 +13,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """The device that a name stands for; ``"auto"`` is a GPU where there is one, else the CPU.
+    """Return the device that a name stands for; ``"auto"`` is a GPU where there is one, else the CPU.
 
     Raises:
         DeviceMismatch: There is no such device on this machine.
@@ -68,7 +68,7 @@ def on_device(values: Tensor | NDArray[Any], device: torch.device | str) -> Tens
 
 
 def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """The torch dtype that a name stands for.
+    """Return the torch dtype that a name stands for.
 
     Raises:
         InvalidInput: It is none of float32, bfloat16, float16, float64.

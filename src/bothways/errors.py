@@ -31,7 +31,7 @@ from collections.abc import Iterable
 
 
 def shown(value: object, most: int = 80) -> str:
-    """The beginning of a value as messages show it, also of one that Python does not write out."""
+    """Return the beginning of a value as messages show it, also of one that Python does not write out."""
     try:
         return f"{value!r:.{most}}"
     except (RecursionError, ValueError):  # nested a thousand deep, or a number of thousands of digits
@@ -182,5 +182,5 @@ class MissingDependency(BothwaysError):
 
     @classmethod
     def of(cls, package: str, *, extra: str, purpose: str) -> "MissingDependency":
-        """The error for ``package``, carrying the line that installs it."""
+        """Return the error for ``package``, carrying the line that installs it."""
         return cls(f"{purpose} needs the package {package!r}, which is not installed: pip install 'bothways[{extra}]'")

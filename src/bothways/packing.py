@@ -76,7 +76,7 @@ class Packed(TokenRows):
         return self.once(_max_length)
 
     def hides(self, reach: int) -> bool:
-        """Whether some token does not see all of its sequence if it sees only ``reach`` tokens on either side."""
+        """Return whether some token misses part of its sequence if it sees only ``reach`` tokens on either side."""
         return reach < self.max_length - 1
 
     @property
@@ -91,7 +91,7 @@ class Packed(TokenRows):
 
     @property
     def real_BS(self) -> Tensor:
-        """Where the padded form has a token, and no padding."""
+        """True where the padded form has a token, and no padding."""
         return self.once(_real)
 
     @property
@@ -112,7 +112,7 @@ class Packed(TokenRows):
         return blank_R.index_copy(0, self.once(_places), values_T).view(self.count, self.max_length, *shape)
 
     def rows(self, values_BS: Tensor) -> Tensor:
-        """What stands where the padded form has a token, as rows (T, ...) of this batch."""
+        """Return what stands where the padded form has a token, as rows (T, ...) of this batch."""
         return values_BS.flatten(0, 1).index_select(0, self.once(_places))
 
     def blanked(self, values_T: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class Packed(TokenRows):
         return sum_rows(values_TH, self.sequence_T, self.count)
 
     def to(self, device: torch.device | str) -> "Packed":
-        """The same batch on another device."""
+        """Return the same batch on another device."""
         return Packed(
             on_device(self.ids_T, device),
             on_device(self.types_T, device),

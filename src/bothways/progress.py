@@ -17,7 +17,7 @@ FIRST_LINE_AFTER, LINE_EVERY = 10.0, 60.0  # seconds
 
 
 class Progress(Protocol):
-    """What a long loop tells whoever watches it."""
+    """The progress of a long loop."""
 
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Say that ``amount`` more units are done; ``note`` replaces the remark behind the bar."""

@@ -101,7 +101,10 @@ def _respect_cgroups() -> None:
 
 @cache
 def _openmp() -> ctypes.CDLL | None:
-    """The OpenMP that torch computes with: what is asked of a library is looked for in those that it needs as well."""
+    """Return the OpenMP that torch computes with.
+
+    What is asked of a library is looked for in those that it needs as well.
+    """
     import torch
 
     found = ctypes.CDLL(torch._C.__file__)

@@ -262,7 +262,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(files, monkeypatch, words,
 
 def test_a_misspelt_class_is_answered_with_the_nearest(files, trained):
     outcome = call(
-        "evaluate", files / "run", "--data", files / "test.jsonl.gz", "--at-recall", 0.9, "--at-label", "evn"
+        "evaluate", files / "runs" / "x", "--data", files / "test.jsonl.gz", "--at-recall", 0.9, "--at-label", "evn"
     )
     assert outcome.code == 2
     assert "Did you mean 'even'?" in outcome.err

@@ -1,4 +1,4 @@
-"""Which model for which task: the catalogue, recommendations, measurements on this machine, and costs."""
+"""Choice of a model for a task: catalogue, recommendations, measurements on this machine, and costs."""
 
 from bothways.advice.accelerators import ACCELERATORS, Accelerator, Devices, devices_of
 from bothways.advice.advising import LeftOut, Recommendation, recommend

@@ -1,4 +1,4 @@
-"""Which model to take for a task under a constraint, and why."""
+"""Recommendation of a model for a task under a constraint, with reasons."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +43,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What to take for a task.
+    """A recommendation for a task.
 
     Attributes:
         task: The task, with the kind of model that it wants, why, and examples.
@@ -75,7 +75,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a model must not exceed.
+    """Limits that a model must not exceed.
 
     Attributes:
         latency_ms: Of one text; needs a measurement.
@@ -173,7 +173,7 @@ def recommend(
 
 
 def _here(candidate: Candidate, length: int, hardware: Hardware | None, at_hand: Sequence[AtHand]) -> Candidate:
-    """The candidate with what this machine makes of it: its speed, and how to get it."""
+    """Return the candidate with what this machine makes of it: its speed, and how to get it."""
     figures, name = candidate.figures, candidate.card.name
     facts = published_facts().models.get(name)
     # The one that its name alone finds, before others.

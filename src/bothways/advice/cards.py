@@ -66,7 +66,7 @@ def catalogue(*families: Family) -> tuple[ModelCard, ...]:
 
 
 def card(name: str) -> ModelCard:
-    """The card of one model.
+    """Return the card of one model.
 
     Args:
         name: Its hub name, or the part behind the slash.
@@ -83,7 +83,7 @@ def card(name: str) -> ModelCard:
 
 
 def full_name(name: str) -> str:
-    """The hub name of a model of the catalogue, given that name or the part behind the slash, in any case.
+    """Return the hub name of a model of the catalogue, given that name or the part behind the slash, in any case.
 
     Raises:
         UnknownModel: No such model in the catalogue; the message names the nearest.

@@ -30,7 +30,7 @@ USUAL = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where the measurements were made."""
+    """The machine of the measurements."""
 
     processor: str
     cores: int
@@ -76,7 +76,7 @@ class ModelComparison:
 
 
 def usual_models() -> tuple[str, ...]:
-    """The usual choices, as far as they can be built here."""
+    """Return the usual choices, as far as they can be built here."""
     return tuple(name for name in USUAL if find_published(FAMILIES.values(), name) is not None)
 
 

@@ -1,4 +1,4 @@
-"""What a model costs: arithmetic, and memory for inference and for training."""
+"""Costs of a model: arithmetic, and memory for inference and for training."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +65,7 @@ class TrainingMemory:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one model costs at one batch size and length.
+    """Costs of one model at one batch size and length.
 
     Attributes:
         batch: Texts in a batch.
@@ -88,7 +88,7 @@ class Cost:
 
 
 def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128) -> Cost:
-    """The cost of an encoder, from a run that computes nothing.
+    """Return the cost of an encoder, from a run that computes nothing.
 
     Args:
         config: The encoder.
@@ -136,7 +136,9 @@ def cost(config: EncoderConfig, *, batch: int = 1, length: int = 128) -> Cost:
 
 
 def find_config(name_or_folder: str | Path) -> tuple[str, EncoderConfig]:
-    """The name and the encoder of a model of the catalogue, or of a folder with a ``config.json``; no weights are read.
+    """Return the name and the encoder of a model of the catalogue, or of a folder with a ``config.json``.
+
+    No weights are read.
 
     Raises:
         UnknownModel: Neither a folder nor in the catalogue.

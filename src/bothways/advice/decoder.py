@@ -11,7 +11,7 @@ from bothways.families.catalogue import count_parts
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What the comparison rests on; change any of it. The defaults of the decoder are GPT-3's (arXiv:2005.14165).
+    """Assumptions of the comparison, all changeable. The defaults of the decoder are GPT-3's (arXiv:2005.14165).
 
     Attributes:
         documents: Documents to classify.
@@ -57,7 +57,7 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one of the two needs for all documents.
+    """Needs of one of the two models for all documents.
 
     Attributes:
         parameters: Of the model.
@@ -88,7 +88,7 @@ class Comparison:
 
 
 def against_decoder(config: EncoderConfig, assumptions: Assumptions | None = None) -> Comparison:
-    """What it takes to classify documents with an encoder, and with a decoder that is prompted to.
+    """Return what it takes to classify documents with an encoder, and with a decoder that is prompted to.
 
     The encoder's operations are counted. The decoder's are 2 for each parameter and token, and 4 x layers x width for
     each pair of a token and one before it (Kaplan et al. 2020, arXiv:2001.08361, section 2.1). Reading is limited by

@@ -37,7 +37,7 @@ another moment.
 
 @dataclass(frozen=True, slots=True)
 class TrainingBytes:
-    """What a training pass needs beyond the weights.
+    """Memory of a training pass beyond the weights.
 
     Attributes:
         activations: What it has kept when it turns back.
@@ -73,7 +73,7 @@ def _flops(config: EncoderConfig, batch: int, length: int) -> int:
 
 @cache
 def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
-    """The most that a forward pass needs beyond the weights, on a CPU in float32, all tokens computed to the end.
+    """Return the most memory that a forward pass needs beyond the weights, on a CPU in float32, with all tokens.
 
     One layer's states go before the next one's come, so where all layers are alike two of them tell. Two batches of
     some size tell of larger ones.
@@ -92,7 +92,7 @@ def inference_bytes(config: EncoderConfig, batch: int, length: int) -> int:
 
 
 def _groups(config: EncoderConfig) -> int:
-    """How many sets of shared weights its layers take by turns; 1 also where each layer has its own."""
+    """Return how many sets of shared weights its layers take by turns; 1 also where each layer has its own."""
     return config.sharing.groups if isinstance(config.sharing, SharedGroups) else 1
 
 
@@ -102,7 +102,7 @@ def _layers_alike(config: EncoderConfig) -> bool:
 
 @cache
 def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBytes:
-    """What a forward and backward pass needs beyond the weights, on a CPU in float32.
+    """Return what a forward and backward pass needs beyond the weights, on a CPU in float32.
 
     Two batches of some size tell of larger ones; the peak up to 5 % too low, where theirs is at another moment, and
     with texts of fewer than 8 tokens up to 15 %. Where all layers are alike, two and three of them tell of all.
@@ -130,7 +130,7 @@ def training_bytes(config: EncoderConfig, batch: int, length: int) -> TrainingBy
 
 
 def _deeper(config: EncoderConfig, two: int, three: int) -> int:
-    """What all layers take if two of them take ``two`` and three ``three``."""
+    """Return what all layers take if two of them take ``two`` and three ``three``."""
     return two + (config.layers - 2) * (three - two)
 
 
@@ -140,12 +140,12 @@ def _steady(config: EncoderConfig, length: int) -> int:
 
 
 def _continued(batch: int, steady: int, few: int, more: int) -> int:
-    """What a batch takes if ``steady`` texts take ``few`` and twice as many ``more``."""
+    """Return what a batch takes if ``steady`` texts take ``few`` and twice as many ``more``."""
     return more + (batch - 2 * steady) * (more - few) // steady
 
 
 def _without_content(config: EncoderConfig) -> Encoder:
-    """An encoder whose weights have shapes alone; to be made under a `FakeTensorMode`.
+    """Return an encoder whose weights have shapes alone; to be made under a `FakeTensorMode`.
 
     It is put together outside the mode, where constants of its positions are real numbers.
     """

@@ -1,4 +1,4 @@
-"""What was published about models: facts with their sources, from ``published.toml``.
+"""Published facts about models with their sources, from ``published.toml``.
 
 Keyed by the model's name on the hub, so that a fact can be carried before the model's family is built here, and stays
 true afterwards.
@@ -22,7 +22,7 @@ Part = Literal["total", "embedding", "backbone"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Measure:
-    """What a score measures; only scores of one measure may be compared.
+    """The measure of a score; only scores of one measure may be compared.
 
     Attributes:
         benchmark: Such as ``"MNLI"``.
@@ -35,7 +35,7 @@ class Measure:
     split: Literal["dev", "test"]
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the score in words."""
         return f"{self.benchmark} {self.split}, {self.metric}"
 
 
@@ -61,7 +61,7 @@ class Score:
 
     @property
     def measure(self) -> Measure:
-        """What it may be compared with."""
+        """The key that scores to be compared share."""
         return Measure(self.benchmark, self.metric, self.split)
 
 
@@ -97,7 +97,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What the models of one paper have in common.
+    """Facts that the models of one paper share.
 
     Attributes:
         title: Name in running text.
@@ -126,7 +126,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What was published about one model.
+    """Published facts about one model.
 
     Attributes:
         lineage: Key of its lineage.
@@ -177,6 +177,6 @@ class Facts:
 
 @cache
 def published_facts() -> Facts:
-    """The published facts, read once."""
+    """Return the published facts, read once."""
     content = files("bothways.advice").joinpath("published.toml").read_text(encoding="utf-8")
     return TypeAdapter(Facts).validate_python(tomllib.loads(content), strict=False, extra="forbid")

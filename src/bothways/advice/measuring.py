@@ -17,7 +17,7 @@ WORKER = ("-m", "bothways.advice.worker")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a process is to measure.
+    """A measurement for a process to make.
 
     Attributes:
         name: The model's hub name.
@@ -55,7 +55,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one process measured.
+    """The measurements of one process.
 
     Attributes:
         name: The model's hub name.
@@ -77,7 +77,7 @@ class Measured:
 def job_for(
     name: str, *, lengths: Sequence[int] = (128,), batch: int = 8, seconds: float = 0.5, training: bool = False
 ) -> Job:
-    """The job that measures a model of the catalogue.
+    """Return the job that measures a model of the catalogue.
 
     Raises:
         UnknownModel: No such model in the catalogue.

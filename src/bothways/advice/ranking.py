@@ -94,7 +94,7 @@ def _by_price(price: Callable[[Ranked], float]) -> Callable[[Candidate, Sequence
 
 
 def _beaten_by(candidate: Candidate, others: Sequence[Candidate], price: Callable[[Ranked], float]) -> Candidate | None:
-    """A model that is no dearer and no less accurate, and better in one of the two."""
+    """Return a model that is no dearer and no less accurate, and better in one of the two."""
     mine = (price(candidate.figures), -(candidate.figures.accuracy or 0.0))
     for other in others:
         theirs = (price(other.figures), -(other.figures.accuracy or 0.0))
@@ -109,7 +109,7 @@ def _by_pretraining(candidate: Candidate, _: Sequence[Candidate]) -> tuple[float
 
 
 def _by_research(candidate: Candidate, others: Sequence[Candidate]) -> tuple[float, ...]:
-    """The model of each lineage that is nearest to BERT-base first, then the second nearest, the older in front."""
+    """Return the model of each lineage nearest to BERT-base, then the second nearest, the older first."""
     card = candidate.card
     without = card.lineage is None or not card.lineage.research
     relatives = [other for other in others if other.card.title == card.title]
@@ -155,7 +155,7 @@ def with_reasons(
     yardstick: Measure,
     free_mb: float | None = None,
 ) -> Ranked:
-    """The figures of a candidate, with reasons; ``free_mb`` is what a machine has free for it."""
+    """Return the figures of a candidate, with reasons; ``free_mb`` is what a machine has free for it."""
     figures, card, lineage = candidate.figures, candidate.card, candidate.card.lineage
     reasons = [_accuracy_reason(candidate, yardstick), _arithmetic_reason(figures)]
     if figures.latency_ms is not None and figures.tokens_per_second is not None:

@@ -1,4 +1,4 @@
-"""Which kind of model a task wants: an encoder, a decoder, or both."""
+"""Kinds of model for a task: an encoder, a decoder, or both."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ Architecture = Literal["encoder", "decoder", "encoder-decoder"]
 
 @dataclass(frozen=True, slots=True)
 class TaskAdvice:
-    """What is known of a task before any model is chosen.
+    """Facts about a task, known before any model is chosen.
 
     Attributes:
         name: Of the task.
@@ -177,7 +177,7 @@ TASKS: tuple[TaskAdvice, ...] = (
 
 
 def find_task(name: str) -> TaskAdvice:
-    """A task by one of its names.
+    """Return a task by one of its names.
 
     Raises:
         InvalidInput: No such task; the message lists the ones there are.

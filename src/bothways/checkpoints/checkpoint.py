@@ -55,7 +55,7 @@ class Checkpoint:
     extras: Extras
 
     def build_encoder(self) -> Encoder:
-        """The encoder with this checkpoint's weights.
+        """Return the encoder with this checkpoint's weights.
 
         Raises:
             IncompatibleWeights: Tensors are missing, left over, or of another shape than ``config.json`` says.
@@ -72,7 +72,7 @@ class Checkpoint:
         return self._remembered(fill(self.name, encoder, self._encoder_weights()), Checkpoint.build_encoder)
 
     def build_pooler(self) -> Pooler | None:
-        """The pooler, or None where this checkpoint has no weights for one."""
+        """Return the pooler, or None where this checkpoint has no weights for one."""
         weights = {name.removeprefix("pooler."): value for name, value in self._encoder_weights(poolers=True).items()}
         if not weights:
             return None
@@ -81,7 +81,7 @@ class Checkpoint:
         return self._remembered(fill(self.name, pooler, weights), Checkpoint.build_pooler)
 
     def heads(self) -> tuple[HeadName, ...]:
-        """The heads that this checkpoint has weights for.
+        """Return the heads that this checkpoint has weights for.
 
         Where families store two heads under the same names, ``architectures`` in ``config.json`` says which it is; a
         checkpoint that leaves that open has both.
@@ -89,7 +89,7 @@ class Checkpoint:
         return tuple(name for name in self.family.heads if self._has_head(name))
 
     def build_head(self, name: str) -> Head:
-        """A trained head with this checkpoint's weights.
+        """Return a trained head with this checkpoint's weights.
 
         Raises:
             InvalidInput: The family has no such head; the message lists those that it has.
@@ -130,7 +130,7 @@ class Checkpoint:
         return head
 
     def new_score_head(self, name: str, labels: int = 1) -> ScoreHead:
-        """A head to train: what pre-training left of it (a pooler, in some families), the rest drawn.
+        """Return a head to train: what pre-training left of it (a pooler, in some families), the rest drawn.
 
         Its outputs are always drawn: those of a trained head are bound to labels, which are not these.
 
@@ -151,7 +151,7 @@ class Checkpoint:
         return head
 
     def new_masked_lm_head(self) -> MaskedLMHead:
-        """A masked language modelling head to train: drawn anew, on the encoder's own token table.
+        """Return a masked language modelling head to train: drawn anew, on the encoder's own token table.
 
         Raises:
             InvalidInput: The family has none.
@@ -207,7 +207,7 @@ class Checkpoint:
         return {key.removeprefix("head."): value for key, value in weights.items()}
 
     def _free_tensors(self, name: str) -> Mapping[str, Tensor]:
-        """The tensors that may be this head's: all but those of other heads that ``config.json`` names."""
+        """Return the tensors that may be this head's: all but those of other heads that ``config.json`` names."""
         named = self.family.architecture_heads(self.settings)
         if name in named:
             return self.tensors

@@ -37,7 +37,7 @@ def refuse_decoder(settings: Mapping[str, object]) -> None:
 
 
 def _sign(settings: Mapping[str, object], model_type: object, encoders: Collection[str]) -> str | None:
-    """What gives a decoder away; None where nothing does."""
+    """Return what gives a decoder away; None where nothing does."""
     if isinstance(model_type, str) and model_type in DECODERS:
         return f"names the model_type {model_type!r}"
     for name in ("is_decoder", "is_encoder_decoder"):

@@ -23,7 +23,7 @@ _MOST_HEADER = 4 * MIB
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """The JSON object in a file.
+    """Return the JSON object in a file.
 
     Raises:
         UnknownModel: The file is not there or cannot be read.
@@ -72,7 +72,7 @@ def read_tensors(folder: Path, *, allow_pickle: bool = False) -> dict[str, Tenso
 
 
 def read_head_tensors(folder: Path) -> dict[str, Tensor]:
-    """The linear map of a classifier that stands beside the encoder, see `families.stored_heads.MEAN_HEAD`, if it does.
+    """Return the linear map of a classifier beside the encoder, see `families.stored_heads.MEAN_HEAD`, if any.
 
     Raises:
         CorruptCheckpoint: The file is truncated or not what its name says.

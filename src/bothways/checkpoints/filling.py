@@ -73,5 +73,5 @@ def check_sizes(checkpoint: str, config: EncoderConfig, tensors: Mapping[str, Te
 
 
 def some(names: list[str], most: int = 5) -> str:
-    """The first of many names, and how many more there are."""
+    """Return the first of many names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -45,7 +45,7 @@ EMBEDDED = {
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where a model lies.
+    """The place of a model.
 
     Attributes:
         folder: On this machine.
@@ -166,7 +166,7 @@ def _nearest(name: str) -> str:
 
 
 def _fetched(name: str, revision: str, files: tuple[str, ...], *, download: bool) -> Path:
-    """The folder of a snapshot in the hub's cache, filled from the hub where that is allowed."""
+    """Return the folder of a snapshot in the hub's cache, filled from the hub where that is allowed."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,

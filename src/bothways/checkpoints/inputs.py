@@ -1,4 +1,4 @@
-"""What an encoder is called with, texts or padded ids, checked and packed.
+"""Inputs of an encoder, texts or padded ids, checked and packed.
 
 Shapes: B texts (or windows of texts), S longest of them in tokens, G groups of K choices each.
 """
@@ -33,7 +33,7 @@ class PaddedIds:
     token_type_ids: Tensor | None = None
 
     def rows(self) -> "PaddedIds":
-        """Groups (G, K, S) as rows (G K, S)."""
+        """Return groups (G, K, S) as rows (G K, S)."""
         mask, types = self.attention_mask, self.token_type_ids
         return PaddedIds(
             self.input_ids.flatten(0, 1),
@@ -90,7 +90,7 @@ class InputReader:
         return ModelInput(packed, rows, tuple(text.dropped_tokens for text in encoded))
 
     def ids(self, given: PaddedIds) -> ModelInput:
-        """Padded ids (B, S), unpadded.
+        """Return padded ids (B, S), unpadded.
 
         Raises:
             InvalidInput: They are no tensors of ids that the model has.
@@ -102,7 +102,7 @@ class InputReader:
         return ModelInput(packed, tuple(range(len(packed.lengths))), (0,) * len(packed.lengths))
 
     def groups(self, groups: Sequence[Group], on_overflow: Overflow) -> tuple[ModelInput, int]:
-        """Groups of texts, encoded one after the other, and the number of choices in each.
+        """Return groups of texts, encoded one after the other, and the number of choices in each.
 
         Raises:
             InvalidInput: There is none, they are of different sizes, or they were to be read in windows.
@@ -123,7 +123,7 @@ class InputReader:
         return self.texts([text for group in groups for text in group], on_overflow), sizes.pop()
 
     def group_ids(self, given: PaddedIds) -> tuple[ModelInput, int]:
-        """Padded ids (G, K, S), unpadded one after the other, and the number of choices in each group.
+        """Return padded ids (G, K, S), unpadded one after the other, and the number of choices in each group.
 
         Raises:
             InvalidInput: They are no tensors of ids that the model has, or have another shape.

@@ -6,7 +6,7 @@ from bothways.errors import CorruptCheckpoint, IncompatibleWeights
 
 
 def label_names(settings: Mapping[str, object], count: int) -> tuple[str, ...]:
-    """The names of a head's labels in the order of its scores; ``LABEL_0`` and so on where there are none.
+    """Return the names of a head's labels in the order of its scores; ``LABEL_0`` and so on where there are none.
 
     Raises:
         CorruptCheckpoint: ``id2label`` is not a map from numbers to names.
@@ -25,12 +25,12 @@ def label_names(settings: Mapping[str, object], count: int) -> tuple[str, ...]:
 
 
 def placeholders(count: int) -> tuple[str, ...]:
-    """The names that the ecosystem gives to labels without any."""
+    """Return the names that the ecosystem gives to labels without any."""
     return tuple(f"LABEL_{index}" for index in range(count))
 
 
 def numbered_names(stored: object) -> tuple[str, ...]:
-    """The names of labels that ``id2label`` maps numbers to, by their numbers.
+    """Return the names of labels that ``id2label`` maps numbers to, by their numbers.
 
     Raises:
         CorruptCheckpoint: It is not such a map.
@@ -41,7 +41,7 @@ def numbered_names(stored: object) -> tuple[str, ...]:
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, object]:
-    """What ``config.json`` says of labels."""
+    """Return what ``config.json`` says of labels."""
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},
         "label2id": {name: index for index, name in enumerate(names)},

@@ -1,4 +1,4 @@
-"""What an encoder answers when it is called as the ecosystem's models are.
+"""Outputs of an encoder that is called as the ecosystem's models are.
 
 Shapes: B texts (or windows of texts), S longest of them in tokens, H hidden, N heads, L layers, V vocabulary, C labels,
 G groups of K choices.
@@ -73,7 +73,7 @@ class EncoderOutput:
 
 @dataclass(frozen=True, slots=True)
 class HeadOutput:
-    """What a head answers.
+    """The output of a head.
 
     Attributes:
         head: Which head it is.

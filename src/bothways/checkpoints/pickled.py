@@ -10,7 +10,7 @@ from bothways.errors import CorruptCheckpoint, MissingDependency, UnsafeCheckpoi
 
 
 def read_pickled(path: Path) -> dict[str, Tensor]:
-    """The tensors of a pickled checkpoint.
+    """Return the tensors of a pickled checkpoint.
 
     Raises:
         MissingDependency: ``picklescan`` is not installed; without a scan nothing is read.

@@ -236,7 +236,7 @@ def _fill_again(kind: type[nn.Module], state: dict[str, Any], block: bytes, devi
 
 
 def _same(tensors: Mapping[str, Tensor], read: Callable[[], Mapping[str, Tensor]]) -> bool:
-    """True where these are, in their own dtype, what a folder holds now."""
+    """Return true where these are, in their own dtype, what a folder holds now."""
     try:
         stored = read()
     except BothwaysError:

@@ -62,7 +62,7 @@ class PretrainedEncoder:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.encoder.embedding.tokens.weight.device
 
     def in_full(self, module: M) -> M:
@@ -125,7 +125,7 @@ class PretrainedEncoder:
         on_overflow: Overflow = "error",
         backend: str | None = None,
     ) -> HeadOutput:
-        """What one of the loaded heads says of texts, or of padded token ids.
+        """Return what one of the loaded heads says of texts, or of padded token ids.
 
         Args:
             head: Its name, one of those that `load` was asked for.
@@ -295,7 +295,7 @@ def pretrained(
     device: str | torch.device = "auto",
     dtype: str | torch.dtype | None = "float32",
 ) -> PretrainedEncoder:
-    """The encoder and tokenizer of a checkpoint that is already open, and those of its heads that are asked for."""
+    """Return the encoder and tokenizer of an open checkpoint, with those of its heads that are asked for."""
     place = pick_device(device)
     precision = inference_dtype(dtype, place)
     rounded = dtype is None and precision != torch.float32
@@ -331,7 +331,7 @@ def _tell_of_rounding(device: str) -> None:
 
 
 def _placed(module: M, place: torch.device, precision: torch.dtype) -> M:
-    """A module on a device and in a precision that has room for its numbers."""
+    """Return a module on a device and in a precision that has room for its numbers."""
     largest = torch.finfo(precision).max
     wider = {name for name, value in module.named_parameters() if torch.finfo(value.dtype).max > largest}
     placed = module.to(place, precision)
@@ -347,7 +347,7 @@ def _placed(module: M, place: torch.device, precision: torch.dtype) -> M:
 def _ids(
     texts: object, input_ids: Tensor | None, attention_mask: Tensor | None, token_type_ids: Tensor | None
 ) -> PaddedIds | None:
-    """The padded ids of a call, or None where it has texts."""
+    """Return the padded ids of a call, or None where it has texts."""
     if (texts is None) is (input_ids is None):
         raise InvalidInput("call the encoder with either texts or input_ids, not with both or neither.")
     return None if input_ids is None else PaddedIds(input_ids, attention_mask, token_type_ids)

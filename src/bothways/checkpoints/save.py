@@ -27,7 +27,7 @@ _HEAD = f"{HEAD_FOLDER}/"
 def encoder_tensors(
     family: Family, config: EncoderConfig, *modules: tuple[str, nn.Module], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """The family's names for the tensors of an encoder and, where given, its pooler.
+    """Return the family's names for the tensors of an encoder and, where given, its pooler.
 
     Args:
         family: Whose names.
@@ -39,7 +39,7 @@ def encoder_tensors(
 
 
 def head_tensors(rows: tuple[WeightRow, ...], config: EncoderConfig, head: nn.Module) -> dict[str, Tensor]:
-    """The family's names for the tensors of a head."""
+    """Return the family's names for the tensors of a head."""
     return write_weights(rows, config, _collect((("head.", head),)))
 
 
@@ -151,7 +151,7 @@ def _write_head(folder: Path, head: Mapping[str, Tensor], max_length: object, *,
 
 
 def _precision(settings: Mapping[str, object], tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """What the settings that name a precision should say: transformers loads in the one that they name."""
+    """Return what the settings that name a precision should say: transformers loads in the one that they name."""
     floating = {str(value.dtype).removeprefix("torch.") for value in tensors.values() if value.is_floating_point()}
     if len(floating) != 1:
         return {}

@@ -1,4 +1,4 @@
-"""What ``bothways.json`` says of a stored model, checked when it is read.
+"""The contents of ``bothways.json``, checked when a stored model is read.
 
 Each reader asks for the kind that it knows: ``StoredTags.of(content)``. All kinds stand on `Stored`, which holds for
 any model. Keys that a kind does not know belong to another kind or to a newer release and stay unread. A null stands
@@ -91,7 +91,7 @@ class StoredDetection(_Numbers):
 
 
 class StoredReading(_Part):
-    """How texts are read."""
+    """Stored options of reading texts."""
 
     max_length: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
     on_overflow: Overflow | None = Field(default=None, description="'window', 'error' or 'truncate'")
@@ -99,7 +99,7 @@ class StoredReading(_Part):
 
 
 class Stored(StoredReading):
-    """What is said of any model."""
+    """Stored facts about any model."""
 
     task: str | None = Field(default=None, description="the name of a task")
     as_words: bool = Field(default=False, description="true or false")
@@ -186,7 +186,7 @@ class StoredTasks(Stored):
 
 
 class StoredMember(_Part):
-    """Where a member of an ensemble lies, and a checksum over its files."""
+    """The place of a member of an ensemble, and a checksum over its files."""
 
     path: str
     fingerprint: str

@@ -89,7 +89,7 @@ _CHOOSE, _TRAIN, _EVALUATE, _USE, _SEARCH, _INSPECT, _TEXTS, _SHARE, _OTHERS = (
 
 
 def build_app() -> App:
-    """The command tree."""
+    """Return the command tree."""
     app = App(
         name="bothways",
         help="Encoder-only language models: fine-tune, calibrate, evaluate, embed and search.",
@@ -294,7 +294,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _place(path: object) -> str:
-    """The path of a failed write; for a temporary file, whose name means nothing to the user, its folder."""
+    """Return the path of a failed write; for a temporary file, whose name means nothing to the user, its folder."""
     written = Path(os.fsdecode(path) if isinstance(path, bytes) else str(path))
     return str(written.parent if written.name.startswith(".") else written)
 

@@ -21,7 +21,7 @@ Example:
 @Parameter(name="*", group="Comparison with a decoder")
 @dataclass(frozen=True, slots=True)
 class DecoderOptions:
-    """What the comparison with a large decoder rests on."""
+    """Assumptions of the comparison with a large decoder."""
 
     documents: PositiveInt = 1000
     """Documents to classify."""

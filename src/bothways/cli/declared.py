@@ -143,14 +143,14 @@ def attribute_docs(kind: type) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """A docstring's text for people at a terminal: values without their marks, no references to modules."""
+    """Return a docstring's text for people at a terminal: values without their marks, no references to modules."""
     text = re.sub(r"``\"?(.*?)\"?``", r"'\1'", " ".join(text.split()))
     text = re.sub(r" \(see `[^`]*`\)|[,;] see `[^`]*`|: `[^`]*`", "", text)
     return re.sub(r"\bNone\b", NOTHING, text.replace("`", ""))
 
 
 def _option(name: str, annotation: object, default: object, text: str) -> Option | None:
-    """The option of a declared attribute; None where it cannot be typed."""
+    """Return the option of a declared attribute; None where it cannot be typed."""
     parts = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType) else (annotation,)
     kinds = [part for part in parts if part is not type(None)]
     if len(kinds) != 1 or isinstance(kinds[0], str):

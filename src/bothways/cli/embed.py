@@ -89,7 +89,7 @@ _BECAME = {"skip": "left out", "null": "their vectors are null"}
 def _filled(
     made: "Iterable[NDArray[np.float32] | None]", dimensions: int, on_empty: OnEmpty, tally: Counter[str]
 ) -> "Iterator[NDArray[np.float32]]":
-    """The vectors, with NaN for rows without a text, or without these."""
+    """Yield the vectors, with NaN for rows without a text, or without these."""
     import numpy as np
 
     for vector_D in made:

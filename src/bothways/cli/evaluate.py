@@ -201,14 +201,17 @@ def _print(found: Any, outside: "Report | None", *, json: bool) -> None:  # noqa
 
 
 def _by_task(found: Any) -> "dict[str, Report]":  # noqa: ANN401 (of one task or several)
-    """The reports of a model of several tasks by their names; the only one under the name ``""``."""
+    """Return the reports of a model of several tasks by their names; the only one under the name ``""``."""
     from bothways.compose.multitask.trained import MultiReport
 
     return dict(found.reports) if isinstance(found, MultiReport) else {"": found}
 
 
 def _print_classes(report: "Report") -> None:
-    """A row for each class; of many, those that are lowest in F1 and those that are most frequent."""
+    """Return a row for each class.
+
+    Of many, those that are lowest in F1 and those that are most frequent.
+    """
     shown = report.chosen_classes(_MOST_CLASSES)
     table = plain_table()
     table.add_column("", overflow="fold")

@@ -1,4 +1,4 @@
-"""In what form ``bothways predict`` writes: what the output's name asks for."""
+"""Output formats of ``bothways predict``, chosen by the output's name."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How predictions become rows.
+    """A conversion of predictions to rows.
 
     Attributes:
         format: Of the output.
@@ -36,7 +36,7 @@ class Form:
     ranked: bool = False
 
     def rows(self, rows: "Iterable[Row]", predictions: Iterable[Any]) -> Iterator[Mapping[str, object]]:
-        """What is written of each row.
+        """Yield what is written of each row.
 
         A table has the same columns in every row: one for ids where the first row has one, empty in rows without.
         """
@@ -78,7 +78,7 @@ class Form:
 
 
 def _nulls(names: Iterable[str], kept: Mapping[str, object]) -> dict[str, object]:
-    """The row of an input without a text."""
+    """Return the row of an input without a text."""
     answer: dict[str, object] = dict.fromkeys(names)
     return _beside(answer, kept) | answer
 
@@ -94,7 +94,7 @@ def form_of(
     keep: bool,
     on_empty: OnEmpty = "error",
 ) -> Form:
-    """The form of an output, checked before anything is predicted.
+    """Return the form of an output, checked before anything is predicted.
 
     Raises:
         CycloptsError: The task's answers have no such form.
@@ -136,12 +136,15 @@ def form_of(
 
 
 def _tags_words(spec: TaskSpec) -> bool:
-    """Whether answers are words and tags, which have schemes."""
+    """Return whether answers are words and tags, which have schemes."""
     return any(option.name == "scheme" for option in options_of(spec.predict_options))
 
 
 def _holds_objects(value: object) -> bool:
-    """Whether it is a list of several things with several values each: where there is one, its parts are there too."""
+    """Return whether it is a list of several things with several values each.
+
+    Where there is one, its parts are there too.
+    """
     return isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value)
 
 

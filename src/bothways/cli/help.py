@@ -1,4 +1,4 @@
-"""How ``--help`` is laid out: paragraphs fill the terminal's width, and examples stay as they were written."""
+"""Layout of ``--help``: paragraphs fill the terminal's width, and examples stay as they were written."""
 
 import re
 from dataclasses import dataclass

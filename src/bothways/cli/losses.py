@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @Parameter(name="*", group="Loss")
 @dataclass(frozen=True, slots=True)
 class LossOptions:
-    """What makes vectors good."""
+    """Options of the loss of an embedder."""
 
     loss: LossName | None = None
     """By default cosent for scores, and ranking (in-batch negatives) for everything else. It sees the whole batch;
@@ -37,7 +37,7 @@ class LossOptions:
 
 
 def with_kind(source: "Source", given: Mapping[str, Any], words: dict[str, Any]) -> "tuple[Source, dict[str, Any]]":
-    """The rows to learn from, and the options of ``fit`` with the kind of rows, unless a column or a teacher tells it.
+    """Return the rows to learn from, and the options of ``fit`` with the kind of rows where nothing else tells it.
 
     Raises:
         InvalidInput: The rows cannot be read.
@@ -54,7 +54,7 @@ def with_kind(source: "Source", given: Mapping[str, Any], words: dict[str, Any])
 def with_loss(
     embedder: "SentenceEmbedder", given: dict[str, Any], words: dict[str, Any], opening: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options of ``fit`` with the loss that was asked for, checked against the data and the length of a vector.
+    """Return the options of ``fit`` with the loss that was asked for, checked against data and vector length.
 
     Raises:
         CycloptsError: A setting is one that the loss does not have.

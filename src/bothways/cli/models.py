@@ -129,7 +129,7 @@ def _as_json(card: "ModelCard") -> dict[str, Any]:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether an installed package carries this model."""
+    """Return whether an installed package carries this model."""
     import importlib.util
 
     from bothways.checkpoints.hub import EMBEDDED

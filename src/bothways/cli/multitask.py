@@ -48,7 +48,7 @@ Example:
 
 @dataclass(frozen=True, slots=True)
 class _TaskWords:
-    """What one ``--task`` says."""
+    """One ``--task`` option, parsed."""
 
     file: str
     text: str
@@ -119,7 +119,7 @@ def multitask(
 
 
 def _next(model: "MultiTask", folder: str) -> str:
-    """What to type after the training: one task is evaluated where rows can be right for one alone."""
+    """Return what to type after the training: one task is evaluated where rows can be right for one alone."""
     one = "" if model.told_apart else f" --task {next(iter(model.parts))}"
     return evaluate_next(model, f"{folder}{one}")
 

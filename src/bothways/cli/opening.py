@@ -49,7 +49,7 @@ RANKING = "ranking"
 
 
 def open_options(reading: ReadingOptions, model: ModelOptions) -> "OpenOptions":
-    """The library's words for what the options say."""
+    """Return the library's words for what the options say."""
     return {
         "max_length": reading.max_length,
         "on_overflow": reading.on_overflow,
@@ -65,7 +65,9 @@ def open_options(reading: ReadingOptions, model: ModelOptions) -> "OpenOptions":
 def open_task(
     name: str, own: dict[str, Any], reading: ReadingOptions, model: ModelOptions, task: str | None = None
 ) -> "Predictor[Any, Any, Any]":
-    """The trained model of this name, as the task that it was trained for; or the one of its tasks that is named.
+    """Return the trained model of this name, as the task that it was trained for.
+
+    Or the one of its tasks that is named.
 
     Raises:
         CycloptsError: A value of an option is out of range, or the model's task has no such option.
@@ -79,7 +81,7 @@ def open_task(
 def open_ranking(
     name: str, own: dict[str, Any], reading: ReadingOptions, model: ModelOptions, relevant: str | None
 ) -> "CandidateRanking":
-    """A model of pairs, or any encoder as an embedder, to rank candidates with.
+    """Return a model of pairs, or any encoder as an embedder, to rank candidates with.
 
     Raises:
         CycloptsError: A value of an option is out of range, or the model has no such label or option.
@@ -93,7 +95,7 @@ def open_ranking(
 def open_embedder(
     name: str, vectors: dict[str, Any], reading: ReadingOptions, model: ModelOptions
 ) -> "SentenceEmbedder":
-    """The embedder of this name.
+    """Return the embedder of this name.
 
     Raises:
         CycloptsError: A value of an option is out of range.
@@ -123,7 +125,7 @@ def open_tokenizer(name: str, *, revision: str | None, download: bool) -> "tuple
 
 
 def reading_columns(model: Any, columns: dict[str, Any]) -> Any:  # noqa: ANN401 (a model that reads rows)
-    """The same model, which reads the columns that were asked for.
+    """Return the same model, which reads the columns that were asked for.
 
     Raises:
         CycloptsError: It reads no such part of a row.

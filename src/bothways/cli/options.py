@@ -46,7 +46,7 @@ TEXT: tuple[str, ...] = ("text",)
 @Parameter(name="*", group="Model")
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """How a model is found and where it runs."""
+    """Options of finding a model and of the device that it runs on."""
 
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto takes a GPU where there is one."""
@@ -72,7 +72,7 @@ class ModelOptions:
 @Parameter(name="*", group="Reading")
 @dataclass(frozen=True, slots=True)
 class ReadingOptions:
-    """How a model reads texts."""
+    """Options of reading texts."""
 
     max_length: PositiveInt | None = None
     """Maximum tokens per window. Default: as trained, else the model's limit."""
@@ -107,5 +107,5 @@ def bad_usage(*names: str) -> Iterator[None]:
 
 
 def usage_error(message: str) -> CycloptsError:
-    """The error for a command line that makes no sense; it ends the program with exit code 2."""
+    """Return the error for a command line that makes no sense; it ends the program with exit code 2."""
     return CycloptsError(msg=message)

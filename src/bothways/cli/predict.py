@@ -115,7 +115,7 @@ def _counted(predictions: Iterable[Any], tally: Counter[str]) -> Iterator[Any]:
 
 
 def _uncalibrated(model: Any) -> list[str]:  # noqa: ANN401 (a trained model)
-    """What gives probabilities that nothing calibrates: the model, or some of its tasks."""
+    """Return what gives probabilities that nothing calibrates: the model, or some of its tasks."""
     from bothways.compose.multitask.multitask import MultiTask
     from bothways.tasks.columns import column_names
     from bothways.tasks.targets import Regression

@@ -68,7 +68,7 @@ def typed_rows(values: Iterable[dict[str, object]]) -> "list[Row]":
 
 
 def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
-    """The texts of rows, checked."""
+    """Yield the texts of rows, checked."""
     from bothways.data import text_at
 
     for row in rows:
@@ -76,12 +76,12 @@ def texts_of(rows: "Iterable[Row]", text: tuple[str, ...]) -> Iterator[str]:
 
 
 def labelled_source(data: str, format_: Format | None) -> "Source":
-    """What the library is given to read labelled rows from."""
+    """Return what the library is given to read labelled rows from."""
     from bothways.data import read_rows
 
     return data if format_ is None else list(read_rows(data, format=format_))
 
 
 def optional_source(data: str | None, format_: Format | None) -> "Source | None":
-    """The same of rows that may be left out."""
+    """Return the same of rows that may be left out."""
     return None if data is None else labelled_source(data, format_)

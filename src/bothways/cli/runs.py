@@ -1,4 +1,4 @@
-"""Where a training run lies on disk.
+"""Places of a training run on disk.
 
 While it trains, everything is in a folder beside the output, ``<output>.checkpoints``: the newest checkpoint and the
 log, ``training.jsonl``. When it is finished, the model is written there too, with the log, appears as ``<output>`` in
@@ -62,12 +62,12 @@ class RunFolders:
 
     @property
     def resumable(self) -> bool:
-        """Whether there is a checkpoint to continue from."""
+        """True if there is a checkpoint to continue from."""
         return any(self.unfinished.glob(_CHECKPOINTS))
 
     @property
     def replaceable(self) -> bool:
-        """Whether at the output lies a model that was there at the beginning already, and may be replaced."""
+        """True if at the output lies a model that was there at the beginning already, and may be replaced."""
         return self._found is not None and self._found == self._model()
 
     @property
@@ -219,7 +219,7 @@ class RunFolders:
         shutil.rmtree(self._aside)
 
     def _model(self, folder: Path | None = None) -> str | None:
-        """A checksum of the trained model in a folder, by default the output; None where there is none."""
+        """Return a checksum of the trained model in a folder, by default the output; None where there is none."""
         folder = folder or self.output
         if not all((folder / name).is_file() for name in _MODEL_FILES):
             return None

@@ -211,7 +211,7 @@ def _names(rows: "Iterable[Row]", column: str) -> Iterator[str]:
 
 
 def _different_names(rows: "Iterable[Row]", column: str) -> Iterator[str]:
-    """The names of texts, which have to differ."""
+    """Yield the names of texts, which have to differ."""
     from bothways.data import class_label, value_at
     from bothways.errors import InvalidInput
 

@@ -89,7 +89,10 @@ def query(
 
 
 def _print_hits(hits: "list[Hit]", passages: "list[Passage]") -> None:
-    """A table on a terminal; elsewhere lines of score, id, title where the index keeps one, and passage, with tabs."""
+    """Return a table on a terminal.
+
+    Elsewhere lines of score, id, title where the index keeps one, and passage, with tabs.
+    """
     if not sys.stdout.isatty():
         for hit, passage in zip(hits, passages, strict=True):
             titles = [one_line(_title(hit))] if _TITLE in hit.fields else []

@@ -1,4 +1,4 @@
-"""What the commands of ``bothways search`` share: opening an index, modes and filters."""
+"""Shared parts of the commands of ``bothways search``: opening an index, modes and filters."""
 
 import json
 import math
@@ -27,7 +27,7 @@ _FILTER = re.compile(r"(.+?)(>=|<=|=(?!=))(.*)", re.DOTALL)
 @Parameter(name="*", group="Hybrid search")
 @dataclass(frozen=True, slots=True)
 class HybridOptions:
-    """How two scores become one."""
+    """Options of combining two scores."""
 
     fusion: FusionName = "weighted"
     """A weighted mean of both scores, or the sum of reciprocal ranks."""
@@ -62,7 +62,7 @@ def open_search(
     max_length: int | None = None,
     on_overflow: Overflow | None = None,
 ) -> "SemanticSearch":
-    """The index with the model that it was built with."""
+    """Return the index with the model that it was built with."""
     from bothways.retrieval import SemanticSearch
 
     return SemanticSearch.open(
@@ -109,7 +109,7 @@ class Searcher:
         rerank: "Rerank | None" = None,
         show_progress: bool | None = None,
     ) -> "list[list[Hit]]":
-        """The hits of each query."""
+        """Return the hits of each query."""
         from bothways.retrieval import search_reranked
 
         if self._semantic is not None:
@@ -124,7 +124,7 @@ class Searcher:
 
 
 def rerank_of(options: RerankOptions, opening: ModelOptions) -> "Rerank | None":
-    """The second look that the options say.
+    """Return the second look that the options say.
 
     Raises:
         CycloptsError: The model has no such label, or is none of pairs.
@@ -165,12 +165,12 @@ def _check_reranker(name: str) -> None:
 
 
 def by_its_name(mode: ModeName) -> ModeName:
-    """The mode under the first of its names."""
+    """Return the mode under the first of its names."""
     return "lexical" if mode == "bm25" else mode
 
 
 def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
-    """The mode that the options say."""
+    """Return the mode that the options say."""
     from bothways.retrieval import Dense, Hybrid, Lexical, ReciprocalRank, Weighted
 
     if name == "dense":
@@ -182,7 +182,9 @@ def mode_of(name: ModeName, hybrid: HybridOptions) -> "Mode":
 
 
 def filters_of(expressions: Sequence[str]) -> "list[Filter]":
-    """The filters of ``field=value`` (of one field several times: any of these values), ``field>=1``, ``field<=2``.
+    """Return the filters of ``field=value`` (of one field several times.
+
+    Any of these values), ``field>=1``, ``field<=2``.
 
     Raises:
         CycloptsError: An expression is none of these.
@@ -206,7 +208,7 @@ def filters_of(expressions: Sequence[str]) -> "list[Filter]":
 
 
 def _spelled(text: str) -> "tuple[Scalar, ...]":
-    """The text, and the number, boolean or null that it spells: the command line cannot tell 1 from "1"."""
+    """Return the text, and the number, boolean or null that it spells: the command line cannot tell 1 from "1"."""
     try:
         value = json.loads(text)
     except ValueError:

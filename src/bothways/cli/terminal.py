@@ -1,4 +1,4 @@
-"""What the user sees: results on standard output, everything else on standard error."""
+"""Output for the user: results on standard output, everything else on standard error."""
 
 import json
 import signal
@@ -35,7 +35,7 @@ def six_digits(value: object) -> object:
 
 
 def rounded(values: Mapping[str, object]) -> dict[str, object]:
-    """A row of results, its numbers with six digits."""
+    """Return a row of results, its numbers with six digits."""
     return {name: six_digits(each) for name, each in values.items()}
 
 
@@ -62,7 +62,7 @@ def interrupted_code(number: int | None) -> int:
 
 
 def plain_table() -> "Table":
-    """A table without lines."""
+    """Return a table without lines."""
     from rich.table import Table
 
     return Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
@@ -78,7 +78,7 @@ def print_table(table: "Table") -> None:
 
 
 def printable(text: str) -> str:
-    r"""The text with control characters made visible, so that it cannot steer the terminal.
+    r"""Return the text with control characters made visible, so that it cannot steer the terminal.
 
     >>> print(printable("\x1b[31mred"))
     \x1b[31mred
@@ -92,7 +92,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text, without its middle if it is long: the ends are what tells names apart.
+    """Return the text, without its middle if it is long: the ends are what tells names apart.
 
     >>> shortened("transfer_not_received_by_recipient", 20)
     'transfer_n…recipient'
@@ -102,7 +102,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, with runs of white space as one space, and control characters made visible."""
+    """Return the text on one line, with runs of white space as one space, and control characters made visible."""
     return printable(" ".join(text.split()))
 
 
@@ -117,7 +117,7 @@ def _print(message: object) -> None:
 
 
 def _console(*, stderr: bool = False) -> "Console":
-    """A console that prints text as it is: no markup and no colours of its own."""
+    """Return a console that prints text as it is: no markup and no colours of its own."""
     from rich.console import Console
 
     console = Console(stderr=stderr, markup=False, emoji=False, highlight=False)

@@ -58,7 +58,7 @@ class Extra:
 
 
 def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[..., int]:
-    """The command that trains models for a task."""
+    """Return the command that trains models for a task."""
     own = options_of(spec.fit_options)
     learnt = {option.name for option in own}
     opened = [option for option in options_of(spec.open_options) if option.name not in learnt]
@@ -124,7 +124,7 @@ def training_command(spec: TaskSpec, extra: Extra | None = None) -> Callable[...
 
 
 def example_of(spec: TaskSpec) -> str:
-    """What a row of a task's data looks like, and a command to type."""
+    """Return what a row of a task's data looks like, and a command to type."""
     row, lines = "{", []
     for number, (name, value) in enumerate(spec.example.items()):
         part = f"{', ' if number else ''}{json.dumps(name)}: {json.dumps(value)}"
@@ -147,7 +147,7 @@ Example:
 
 
 def command_name(spec: TaskSpec) -> str:
-    """The task as it is typed."""
+    """Return the task as it is typed."""
     return spec.name.replace("_", "-")
 
 
@@ -179,7 +179,7 @@ def _rows_from_elsewhere(
     elsewhere: str | None,
     format_: Format | None,
 ) -> "list[Row] | None":
-    """The rows to fit the threshold to, read and looked at before a training whose result would be lost otherwise.
+    """Return the rows to fit the threshold to, checked before a training whose result would be lost otherwise.
 
     Raises:
         CycloptsError: There will be no threshold to fit.

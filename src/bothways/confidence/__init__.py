@@ -1,1 +1,1 @@
-"""What held-out rows teach about a model's answers: calibration, coverage, out-of-domain detection."""
+"""Confidence in predictions, fitted on held-out rows: calibration, coverage, out-of-domain detection."""

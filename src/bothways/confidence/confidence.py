@@ -92,7 +92,7 @@ class OutOfDomain:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Confidence:
-    """What a model learnt about its answers on held-out rows.
+    """The confidence of a model, fitted on held-out rows.
 
     Attributes:
         calibration: Turns logits into probabilities; None leaves them as they are.

@@ -1,4 +1,4 @@
-"""What to learn about a model's answers from held-out rows."""
+"""Options of fitting a model's confidence on held-out rows."""
 
 from dataclasses import dataclass
 from typing import get_args
@@ -9,7 +9,7 @@ from bothways.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidenceOptions:
-    """What to learn about a model's answers from held-out rows.
+    """Options of fitting a model's confidence on held-out rows.
 
     Attributes:
         calibration: How probabilities are calibrated: ``"auto"`` keeps the temperature unless another method is clearly
@@ -38,7 +38,7 @@ class ConfidenceOptions:
 
     @property
     def detects(self) -> bool:
-        """Whether there is a detector."""
+        """True if there is a detector."""
         return self.detector is not None
 
     def layers(self, encoder_layers: int) -> int:
@@ -50,7 +50,7 @@ class ConfidenceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemperatureOptions:
-    """Whether to learn a temperature from held-out rows, the only calibration of words' tags and of answers.
+    """An option to fit a temperature on held-out rows, the only calibration of words' tags and of answers.
 
     Attributes:
         calibration: ``"auto"`` and ``"temperature"`` fit one, None leaves probabilities as they are.

@@ -1,4 +1,4 @@
-"""What users hand to a task in Python: one input or many, and inputs with their labels."""
+"""Inputs of a task in Python: one input or many, and inputs with their labels."""
 
 from collections.abc import Mapping, Sequence
 

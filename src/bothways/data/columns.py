@@ -27,7 +27,7 @@ class Joined:
         return self.columns
 
     def read(self, row: Row) -> str:
-        """The text.
+        """Return the text.
 
         Raises:
             InvalidInput: As `text_at`.
@@ -73,7 +73,7 @@ _PYTHON_LIST = re.compile(rf"\[\s*({_STRING}\s*,\s*)*({_STRING}\s*)?\]", re.DOTA
 
 
 def value_at(row: Row, column: str) -> object:
-    """The value of ``column``.
+    """Return the value of ``column``.
 
     Raises:
         InvalidInput: The row has no such column; the message lists those there are and the nearest.
@@ -85,7 +85,7 @@ def value_at(row: Row, column: str) -> object:
 
 
 def text_at(row: Row, columns: str | tuple[str, ...]) -> str:
-    """The text in a column, or in several columns joined by a space.
+    """Return the text in a column, or in several columns joined by a space.
 
     Of several columns some may be empty (a document without a title), but not all.
 
@@ -129,7 +129,7 @@ def check_encodable(text: str, what: str) -> None:
 
 
 def written_list(text: str, instead: str) -> list[object] | None:
-    """The list that a string spells, as a csv file has those of JSON or Python; None where it spells none.
+    """Return the list that a string spells, as a csv file has those of JSON or Python; None where it spells none.
 
     >>> written_list("['B-PER', 'O']", "Put white space between them")
     ['B-PER', 'O']
@@ -159,7 +159,7 @@ def written_list(text: str, instead: str) -> list[object] | None:
 
 
 def class_label(value: object) -> str:
-    """A class name. Whole numbers and booleans become their string form; ``2.0`` counts as ``2``.
+    """Return a class name. Whole numbers and booleans become their string form; ``2.0`` counts as ``2``.
 
     Raises:
         InvalidInput: The value is null, blank, a fraction, not finite, or a list or object, or holds half of a
@@ -183,7 +183,7 @@ def kind_of_label(value: object) -> type:
 
 
 def label_set(value: object) -> tuple[str, ...]:
-    """The labels that hold for a text, each once, in the order given; there may be none.
+    """Return the labels that hold for a text, each once, in the order given; there may be none.
 
     A list, or one string as a csv file has it: with ``|`` between the labels, or spelling a list as JSON or Python do.
 
@@ -234,7 +234,7 @@ LARGEST_NUMBER = 1e18
 
 
 def number(value: object) -> float:
-    """A finite number; a csv file's decimal strings count.
+    """Return a finite number; a csv file's decimal strings count.
 
     Raises:
         InvalidInput: The value is no number, a boolean, NaN, infinite, or too large to be learnt.
@@ -257,7 +257,7 @@ def number(value: object) -> float:
 
 
 def _plain(value: object) -> object:
-    """A NumPy scalar as the Python value that it stands for; anything else as it is."""
+    """Return a NumPy scalar as the Python value that it stands for; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 

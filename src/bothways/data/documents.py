@@ -23,7 +23,7 @@ _LINES = "a file of one object a line has the format jsonl"
 
 
 def json_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
-    """The objects of an array, or the questions of a SQuAD file.
+    """Yield the objects of an array, or the questions of a SQuAD file.
 
     Raises:
         InvalidInput: It is not valid JSON, too long, or of neither form; a part of a SQuAD file is missing or of
@@ -75,7 +75,7 @@ def _row(question: Mapping[str, object], above: Mapping[str, object], where: str
 
 
 def _objects(holder: Mapping[str, object], key: str, where: str) -> Iterator[tuple[Mapping[str, object], str]]:
-    """The objects of a list, and where each stands."""
+    """Yield the objects of a list, and where each stands."""
     for number, each in enumerate(_part(holder, key, list, where), start=1):
         place = f"{key}[{number - 1}] of {where}"
         if not isinstance(each, dict):
@@ -92,5 +92,5 @@ def _part(holder: Mapping[str, object], key: str, kind: type[T], where: str) -> 
 
 
 def _named(question: Mapping[str, object], where: str, name: str) -> str:
-    """A question by its id, which is easier to find than its place."""
+    """Return a question by its id, which is easier to find than its place."""
     return f"question {question['id']!r} of {name}" if "id" in question else where

@@ -29,12 +29,12 @@ _SUFFIXES: Mapping[str, Format] = {
 
 
 def is_gzip_name(name: str) -> bool:
-    """Whether a file name says that the file is compressed."""
+    """Return whether a file name says that the file is compressed."""
     return name.lower().endswith(".gz")
 
 
 def guess_format(name: str) -> Format:
-    """The format that a file name says, with or without ``.gz`` behind it, in any case.
+    """Return the format that a file name says, with or without ``.gz`` behind it, in any case.
 
     >>> guess_format("TRAIN.JSONL.GZ")
     'jsonl'
@@ -74,7 +74,7 @@ def jsonl_rows(lines: Iterator[str], name: str) -> Iterator[Row]:
 
 
 def parse_json(text: str, where: str, *, hint: str) -> object:
-    """The value that a JSON text stands for.
+    """Return the value that a JSON text stands for.
 
     Args:
         text: The text.
@@ -116,7 +116,7 @@ def _json_type(value: object) -> str:
 
 
 def csv_rows(lines: Iterator[str], name: str, *, delimiter: str) -> Iterator[Row]:
-    """A header line, then one row a record (RFC 4180); quoted fields may hold line breaks.
+    """Yield a header line, then one row a record (RFC 4180); quoted fields may hold line breaks.
 
     Raises:
         InvalidInput: The header names a column twice or has no rows below it, a row has another number of
@@ -191,7 +191,7 @@ def _not_joined(row: Row) -> Row:
 
 
 def _csv_records(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The line on which each record starts, and its fields; blank lines are passed over."""
+    """Yield the line on which each record starts, and its fields; blank lines are passed over."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + 1

@@ -43,7 +43,7 @@ def read_judgements(path: str | os.PathLike[str]) -> Judgements:
 
 
 def check_grade(grade: str, where: str) -> int:
-    """A grade of relevance, from -``MOST_GRADE`` to ``MOST_GRADE``.
+    """Return a grade of relevance, from -``MOST_GRADE`` to ``MOST_GRADE``.
 
     Raises:
         InvalidInput: It is another number, such as an id or a time from another column.

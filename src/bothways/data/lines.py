@@ -22,7 +22,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class LineLimit:
-    """How long a line may be: without a limit, a binary file or a decompression bomb would fill the memory.
+    """A limit on lines: without one, a binary file or a decompression bomb would fill the memory.
 
     Attributes:
         size: In bytes, or in characters of a stream of text.
@@ -66,7 +66,7 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def decompressed(stream: IO[bytes], name: str, *, gzip_expected: bool) -> IO[bytes]:
-    """The stream itself, or a view that decompresses it if it starts as gzip data does.
+    """Return the stream itself, or a view that decompresses it if it starts as gzip data does.
 
     No UTF-8 text starts with the two bytes of gzip, so looking at them cannot mistake one for the other.
 

@@ -62,7 +62,7 @@ def write_rows(
 
 
 def output_format(target: str | Path) -> OutputFormat:
-    """The format in which rows are written there.
+    """Return the format in which rows are written there.
 
     It is what the name says, and ``jsonl`` for standard output and for a device or a pipe whose name says none.
 
@@ -121,7 +121,7 @@ def _output(target: str | Path, *, overwrite: bool) -> Iterator[IO[str]]:
 
 @contextmanager
 def _standard_output() -> Iterator[IO[str]]:
-    """Standard output as UTF-8 whatever the locale says, left open."""
+    """Yield standard output as UTF-8 whatever the locale says, and leave it open."""
     below = getattr(sys.stdout, "buffer", None)
     if below is None:
         yield sys.stdout
@@ -174,7 +174,7 @@ def _conll_writer(stream: IO[str]) -> Callable[[_Row], None]:
 
 
 def _cell(value: object) -> object:
-    """What a csv field holds for ``value``."""
+    """Return what a csv field holds for ``value``."""
     if value is None:
         return ""
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):

@@ -36,6 +36,6 @@ def check_columns(columns: Sequence[object], name: str) -> None:
 
 
 def first_duplicate(names: Iterable[T]) -> T:
-    """The first of several names that was there before."""
+    """Return the first of several names that was there before."""
     seen = set[T]()
     return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]

@@ -82,7 +82,7 @@ def read_texts(
     text: str | tuple[str, ...] = "text",
     format: Format | None = None,  # noqa: A002 (the option's name)
 ) -> Iterator[str]:
-    """The texts of a source, in order, one at a time.
+    """Yield the texts of a source, in order, one at a time.
 
     Args:
         source: As for ``read_rows``.
@@ -167,7 +167,7 @@ def _converted(row: Row, column: str, convert: Callable[[object], object]) -> ob
 
 
 def _rows_of(source: Source, format_: Format | None, columns: Collection[str] | None) -> tuple[Iterator[Row], str]:
-    """The rows of any kind of source, and what to call it in messages."""
+    """Return the rows of any kind of source, and what to call it in messages."""
     if isinstance(source, str | os.PathLike):
         if str(source) == "-":
             return _stream_rows(_standard_input(), "standard input", format_ or "jsonl", columns), "standard input"

@@ -19,7 +19,7 @@ from bothways.text import EncodedText, Places
 
 @dataclass(frozen=True, slots=True)
 class StoredPlaces:
-    """Where the tokens of all windows stand in their texts, see `Places`.
+    """Places of the tokens of all windows in their texts, see `Places`.
 
     Attributes:
         begins_T: The character at which each token begins.
@@ -121,13 +121,13 @@ class WindowStore:
         return digest_of(self.ids_T, self.starts)
 
     def windows_of(self, texts: Sequence[int] | NDArray[np.int64]) -> list[int]:
-        """Indices of all windows of some texts."""
+        """Return indices of all windows of some texts."""
         first = np.searchsorted(self.text_of_window, texts, side="left")
         last = np.searchsorted(self.text_of_window, texts, side="right")
         return [window for low, high in zip(first, last, strict=True) for window in range(low, high)]
 
     def take(self, texts: Sequence[int] | NDArray[np.int64]) -> "WindowStore":
-        """The windows of some texts, in this order, without the places of their tokens."""
+        """Return the windows of some texts, in this order, without the places of their tokens."""
         windows = self.windows_of(texts)
         spans = [slice(self.starts[window], self.starts[window + 1]) for window in windows]
         counts_N = np.bincount(self.text_of_window, minlength=self.texts)[texts]
@@ -140,7 +140,7 @@ class WindowStore:
         )
 
     def places(self, window: int) -> Places:
-        """Where the tokens of one window stand in their text.
+        """Return where the tokens of one window stand in their text.
 
         Raises:
             InvalidInput: The texts were encoded without offsets.
@@ -160,13 +160,13 @@ class WindowStore:
         return [StoredWindow(self.ids_T[span], self.types_T[span], number) for number, span in spans]
 
     def pack(self, windows: Sequence[int]) -> Packed:
-        """Some windows as a packed batch, on the CPU."""
+        """Return some windows as a packed batch, on the CPU."""
         stored = self.windows(windows)
         return pack([window.ids for window in stored], [window.types for window in stored])
 
 
 def digest_of(*arrays: NDArray[Any]) -> str:
-    """A checksum of arrays."""
+    """Return a checksum of arrays."""
     content = hashlib.sha256()
     for array in arrays:
         content.update(np.ascontiguousarray(array).tobytes())
@@ -174,7 +174,7 @@ def digest_of(*arrays: NDArray[Any]) -> str:
 
 
 def digest_of_texts(texts: Iterable[str | Sequence[str]]) -> str:
-    """A checksum of texts, pairs or lists of words."""
+    """Return a checksum of texts, pairs or lists of words."""
     content = hashlib.sha256()
     for text in texts:
         content.update(f"{json.dumps(text)}\n".encode())

@@ -26,7 +26,7 @@ class TaggedRow:
 
 
 def words_at(row: Row, column: str) -> Words:
-    """The words in a column: a list of strings, or one string with white space between the words.
+    """Return the words in a column: a list of strings, or one string with white space between the words.
 
     A string that spells a list of strings, as a csv file has those of JSON or Python, is that list.
 
@@ -44,7 +44,7 @@ def words_at(row: Row, column: str) -> Words:
 
 
 def given_words(row: Row, tokens: str, text: tuple[str, ...]) -> Words:
-    """The words of a row: those in its column of words where it has one, else those of its text.
+    """Return the words of a row: those in its column of words where it has one, else those of its text.
 
     Raises:
         InvalidInput: It has neither, or they are not usable.

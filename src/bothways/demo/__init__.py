@@ -120,7 +120,7 @@ def copy_news(folder: Path, rows: int | None) -> dict[str, Path]:
 
 
 def read_rows(path: Traversable) -> list[Row]:
-    """The rows of a JSON Lines file."""
+    """Return the rows of a JSON Lines file."""
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 

@@ -43,7 +43,7 @@ _METRICS = {
 
 
 def tell(macro: str, *values: object) -> tuple[html.Paragraph, ...]:
-    """The paragraphs of a macro of ``story.txt``, which a blank line ends."""
+    """Return the paragraphs of a macro of ``story.txt``, which a blank line ends."""
     parts = re.split("\n *\n", str(getattr(_story(), macro)(*values)))
     # Not a no-break space.
     return tuple(html.Paragraph(re.sub("[ \n]+", " ", part).strip(" ")) for part in parts if part.strip())
@@ -60,7 +60,7 @@ def _story() -> "TemplateModule":
 
 
 def with_interval(estimate: Estimate, decimals: int = 3) -> str:
-    """A value and, in brackets, the ends of its 95 % interval."""
+    """Return a value and, in brackets, the ends of its 95 % interval."""
     value, low, high = (
         f"{round(each, decimals) + 0.0:.{decimals}f}".replace("-", "\u2212")
         for each in (estimate.value, estimate.low, estimate.high)
@@ -79,7 +79,7 @@ def duration(seconds: float) -> str:
 
 
 def most_confused(report: Report) -> str:
-    """The two classes that are confused most often, in a sentence."""
+    """Return the two classes that are confused most often, in a sentence."""
     counts_CC = np.array(report.confusion)
     np.fill_diagonal(counts_CC, 0)
     if not counts_CC.any():
@@ -130,7 +130,7 @@ def tested_sections(tested: Tested, validation_texts: int) -> list[html.Section]
 
 
 def confusion(report: Report) -> html.Figure:
-    """The confusion matrix, with the most frequent confusion in words."""
+    """Return the confusion matrix, with the most frequent confusion in words."""
     return confusion_figure(report, most_confused(report))
 
 
@@ -197,7 +197,7 @@ def hits(name: str, found: Iterable[Hit], news: Mapping[str, Row]) -> html.TextL
 def summary(
     settings: DemoSettings, counts: dict[str, int], figures: dict[str, Any], tested: dict[str, Tested]
 ) -> tuple[html.Block, ...]:
-    """The figures to be seen first, and how they came about."""
+    """Return the figures to be seen first, and how they came about."""
     category, sentiment = tested["category"].after, tested["sentiment"].after
     shown = {
         "Accuracy, category": category.accuracy,

@@ -1,4 +1,4 @@
-"""What one call of attention is made of, whoever computes it.
+"""The parts of one call of attention, whoever computes it.
 
 Shapes: B sequences, S longest sequence, T packed tokens, N heads, D head width, n tokens of one sequence,
 W = 2 S - 1 distances between tokens.
@@ -15,7 +15,7 @@ from bothways.packing import Packed
 
 @dataclass(frozen=True, slots=True)
 class RelativeScores:
-    """What a score gains from the distance between query i and key j and from their segments, before scaling.
+    """Score terms of the distance between query i and key j and of their segments, before scaling.
 
     ``(q_i + shift) . keys[i - j + S - 1] + k_j . queries[i - j + S - 1]``, where a family has both.
 
@@ -74,7 +74,7 @@ class AttentionCall:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """What an attention call needs of its backend.
+    """The needs of an attention call, which its backend has to serve.
 
     Attributes:
         device: Type of the device: ``"cpu"``, ``"cuda"``, ...

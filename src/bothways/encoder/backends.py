@@ -67,7 +67,7 @@ class VarLen:
     name = "varlen"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """It needs a GPU that has flash attention, half precision, and a head width that the kernels know."""
+        """Refuse all but half precision on a GPU that has flash attention, with a head width that the kernels know."""
         unmet = request.unmet(local=True)
         if unmet is not None:
             return unmet

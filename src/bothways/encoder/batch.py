@@ -29,7 +29,7 @@ class PaddedRows(TokenRows):
 
     @classmethod
     def of(cls, input_ids_BS: Tensor, attention_mask_BS: Tensor, token_type_ids_BS: Tensor | None = None) -> Self:
-        """A padded batch as rows.
+        """Return a padded batch as rows.
 
         Positions count the real tokens, so padding may stand on the left or on the right.
 
@@ -57,7 +57,7 @@ class PaddedRows(TokenRows):
         return self.mask_BS.shape[1]
 
     def hides(self, reach: int) -> bool:
-        """True: a graph for all lengths cannot ask."""
+        """Return True: a graph for all lengths cannot ask."""
         del reach
         return True
 
@@ -73,7 +73,7 @@ class PaddedRows(TokenRows):
 
     @property
     def real_BS(self) -> Tensor:
-        """Where there is a token, and no padding."""
+        """True where there is a token, and no padding."""
         return self.mask_BS
 
     @property
@@ -106,7 +106,7 @@ class PaddedRows(TokenRows):
         return self.padded(values_TH).sum(1, dtype=summing_type(values_TH.dtype))
 
     def to(self, device: torch.device | str) -> "PaddedRows":
-        """The same batch on another device."""
+        """Return the same batch on another device."""
         return PaddedRows(
             self.ids_T.to(device),
             self.types_T.to(device),

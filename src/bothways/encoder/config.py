@@ -1,4 +1,4 @@
-"""What an encoder is made of.
+"""Configuration of an encoder.
 
 An `EncoderConfig` is a point in the space of encoders that `bothways.encoder.axes` spans; a family of published models
 is a region of it.
@@ -135,7 +135,7 @@ class EncoderConfig:
 
     @property
     def reads_types(self) -> bool:
-        """Whether segment ids change anything: there are several vectors for them, or scores that compare them."""
+        """True if segment ids change anything: there are several vectors for them, or scores that compare them."""
         return self.embedding.types > 1 or isinstance(self.positions, TransformerXLPositions)
 
     def _sizes(self) -> dict[str, int | None]:

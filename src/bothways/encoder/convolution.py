@@ -39,5 +39,5 @@ class Convolution(nn.Module):
 
 
 def convolution(config: EncoderConfig) -> Convolution | None:
-    """The encoder's convolution, if it has one."""
+    """Return the encoder's convolution, if it has one."""
     return Convolution(config, config.convolution) if isinstance(config.convolution, FirstLayerConvolution) else None

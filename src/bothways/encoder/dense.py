@@ -20,7 +20,7 @@ class Reference:
     name = "reference"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """It serves everything but padding."""
+        """Refuse padding."""
         return request.unmet(weights=True, local=True, relative=True, ordered=True)
 
     def attend(self, call: AttentionCall) -> Tensor:
@@ -53,7 +53,7 @@ class Padded:
     name = "padded"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """It cannot hand out attention weights."""
+        """Refuse to return attention weights."""
         return request.unmet(padding=True, local=True, relative=True, ordered=True)
 
     def attend(self, call: AttentionCall) -> Tensor:
@@ -73,7 +73,7 @@ class Padded:
 
     @staticmethod
     def _biases(q_BNSD: Tensor, k_BNSD: Tensor, call: AttentionCall) -> Tensor:
-        """What distances and segments add to scaled scores: (B, N, S, S)."""
+        """Return what distances and segments add to scaled scores: (B, N, S, S)."""
         assert call.relative is not None  # the caller looked
         relative, batch = call.relative, call.batch
         if isinstance(batch, PaddedRows):
@@ -122,7 +122,10 @@ def _padded_distances(batch: Batch) -> Tensor:
 
 
 def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: int) -> Tensor:
-    """What distances and segments add to one sequence's unscaled scores, (N, n, n); it begins at row ``start``."""
+    """Return what distances and segments add to one sequence's unscaled scores, (N, n, n).
+
+    It begins at row ``start``.
+    """
     assert call.relative is not None  # the caller looked
     length, gain_TN = q_NnD.shape[1], call.relative.gain_TN
     scores_Nnn = _distance_scores(q_NnD, k_NnD, call.relative, call.batch.once(_distances, length))
@@ -134,7 +137,7 @@ def _relative_scores(q_NnD: Tensor, k_NnD: Tensor, call: AttentionCall, start: i
 
 
 def _distance_scores(q_NnD: Tensor, k_NnD: Tensor, relative: RelativeScores, place_nn: Tensor) -> Tensor:
-    """What distances add to unscaled scores, (..., N, n, n), gathered with an index of n x n."""
+    """Return what distances add to unscaled scores, (..., N, n, n), gathered with an index of n x n."""
     scores_Nnn = q_NnD.new_zeros(*q_NnD.shape[:-1], q_NnD.shape[-2])
     if relative.keys_WND is not None:
         asking_NnD = q_NnD if relative.shift_ND is None else q_NnD + relative.shift_ND[:, None]

@@ -31,7 +31,7 @@ def mark_dropped(values: Tensor, rate: float) -> Tensor:
 
 
 def kept_scale(values: Tensor, rate: float) -> float:
-    """What elements that stay are multiplied by; 0 where none does."""
+    """Return what elements that stay are multiplied by; 0 where none does."""
     rate = round(rate * _LEVELS) / _LEVELS if values.device.type == "cpu" else rate
     return 1.0 / (1.0 - rate) if rate < 1.0 else 0.0
 
@@ -58,5 +58,5 @@ class Dropout(nn.Module):
         self.rate = rate
 
     def forward(self, values: Tensor) -> Tensor:
-        """The same shape."""
+        """Return the same shape."""
         return dropout(values, self.rate) if self.training and self.rate else values

@@ -151,7 +151,7 @@ class Encoder(nn.Module):
         return hidden_TH
 
     def queries(self, rows_M: Tensor, counts: tuple[int, ...], order_T: Tensor) -> QueryStream:
-        """A query stream, which `layers` takes; see `QueryStream` for the arguments.
+        """Return a query stream, which `layers` takes; see `QueryStream` for the arguments.
 
         Raises:
             UnsupportedConfig: The encoder has no vector that it begins with.
@@ -185,7 +185,7 @@ class Encoder(nn.Module):
 
 
 def layer_order(config: EncoderConfig) -> tuple[tuple[int, ...], ...]:
-    """Which of the layers' weights run at each of the L steps.
+    """Return which of the layers' weights run at each of the L steps.
 
     >>> # 4 layers in 2 shared groups: layer_order(config) == ((0,), (0,), (1,), (1,))
     """

@@ -77,7 +77,7 @@ class GatedForward(nn.Module):
 
 
 def feed_forward(config: EncoderConfig) -> FeedForward | GatedForward:
-    """The feed-forward network of a layer."""
+    """Return the feed-forward network of a layer."""
     match config.feed_forward:
         case DenseFeedForward() as kind:
             return FeedForward(config, kind)

@@ -1,4 +1,4 @@
-"""What stands on top of an encoder and turns hidden states into answers.
+"""Heads: what stands on top of an encoder and turns hidden states into outputs.
 
 A head is put together from three choices, each a sum type: which hidden states it reads, what it does to them, and what
 comes out. A `MaskedLMHead` gives a logit for each entry of the vocabulary, a `ScoreHead` a few scores for each row.
@@ -46,12 +46,12 @@ class Pooler(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """That of each sequence's first token."""
+    """The state of each sequence's first token."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastToken:
-    """That of each sequence's last token, padding not counted."""
+    """The state of each sequence's last token, padding not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ Scores = Labels | Relation | Replaced | Span | Choice
 
 @dataclass(frozen=True, slots=True)
 class MaskedLMHeadKind:
-    """How a family turns hidden states into vocabulary logits; the output matrix is the token table.
+    """A head from hidden states to vocabulary logits; the output matrix is the token table.
 
     Attributes:
         transform: To the width of the token table; None where the hidden states meet it as they are.
@@ -151,7 +151,7 @@ class MaskedLMHeadKind:
 
 @dataclass(frozen=True, slots=True)
 class ScoreHeadKind:
-    """How a family turns hidden states into a few scores.
+    """A head from hidden states to a few scores.
 
     Attributes:
         read: Which hidden states.
@@ -236,7 +236,7 @@ Head = MaskedLMHead | ScoreHead
 
 
 def new_head(config: EncoderConfig, kind: HeadKind, labels: int = 1) -> Head:
-    """A head of this kind with weights drawn as the encoder's are."""
+    """Return a head of this kind with weights drawn as the encoder's are."""
     match kind:
         case MaskedLMHeadKind():
             return MaskedLMHead(config, kind)
@@ -245,7 +245,7 @@ def new_head(config: EncoderConfig, kind: HeadKind, labels: int = 1) -> Head:
 
 
 def score_count(scores: Scores, labels: int) -> int:
-    """How many scores come out, C."""
+    """Return how many scores come out, C."""
     match scores:
         case Labels():
             return labels
@@ -306,14 +306,14 @@ def layer_rows(read: Read, encoder: Encoder, states: Sequence[Tensor], batch: Ba
 
 
 def layer_states(encoder: Encoder, batch: Batch) -> tuple[Tensor, ...]:
-    """The hidden states of all tokens in every layer, the last layer first, (T, H) each."""
+    """Return the hidden states of all tokens in every layer, the last layer first, (T, H) each."""
     record = Recorder()
     encoder(batch, record=record)
     return tuple(record.hidden_states[:0:-1])
 
 
 def head_logits(head: Head, encoder: Encoder, batch: Batch, *, choices: int = 1, backend: str | None = None) -> Tensor:
-    """What a head says of a batch, in the shape that its kind calls for.
+    """Return what a head says of a batch, in the shape that its kind calls for.
 
     Args:
         head: The head.

@@ -83,12 +83,14 @@ def layer(config: EncoderConfig, index: int) -> Layer:
 
 
 def norm(config: EncoderConfig) -> nn.LayerNorm:
-    """A norm of hidden states as the configuration has them."""
+    """Return a norm of hidden states as the configuration has them."""
     return nn.LayerNorm(config.hidden, eps=config.norm.eps, bias=config.norm.bias)
 
 
 def _add_into(fresh_TH: Tensor, hidden_TH: Tensor) -> Tensor:
-    """The sum, in the place of what dropout or a linear map has just made: nobody else holds it, no gradient needs it.
+    """Return the sum, in the place of what dropout or a linear map has just made.
+
+    Nobody else holds it, no gradient needs it.
 
     Under autocast the fresh one is in half precision and the sum must not be.
     """

@@ -21,7 +21,7 @@ class Local:
     name = "local"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """It serves local windows alone."""
+        """Refuse all but local windows."""
         return request.unmet(local=True) or (None if request.local else "it is for local windows")
 
     def attend(self, call: AttentionCall) -> Tensor:
@@ -55,7 +55,7 @@ def _sequence(qkv_n3ND: Tensor, call: AttentionCall, reach: int) -> Tensor:
 
 
 def _mask(packed: Packed, length: int, rows: int, reach: int) -> Tensor:
-    """Whether query ``block * rows + r`` sees key ``block * rows + c - reach``: (b, 1, r, c)."""
+    """Return whether query ``block * rows + r`` sees key ``block * rows + c - reach``: (b, 1, r, c)."""
     blocks, device = -(-length // rows), packed.cu_seqlens.device
     query_r, key_c = torch.arange(rows, device=device), torch.arange(rows + 2 * reach, device=device) - reach
     near_rc = (query_r[:, None] - key_c).abs() <= reach

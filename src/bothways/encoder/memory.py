@@ -71,11 +71,11 @@ class NoMemory:
         return hidden_TH
 
     def rows(self, rows: Rows) -> Rows:
-        """The same rows."""
+        """Return the same rows."""
         return rows
 
     def targets(self, queries: Queries) -> Targets:
-        """The tokens that have queries of their own."""
+        """Return the tokens that have queries of their own."""
         return Targets.of(queries.rows_M, queries.counts, queries.order_T, unpadded(self.own))
 
 
@@ -126,7 +126,7 @@ class Recurrence:
         return rows if isinstance(rows, NoRows) else SelectedRows(select(self.own_T, rows, self.own))
 
     def targets(self, queries: Queries) -> Targets:
-        """The tokens of the sequences that have queries of their own; they see all of the memory."""
+        """Return the tokens of the sequences that have queries of their own; they see all of the memory."""
         order_U = None
         if queries.order_T is not None:
             before_Z = queries.order_T.new_full((sum(self.memory.lengths),), VISIBLE)
@@ -150,7 +150,7 @@ def segment_of(batch: Batch, memory: Memory | None, layers: int) -> Segment:
 
 
 def unpadded(batch: Batch) -> Packed:
-    """The batch, known to have no padding.
+    """Return the batch, known to have no padding.
 
     Raises:
         InvalidInput: It has.

@@ -27,7 +27,7 @@ def gelu(x: Array) -> Array:
 
 
 def gelu_tanh(x: Array) -> Array:
-    """The tanh approximation of `gelu`, equation 2 of the same paper."""
+    """Return the tanh approximation of `gelu`, equation 2 of the same paper."""
     result: Array = 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
     return result
 

@@ -16,7 +16,7 @@ from bothways.packing import Packed
 
 
 def means(hidden_TH: Tensor, batch: Batch) -> Tensor:
-    """The mean of each sequence's tokens (B, H)."""
+    """Return the mean of each sequence's tokens (B, H)."""
     return (batch.sums(hidden_TH) / batch.lengths_B[:, None]).to(hidden_TH.dtype)
 
 
@@ -26,7 +26,7 @@ def compared_width(hidden: int) -> int:
 
 
 def compared(pairs_BH: Tensor, texts_2BH: Tensor) -> Tensor:
-    """The state of each pair at length 1, and differences, products and cosine of its texts' states (B, 3 H + 1).
+    """Return each pair's state at length 1, and differences, products and cosine of its texts' (B, 3 H + 1).
 
     Products of unit vectors are smaller than their differences by the root of H, by which they are scaled. The cosine,
     which tells most of few pairs, is scaled by 4, so that a penalty on weights holds it back less.
@@ -47,7 +47,7 @@ def compared(pairs_BH: Tensor, texts_2BH: Tensor) -> Tensor:
 
 
 def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
-    """A batch of 2 B texts, the first text of each pair and then the second of each, as if each were read alone.
+    """Return a batch of 2 B texts, the first text of each pair and then the second of each, as if each were read alone.
 
     A first text ends with its pair's first separator. The second begins at the last of the separators that follow each
     other there (BERT has one, RoBERTa two), in whose place it has the token that a text begins with.
@@ -76,5 +76,5 @@ def texts_of_pairs(batch: Batch, start: int, separator: int) -> Batch:
 
 
 def _first(batch: Batch, chosen_T: Tensor, beyond: int) -> Tensor:
-    """The first of the chosen places in each sequence, or ``beyond`` (B)."""
+    """Return the first of the chosen places in each sequence, or ``beyond`` (B)."""
     return batch.padded(torch.where(chosen_T, batch.positions_T, beyond), fill=beyond).amin(1).long()

@@ -1,4 +1,4 @@
-"""How attention learns where a token stands: nothing, turned queries and keys, or scores for distances.
+"""Positions in attention: none, rotated queries and keys, or scores of distances.
 
 What all layers share (`SharedPositions`) is worked out once a batch; what a layer adds of its own (`LayerPositions`)
 once a layer.
@@ -52,14 +52,14 @@ Shared = Distances | Angles | None
 
 
 class SharedPositions(Protocol):
-    """What all layers need of a batch's positions."""
+    """Position tensors of a batch, shared by all layers."""
 
     def __call__(self, batch: Batch, dtype: torch.dtype) -> Shared:
         """Work it out once for a batch."""
 
 
 class LayerPositions(Protocol):
-    """What positions do to one layer's attention.
+    """The effect of positions on one layer's attention.
 
     Attributes:
         has_scores: Whether distances add to its scores.
@@ -70,7 +70,7 @@ class LayerPositions(Protocol):
     reads_queries: bool
 
     def __call__(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Queries, keys and values as attention takes them, and what distances add to the scores."""
+        """Return queries, keys and values as attention takes them, and what distances add to the scores."""
 
 
 class NothingShared(nn.Module):
@@ -125,7 +125,7 @@ class Rotary(nn.Module):
         self.theta = theta
 
     def forward(self, qkv_T3ND: Tensor, qkv: QKV, shared: Shared) -> tuple[Tensor, RelativeScores | None]:
-        """Turned queries and keys, and values as they were."""
+        """Return turned queries and keys, and values as they were."""
         del qkv
         assert isinstance(shared, Angles)  # both halves are built from one configuration
         cosines_TD, sines_TD = shared.by_theta[self.theta]
@@ -170,7 +170,7 @@ class DistanceTable(nn.Module):
         self.norm = nn.LayerNorm(config.hidden, eps=config.norm.eps) if positions.normed else None
 
     def forward(self, batch: Batch, dtype: torch.dtype) -> Shared:
-        """The rows that the batch's distances use, and which distance uses which."""
+        """Return the rows that the batch's distances use, and which distance uses which."""
         del dtype
         longest = batch.max_length
         if isinstance(batch, PaddedRows):
@@ -287,7 +287,7 @@ def _frequencies(theta: float, width: int) -> list[float]:
 
 
 def shared_positions(config: EncoderConfig) -> SharedPositions:
-    """The part of an encoder's positions that all layers share."""
+    """Return the part of an encoder's positions that all layers share."""
     match config.positions:
         case AbsolutePositions():
             return NothingShared()
@@ -300,7 +300,7 @@ def shared_positions(config: EncoderConfig) -> SharedPositions:
 
 
 def layer_positions(config: EncoderConfig, *, local: bool) -> LayerPositions:
-    """The part that one layer has of its own."""
+    """Return the part that one layer has of its own."""
     match config.positions:
         case AbsolutePositions():
             return Unchanged()

@@ -124,7 +124,7 @@ class Targets:
         return _spaced(values, self.spaced_M, self.shape)
 
     def rows(self, values: Tensor) -> Tensor:
-        """The reverse of `spaced`."""
+        """Return the reverse of `spaced`."""
         return values.flatten(0, 1).index_select(0, self.spaced_M)
 
 
@@ -157,7 +157,7 @@ def attend_before(q_MND: Tensor, targets: Targets, call: AttentionCall) -> Tenso
 
 
 def _relative(q_BNPD: Tensor, k_BNSD: Tensor, targets: Targets, relative: RelativeScores) -> Tensor:
-    """What distances and segments add to the unscaled scores, (B, N, P, S)."""
+    """Return what distances and segments add to the unscaled scores, (B, N, P, S)."""
     shape = (*q_BNPD.shape[:3], k_BNSD.shape[2])
     scores_BNPS = q_BNPD.new_zeros(shape)
     place_BNPS = targets.distance_BPS[:, None].expand(shape)

@@ -34,7 +34,7 @@ class Skewed:
     name = "skewed"
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """It cannot hand out attention weights, and every token sees its whole sequence."""
+        """Refuse attention weights, and patterns in which a token does not see its whole sequence."""
         return request.unmet(relative=True, ordered=True) or (
             None if request.relative else "it is for scores that depend on distances"
         )
@@ -101,7 +101,7 @@ class _Tile:
         return self.whole_rows(values_NTD).reshape(-1, self.block, values_NTD.shape[-1])
 
     def distances(self, table_NWD: Tensor) -> Tensor:
-        """The vectors (G, w, D) of the distances that each block can have, an overlapping view of the table."""
+        """Return the vectors (G, w, D) of the distances that each block can have, an overlapping view of the table."""
         table = table_NWD[self.heads]
         # The table has a block of rows more than W at its end.
         first = (table.shape[1] - _BLOCK) // 2 - (self.length - 1)
@@ -112,7 +112,7 @@ class _Tile:
         return table.as_strided(size, steps, table.storage_offset() + first * table.stride(1))
 
     def add_to_distances(self, table_NWD: Tensor, values_GwD: Tensor) -> None:
-        """The reverse of `distances`, adding up where views overlap."""
+        """Reverse `distances` into its argument, adding up where views overlap."""
         views = self.distances(table_NWD)
         if self.whole == self.block:
             views += values_GwD
@@ -121,16 +121,16 @@ class _Tile:
                 view_wD += values_wD
 
     def read(self, meetings_Grw: Tensor) -> Tensor:
-        """What each pair finds where rows have met distances: (G, r, n), a view."""
+        """Return what each pair finds where rows have met distances: (G, r, n), a view."""
         count, rows, width = meetings_Grw.shape
         return meetings_Grw.as_strided((count, rows, self.length), (rows * width, width + 1, 1))
 
     def pairs(self, meetings_Grw: Tensor) -> Tensor:
-        """What each pair finds, dense: (h, R, n)."""
+        """Return what each pair finds, dense: (h, R, n)."""
         return self.read(meetings_Grw).contiguous().view(-1, self.whole, self.length)
 
     def write(self, pairs_hnn: Tensor) -> Tensor:
-        """The reverse of `read`: (G, r, w) with zeros where no pair reads."""
+        """Return the reverse of `read`: (G, r, w) with zeros where no pair reads."""
         heads, _, length = pairs_hnn.shape
         blocks_Grw = pairs_hnn.new_zeros(heads * self.whole // self.block, self.block, length + self.block - 1)
         view_Grn = self.read(blocks_Grw)
@@ -328,7 +328,7 @@ class _Terms:
 
 
 def _kept(weights_hnn: Tensor, options: _Options) -> Tensor:
-    """The weights that dropout kept, not scaled: dropped ones carry a minus sign."""
+    """Return the weights that dropout kept, not scaled: dropped ones carry a minus sign."""
     return weights_hnn.relu() if options.dropout else weights_hnn
 
 

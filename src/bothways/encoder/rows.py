@@ -1,4 +1,4 @@
-"""Which rows of the last layer somebody reads; the others are not computed to the end.
+"""Selection of the last layer's rows that are read; the others are not computed to the end.
 
 Shapes: B sequences, T packed tokens, M selected rows.
 """
@@ -51,7 +51,7 @@ ALL_ROWS, FIRST_TOKENS, LAST_TOKENS, NO_ROWS = AllRows(), FirstTokens(), LastTok
 
 
 def select(values_TH: Tensor, rows: Rows, batch: Batch) -> Tensor:
-    """The rows of a packed tensor that are read: (T, ...), (B, ...) or (M, ...)."""
+    """Return the rows of a packed tensor that are read: (T, ...), (B, ...) or (M, ...)."""
     match rows:
         case AllRows():
             return values_TH

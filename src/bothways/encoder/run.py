@@ -32,7 +32,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What every layer needs beside the hidden states.
+    """Inputs of every layer beside the hidden states.
 
     Attributes:
         batch: The batch.
@@ -55,5 +55,5 @@ class Run:
 
     @property
     def wants_attentions(self) -> bool:
-        """Whether the attention weights are kept."""
+        """True if the attention weights are kept."""
         return self.record is not None and self.record.wants_attentions

@@ -39,7 +39,7 @@ def attend_once(q_BND: Tensor, rows_B: Tensor, call: AttentionCall) -> Tensor:
 def _relative(
     q_BND: Tensor, k_TND: Tensor, sequence_T: Tensor, distance_T: Tensor, rows_B: Tensor, call: AttentionCall
 ) -> Tensor:
-    """What distances and segments add to the unscaled scores, (T, N)."""
+    """Return what distances and segments add to the unscaled scores, (T, N)."""
     assert call.relative is not None  # the caller looked
     relative = call.relative
     place_T = distance_T + call.batch.max_length - 1

@@ -34,7 +34,7 @@ MANY_CLASSES = 200
 
 
 def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Temperature:
-    """The temperature of least NLL under softmax, with a slope where that is worth a second number.
+    """Return the temperature of least NLL under softmax, with a slope where that is worth a second number.
 
     It is when it lowers the NLL of all rows together by more than 1 (Akaike's criterion); its NLL is never above that
     of plain temperature scaling.
@@ -53,7 +53,7 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
     shares_N1 = undecidedness(logits)
 
     def fitted(slope: float) -> tuple[float, float]:
-        """The value for a slope, and the NLL of all rows together."""
+        """Return the value for a slope, and the NLL of all rows together."""
         value = fit_temperature(logits / shares_N1**slope, labels)
         return value, _nll(logits / Temperature(value, slope).of_rows(logits), labels)
 
@@ -61,7 +61,7 @@ def fit_adaptive_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> Tempe
 
 
 def fit_tabulated(losses: TabulatedLosses) -> Temperature:
-    """The same from tabulated losses of rows."""
+    """Return the same from tabulated losses of rows."""
     shares_N = losses.shares_N
 
     def fitted(slope: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""When to give no answer, and how sure an answer is.
+"""Thresholds for giving no answer, and the confidence of answers.
 
 Answers to a question are candidates with scores, log odds against no answer. No answer is given where the best score
 does not lie above a threshold t. Probabilities are a softmax over the best candidates and no answer, whose score is t::
@@ -26,7 +26,9 @@ _LEAST = 1e-12
 
 
 def best_threshold(score_N: FloatArray, f1_N: FloatArray, has_answer_N: NDArray[np.bool_]) -> float | None:
-    """The threshold of the highest mean F1, half way between two scores; None where every question has an answer.
+    """Return the threshold of the highest mean F1, half way between two scores.
+
+    None where every question has an answer.
 
     Of several, the highest: the one that gives the fewest answers.
 
@@ -63,7 +65,7 @@ def answer_probabilities(score_NK: FloatArray, threshold: float | None, temperat
 
 
 def fit_answer_temperature(score_NK: FloatArray, right_N: NDArray[np.bool_], threshold: float | None) -> float:
-    """The temperature of the least log loss and prior (`calibration.prior`), within `TEMPERATURE_BOUNDS`.
+    """Return the temperature of the least log loss and prior (`calibration.prior`), within `TEMPERATURE_BOUNDS`.
 
     Args:
         score_NK: Scores of the candidates of held-out questions, as for `answer_probabilities`.

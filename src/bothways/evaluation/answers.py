@@ -36,7 +36,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalized(text: str) -> str:
-    """The normal form of an answer.
+    """Return the normal form of an answer.
 
     >>> normalized("The  Denver Broncos!")
     'denver broncos'
@@ -46,7 +46,7 @@ def normalized(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnswerScores:
-    """How well each question was answered.
+    """Outcomes of questions.
 
     Attributes:
         exact_N: 1 where the answer is one of the annotated ones in normal form, else 0.
@@ -83,7 +83,7 @@ def score_answers(
 
 
 def version_of(annotated: Sequence[Sequence[str]]) -> SquadVersion:
-    """The version of SQuAD that data are like: 2.0 where some question has no answer."""
+    """Return the version of SQuAD that data are like: 2.0 where some question has no answer."""
     return "1.1" if all(annotated) else "2.0"
 
 

@@ -88,7 +88,7 @@ def resampled_counts(rows: int, *, resamples: int = 1000, seed: int = 0) -> Iter
 
 
 def bootstrap_values(statistic: Statistic, rows: int, *, resamples: int = 1000, seed: int = 0) -> FloatArray:
-    """The statistic in every resample: (R, K).
+    """Return the statistic in every resample: (R, K).
 
     Raises:
         InvalidInput: no rows or no resamples.
@@ -98,7 +98,7 @@ def bootstrap_values(statistic: Statistic, rows: int, *, resamples: int = 1000, 
 
 
 def percentile_interval(values_R: FloatArray, level: float = LEVEL) -> Interval:
-    """The interval that holds the middle ``level`` of the resampled values.
+    """Return the interval that holds the middle ``level`` of the resampled values.
 
     Raises:
         InvalidInput: a level not between 0 and 1.
@@ -110,7 +110,7 @@ def percentile_interval(values_R: FloatArray, level: float = LEVEL) -> Interval:
 def percentile_estimates(
     value_K: FloatArray, values_RK: FloatArray, level: float = LEVEL, *, of_rows: ArrayLike = 0
 ) -> tuple[Estimate, ...]:
-    """The statistics on the data, with the percentile intervals of their resampled values.
+    """Return the statistics on the data, with the percentile intervals of their resampled values.
 
     Args:
         value_K: The statistics on the data.
@@ -144,7 +144,7 @@ def bootstrap_estimates(
     seed: int = 0,
     of_rows: ArrayLike = 0,
 ) -> tuple[Estimate, ...]:
-    """The K values of ``statistic`` on the data, each with its percentile interval; ``of_rows`` as for those.
+    """Return the K values of ``statistic`` on the data, each with its percentile interval; ``of_rows`` as for those.
 
     Raises:
         InvalidInput: no rows, no resamples, or a level not between 0 and 1.

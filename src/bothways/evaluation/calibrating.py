@@ -55,7 +55,7 @@ _FITS: Mapping[CalibrationMethod, Callable[[ArrayLike, ArrayLike], Calibration]]
 
 @dataclass(frozen=True, slots=True)
 class MethodScore:
-    """How a method did on held-out rows that it was not fitted on.
+    """The result of a method on held-out rows that it was not fitted on.
 
     Attributes:
         method: Its name.
@@ -234,17 +234,17 @@ def held_out_probabilities(
 
 
 def stored_form(calibration: Calibration) -> dict[str, object]:
-    """A calibration as JSON values, which `calibration_from` reads."""
+    """Return a calibration as JSON values, which `calibration_from` reads."""
     return {"method": method_of(calibration), **asdict(calibration)}
 
 
 def method_of(calibration: Calibration) -> CalibrationMethod:
-    """The name of its method."""
+    """Return the name of its method."""
     return next(name for name, kind in METHODS.items() if isinstance(calibration, kind))
 
 
 def calibration_from(stored: object) -> Calibration:
-    """A calibration from JSON values.
+    """Return a calibration from JSON values.
 
     Raises:
         InvalidInput: They are not those of a calibration.
@@ -265,7 +265,7 @@ def calibration_from(stored: object) -> Calibration:
 
 
 def _folds(labels_N: IntArray, generator: np.random.Generator) -> NDArray[np.int64]:
-    """A fold for each row, the classes spread evenly over the folds."""
+    """Return a fold for each row, the classes spread evenly over the folds."""
     shuffled_N = generator.permutation(len(labels_N))
     order_N = shuffled_N[np.argsort(labels_N[shuffled_N], kind="stable")]
     fold_N = np.empty(len(labels_N), dtype=np.int64)

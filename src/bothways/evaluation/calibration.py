@@ -55,13 +55,13 @@ class Temperature:
             raise InvalidInput(f"slope of the temperature: expected a finite number from 0 on, got {self.slope}")
 
     def of_rows(self, logits_NC: FloatArray) -> FloatArray:
-        """The temperature of each row, (N, 1)."""
+        """Return the temperature of each row, (N, 1)."""
         if not self.slope:
             return np.full((len(logits_NC), 1), self.value)
         return self.of_shares(undecidedness(logits_NC))
 
     def of_shares(self, shares: FloatArray) -> FloatArray:
-        """The temperature of rows, given how undecided each is."""
+        """Return the temperature of rows, given how undecided each is."""
         rows: FloatArray = self.value * shares**self.slope
         return np.maximum(rows, min(1.0, self.value))
 
@@ -75,7 +75,9 @@ class Temperature:
 
 
 def prior(inverse: FloatArray) -> FloatArray:
-    """What comes to the NLL of all rows together for ``b = 1 / T``: ``2 * (b - log b - 1)``, which is 0 at T = 1.
+    """Return what comes to the NLL of all rows together for ``b = 1 / T``.
+
+    ``2 * (b - log b - 1)``, which is 0 at T = 1.
 
     It is the negative logarithm of a gamma density whose mode is 1, but for a constant.
     """
@@ -134,7 +136,9 @@ def _temperature(given: Temperature | float) -> Temperature:
 
 
 def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
-    """The temperature within `TEMPERATURE_BOUNDS` of least NLL under softmax and prior; its NLL is never above T = 1's.
+    """Return the temperature within `TEMPERATURE_BOUNDS` of least NLL under softmax and prior.
+
+    Its NLL is never above T = 1's.
 
     Args:
         logits_NC: logits of rows that the model was not trained on.
@@ -160,7 +164,7 @@ def fit_temperature(logits_NC: ArrayLike, labels_N: ArrayLike) -> float:
 
 
 def fit_sigmoid_temperature(logits_NC: ArrayLike, labels_NC: ArrayLike) -> float:
-    """The temperature of least mean binary cross-entropy over all (row, label) decisions, shared by the labels.
+    """Return the temperature of least mean binary cross-entropy over all (row, label) decisions, shared by the labels.
 
     The prior counts as it does for one label a row; the NLL is never above that of T = 1.
 

@@ -212,7 +212,7 @@ def _majority_of_sets(labels: Sequence[str], rows_C: IntArray, rows: int) -> tup
 
 
 def _gaps_and_shares(gaps_ND: FloatArray, bin_ND: IntArray) -> tuple[FloatArray, FloatArray]:
-    """What each row adds to the gap of each bin, and to its share (N, B) of all decisions."""
+    """Return what each row adds to the gap of each bin, and to its share (N, B) of all decisions."""
     rows, bins = len(gaps_ND), int(bin_ND.max()) + 1
     cells = (np.arange(rows)[:, None] * bins + bin_ND).ravel()
     sums = (np.bincount(cells, weights=each, minlength=rows * bins) for each in (gaps_ND.ravel(), None))

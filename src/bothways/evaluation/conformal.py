@@ -41,7 +41,7 @@ class LeastAmbiguous:
     """
 
     def of_labels(self, probabilities_NC: FloatArray) -> FloatArray:
-        """The score (N, C) of every label."""
+        """Return the score (N, C) of every label."""
         return 1.0 - probabilities_NC
 
 
@@ -71,7 +71,7 @@ class Adaptive:
             raise InvalidInput(f"adaptive sets: expected a penalty and free places from 0 on, got {self}")
 
     def of_labels(self, probabilities_NC: FloatArray) -> FloatArray:
-        """The score (N, C) of every label."""
+        """Return the score (N, C) of every label."""
         order_NC = np.argsort(-probabilities_NC, axis=1, kind="stable")
         sums_NC = np.take_along_axis(probabilities_NC, order_NC, axis=1).cumsum(axis=1)
         sums_NC += self.penalty * np.maximum(0, np.arange(1, sums_NC.shape[1] + 1) - self.free)
@@ -129,7 +129,7 @@ class ConformalSets:
         return cls(_kept(scores_M), chosen)
 
     def at(self, coverage: float) -> "LabelSets":
-        """The sets that promise this coverage.
+        """Return the sets that promise this coverage.
 
         Raises:
             InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot promise.
@@ -152,7 +152,7 @@ class LabelSets:
     coverage: float
 
     def includes(self, probabilities_NC: ArrayLike, *, never_empty: bool = True) -> BoolArray:
-        """Which labels (N, C) are in the set of each row.
+        """Return which labels (N, C) are in the set of each row.
 
         Args:
             probabilities_NC: calibrated class probabilities.
@@ -191,7 +191,7 @@ class ConformalInterval:
         return cls(_kept(np.abs(truth - predicted)))
 
     def half_width(self, coverage: float) -> float:
-        """What is added to and taken from a prediction, in its units.
+        """Return what is added to and taken from a prediction, in its units.
 
         Raises:
             InvalidInput: a coverage outside (0, 1), or one that so few held-out rows cannot promise.
@@ -200,7 +200,9 @@ class ConformalInterval:
 
 
 def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
-    """The score that a new row stays at or below with probability ``coverage``: the ceil((M + 1) coverage)-th smallest.
+    """Return the score that a new row stays at or below with probability ``coverage``.
+
+    The ceil((M + 1) coverage)-th smallest.
 
     Raises:
         InvalidInput: a coverage outside (0, 1), or one that so few rows cannot promise.
@@ -219,7 +221,7 @@ def held_out_quantile(scores_M: FloatArray, coverage: float) -> float:
 
 
 def _highest_coverage(rows: int) -> float:
-    """What so many held-out rows can promise, rounded down to three digits, or to as many as the rows have."""
+    """Return what so many held-out rows can promise, rounded down to three digits, or to as many as the rows have."""
     parts = int(10 ** max(3, len(str(rows))))
     return (rows * parts // (rows + 1)) / parts
 

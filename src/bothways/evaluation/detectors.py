@@ -24,7 +24,7 @@ _BLOCK_CELLS = 8_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """What is known of rows.
+    """Evidence about rows: logits and features.
 
     Attributes:
         logits_NC: Uncalibrated logits.

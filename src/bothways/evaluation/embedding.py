@@ -1,4 +1,4 @@
-"""How early texts find what belongs to them, and how far an embedder agrees with another.
+"""Retrieval by embeddings (rank of the first match), and agreement of an embedder with another.
 
 Shape letters: N rows, P pairs of them, R bootstrap resamples.
 """

@@ -83,7 +83,7 @@ def class_indices(values: ArrayLike, name: str, *, classes: int, rows: int | Non
 
 
 def label_matrix(values: ArrayLike, name: str, *, shape: tuple[int, ...] | None = None) -> BoolArray:
-    """A matrix (N, C) of zeros and ones as booleans: which labels each row has.
+    """Return a matrix (N, C) of zeros and ones as booleans: which labels each row has.
 
     Raises:
         InvalidInput: another shape, empty, or values other than 0 and 1.

@@ -1,4 +1,4 @@
-"""How well a masked language model predicts the tokens that it was asked about.
+"""Metrics of a masked language model on the tokens that it was asked about.
 
 Shape letters: N texts, R bootstrap resamples.
 """
@@ -15,7 +15,7 @@ from bothways.evaluation.report import Report
 
 @dataclass(frozen=True)
 class TokenLosses:
-    """What masked tokens of texts cost, summed over each text.
+    """Losses of masked tokens, summed over each text.
 
     Attributes:
         losses_N: negative log-probabilities of the tokens, in nats.

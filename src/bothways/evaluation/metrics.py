@@ -29,7 +29,7 @@ SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)
 
 
 def confusion_matrix(truth_N: ArrayLike, predicted_N: ArrayLike, classes: int) -> IntArray:
-    """How often class row was predicted as class column: counts (C, C).
+    """Return how often class row was predicted as class column: counts (C, C).
 
     Raises:
         InvalidInput: empty, of different lengths, or class numbers outside 0..classes-1.
@@ -52,7 +52,7 @@ def group_sums(values_RN: FloatArray, groups_N: IntArray, groups: int) -> FloatA
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """What the count-based metrics need of a confusion matrix.
+    """Counts of a confusion matrix that the count-based metrics need.
 
     Attributes:
         hits: rows (..., C) whose true and predicted class are both this one (true positives).
@@ -66,7 +66,7 @@ class ClassCounts:
 
     @classmethod
     def from_confusion(cls, confusion_CC: ArrayLike) -> Self:
-        """The counts of one confusion matrix, true classes in rows.
+        """Return the counts of one confusion matrix, true classes in rows.
 
         Raises:
             InvalidInput: not a square matrix of counts with at least one row counted.
@@ -80,13 +80,13 @@ class ClassCounts:
 
     @classmethod
     def of(cls, truth_N: IntArray, predicted_N: IntArray, classes: int) -> Self:
-        """The counts (C,) of single-label rows."""
+        """Return the counts (C,) of single-label rows."""
         each = (truth_N[truth_N == predicted_N], truth_N, predicted_N)
         return cls(*(np.bincount(numbers, minlength=classes).astype(np.float64) for numbers in each))
 
     @classmethod
     def resampled(cls, truth_N: IntArray, predicted_N: IntArray, classes: int, counts_RN: FloatArray) -> Self:
-        """The counts (R, C) of single-label rows, row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
+        """Return the counts (R, C) of single-label rows, row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
         right_N = truth_N == predicted_N
         return cls(
             group_sums(counts_RN[:, right_N], truth_N[right_N], classes),
@@ -96,7 +96,7 @@ class ClassCounts:
 
     @classmethod
     def resampled_labels(cls, truth_NC: BoolArray, predicted_NC: BoolArray, counts_RN: FloatArray) -> Self:
-        """The counts (R, C) of multi-label rows, row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
+        """Return the counts (R, C) of multi-label rows, row ``i`` taken ``counts_RN[r, i]`` times in resample r."""
         return cls(
             counts_RN @ (truth_NC & predicted_NC).astype(np.float64),
             counts_RN @ truth_NC.astype(np.float64),
@@ -131,19 +131,19 @@ def class_scores(counts: ClassCounts) -> FloatArray:
 
 
 def score_rows(support_C: IntArray, predicted_C: IntArray) -> IntArray:
-    """Of how many rows the precision, the recall and the F1 of each class are shares: (3 C,)."""
+    """Return the number of rows behind precision, recall and F1 of each class: (3 C,)."""
     return np.concatenate([predicted_C, support_C, np.maximum(support_C, predicted_C)])
 
 
 def macro_rows(support_C: IntArray, predicted_C: IntArray) -> int:
-    """Of how many rows a mean over the classes is a share: those of the rarest that occurs, on which it hangs; or 0."""
+    """Return the number of rows behind a mean over the classes: those of the rarest that occurs; or 0."""
     rows_C = np.maximum(support_C, predicted_C)
     occurring = rows_C[rows_C > 0]
     return int(occurring.min()) if len(occurring) else 0
 
 
 def single_label_rows(truth_N: IntArray, predicted_N: IntArray, classes: int) -> tuple[int, int, int]:
-    """Of how many rows accuracy, macro F1 and MCC are shares.
+    """Return the number of rows behind accuracy, macro F1 and MCC.
 
     The MCC is one only where it is 1: its 0 is no bound.
     """
@@ -154,7 +154,7 @@ def single_label_rows(truth_N: IntArray, predicted_N: IntArray, classes: int) ->
 
 
 def label_set_rows(truth_NC: BoolArray, predicted_NC: BoolArray) -> tuple[int, int]:
-    """Of how many rows the micro and the macro F1 of label sets are shares: rows with a label, true or predicted."""
+    """Return the number of rows behind micro and macro F1 of label sets: rows with a label, true or predicted."""
     rows = int((truth_NC | predicted_NC).any(axis=1).sum())
     return rows, macro_rows(truth_NC.sum(axis=0), predicted_NC.sum(axis=0))
 

@@ -1,4 +1,4 @@
-"""How well a score tells texts of the domain from others.
+"""Metrics of out-of-domain detection: separation of a domain's texts from others by a score.
 
 A score is the higher the less a row looks like the domain. AUROC is the probability that a row from outside scores
 above one from inside, ties counting half. AUPR is the average precision of "outside" (so it depends on how many rows
@@ -113,7 +113,7 @@ def fpr_at(inside_N: ArrayLike, outside_M: ArrayLike, kept: float = KEPT) -> flo
 
 
 def out_of_domain_threshold(inside_N: ArrayLike, kept: float = KEPT) -> float:
-    """The threshold that new rows of the domain stay at or below with probability ``kept``, from held-out rows.
+    """Return the threshold that new rows of the domain stay at or below with probability ``kept``, from held-out rows.
 
     The ceil((N + 1) kept)-th smallest score; the largest where that many are not there.
 
@@ -127,7 +127,7 @@ def out_of_domain_threshold(inside_N: ArrayLike, kept: float = KEPT) -> float:
 
 
 def threshold_between(inside_N: ArrayLike, outside_M: ArrayLike) -> float:
-    """The threshold of the best balanced accuracy: most of the sum of both kinds' shares that are called right.
+    """Return the threshold of the best balanced accuracy: most of the sum of both kinds' shares that are called right.
 
     It lies midway between two neighbouring scores. Of equally good ones the highest is taken, which keeps more of the
     rows from inside.
@@ -151,7 +151,7 @@ def _scores(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, Floa
 
 
 def _counts(inside_N: ArrayLike, outside_M: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """How many rows of each kind have each of the different scores, in rising order: (1, G) each."""
+    """Return how many rows of each kind have each of the different scores, in rising order: (1, G) each."""
     inside, outside = _scores(inside_N, outside_M)
     values_G, group_N = np.unique(np.concatenate([inside, outside]), return_inverse=True)
     counts = [

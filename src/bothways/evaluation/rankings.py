@@ -1,4 +1,4 @@
-"""How well rankings of documents agree with relevance judgements. Needs the extra ``search`` (ir-measures).
+"""Metrics of rankings against relevance judgments. Needs the extra ``search`` (ir-measures).
 
 The figures are those of trec_eval. A ranking counts as given: ties were broken by who made it.
 

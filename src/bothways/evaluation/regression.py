@@ -190,7 +190,10 @@ def weighted_spearman(x_N: FloatArray, y_N: FloatArray, counts_RN: FloatArray) -
 
 
 def spearman_shares(x_N: FloatArray, y_N: FloatArray) -> FloatArray:
-    """The products of standardised ranks (N), whose mean is Spearman's correlation; 0 where either is constant."""
+    """Return the products of standardised ranks (N), whose mean is Spearman's correlation.
+
+    0 where either is constant.
+    """
     once_1N = np.ones((1, len(x_N)))
     standard: list[FloatArray] = []
     for values_N in (x_N, y_N):

@@ -48,7 +48,7 @@ class ReliabilityBin:
 
 
 def equal_mass_bins(confidence_N: FloatArray, bins: int = BINS) -> IntArray:
-    """The bin (N,) of each row, numbered from 0 by rising confidence without gaps.
+    """Return the bin (N,) of each row, numbered from 0 by rising confidence without gaps.
 
     Raises:
         InvalidInput: fewer than one bin.
@@ -113,7 +113,7 @@ def maximum_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
 
 
 def calibration_noise(confidence_N: ArrayLike, bins: int = BINS) -> float:
-    """The ECE that probabilities without any error would show on so many rows, on average.
+    """Return the ECE that probabilities without any error would show on so many rows, on average.
 
     A bin's share of hits scatters around its confidence, and the ECE sums what that comes to: with n rows in a bin and
     a variance v = mean of p (1 - p), the gap is about normal and its mean size ``sqrt(2 v / (pi n))``. An ECE of about
@@ -183,7 +183,7 @@ class _Ranked:
         return cls(edges_R[:-1], next_R, hits_R)
 
     def rising_bins(self) -> int:
-        """The number of bins before the first at which the accuracy falls from some bin to the next.
+        """Return the number of bins before the first at which the accuracy falls from some bin to the next.
 
         A fall is a confidence that came true less often than the one below it. Two bins that are neighbours can fall
         only if a fall lies in them, so it is enough to look at both ends of the bin that holds the first row of each;
@@ -207,7 +207,7 @@ class _Ranked:
             low += len(bins_A1)
 
     def _falls(self) -> IntArray:
-        """The ranks at which a confidence begins that came true less often than the one below it (F)."""
+        """Return the ranks at which a confidence begins that came true less often than the one below it (F)."""
         starts_G = np.unique(self.first_N)
         ends_G = np.append(starts_G[1:], len(self.first_N))
         hits_G, rows_G = self.hits_R[ends_G] - self.hits_R[starts_G], ends_G - starts_G
@@ -215,7 +215,7 @@ class _Ranked:
         return falls_F
 
     def _falls_into(self, number_A: IntArray, bins_A: IntArray | np.int64) -> BoolArray:
-        """Whether the accuracy falls from the bin below to the one of this number, of so many bins.
+        """Return whether the accuracy falls from the bin below to the one of this number, of so many bins.
 
         An empty bin stands for the next one that holds rows. It falls neither into the first bin nor behind the last.
         """
@@ -230,7 +230,7 @@ class _Ranked:
         return falling_A
 
     def _start(self, number_A: IntArray, bins_A: IntArray | np.int64) -> IntArray:
-        """The rank at which the bin of this number starts, or the next one with rows; N behind the last."""
+        """Return the rank at which the bin of this number starts, or the next one with rows; N behind the last."""
         start_A: IntArray = self.next_R[-(-number_A * len(self.first_N) // bins_A)]
         return start_A
 

@@ -12,7 +12,7 @@ MULTI_LABEL = "multi-label classification"
 
 @dataclass(frozen=True)
 class TextsRead:
-    """How much of the texts a report is about: what was read in windows, and what was not read at all.
+    """The share of the texts that a report covers: tokens read in windows, and tokens not read.
 
     Attributes:
         texts: how many.
@@ -121,7 +121,7 @@ class OperatingPoint:
         )
 
     def _ordered(self) -> list[tuple[str, Estimate]]:
-        """What was asked for comes before what was wanted."""
+        """Return what was asked for comes before what was wanted."""
         scores = [(n, each) for n, each in (("precision", self.precision), ("recall", self.recall)) if each is not None]
         return sorted(scores, key=lambda each: each[0] == self.wanted)
 

@@ -1,4 +1,4 @@
-"""How far a score on held-out rows could be from what it would be on others.
+"""Standard errors of scores on held-out rows.
 
 Shape letters: N rows.
 """
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 
 def share_error(share: float, rows: float) -> float:
-    """Standard error of a share, or an upper bound of that of a mean of values from 0 to 1.
+    """Return standard error of a share, or an upper bound of that of a mean of values from 0 to 1.
 
     Of p and n it is sqrt(p (1 - p) / n), with one row more that is right and one more that is wrong (Laplace), so that
     nothing is certain because all of a few rows were right; and at least 1 / n, so that one row alone decides nothing.
@@ -25,13 +25,13 @@ def share_error(share: float, rows: float) -> float:
 
 
 def mean_error(values_N: ArrayLike) -> float:
-    """Standard error of a mean; 0 of one value alone, which says nothing of it."""
+    """Return standard error of a mean; 0 of one value alone, which says nothing of it."""
     values = np.asarray(values_N, dtype=np.float64)
     return float(values.std() / math.sqrt(len(values)))
 
 
 def correlation_error(correlation: float, rows: int) -> float:
-    """Standard error of a rank correlation.
+    """Return standard error of a rank correlation.
 
     The variance of its inverse hyperbolic tangent is about 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957).
 

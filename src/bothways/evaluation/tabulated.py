@@ -78,7 +78,7 @@ class TabulatedLosses:
         return TabulatedLosses(self.gap_N[rows_N], self.shares_N[rows_N], self.coefficients_KND[:, rows_N])
 
     def nll(self, inverse_N: FloatArray) -> FloatArray:
-        """The NLL of each row (N,), given 1 / T of each."""
+        """Return the NLL of each row (N,), given 1 / T of each."""
         place_N, coefficients_ND = self._steps(inverse_N)
         total_N = coefficients_ND[:, 5]
         for degree in (4, 3, 2, 1, 0):
@@ -86,7 +86,7 @@ class TabulatedLosses:
         return total_N + inverse_N * self.gap_N
 
     def slope(self, inverse_N: FloatArray) -> FloatArray:
-        """The derivative of each row's NLL by its 1 / T (N,)."""
+        """Return the derivative of each row's NLL by its 1 / T (N,)."""
         place_N, coefficients_ND = self._steps(inverse_N)
         total_N = 5 * coefficients_ND[:, 5]
         for degree in (4, 3, 2, 1):
@@ -94,7 +94,7 @@ class TabulatedLosses:
         return total_N / (_STEP * inverse_N) + self.gap_N
 
     def _steps(self, inverse_N: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """How far each row lies into its step between two knots, from 0 to 1, and the polynomial of that step."""
+        """Return how far each row lies between its two knots, from 0 to 1, and the polynomial of that step."""
         steps_N = np.log(inverse_N / _LEAST) / _STEP
         knot_N = np.clip(steps_N.astype(np.int64), 0, len(self.coefficients_KND) - 1)
         return steps_N - knot_N, self.coefficients_KND[knot_N, np.arange(len(self.gap_N))]

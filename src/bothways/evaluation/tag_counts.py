@@ -1,4 +1,4 @@
-"""What of tagged words is right, text by text: all that the metrics of tags and spans are made of.
+"""Counts of right tags and spans, text by text: all that the metrics of tagging are made of.
 
 A span is right where its label, its first word and its last word are. Texts are counted, and resampled, and not words,
 for the words of one text belong together.
@@ -41,13 +41,13 @@ class TaggedWords:
 
     @property
     def right_W(self) -> BoolArray:
-        """Whether each word has the right tag."""
+        """True if each word has the right tag."""
         right_W: BoolArray = self.truth_W == self.predicted_W
         return right_W
 
     @property
     def right_N2(self) -> FloatArray:
-        """Of each text the words that are right, and all of them."""
+        """The right words of each text, and all of them."""
         found_N2 = np.zeros((self.texts, 2))
         np.add.at(found_N2, self.text_W, np.column_stack([self.right_W, np.ones(len(self.truth_W))]))
         return found_N2
@@ -55,7 +55,7 @@ class TaggedWords:
 
 @dataclass(frozen=True, slots=True)
 class TaggingCounts:
-    """What of N texts is right, there and predicted; all that the metrics of tags are made of.
+    """Counts of N texts, right, true and predicted; all that the metrics of tags are made of.
 
     Attributes:
         counts_N3L: Of each text and label, spans (or words, of tags that are no spans) right, there, predicted.
@@ -83,13 +83,13 @@ class TaggingCounts:
         return texts_3L
 
     def headline_rows(self) -> tuple[int, ...]:
-        """Of how many texts each number of the headline (5) is a share."""
+        """Return the number of texts behind each number of the headline (5)."""
         _, there, said = (self.counts_N3L > 0).any(axis=2).sum(axis=0).tolist()
         macro = metrics.macro_rows(self.texts_3L[1], self.texts_3L[2])
         return max(there, said), said, there, macro, len(self.words_N2)
 
     def resampled(self, counts_RN: FloatArray, *, joined: bool = False) -> ClassCounts:
-        """Counts (R, L) of resampled texts, or (R, 1) of all labels joined."""
+        """Return counts (R, L) of resampled texts, or (R, 1) of all labels joined."""
         texts, _, labels = self.counts_N3L.shape
         flat_NK = self.counts_N3L.reshape(texts, -1).astype(np.float64)
         sums_R3L = (counts_RN @ flat_NK).reshape(-1, 3, labels)

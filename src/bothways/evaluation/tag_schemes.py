@@ -1,4 +1,4 @@
-"""How tags of words say spans: ``B-PER I-PER O`` and its relatives.
+"""Tag schemes that encode spans: ``B-PER I-PER O`` and its relatives.
 
 A tag is ``O``, for a word outside of every span, or a prefix and the span's label. Each scheme writes the spans of a
 text in exactly one way, so tags are right if writing the spans that they say gives the same tags again.
@@ -41,7 +41,7 @@ class TagSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Prefixes:
-    """What stands before the label of a word, by its place in the span."""
+    """Prefixes of a word's label, by its place in the span."""
 
     first: str
     inside: str
@@ -86,7 +86,7 @@ def parted(tag: str) -> tuple[str, str]:
 
 
 def spans_of(tags: Sequence[str], scheme: Scheme) -> list[TagSpan]:
-    """The spans that tags say, in order; of plain tags, none.
+    """Return the spans that tags say, in order; of plain tags, none.
 
     Tags that no scheme would write are read as the evaluation script of CoNLL does: a span begins where none goes on.
 
@@ -118,7 +118,7 @@ def spans_of(tags: Sequence[str], scheme: Scheme) -> list[TagSpan]:
 
 
 def tags_of(spans: Iterable[TagSpan], words: int, scheme: Scheme) -> list[str]:
-    """The tags that a scheme writes for spans that do not overlap.
+    """Return the tags that a scheme writes for spans that do not overlap.
 
     >>> tags_of([TagSpan("PER", 0, 2), TagSpan("LOC", 3, 4)], 4, "BIOES")
     ['B-PER', 'E-PER', 'O', 'S-LOC']
@@ -159,7 +159,7 @@ def converted(tags: Sequence[str], scheme: Scheme, wanted: Scheme) -> list[str]:
 
 
 def fault_of(tags: Sequence[str], scheme: Scheme) -> int | None:
-    """The first word whose tag the scheme would not write there; None where tags are right."""
+    """Return the first word whose tag the scheme would not write there; None where tags are right."""
     if scheme == "plain":
         return None
     right = tags_of(spans_of(tags, scheme), len(tags), scheme)
@@ -167,7 +167,7 @@ def fault_of(tags: Sequence[str], scheme: Scheme) -> int | None:
 
 
 def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | None = None) -> Scheme:
-    """The scheme in which the tags of all texts are right.
+    """Return the scheme in which the tags of all texts are right.
 
     Args:
         texts: The tags of each text, and what to call it in messages.
@@ -198,7 +198,7 @@ def scheme_of(texts: Iterable[tuple[Sequence[str], str]], preferred: Scheme | No
 
 
 def scheme_of_names(labels: Iterable[str]) -> Scheme:
-    """The scheme that a model's tags look like; BIO, where they might as well be IOB1.
+    """Return the scheme that a model's tags look like; BIO, where they might as well be IOB1.
 
     >>> scheme_of_names(["O", "B-PER", "I-PER"])
     'BIO'
@@ -254,22 +254,22 @@ def unwritten(labels: Iterable[str], scheme: Scheme) -> list[str]:
 
 
 def follows_its_own(tag: str, scheme: Scheme) -> bool:
-    """Whether this tag stands only right behind one of the same label."""
+    """Return whether this tag stands only right behind one of the same label."""
     return scheme == "IOB1" and parted(tag)[0] == "B"
 
 
 def must_go_on(tag: str, scheme: Scheme) -> bool:
-    """Whether a span cannot end with this tag."""
+    """Return whether a span cannot end with this tag."""
     return scheme in ("BIOES", "BILOU") and parted(tag)[0] in ("B", "I")
 
 
 def goes_on(tag: str, scheme: Scheme) -> bool:
-    """Whether a span cannot begin with this tag."""
+    """Return whether a span cannot begin with this tag."""
     return scheme not in ("plain", "IOB1") and parted(tag)[0] in ("I", "E", "L")
 
 
 def _fitting(found: Mapping[str, tuple[str, str]]) -> list[Scheme]:
-    """The schemes that have these prefixes, each given with a tag and a text where it stands.
+    """Return the schemes that have these prefixes, each given with a tag and a text where it stands.
 
     Raises:
         InvalidInput: There are none.

@@ -67,7 +67,7 @@ def logits_of_classes(logits_NC: ArrayLike, classes: int) -> FloatArray:
 
 
 def fit_vector_scaling(logits_NC: ArrayLike, labels_N: ArrayLike, penalty: float = 1.0) -> VectorScaling:
-    """The factors and shifts of least negative log likelihood (NLL) plus penalty.
+    """Return the factors and shifts of least negative log likelihood (NLL) plus penalty.
 
     The penalty is ``penalty / 2`` times the sum of squares of the shifts and of the factors' distances to 1 / T, in
     units of 1 / T, with T the temperature of the same rows: a prior under which a shift of one nat is usual. The sum of

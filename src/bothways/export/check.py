@@ -23,7 +23,7 @@ _SIZES = ({BATCH: 1, CHOICES: 2, LENGTH: 300}, {BATCH: 3, CHOICES: 3, LENGTH: 9}
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the check found.
+    """The result of the check.
 
     Attributes:
         shapes: Shapes of the ``input_ids`` that both were run on.
@@ -64,7 +64,10 @@ def check_onnx(path: Path, model: PretrainedEncoder, graph: EncoderGraph, head: 
 
 
 def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[str, int]) -> dict[str, Tensor]:
-    """A padded batch that a graph takes: the first row is the longest, and the others are padded on the right."""
+    """Return a padded batch that a graph takes.
+
+    The first row is the longest, and the others are padded on the right.
+    """
     config = graph.encoder.config
     shape = [min(sizes[str(name)], config.max_length or sizes[LENGTH]) for name in graph.inputs()[0].shape]
     mask = torch.ones(shape, dtype=torch.int64)
@@ -82,7 +85,7 @@ def random_inputs(graph: EncoderGraph, generator: torch.Generator, sizes: dict[s
 def torch_answers(
     model: PretrainedEncoder, head: str | None, inputs: dict[str, Tensor]
 ) -> tuple[NDArray[np.float32], ...]:
-    """What the model says of a batch, in the order of a graph's outputs."""
+    """Return what the model says of a batch, in the order of a graph's outputs."""
     ids, mask, types = (inputs.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
     assert ids is not None  # every graph takes them
     rows = (None if value is None else value.flatten(0, -2) for value in (ids, mask, types))

@@ -31,7 +31,7 @@ _OF_FILES = ("format_version", "checksums", "card", "conformal", "out_of_domain"
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What was written.
+    """The files that were written.
 
     Attributes:
         folder: Where.
@@ -187,7 +187,7 @@ def _write_safetensors(folder: Path, checkpoint: Checkpoint, model: PretrainedEn
 
 
 def _files_beside(extras: Mapping[str, object]) -> list[str]:
-    """The files beside the weights that belong to what ``bothways.json`` says."""
+    """Return the files beside the weights that belong to what ``bothways.json`` says."""
     return [name for name in Stored.of(extras).checksums if name == Path(name).name and name != WEIGHTS]
 
 
@@ -202,5 +202,8 @@ def _described(port: Port, dtype: str) -> dict[str, object]:
 
 
 def _title(checkpoint: Checkpoint) -> str:
-    """What the checkpoint is called; of a folder the last name alone, for where it lies is nobody else's business."""
+    """Return what the checkpoint is called.
+
+    Of a folder the last name alone, for where it lies is nobody else's business.
+    """
     return Path(checkpoint.name).name if Path(checkpoint.name).is_dir() else checkpoint.name

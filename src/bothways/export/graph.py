@@ -45,7 +45,7 @@ class EncoderGraph(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """What `outputs` names, of token ids (B, S), or of (B, K, S) for a head that chooses."""
+        """Return what `outputs` names, of token ids (B, S), or of (B, K, S) for a head that chooses."""
         choices = input_ids.shape[1] if self.grouped else 1
         shape = input_ids.shape
         if self.grouped:
@@ -60,12 +60,12 @@ class EncoderGraph(nn.Module):
         return hidden_BSH, *(logits.unbind(-1) if self.spanning else (logits,))
 
     def inputs(self) -> tuple[Port, ...]:
-        """What it takes, in order; all int64."""
+        """Return what it takes, in order; all int64."""
         names = ["input_ids", "attention_mask", *(["token_type_ids"] if self.encoder.config.reads_types else [])]
         return tuple(Port(name, self._places()) for name in names)
 
     def outputs(self) -> tuple[Port, ...]:
-        """What it gives, in order; all floating point."""
+        """Return what it gives, in order; all floating point."""
         hidden = Port(HIDDEN, (*self._places(), self.encoder.config.hidden))
         if self.spanning:
             return hidden, Port("start_logits", (BATCH, LENGTH)), Port("end_logits", (BATCH, LENGTH))

@@ -33,7 +33,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(model_type: object) -> Family:
-    """The family that a ``config.json`` names.
+    """Return the family that a ``config.json`` names.
 
     Raises:
         UnknownModel: No such family; the message lists the ones there are.

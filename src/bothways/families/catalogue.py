@@ -43,12 +43,12 @@ class PublishedSize:
 
 
 def published_sizes(*families: Family) -> tuple[PublishedSize, ...]:
-    """The published sizes of families, in their order."""
+    """Return the published sizes of families, in their order."""
     return tuple(sized(family, size) for family in families for size in family.published)
 
 
 def find_published(families: Iterable[Family], name: str) -> tuple[Family, Published] | None:
-    """The published model of that hub name, with its family; None where no family has it."""
+    """Return the published model of that hub name, with its family; None where no family has it."""
     return next(((family, size) for family in families for size in family.published if size.name == name), None)
 
 

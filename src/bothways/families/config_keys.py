@@ -54,7 +54,7 @@ HARMLESS: dict[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigKeys:
-    """What a family calls its settings; None where it has no such setting.
+    """Names of a family's settings; None where it has no such setting.
 
     Attributes:
         padding: Name of the padding id, where positions count from behind it: the table has as many unused rows before
@@ -101,7 +101,7 @@ DEFAULTS: dict[str, object] = {
 
 
 def read_config(keys: ConfigKeys, settings: Settings) -> EncoderConfig:
-    """The encoder that a ``config.json`` describes.
+    """Return the encoder that a ``config.json`` describes.
 
     Raises:
         UnsupportedConfig: A setting asks for something that is not built; the message names it.
@@ -156,7 +156,7 @@ class SettingsReader:
     def of(
         cls, settings: Settings, defaults: Settings, harmless: Mapping[str, tuple[object, ...]] | None = None
     ) -> "SettingsReader":
-        """A reader that knows the values of settings that are left out, and refuses those that are not built.
+        """Return a reader that knows the values of settings that are left out, and refuses those that are not built.
 
         Args:
             settings: The ``config.json``.
@@ -175,7 +175,7 @@ class SettingsReader:
         return cls({**DEFAULTS, **defaults, **{k: v for k, v in settings.items() if v is not None}})
 
     def flag(self, name: str) -> bool:
-        """A truth value.
+        """Return a truth value.
 
         Raises:
             CorruptCheckpoint: It is something else.
@@ -186,7 +186,7 @@ class SettingsReader:
         return value
 
     def integer(self, name: str, most: int = _MOST) -> int:
-        """A whole number, not below 0.
+        """Return a whole number, not below 0.
 
         Raises:
             CorruptCheckpoint: It is something else, or above ``most``.
@@ -199,7 +199,7 @@ class SettingsReader:
         return value
 
     def layers(self, name: str) -> int:
-        """A number of layers.
+        """Return a number of layers.
 
         Raises:
             CorruptCheckpoint: It is something else, or above what any encoder has.
@@ -207,7 +207,7 @@ class SettingsReader:
         return self.integer(name, MOST_LAYERS)
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A number.
+        """Return a number.
 
         Raises:
             CorruptCheckpoint: It is something else.
@@ -219,7 +219,7 @@ class SettingsReader:
         return float(value)
 
     def activation(self, name: str) -> Activation:
-        """An activation function.
+        """Return an activation function.
 
         Raises:
             UnsupportedConfig: It is none of the known ones.

@@ -65,7 +65,7 @@ class DebertaReader:
     extensions: bool
 
     def __call__(self, settings: Settings) -> EncoderConfig:
-        """The encoder that a ``config.json`` describes.
+        """Return the encoder that a ``config.json`` describes.
 
         Raises:
             UnsupportedConfig: A setting asks for something that is not built.
@@ -139,7 +139,7 @@ class DebertaReader:
 
 
 def _terms(stated: object) -> frozenset[str]:
-    """The terms of the scores, given as a list or as one string."""
+    """Return the terms of the scores, given as a list or as one string."""
     names = stated.split("|") if isinstance(stated, str) else stated or []
     terms = frozenset(str(name).strip().lower() for name in names) if isinstance(names, list) else None
     if terms is None or not terms <= {"c2p", "p2c"}:

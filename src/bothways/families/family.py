@@ -1,4 +1,4 @@
-"""What a family of published models is: data."""
+"""A family of published models, as data."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from bothways.errors import InvalidInput
 from bothways.families.config_keys import ConfigReader, Settings
 from bothways.families.stored_heads import HEAD_NAMES, FamilyHead, HeadName, StoredHead, head_beside, resolved
 from bothways.families.weight_map import WeightRow
-from bothways.text.recipes import Recipe
+from bothways.text.recipes import TokenizerRecipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class Family:
     heads: Mapping[HeadName, FamilyHead]
     architectures: Mapping[str, tuple[HeadName, ...]]
     pooler_training: str | None
-    tokenizer: Recipe
+    tokenizer: TokenizerRecipe
     published: tuple[Published, ...]
     layers_key: str = "num_hidden_layers"
 
     def config(self, settings: Settings) -> EncoderConfig:
-        """The encoder that a ``config.json`` of this family describes.
+        """Return the encoder that a ``config.json`` of this family describes.
 
         Raises:
             UnsupportedConfig: A setting asks for something that is not built.
@@ -83,7 +83,7 @@ class Family:
         return head_beside(known, settings) or resolved(self.heads[known], settings)
 
     def head_name(self, name: str) -> HeadName:
-        """The same name, known to be that of one of the family's heads.
+        """Return the same name, known to be that of one of the family's heads.
 
         Raises:
             InvalidInput: The family has no such head; the message lists those that it has.
@@ -96,7 +96,7 @@ class Family:
         return found
 
     def architecture(self, heads: Collection[HeadName], settings: Settings) -> str:
-        """What ``config.json`` calls a model with these heads.
+        """Return what ``config.json`` calls a model with these heads.
 
         Args:
             heads: Their names.
@@ -116,7 +116,7 @@ class Family:
         return found
 
     def architecture_heads(self, settings: Settings) -> tuple[HeadName, ...]:
-        """The heads that a ``config.json`` says its model has, as far as its architecture is a known one."""
+        """Return the heads that a ``config.json`` says its model has, as far as its architecture is a known one."""
         named = settings.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
         if isinstance(first, str) and first in self.architectures:
@@ -132,7 +132,7 @@ class Family:
 
 
 def _modern(name: str) -> str:
-    """The first BERT checkpoints call the weight and bias of a norm gamma and beta."""
+    """Return the first BERT checkpoints call the weight and bias of a norm gamma and beta."""
     if name.endswith("LayerNorm.gamma"):
         return name.removesuffix("gamma") + "weight"
     if name.endswith("LayerNorm.beta"):

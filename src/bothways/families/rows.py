@@ -58,6 +58,6 @@ SPAN = StoredHead(ScoreHeadKind(EachToken(), None, Span(), dropout=0.0), (Row("q
 
 
 def pooled(scores: Scores, pooler: str, output: str = "classifier.{wb}", *, dropout: Rate = "head") -> StoredHead:
-    """A head on BERT's pooler, whose linear map is stored under the name ``pooler``."""
+    """Return a head on BERT's pooler, whose linear map is stored under the name ``pooler``."""
     kind = ScoreHeadKind(FirstToken(), Transform("tanh"), scores, dropout=dropout)
     return StoredHead(kind, (Row(pooler, "head.transform.dense.{wb}"), Row(output, "head.output.{wb}")))

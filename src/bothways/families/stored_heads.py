@@ -113,7 +113,7 @@ def variants(name: str, head: FamilyHead) -> tuple[StoredHead, ...]:
 
 
 def resolved(head: FamilyHead, settings: Settings) -> StoredHead:
-    """The head that a ``config.json`` describes.
+    """Return the head that a ``config.json`` describes.
 
     Raises:
         UnsupportedConfig: A setting asks for a head that is not built; the message names it.

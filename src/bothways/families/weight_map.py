@@ -18,7 +18,7 @@ from bothways.errors import CorruptCheckpoint, IncompatibleWeights
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the numbers of a tensor lie there and here.
+    """The layout of a tensor's numbers there and here.
 
     Attributes:
         read: From theirs to ours.
@@ -112,7 +112,7 @@ def expand(rows: Iterable[WeightRow], config: EncoderConfig, prefix: str = "") -
 def read_weights(
     rows: Iterable[WeightRow], config: EncoderConfig, tensors: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
-    """Copies of tensors under our names, as far as ``tensors`` has them; a fused tensor needs all of its parts.
+    """Return copies of tensors under our names, as far as ``tensors`` has them; a fused tensor needs all of its parts.
 
     Raises:
         IncompatibleWeights: Some but not all parts of a fused tensor are there, their shapes or types differ, or a

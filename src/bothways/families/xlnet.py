@@ -32,7 +32,7 @@ from bothways.text import recipes
 
 
 def read_xlnet(settings: Settings) -> EncoderConfig:
-    """The encoder that a ``config.json`` of XLNet describes.
+    """Return the encoder that a ``config.json`` of XLNet describes.
 
     Raises:
         UnsupportedConfig: A setting asks for something that is not built.

@@ -54,7 +54,7 @@ class TokenBudget:
 
 
 def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Indices of sequences, batch by batch: the longest first, neighbours of like length, each within the budget.
+    """Yield indices of sequences, batch by batch: the longest first, neighbours of like length, each within the budget.
 
     A sequence that is longer than the budget makes a batch of its own.
 

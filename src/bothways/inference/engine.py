@@ -64,13 +64,13 @@ class TextOptions:
                 raise InvalidInput(f"{name} must be at least 1, but it is {size}.")
 
     def given(self, text: Text) -> Text:
-        """A text, or two, as the tokenizer is to have it."""
+        """Return a text, or two, as the tokenizer is to have it."""
         return read_as_words(text) if self.as_words else text
 
 
 @dataclass(frozen=True, slots=True)
 class TextRows:
-    """What the model says of one text.
+    """The output of the model for one text.
 
     Attributes:
         rows_WK: One row for each window, float32.
@@ -85,7 +85,7 @@ class TextRows:
 
 @dataclass(frozen=True, slots=True)
 class TokenRows:
-    """What the model says of the tokens of one text.
+    """The output of the model for the tokens of one text.
 
     Attributes:
         rows: For each window one row for each of its tokens, special ones included: W arrays (n, K), float32.
@@ -191,7 +191,7 @@ class InferenceEngine:
             yield block
 
     def _tokenized(self, blocks: Iterator[_Block], *, offsets: bool) -> Iterator[list[EncodedText]]:
-        """Encoded blocks, one block ahead of the reader; a single block costs no thread."""
+        """Yield encoded blocks, one block ahead of the reader; a single block costs no thread."""
         first, second = next(blocks, None), next(blocks, None)
         if first is None:
             return

@@ -1,4 +1,4 @@
-"""What a masked language model says of single places in many sequences, in packed batches.
+"""Masked language modelling inference at single places of many sequences, in packed batches.
 
 Shapes: M places asked about, H hidden, V vocabulary, K tokens in an answer.
 """
@@ -51,7 +51,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which token stands at a place of a sequence?
+    """A query for the token at one place of a sequence.
 
     Attributes:
         ids: The sequence, special tokens included.
@@ -186,7 +186,7 @@ def run_search(searching: Search[ResultT], scorer: MaskedLMScorer) -> ResultT:
 
 
 def refused_tokens(tokenizer: TextTokenizer, vocabulary: int, among: Among) -> Tensor:
-    """Which entries of the vocabulary (V) an answer of a kind may not hold.
+    """Return which entries of the vocabulary (V) an answer of a kind may not hold.
 
     What begins a word spells something, and what goes on with one has neither punctuation nor white space: where
     vocabularies mark beginnings, commas and line breaks go on with words as letters do. Rows of the table that no token

@@ -194,7 +194,7 @@ class RequestQueue(Generic[WindowT, AnswerT]):
             self._answer([request for request in batch if request.answers.set_running_or_notify_cancel()])
 
     def _next_batch(self) -> list[_Request[WindowT, AnswerT]]:
-        """Requests of one batch as soon as it is full or its first one has waited; none once all is done."""
+        """Return the requests of a batch as soon as it is full or its first one has waited; none once all is done."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             budget = self._runner.budget.tokens

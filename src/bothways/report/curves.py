@@ -173,7 +173,10 @@ def _line(points: Sequence[tuple[float, float]], title: str, x_title: str, *, do
 
 
 def _room_for_flat(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """A domain around a value that never changes: Vega's own is so narrow that its one tick is labelled wrongly."""
+    """Return a domain around a value that never changes.
+
+    Vega's own is so narrow that its one tick is labelled wrongly.
+    """
     heights = {y for _, y in points if math.isfinite(y)}
     if len(heights) > 1:
         return {}

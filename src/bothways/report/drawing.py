@@ -124,7 +124,7 @@ def _renumbered(svg: str) -> str:
 
 
 def indexed_labels(labels: Sequence[str]) -> str:
-    """A Vega expression for an axis over positions 0, 1, ..., since two labels may read the same."""
+    """Return a Vega expression for an axis over positions 0, 1, ..., since two labels may read the same."""
     return f"{json.dumps([short_label(label) for label in labels])}[datum.value]"
 
 
@@ -140,7 +140,7 @@ def label_width(labels: Sequence[str], size: float = LABEL_SIZE) -> float:
 
 
 def _width_in_ems(character: str) -> float:
-    """Of a wide system font, so that in others there is a little more room than needed."""
+    """Return the width in a wide system font, so that in others there is a little more room than needed."""
     if unicodedata.east_asian_width(character) in "WF" or character in "mwMW@%…":
         return 1.0
     if character in " iljtfr.,:;'!|()[]-":

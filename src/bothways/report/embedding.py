@@ -83,7 +83,7 @@ def _checked_tag(tag: str) -> str:
 
 
 def _checked_attribute(key: str, value: str, prefix: str) -> tuple[str, str]:
-    """The attribute with ids and references to ids prefixed."""
+    """Return the attribute with ids and references to ids prefixed."""
     name = "href" if key == _XLINK_HREF else key
     if name == "href" and value.startswith("#"):
         return name, f"#{prefix}{value[1:]}"

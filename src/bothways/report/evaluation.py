@@ -45,7 +45,7 @@ class Evaluated:
 
 
 def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain: Report | None = None) -> Page:
-    """The page of an evaluation.
+    """Return the page of an evaluation.
 
     Args:
         name: The name of the model.
@@ -69,7 +69,7 @@ def evaluation_page(name: str, parts: Mapping[str, Evaluated], *, out_of_domain:
 
 
 def _sections(task: str, part: Evaluated) -> Iterator[Section]:
-    """The sections of a task, but for its card."""
+    """Yield the sections of a task, but for its card."""
     report, before, named = part.report, part.uncalibrated, f"{task}: " if task else ""
     yield Section(f"{named}Metrics", (_headline(report.estimates), _metrics(report, before), *_notes(report)))
     if part.points:
@@ -99,7 +99,7 @@ def reliability_figure(report: Report, uncalibrated: Report | None) -> Figure:
 
 
 def confusion_figure(report: Report, remark: str = "") -> Figure:
-    """The confusion matrix, with a remark in its caption."""
+    """Return the confusion matrix, with a remark in its caption."""
     words = f"True classes in rows, predicted ones in columns. {remark}".rstrip()
     return Figure(confusion_matrix(report.labels, report.confusion), words, f"Confusion matrix. {words}")
 
@@ -174,7 +174,7 @@ def _outside(report: Report) -> Section:
 
 
 def _classes(report: Report) -> Iterator[Block]:
-    """The confusion matrix, or where it would be too large the pairs that are confused most; then every class."""
+    """Yield the confusion matrix, or where it would be too large the pairs that are confused most; then every class."""
     _, one, counted = _KINDS.get(report.kind, _CLASSES)
     # A matrix has room for the beginnings and ends of labels, which must tell them apart.
     told_apart = len({short_label(label) for label in report.labels}) == len(report.labels)
@@ -219,7 +219,7 @@ def _card(task: str, card: Mapping[str, object]) -> Section:
 
 
 def _facts(name: str, value: object) -> list[tuple[str, str]]:
-    """A nested object as rows with dotted names."""
+    """Return a nested object as rows with dotted names."""
     if isinstance(value, Mapping):
         parts = [_facts(f"{name}.{key}" if name else str(key), each) for key, each in value.items()]
         return [row for part in parts for row in part]

@@ -34,7 +34,7 @@ _SLANTED_FROM = 24  # pixels; labels of narrower columns stand upright
 
 
 def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
-    """A confusion matrix with its counts, coloured by the share of each row (of each true class).
+    """Return a confusion matrix with its counts, coloured by the share of each row (of each true class).
 
     Args:
         labels: The classes, in the order of rows and columns.
@@ -70,7 +70,7 @@ def confusion_matrix(labels: Sequence[str], counts: npt.ArrayLike) -> str:
 
 
 def attention_map(tokens: Sequence[str], weights_SS: npt.ArrayLike, title: str = "") -> str:
-    """A map of how much each token (row) attends to each token (column).
+    """Return a map of how much each token (row) attends to each token (column).
 
     The colour runs with the square root of the weight, so that weights of a few per cent can still be told apart.
 
@@ -104,7 +104,7 @@ def attention_pair(
     causal_weights_SS: npt.ArrayLike,
     captions: tuple[str, str] = ("Encoder: both ways", "Causal: to the left only"),
 ) -> tuple[str, str]:
-    """The attention of an encoder and of a causal model over the same tokens, in the same colours.
+    """Return the attention of an encoder and of a causal model over the same tokens, in the same colours.
 
     Args:
         tokens: The S tokens.
@@ -126,7 +126,7 @@ def attention_pair(
 
 
 def _shade(title: str, format_: str, ticks: list[float], scale: Literal["linear", "sqrt"]) -> "alt.Color":
-    """The accent colour by the cell's ``shade`` from 0 to 1, with a legend below the map."""
+    """Return the accent colour by the cell's ``shade`` from 0 to 1, with a legend below the map."""
     import altair as alt
 
     legend = alt.Legend(

@@ -8,7 +8,7 @@ _TEACHER, _STUDENT = "google-bert/bert-base-uncased", "distilbert/distilbert-bas
 
 
 def model_comparison_page(comparison: ModelComparison) -> Page:
-    """The page of a comparison.
+    """Return the page of a comparison.
 
     Raises:
         MissingDependency: The extra ``report`` is not installed.
@@ -83,7 +83,7 @@ def _overview(comparison: ModelComparison, at: int) -> Table:
 
 
 def _distilled(comparison: ModelComparison, at: int) -> tuple[Paragraph, ...]:
-    """The gain of distillation, if both BERT and DistilBERT were measured."""
+    """Return the gain of distillation, if both BERT and DistilBERT were measured."""
     by_name = {model.card.name: model for model in comparison.models}
     if not {_TEACHER, _STUDENT} <= by_name.keys():
         return ()

@@ -164,7 +164,7 @@ def write(page: Page, path: str | os.PathLike[str], *, overwrite: bool = True) -
 
 
 def render(page: Page) -> str:
-    """The page as an HTML document; every text in it is escaped.
+    """Return the page as an HTML document; every text in it is escaped.
 
     Raises:
         InvalidInput: A table's rows or numeric columns do not match its columns, or a figure is not an SVG drawing or

@@ -154,7 +154,7 @@ def evaluate_reranker(
 
 
 def _reads_pairs(folder: Path, name: str) -> bool:
-    """Whether the model in a folder reads two texts at once, rather than making a vector of each.
+    """Return whether the model in a folder reads two texts at once, rather than making a vector of each.
 
     Raises:
         InvalidInput: It does neither.
@@ -230,7 +230,7 @@ class CandidateRanking:
 
     @property
     def ranked_by(self) -> str:
-        """What puts candidates in order: ``"cross-encoder"`` or ``"cosine"``."""
+        """The ranker of the candidates: ``"cross-encoder"`` or ``"cosine"``."""
         return "cross-encoder" if isinstance(self.reranker, CrossEncoder) else "cosine"
 
     def evaluate(

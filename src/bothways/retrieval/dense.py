@@ -24,7 +24,7 @@ _UNIT_ROUNDOFF = 2.0**-24  # of float32
 def nearest(
     queries_QD: npt.NDArray[np.float32], vectors_ND: npt.NDArray[np.float32], k: int, allowed_L: Rows | None = None
 ) -> list[Ranking]:
-    """The ``k`` best rows of each query with their exact scores; only allowed rows, where those are given.
+    """Return the ``k`` best rows of each query with their exact scores; only allowed rows, where those are given.
 
     Raises:
         MissingDependency: faiss is not installed.
@@ -39,14 +39,14 @@ def nearest(
 
 
 def cosines(query_D: npt.NDArray[np.float32], vectors_ND: npt.NDArray[np.float32], rows_F: Rows) -> Scores:
-    """The scores of these rows in float64."""
+    """Return the scores of these rows in float64."""
     # A sum along each row by itself, unlike a matrix product, gives equal vectors equal scores.
     scores_F: Scores = (vectors_ND[rows_F].astype(np.float64) * query_D).sum(axis=1)
     return scores_F
 
 
 def _nearest_of_all(queries_QD: npt.NDArray[np.float32], vectors_ND: npt.NDArray[np.float32], k: int) -> list[Ranking]:
-    """Of all vectors.
+    """Return the ``k`` nearest of all vectors for each query.
 
     With t the k-th best float32 score and g a bound on its error, k rows have an exact score of at least t - g, so
     no row of the exact top k has a float32 score below t - 2g. Candidates are fetched until their last is below.
@@ -76,7 +76,7 @@ def _nearest_of_all(queries_QD: npt.NDArray[np.float32], vectors_ND: npt.NDArray
 
 
 def checked_array(vectors: Vectors, dimensions: int, what: str) -> Vectors:
-    """The vectors, of floating-point numbers and of this width.
+    """Return the vectors, of floating-point numbers and of this width.
 
     Raises:
         InvalidInput: They are not.
@@ -92,7 +92,7 @@ def checked_array(vectors: Vectors, dimensions: int, what: str) -> Vectors:
 
 
 def unit_rows(vectors_ND: Vectors, what: str, start: int) -> npt.NDArray[np.float32]:
-    """A float32 copy with rows of unit length, computed in float64 a block at a time.
+    """Return a float32 copy with rows of unit length, computed in float64 a block at a time.
 
     Raises:
         InvalidInput: A vector is zero or not finite; the message calls it ``what`` and counts from ``start``.

@@ -1,4 +1,4 @@
-"""Which rows may be found: by the fields that were kept with the texts.
+"""Filters on rows, by the fields that were kept with the texts.
 
 Letters in names: N rows of the index, L rows allowed.
 """
@@ -57,7 +57,7 @@ Filter = Among | Between
 
 
 def allowed_rows(filters: Sequence[Filter], columns: Mapping[str, Sequence[Scalar]]) -> Rows | None:
-    """The rows that pass all filters, ``(L,)`` in their order; None where there are no filters.
+    """Return the rows that pass all filters, ``(L,)`` in their order; None where there are no filters.
 
     Raises:
         InvalidInput: A filter names a field that the index does not have, or asks for numbers where there are none;
@@ -89,7 +89,7 @@ def _passes(filter_: Filter, column: Sequence[Scalar]) -> Iterator[bool]:
 
 
 def _number(value: Scalar) -> float | None:
-    """What a field's value is worth as a number; None where it is none."""
+    """Return what a field's value is worth as a number; None where it is none."""
     if isinstance(value, str):
         return float(value) if DECIMAL.fullmatch(value.strip()) else None
     return None if value is None or isinstance(value, bool) else value

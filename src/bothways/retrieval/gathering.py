@@ -155,7 +155,7 @@ def _fields(row: Row, *, has_id: bool) -> Fields:
 
 
 def several(strings: _T, what: str) -> _T:
-    """The strings, as they are; their ``what`` is for the message.
+    """Return the strings, as they are; their ``what`` is for the message.
 
     Raises:
         InvalidInput: They are one string, whose characters nobody means.

@@ -1,4 +1,4 @@
-"""What a search gives back."""
+"""Hits of a search."""
 
 from dataclasses import dataclass, field
 

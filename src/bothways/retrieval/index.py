@@ -48,7 +48,7 @@ class SearchIndex:
         encoder: EncoderIdentity,
         language: str | None = DEFAULT_LANGUAGE,
     ) -> "SearchIndex":
-        """An index of one array of vectors; they are copied and scaled to unit length.
+        """Return an index of one array of vectors; they are copied and scaled to unit length.
 
         Args:
             vectors_ND: One row for each text.
@@ -69,7 +69,7 @@ class SearchIndex:
     def build_from_batches(
         cls, batches: Iterable[Batch], *, encoder: EncoderIdentity, language: str | None = DEFAULT_LANGUAGE
     ) -> "SearchIndex":
-        """An index of batches, which may come from a stream; a corpus is not held twice.
+        """Return an index of batches, which may come from a stream; a corpus is not held twice.
 
         Args:
             batches: The rows.
@@ -121,7 +121,7 @@ class SearchIndex:
 
     @property
     def encoder(self) -> EncoderIdentity:
-        """What made the vectors."""
+        """The encoder that made the vectors."""
         return self._contents.encoder
 
     @property
@@ -136,7 +136,7 @@ class SearchIndex:
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        """What values were kept with the texts."""
+        """The fields that were kept with the texts."""
         return tuple(self._contents.columns)
 
     @property
@@ -208,7 +208,7 @@ class SearchIndex:
             )
 
     def search(self, queries_QD: Vectors, k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """The ``k`` nearest texts of each query, best first; equal scores in the order of the rows.
+        """Return the ``k`` nearest texts of each query, best first; equal scores in the order of the rows.
 
         Args:
             queries_QD: Query vectors of the index's encoder; they are scaled to unit length.
@@ -229,7 +229,7 @@ class SearchIndex:
         ]
 
     def search_lexical(self, queries: Sequence[str], k: int, *, filters: Sequence[Filter] = ()) -> list[list[Hit]]:
-        """The ``k`` best texts of each query by BM25; a text without a word of the query is no hit.
+        """Return the ``k`` best texts of each query by BM25; a text without a word of the query is no hit.
 
         Raises:
             InvalidInput: ``k`` below 1, or a filter on a field that the index does not have.
@@ -248,7 +248,7 @@ class SearchIndex:
         mode: Hybrid = _HYBRID,
         filters: Sequence[Filter] = (),
     ) -> list[list[Hit]]:
-        """The ``k`` best texts of each query by cosine and BM25 together.
+        """Return the ``k`` best texts of each query by cosine and BM25 together.
 
         Args:
             queries: The queries.
@@ -277,7 +277,7 @@ class SearchIndex:
         return found
 
     def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
-        """The part of a text, about ``width`` characters, that shows best what a query has to do with it.
+        """Return the part of a text, about ``width`` characters, that shows best what a query has to do with it.
 
         Args:
             query: The query, whose words are marked.

@@ -216,7 +216,7 @@ def _files_beside_header(folder: Path) -> list[Path]:
 
 
 def _is_data(path: Path) -> bool:
-    """Whether this is a data folder, or an unfinished one, and not somebody's own that has such a name."""
+    """Return whether this is a data folder, or an unfinished one, and not somebody's own that has such a name."""
     ours = {VECTORS, RECORDS, LEXICAL}
     return bool(_DATA.fullmatch(path.name)) and path.is_dir() and {each.name for each in path.iterdir()} <= ours
 
@@ -296,7 +296,7 @@ def _read_records(
 
 
 def _scalar(value: object) -> Scalar:
-    """A value that a field can have and that is written as JSON again.
+    """Return a value that a field can have and that is written as JSON again.
 
     Raises:
         ValueError: It is another.
@@ -309,7 +309,10 @@ def _scalar(value: object) -> Scalar:
 
 
 def _has_our_terms(header: Header, texts: tuple[str, ...]) -> bool:
-    """Whether what was prepared for lexical search has the terms that queries have; otherwise it is made anew."""
+    """Return whether what was prepared for lexical search has the terms that queries have.
+
+    Otherwise it is made anew.
+    """
     if header.format_version > 3:
         return True
     # Of ASCII the terms were the same before.

@@ -24,7 +24,7 @@ _SINCE_VERSION_1: dict[str, object] = {"fields": [], "language": DEFAULT_LANGUAG
 
 @dataclass(frozen=True, slots=True)
 class TextReading:
-    """How texts were read when they were embedded.
+    """Options that texts were read with when they were embedded.
 
     Attributes:
         max_length: Most tokens in a window, special ones included.
@@ -39,7 +39,7 @@ class TextReading:
 
 @dataclass(frozen=True, slots=True)
 class EncoderIdentity:
-    """What the vectors of an index were made with.
+    """The identity of the encoder that made an index's vectors.
 
     Attributes:
         name: What the user calls the model; a label only.
@@ -76,7 +76,7 @@ class Header(BaseModel):
 
 
 def header_text(header: Header) -> str:
-    """The header as it is written, with its checksum."""
+    """Return the header as it is written, with its checksum."""
     fields = header.model_dump(mode="json")
     return json.dumps({**fields, "checksum": header_checksum(fields)}, ensure_ascii=False, indent=2) + "\n"
 
@@ -135,5 +135,5 @@ def header_checksum(fields: dict[str, object]) -> str:
 
 
 def corrupt(path: Path, problem: str) -> CorruptCheckpoint:
-    """The error for a file of an index that is not what it should be."""
+    """Return the error for a file of an index that is not what it should be."""
     return CorruptCheckpoint(f"{str(path)!r} is damaged: {problem}. Build the index again, or fetch it again.")

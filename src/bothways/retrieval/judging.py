@@ -1,4 +1,4 @@
-"""How well a search finds what was judged relevant."""
+"""Evaluation of a search against relevance judgments."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -33,7 +33,7 @@ def search_outcomes(
 
 
 def absent_documents(judgements: Mapping[str, Mapping[str, int]], ids: Collection[str]) -> int:
-    """How many of the relevant documents an index does not have, which no search in it can find.
+    """Return how many of the relevant documents an index does not have, which no search in it can find.
 
     Raises:
         InvalidInput: It has none of them, or there are none.

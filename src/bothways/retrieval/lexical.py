@@ -34,7 +34,7 @@ _WRITTEN = {"method": "lucene", "backend": "numpy", "dtype": "float32", "int_dty
 
 
 class LexicalIndex:
-    """Which word stems are in which row, and how much each counts there."""
+    """Word stems of each row and their weights, for BM25."""
 
     def __init__(self, bm25: Any, language: str | None) -> None:  # noqa: ANN401 (bm25s has no types)
         self._bm25 = bm25
@@ -45,7 +45,7 @@ class LexicalIndex:
 
     @classmethod
     def build(cls, texts: Sequence[str], language: str | None) -> "LexicalIndex":
-        """An index of texts.
+        """Return an index of texts.
 
         Args:
             texts: At least one.
@@ -93,7 +93,7 @@ class LexicalIndex:
         written.save(folder, show_progress=False)
 
     def scores(self, query: str) -> Scores:
-        """The score of each row, ``(N,)``; 0 where a row has no word of the query."""
+        """Return the score of each row, ``(N,)``; 0 where a row has no word of the query."""
         ids = self._bm25.get_tokens_ids(self._terms_of(query))
         if not ids:
             return np.zeros(len(self))
@@ -101,7 +101,7 @@ class LexicalIndex:
         return scores_N
 
     def weights(self, query: str) -> dict[str, float]:
-        """The inverse document frequency of each term of a query that some row has."""
+        """Return the inverse document frequency of each term of a query that some row has."""
         vocabulary, ends = self._bm25.vocab_dict, self._bm25.scores["indptr"]
         rows = {
             term: int(ends[vocabulary[term] + 1] - ends[vocabulary[term]])
@@ -111,7 +111,7 @@ class LexicalIndex:
         return {term: math.log1p((len(self) - count + 0.5) / (count + 0.5)) for term, count in rows.items()}
 
     def passage(self, query: str, text: str, *, width: int = 200) -> Passage:
-        """The part of a text that has most of a query's words in it."""
+        """Return the part of a text that has most of a query's words in it."""
         return passage_of(text, self.weights(query), self._terms_of, width=width)
 
 
@@ -130,13 +130,13 @@ def written_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def matches(scores_N: Scores, k: int, allowed_L: Rows | None = None) -> Ranking:
-    """The ``k`` best rows with a word of the query in them; only allowed rows, where those are given."""
+    """Return the ``k`` best rows with a word of the query in them; only allowed rows, where those are given."""
     rows_F = np.flatnonzero(scores_N) if allowed_L is None else allowed_L[scores_N[allowed_L] > 0]
     return best(rows_F, scores_N[rows_F], k)
 
 
 def analyser(language: str | None) -> Callable[[str], list[str]]:
-    """The function from a text to its terms.
+    """Return the function from a text to its terms.
 
     Raises:
         InvalidInput: There is no stemmer for the language.

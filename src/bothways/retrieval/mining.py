@@ -20,7 +20,7 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Mining:
-    """How negatives are chosen.
+    """Options of mining negatives.
 
     Attributes:
         per_query: How many for each pair.
@@ -84,7 +84,7 @@ def mine_negatives(
 
 
 def _cosines(search: SemanticSearch, pairs: list[tuple[str, str]]) -> list[float]:
-    """The cosine of each pair."""
+    """Return the cosine of each pair."""
     queries_PD, positives_PD = (
         search.embedder.encode(list(texts), show_progress=False).astype(np.float64)
         for texts in zip(*pairs, strict=True)

@@ -1,4 +1,4 @@
-"""How rows are found: by meaning, by words, or by both, with the two scores of a row made into one.
+"""Search modes: by meaning, by words, or by both, with the two scores of a row made into one.
 
 Letters in names: F candidates.
 """
@@ -102,6 +102,6 @@ def _reciprocal_ranks(scores_F: Scores, constant: int, depth: int) -> Scores:
 
 
 def _zero_to_one(scores_F: Scores) -> Scores:
-    """Moved and scaled so that the least is 0 and the greatest 1; all 0 where they are equal."""
+    """Return scores moved and scaled to the least 0 and the greatest 1; all 0 where they are equal."""
     low, high = scores_F.min(initial=np.inf), scores_F.max(initial=-np.inf)
     return (scores_F - low) / (high - low) if high > low else np.zeros(len(scores_F))

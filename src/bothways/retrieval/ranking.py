@@ -20,6 +20,6 @@ class Ranking(NamedTuple):
 
 
 def best(rows_F: Rows, scores_F: Scores, k: int) -> Ranking:
-    """The ``k`` rows with the highest scores."""
+    """Return the ``k`` rows with the highest scores."""
     order = np.lexsort((rows_F, -scores_F))[:k]
     return Ranking(rows_F[order], scores_F[order])

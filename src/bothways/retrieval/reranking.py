@@ -26,10 +26,10 @@ AFFIRMATIVE = ("relevant", "yes", "true", "positive", "entailment", "match")
 
 
 class Reranker(Protocol):
-    """What says how well a passage answers a query, such as a model that reads both at once (a cross-encoder)."""
+    """A scorer of passages for a query, such as a model that reads both at once (a cross-encoder)."""
 
     def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.floating]:
-        """A number for each passage, ``(P,)``, the higher the better; comparable within the query only."""
+        """Return a number for each passage, ``(P,)``, the higher the better; comparable within the query only."""
         ...
 
 
@@ -38,7 +38,7 @@ class ModelReranker(ABC):
 
     @abstractmethod
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """The number of each passage, ``(P,)``, and how much was read of each text, or pair, that the model was given.
+        """Return a number for each passage, ``(P,)``, and how much of each text or pair the model read.
 
         Raises:
             InvalidInput: A text is empty.
@@ -46,7 +46,7 @@ class ModelReranker(ABC):
         """
 
     def score(self, query: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
-        """The number of each passage, ``(P,)``.
+        """Return the number of each passage, ``(P,)``.
 
         Raises:
             InvalidInput: A text is empty.
@@ -63,7 +63,7 @@ class ModelReranker(ABC):
 def scores_and_readings(
     by: Reranker, query: str, passages: Sequence[str]
 ) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-    """A reranker's numbers, ``(P,)``, and how much of the texts it has read, where it is one that knows.
+    """Return a reranker's numbers, ``(P,)``, and how much of the texts it has read, where it is one that knows.
 
     Raises:
         InvalidInput: It gave no finite number for each passage.
@@ -108,7 +108,7 @@ class CrossEncoder(ModelReranker):
         self._pairs = pairs
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """The score, the probability or the expected grade of each passage, ``(P,)``, and how the pairs were read."""
+        """Return the score, probability or expected grade of each passage, ``(P,)``, and how the pairs were read."""
         pairs = [(query, passage) for passage in passages]
         found = self._pairs.predict(pairs, calibrated=False, show_progress=False)
         return np.array([self._worth(each) for each in found]), [each.reading for each in found]
@@ -126,7 +126,7 @@ class BiEncoder(ModelReranker):
         self.embedder = embedder
 
     def read(self, query: str, passages: Sequence[str]) -> tuple[npt.NDArray[np.float64], list[TokensRead]]:
-        """The cosine of each passage, ``(P,)``, and how query and passages were read."""
+        """Return the cosine of each passage, ``(P,)``, and how query and passages were read."""
         read, readings = self.embedder.read([query, *passages], show_progress=False)
         vectors_PD = read.astype(np.float64)
         vectors_PD /= np.linalg.norm(vectors_PD, axis=1, keepdims=True)
@@ -152,7 +152,7 @@ class Rerank:
 
 
 def reranked(hits: Sequence[Hit], query: str, rerank: Rerank) -> list[Hit]:
-    """The hits with the first of them in the order of the reranker's scores, which they then carry.
+    """Return the hits with the first of them in the order of the reranker's scores, which they then carry.
 
     Of equal scores the earlier hit comes first. Hits beyond keep their order and their scores, which say nothing beside
     those of the reranker.
@@ -187,7 +187,7 @@ def search_reranked(
     *,
     show_progress: bool | None = None,
 ) -> list[list[Hit]]:
-    """The ``k`` best hits of each query after a second look, if there is one.
+    """Return the ``k`` best hits of each query after a second look, if there is one.
 
     Args:
         find: From a number to as many hits of each query.
@@ -217,7 +217,7 @@ def search_reranked(
 
 
 def are_grades(labels: Iterable[str]) -> bool:
-    """Whether labels are whole numbers from 0 on."""
+    """Return whether labels are whole numbers from 0 on."""
     return all(label.isdecimal() for label in labels)
 
 
@@ -226,14 +226,14 @@ def _is_graded(target: Target) -> bool:
 
 
 def _worths(target: Target, relevant: str | None) -> dict[str, int]:
-    """What each label counts."""
+    """Return what each label counts."""
     if relevant is not None:
         return {relevant: 1}
     return {label: int(label) for label in target.labels} if _is_graded(target) else {}
 
 
 def _relevant_label(target: Target, wanted: str | None) -> str | None:
-    """The label that a reranker goes by; None for a model of scores or grades."""
+    """Return the label that a reranker goes by; None for a model of scores or grades."""
     if wanted is None and _is_graded(target):
         return None
     labels = () if isinstance(target, Regression) else target.labels

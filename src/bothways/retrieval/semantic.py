@@ -189,7 +189,7 @@ class SemanticSearch:
         rerank: Rerank | None = None,
         show_progress: bool | None = None,
     ) -> list[Hit] | list[list[Hit]]:
-        """The ``k`` best texts of a query, best first; a list of such lists for several queries.
+        """Return the ``k`` best texts of a query, best first; a list of such lists for several queries.
 
         Args:
             query: One or several.
@@ -262,7 +262,10 @@ def _check_queries(queries: Sequence[object]) -> None:
 
 
 def identity_of(embedder: SentenceEmbedder) -> EncoderIdentity:
-    """What an index remembers of the model that made it; a folder by its whole path, to be found from anywhere."""
+    """Return what an index remembers of the model that made it.
+
+    A folder by its whole path, to be found from anywhere.
+    """
     name = embedder.model.name
     settings = embedder.settings
     return EncoderIdentity(

@@ -34,7 +34,7 @@ _PART = re.compile(rf"([{_UNSPACED}]+)|[^\s{_UNSPACED}]+")
 
 
 def terms_of(text: str) -> list[str]:
-    """The terms of a text, each as often as it is there.
+    """Return the terms of a text, each as often as it is there.
 
     >>> terms_of("Ange\N{SOFT HYPHEN}la's CAFE\N{COMBINING ACUTE ACCENT}")
     ['angela', 's', 'café']
@@ -48,7 +48,7 @@ def terms_of(text: str) -> list[str]:
 
 
 def is_unspaced(run: str) -> bool:
-    """Whether a run has characters of a script without spaces between words."""
+    """Return whether a run has characters of a script without spaces between words."""
     return _UNSPACED_CHARACTER.search(run) is not None
 
 

@@ -1,4 +1,4 @@
-"""What an index holds after rows were added or deleted. What is prepared for lexical search is then made anew."""
+"""Contents of an index after rows were added or deleted. What is prepared for lexical search is then made anew."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 
 def with_rows(old: IndexContents, batches: Iterable[Batch]) -> IndexContents:
-    """The contents with more rows behind; rows without an id are numbered on from the highest number that is an id.
+    """Return the contents with more rows behind.
+
+    Rows without an id are numbered on from the highest number that is an id.
 
     Raises:
         InvalidInput: The rows are not usable, have an id that is there, or other fields.
@@ -42,7 +44,7 @@ def with_rows(old: IndexContents, batches: Iterable[Batch]) -> IndexContents:
 
 
 def without_rows(old: IndexContents, ids: Iterable[str]) -> IndexContents:
-    """The contents without the rows of these ids.
+    """Return the contents without the rows of these ids.
 
     Raises:
         InvalidInput: There is no such id, a string alone was given, or nothing would be left.
@@ -69,6 +71,6 @@ def without_rows(old: IndexContents, ids: Iterable[str]) -> IndexContents:
 
 
 def _some(ids: set[str]) -> str:
-    """The first of the ids, and how many more there are."""
+    """Return the first of the ids, and how many more there are."""
     more = f" and {len(ids) - 3:,} more" if len(ids) > 3 else ""
     return ", ".join(map(repr, sorted(ids)[:3])) + more

@@ -68,7 +68,7 @@ def check_file_writable(path: str | os.PathLike[str]) -> None:
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Whether ``path`` is a pipe or a device that takes bytes as they come, such as /dev/null or a terminal."""
+    """Return whether ``path`` is a pipe or a device that takes bytes as they come, such as /dev/null or a terminal."""
     try:
         mode = Path(path).stat().st_mode
     except (OSError, ValueError):  # it is not there, or no path can be so
@@ -97,7 +97,7 @@ def check_file_free(target: Path, *, overwrite: bool) -> None:
 
 
 def resolved(path: Path) -> Path:
-    """Where ``path`` really lies, so that a link is not replaced by what was to be written behind it."""
+    """Return where ``path`` really lies, so that a link is not replaced by what was to be written behind it."""
     return Path(os.path.realpath(path))
 
 

@@ -185,7 +185,7 @@ def disk_errors(named: Path, target: Path) -> Iterator[None]:
 
 
 def _is_beside(name: object, target: Path) -> bool:
-    """Whether a path that an operating system error names lies where the output goes."""
+    """Return whether a path that an operating system error names lies where the output goes."""
     return isinstance(name, str) and target.parent in (Path(name), *Path(name).parents)
 
 

@@ -110,7 +110,7 @@ def _remove(path: Path, target: Path) -> None:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether it is a file or folder of this user."""
+    """Return whether it is a file or folder of this user."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a saved model of any task says of its making: data, seed, metrics with intervals, limits."""
+"""The card of a saved model of any task: data, seed, metrics with intervals, limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Part = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class DataUsed:
-    """What a model was trained on.
+    """The data that a model was trained on.
 
     Attributes:
         columns: Where texts and labels stood, the task's dataclass of names.
@@ -37,7 +37,7 @@ class DataUsed:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """How good a trained model is, and what a reader of that has to know.
+    """Metrics of a trained model, and the limits that a reader has to know.
 
     Attributes:
         metrics: On the held-out rows; None where there are none, or too few to say anything.
@@ -49,14 +49,14 @@ class Worth:
 
 
 def data_part(rows: int, store: WindowStore) -> dict[str, object]:
-    """What every card says of tokenised rows: how many they are, and SHA-256 of the tokens of their texts."""
+    """Return what every card says of tokenised rows: how many they are, and SHA-256 of the tokens of their texts."""
     return {"rows": rows, "tokens_sha256": store.digest}
 
 
 def written_card(
     model: PretrainedEncoder, record: TrainingRecord, data: DataUsed, worth: Worth, of: str = VALIDATION
 ) -> dict[str, Any]:
-    """The card of a model that was just trained.
+    """Return the card of a model that was just trained.
 
     ``trained_before`` counts the trainings between what lies in the folder of the base model and this one, where there
     were any: the card does not know their data.
@@ -86,7 +86,7 @@ def written_card(
 
 
 def worth_card(worth: Worth, of: str = VALIDATION) -> dict[str, Any]:
-    """What a card says of how good a model is.
+    """Return what a card says of how good a model is.
 
     Args:
         worth: Metrics and limits.
@@ -119,7 +119,7 @@ def training_baseline(card: Mapping[str, Any]) -> TrainingBaseline | None:
 
 
 def optimistic(rows: str, chose: str) -> str:
-    """The limit of metrics on rows that were also learnt from.
+    """Return the limit of metrics on rows that were also learnt from.
 
     Args:
         rows: What was held out: texts, questions, rows.
@@ -132,7 +132,7 @@ def optimistic(rows: str, chose: str) -> str:
 
 
 def unmeasured(why: str) -> str:
-    """The limit of a model without metrics."""
+    """Return the limit of a model without metrics."""
     return f"The card has no metrics: {why}. Evaluate the model on rows that it has never met."
 
 

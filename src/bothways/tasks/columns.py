@@ -42,7 +42,7 @@ class ColumnNames(Protocol):
         """
 
     def is_one(self, value: object) -> bool:
-        """Whether a value of the caller's is a single input, and not many."""
+        """Return whether a value of the caller's is a single input, and not many."""
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
         """Return rows, as a file would have them, for texts typed on a command line.
@@ -97,7 +97,7 @@ class RawTextColumns:
         return value
 
     def is_one(self, value: object) -> bool:
-        """Whether it is a string."""
+        """Return whether it is a string."""
         return isinstance(value, str)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -160,7 +160,7 @@ class PairColumns:
         return two_texts(number, value, PAIR)
 
     def is_one(self, value: object) -> bool:
-        """Whether it is a tuple of two texts."""
+        """Return whether it is a tuple of two texts."""
         return is_two_texts(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -193,7 +193,7 @@ class PairColumns:
 
 @dataclass(frozen=True, slots=True)
 class TwoTexts:
-    """What two texts are called in messages.
+    """Names of two texts in messages.
 
     Attributes:
         whole: Both together.
@@ -211,7 +211,7 @@ QUESTION = TwoTexts("question", "a tuple of a question and its context", ("quest
 
 
 def is_two_texts(value: object) -> bool:
-    """Whether a value is a tuple of two texts; alone, a list is many."""
+    """Return whether a value is a tuple of two texts; alone, a list is many."""
     return isinstance(value, tuple) and len(value) == 2 and not any(isinstance(part, tuple | list) for part in value)
 
 
@@ -344,14 +344,14 @@ def stored_columns(card: Mapping[str, object], usual: InputT) -> InputT:
 
 
 def _like(usual: object, value: Any) -> object:  # noqa: ANN401 (a name, or names)
-    """A name, or a tuple of names where the usual value is one."""
+    """Return a name, or a tuple of names where the usual value is one."""
     if not isinstance(usual, tuple):
         return value
     return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _is_like(value: object, usual: object) -> bool:
-    """Whether a stored value is a name, or names where the usual one is a tuple of them."""
+    """Return whether a stored value is a name, or names where the usual one is a tuple of them."""
     if isinstance(usual, tuple):
         return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
     return isinstance(value, str)

@@ -77,7 +77,7 @@ class ContrastObjective:
         return self._encoder
 
     def updates_per_epoch(self) -> int:
-        """Number of updates."""
+        """Return number of updates."""
         return contrast_updates(len(self._classes_N))
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:

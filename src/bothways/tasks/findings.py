@@ -149,7 +149,7 @@ def contradictions(examples: Sequence[Example[Any]]) -> list[str]:
 
 
 def _named(label: str | tuple[str, ...]) -> str:
-    """A label, or the labels of a row that may have several."""
+    """Return a label, or the labels of a row that may have several."""
     return ", ".join(map(repr, (label,) if isinstance(label, str) else label)) or "no label"
 
 

@@ -37,7 +37,7 @@ _MERGED = np.empty(0)
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """What to learn from.
+    """The training data of a head.
 
     Attributes:
         train: A file, or rows.

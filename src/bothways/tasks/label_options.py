@@ -12,7 +12,7 @@ from bothways.tasks.spec import PredictOptions, check_positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelOpening:
-    """How a trained head is opened.
+    """Options of opening a trained head.
 
     Attributes:
         labels: Names of its outputs, for checkpoints that do not carry them.
@@ -67,7 +67,7 @@ class LabelLearning(ConfidenceOptions):
 
     @property
     def detects(self) -> bool:
-        """Whether there is a detector, which takes one label for each text."""
+        """True if there is a detector, which takes one label for each text."""
         return self.detector is not None and self.target in (None, "single") and self.score is None
 
 

@@ -332,7 +332,7 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
 
     @property
     def start_strength(self) -> float:
-        """That of scikit-learn's classifiers; the loss of several labels is a mean, and theirs a sum."""
+        """The log loss of scikit-learn's classifiers; for several labels a mean where theirs is a sum."""
         return STRENGTH * (self.size if isinstance(self.target, MultiLabel) else 1)
 
     def contrasted_classes(self, stored: StoredInputs) -> NDArray[np.int64] | None:
@@ -422,7 +422,7 @@ class LabelOutputs(CombinableOutputs[Text, None], DistillableOutputs):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What a reader of the card's metrics has to know."""
+        """Limits that a reader of the card's metrics has to know."""
         limits = confidence_limits(self.confidence, thresholds=isinstance(self.target, MultiLabel))
         return limits if self.class_weights is None else (*limits, BALANCED)
 

@@ -62,7 +62,7 @@ def train_within(objective: Objective[Payload], model: PretrainedEncoder, option
 
 
 def _origin(model: PretrainedEncoder) -> dict[str, str]:
-    """Which model a run begins with; the same weights may lie in another folder.
+    """Return which model a run begins with; the same weights may lie in another folder.
 
     The weights in memory do not tell it: a run may be resumed by the object that was interrupted.
     """

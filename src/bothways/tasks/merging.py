@@ -1,4 +1,4 @@
-"""What several windows say of one text, made one answer.
+"""Merging of several windows' outputs into one per text.
 
 All ways agree on a text that is read in one window. ``"attention"`` is learnt (`bothways.tasks.window_attention`): the
 model then gives one number more for each window, and windows count by the softmax of these over their text.

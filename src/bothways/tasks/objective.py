@@ -47,12 +47,12 @@ class HeadModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.head.output.weight.device
 
 
 class Answers(Protocol):
-    """What the windows of a store are to be answered with, and how wrong an answer is.
+    """Targets of the windows of a store, and their loss.
 
     Attributes:
         joint: Whether the loss of an input needs the scores of all of its windows at once.
@@ -68,7 +68,7 @@ class Answers(Protocol):
         """For how many units each window counts (B)."""
 
     def loss(self, scores: Tensor, windows: Sequence[int]) -> Tensor:
-        """The sum over the windows' units of their losses, given the model's scores."""
+        """Return the sum over the windows' units of their losses, given the model's scores."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,7 +223,7 @@ class WindowObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """What decides the course of the run besides the settings."""
+        """Everything besides the settings that decides the course of the run."""
         return {
             "training data": f"{self.store.digest} {self.answers.digest}",
             "batch size": self.batch_size,
@@ -233,11 +233,11 @@ class WindowObjective:
         }
 
     def updates_per_epoch(self) -> int:
-        """Number of batches of ``batch_size`` texts, the last one of each pass smaller."""
+        """Return number of batches of ``batch_size`` texts, the last one of each pass smaller."""
         return self.passes * self._updates_per_pass()
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Batch]]:
-        """The epoch's texts, in each pass in an order of its own."""
+        """Yield the epoch's texts, in each pass in an order of its own."""
         done, first = divmod(start, self._updates_per_pass())
         for number in range(epoch * self.passes + done, (epoch + 1) * self.passes):
             order = np.random.default_rng([self.seed, number]).permutation(self.store.texts)
@@ -268,7 +268,7 @@ class WindowObjective:
 
 
 class Scoring(Protocol):
-    """What gives numbers for windows."""
+    """A module that gives numbers for windows."""
 
     @property
     def head(self) -> ScoreHead:
@@ -276,14 +276,17 @@ class Scoring(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
 
     def __call__(self, packed: Packed) -> Tensor:
-        """The numbers of each window (B, K), or of each token (T, K)."""
+        """Return the numbers of each window (B, K), or of each token (T, K)."""
 
 
 def window_scores(model: Scoring, store: WindowStore, tokens: int) -> list[NDArray[np.float64]]:
-    """The model's scores of each stored window: (C) of a head that reads texts, (n, C) of one that reads tokens."""
+    """Return the model's scores of each stored window.
+
+    (C) of a head that reads texts, (n, C) of one that reads tokens.
+    """
     per_token = isinstance(model.head.kind.read, EachToken)
     rows = Runner(row_answers(model, per_token=per_token), model.device, tokens).run(store.windows())
     return [each.astype(np.float64) for each in rows]

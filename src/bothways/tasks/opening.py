@@ -1,4 +1,4 @@
-"""How every task opens a checkpoint: the options, and what it holds afterwards."""
+"""Opening of checkpoints by tasks: the options, and the opened checkpoint."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -32,7 +32,7 @@ BLOCK = 1024
 
 
 class OpenOptions(TypedDict, total=False):
-    """How a checkpoint is found, where it runs, and how texts are read.
+    """Options of finding a checkpoint, of its device, and of reading texts.
 
     Attributes:
         max_length: Most tokens read at once; what the model was trained with, or can, when left out.
@@ -80,7 +80,7 @@ class OpenedModel:
 
     @property
     def extras(self) -> Extras:
-        """What ``bothways.json`` says."""
+        """The contents of ``bothways.json``."""
         return self.checkpoint.extras
 
     @property
@@ -90,7 +90,7 @@ class OpenedModel:
         return task if isinstance(task, str) else None
 
     def not_fitted(self, task: str, head: str) -> NotFitted:
-        """The error of asking it for what it was not trained for.
+        """Return the error of asking it for what it was not trained for.
 
         Args:
             task: What it is asked to do.
@@ -152,7 +152,7 @@ class OpenedModel:
         return replace(self, checkpoint=checkpoint, model=model)
 
     def engine(self, forward: Callable[[Packed], Tensor]) -> InferenceEngine:
-        """An engine that reads texts in this way and gives what ``forward`` makes of them, see `InferenceEngine`."""
+        """Return an engine that reads texts in this way and applies ``forward``, see `InferenceEngine`."""
         return InferenceEngine(self.model.tokenizer, forward, self.model.device, self.reading, self.budget)
 
     def stored(self, texts: Sequence[Text], *, offsets: bool = False) -> WindowStore:
@@ -160,7 +160,7 @@ class OpenedModel:
         return stored_texts(self.model.tokenizer, texts, self.reading, offsets=offsets)
 
     def stored_reading(self) -> dict[str, object]:
-        """How texts are read, for ``bothways.json``."""
+        """Return how texts are read, for ``bothways.json``."""
         reading = self.reading
         return {
             "max_length": reading.max_length,
@@ -196,7 +196,7 @@ def stored_texts(
 
 
 def stored_texts_read(store: WindowStore) -> TextsRead:
-    """How the texts of a store were read."""
+    """Return how the texts of a store were read."""
     return TextsRead.of(np.bincount(store.text_of_window).tolist(), store.dropped_tokens.tolist())
 
 
@@ -225,7 +225,7 @@ def open_model(name_or_path: str | Path, task: str, **options: Unpack[OpenOption
 
 
 def kept_stride(stored: int | None, length: int, before: int, special: int) -> int | None:
-    """A stride that was stored, or None where windows have become too short for it.
+    """Return a stride that was stored, or None where windows have become too short for it.
 
     Args:
         stored: The stride.

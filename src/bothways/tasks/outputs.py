@@ -1,4 +1,4 @@
-"""What a head's outputs mean, and what held-out rows taught about them: the part of a task that is its own.
+"""Outputs of a head with the confidence fitted on held-out rows: the part of a task that is its own.
 
 A new task on a head is a subclass of `HeadOutputs`, columns and a spec. Every method is a function of values: none
 changes the outputs, runs a model or reads a file, but where it says so.
@@ -41,7 +41,7 @@ Identity: TypeAlias = Mapping[str, str | int | float | bool | None]
 
 
 class HeadOutputs(ABC, Generic[InputT, PlacesT]):
-    """What a head's outputs mean, and what held-out rows taught about them: a frozen dataclass.
+    """Outputs of a head with the confidence fitted on held-out rows: a frozen dataclass.
 
     Attributes:
         head: Name of the head in the family's tables.
@@ -75,7 +75,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """What answers can be called: those of two models are compared where these are the same."""
+        """The names that predictions can have: two models with the same names can be compared."""
         return self.labels
 
     def with_confidence(self, confidence: Confidence) -> Self:
@@ -175,7 +175,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
         return self
 
     def continues(self, before: Self) -> bool:
-        """Whether a head with the outputs ``before`` can be trained further for these."""
+        """Return whether a head with the outputs ``before`` can be trained further for these."""
         return self.labels == before.labels
 
     @property
@@ -218,7 +218,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
     @property
     @abstractmethod
     def identity(self) -> Identity:
-        """What decides the course of a training besides data and training options."""
+        """Everything besides data and training options that decides the course of a training."""
 
     @abstractmethod
     def part(self, stored: "StoredInputs") -> dict[str, object]:
@@ -232,7 +232,7 @@ class HeadOutputs(ABC, Generic[InputT, PlacesT]):
     @property
     @abstractmethod
     def limits(self) -> tuple[str, ...]:
-        """What a reader of the card's metrics has to know."""
+        """Limits that a reader of the card's metrics has to know."""
 
     def card(self) -> dict[str, Any]:
         """Return further entries of the card."""

@@ -1,4 +1,4 @@
-"""What a classifier says of a text."""
+"""Predictions of classifiers."""
 
 import warnings
 from dataclasses import asdict, dataclass
@@ -90,7 +90,7 @@ class RegressionPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """How alike two texts are.
+    """The similarity of two texts.
 
     Attributes:
         similarity: Cosine of their vectors, -1 to 1.
@@ -110,7 +110,7 @@ Prediction = Classification | MultiLabelPrediction | RegressionPrediction
 
 
 def _flat(values: dict[str, object]) -> dict[str, object]:
-    """The reading's entries among the others, without what was not asked for."""
+    """Return the reading's entries among the others, without what was not asked for."""
     reading = values.pop("reading")
     flat = {**values, **reading} if isinstance(reading, dict) else values
     return {name: value for name, value in flat.items() if value is not None}

@@ -65,15 +65,15 @@ class Fitted(Protocol):
 
     @property
     def outputs(self) -> Any:  # noqa: ANN401 (the task's own, see `bothways.tasks.outputs`)
-        """What its scores mean, and what held-out rows taught."""
+        """The outputs of the model, with the confidence fitted on held-out rows."""
 
     @property
     def columns(self) -> Any:  # noqa: ANN401 (the task's own)
-        """Where the parts of a row stand."""
+        """The columns of a row's parts."""
 
     @property
     def card(self) -> Mapping[str, Any]:
-        """What it says of its making."""
+        """The card of the model."""
 
     def scores(
         self,
@@ -124,15 +124,15 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the model is called in messages."""
+        """The name of the model in messages."""
 
     @abstractmethod
     def _not_fitted(self) -> Exception:
-        """The error of asking a model that was not trained for this."""
+        """Return the error of asking a model that was not trained for this."""
 
     @property
     def fitted(self) -> FittedT:
-        """What the model has learnt.
+        """The fitted state of the model.
 
         Raises:
             NotFitted: It was not trained for this.
@@ -436,7 +436,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """What the model's answers can be called, which a model to compare it with has alike.
+        """The names that the model's predictions can have; models to compare with have the same.
 
         Raises:
             InvalidInput: Its answers cannot be right or wrong.
@@ -518,7 +518,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     @property
     def outputs(self) -> Any:  # noqa: ANN401 (the task's own)
-        """What the model's scores mean, and what held-out rows taught."""
+        """The outputs of the model, with the confidence fitted on held-out rows."""
         return self.fitted.outputs
 
     @property
@@ -536,7 +536,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     @property
     def columns(self) -> Any:  # noqa: ANN401 (the task's own)
-        """Where the parts of a row stand: as in training, or as usual."""
+        """The columns of a row's parts: as in training, or the usual ones."""
         fitted = self._fitted
         return self.spec.columns if fitted is None else fitted.columns
 
@@ -553,7 +553,7 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
 
     @property
     def card(self) -> dict[str, Any]:
-        """What the model says of its making; empty before a fit."""
+        """The card of the model; empty before a fit."""
         fitted = self._fitted
         return {} if fitted is None else dict(fitted.card)
 
@@ -601,11 +601,11 @@ class Predictor(ABC, Generic[InputT, PredictionT, FittedT]):
     # --- helpers ---
 
     def _columns(self) -> Any:  # noqa: ANN401 (the task's own)
-        """What reads inputs: the columns, or those of all members of an ensemble."""
+        """Return what reads inputs: the columns, or those of all members of an ensemble."""
         return self.columns
 
     def _options(self, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 (the task's own)
-        """The options of a prediction as a value."""
+        """Return the options of a prediction as a value."""
         return chosen(self.spec.predict_options, options, f"{type(self).__name__}.predict()", known=("show_progress",))
 
     def _columns_of(self, usual: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 (the task's own)

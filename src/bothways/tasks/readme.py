@@ -90,7 +90,10 @@ def write_readme(folder: Path, kind: str, specs: Mapping[str, TaskSpec]) -> None
 
 
 def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, TaskSpec]:
-    """The tasks, a classifier above an embedder as what opens it: sentence-transformers, or the encoder of a pair's."""
+    """Return the tasks, a classifier above an embedder as what opens it.
+
+    Sentence-transformers, or the encoder of a pair's.
+    """
     path = folder / "config.json"  # ensembles have none
     if not path.is_file() or (pooling := read_json(path).get(HEAD_POOLING)) is None:
         return specs
@@ -102,7 +105,10 @@ def _as_stored(folder: Path, specs: Mapping[str, TaskSpec]) -> Mapping[str, Task
 
 
 def _front(cards: Iterable[Mapping[str, Any]], kind: str, specs: Mapping[str, TaskSpec]) -> str:
-    """The lines for the hub, with what it knows: a folder is no base model, and not all metrics have a name there."""
+    """Return the lines for the hub, with what it knows.
+
+    A folder is no base model, and not all metrics have a name there.
+    """
     cards = list(cards)
     hub = _hub(specs)
     # Others open no ensemble, and of a few-shot classifier the embedder alone.
@@ -123,7 +129,7 @@ def _hub(specs: Mapping[str, TaskSpec]) -> Hub:
 
 
 def _on_hub(name: object) -> bool:
-    """Whether it is a name on the hub, and not a path that looks like one."""
+    """Return whether it is a name on the hub, and not a path that looks like one."""
     pattern = r"[A-Za-z0-9][\w.-]*/[\w.-]+"
     return isinstance(name, str) and re.fullmatch(pattern, name, re.ASCII) is not None and not Path(name).exists()
 
@@ -144,7 +150,7 @@ def _summary(folder: Path, content: Mapping[str, object], kind: str, specs: Mapp
 
 
 def _usage(kind: str, specs: Mapping[str, TaskSpec], mask: str) -> Iterator[str]:
-    """How it is opened and asked, here and, where it opens there, in the ecosystem."""
+    """Yield how it is opened and asked, here and, where it opens there, in the ecosystem."""
     hub = _hub(specs)
     asked, call = (text.replace("[MASK]", mask) for text in (hub.asked, hub.call))
     verb = "encode" if kind == "SentenceEmbedder" else "predict"
@@ -222,7 +228,7 @@ def _metrics(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _member(member: Mapping[str, Any]) -> str:
-    """A member and its metrics on the rows that calibrated the ensemble."""
+    """Return a member and its metrics on the rows that calibrated the ensemble."""
     numbers = [f"{_named(name)} {value:.4f}" for name, value in member.items() if _is_number(value)]
     return f"- {', '.join([_code(str(member.get('member'))), *numbers])}"
 
@@ -265,7 +271,7 @@ def _training(card: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _mask(folder: Path) -> str:
-    """How the tokenizer writes a mask."""
+    """Return how the tokenizer writes a mask."""
     path = folder / "tokenizer_config.json"
     mask = read_json(path).get("mask_token") if path.is_file() else None
     mask = mask.get("content") if isinstance(mask, Mapping) else mask
@@ -273,7 +279,7 @@ def _mask(folder: Path) -> str:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    """The value, if it is an object: cards of other versions, or that someone edited, may lack some."""
+    """Return the value, if it is an object: cards of other versions, or that someone edited, may lack some."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -290,12 +296,12 @@ def _block(*lines: str) -> str:
 
 
 def _line(text: object) -> str:
-    """A text on one line, with what Markdown would take for marks as it stands."""
+    """Return a text on one line, with what Markdown would take for marks as it stands."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(str(text).split()))
 
 
 def _code(text: str) -> str:
-    """A text as it stands, with a fence that is longer than any in it."""
+    """Return a text as it stands, with a fence that is longer than any in it."""
     text = " ".join(text.split())
     runs = [len(run) for run in re.findall("`+", text)]
     fence = "`" * (max(runs, default=0) + 1)

@@ -20,7 +20,7 @@ PlacesT = TypeVar("PlacesT")
 
 @dataclass(frozen=True, slots=True)
 class TokensRead:
-    """How much of a text was read.
+    """The number of tokens of a text that were read.
 
     Attributes:
         windows: Overlapping windows that the text was read in.

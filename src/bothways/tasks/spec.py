@@ -1,4 +1,4 @@
-"""What a task declares: its name, its columns, its options and an example. Loads no torch.
+"""Declarations of tasks: name, columns, options and an example. Loads no torch.
 
 The verbs (`bothways.tasks.task.Task`) and the command line are made from these declarations.
 """
@@ -28,7 +28,7 @@ class PredictOptions:
 
     @property
     def nested(self) -> tuple[str, ...]:
-        """What predictions hold several of, so that they do not fit into the cells of a table."""
+        """Names of the lists in predictions, which do not fit into the cells of a table."""
         return ()
 
     @property
@@ -39,7 +39,7 @@ class PredictOptions:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """How the hub and other libraries know the models of a task.
+    """Facts by which the hub and other libraries know the models of a task.
 
     Attributes:
         pipeline: The hub's name of the task.
@@ -62,7 +62,7 @@ class Hub:
 
     @property
     def names_labels(self) -> bool:
-        """Whether ``config.json`` names the labels, as it does for the classifiers of transformers."""
+        """True if ``config.json`` names the labels, as it does for the classifiers of transformers."""
         return self.gives_logits or self.opens_as.endswith("Classification")
 
 

@@ -133,7 +133,7 @@ def _grouped(order: Sequence[int], keys: Sequence[Hashable]) -> list[list[int]]:
 
 
 def _drawn(groups: Sequence[list[int]], labels: Sequence[tuple[str, ...]], wanted: int) -> set[int]:
-    """The rows of the groups that are held out: about as many as wanted, or none."""
+    """Return the rows of the groups that are held out: about as many as wanted, or none."""
     left = Counter(name for names in labels for name in names)
     held: set[int] = set()
 
@@ -156,6 +156,6 @@ def _counted(rows: Sequence[int], labels: Sequence[tuple[str, ...]]) -> Counter[
 
 
 def _parts(examples: Sequence[ExampleT], held: set[int]) -> tuple[list[ExampleT], list[ExampleT]]:
-    """What stays and what is held out, both in the order of the file."""
+    """Return what stays and what is held out, both in the order of the file."""
     stays = [example for index, example in enumerate(examples) if index not in held]
     return stays, [examples[index] for index in sorted(held)]

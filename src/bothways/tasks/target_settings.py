@@ -11,7 +11,7 @@ from bothways.tasks.targets import MultiLabel, Regression, SingleLabel, Target
 
 
 def target_settings(target: Target) -> dict[str, object]:
-    """What ``config.json`` says of a target."""
+    """Return what ``config.json`` says of a target."""
     return {
         "problem_type": target.problem_type,
         "id2label": {str(index): label for index, label in enumerate(target.labels)},
@@ -22,7 +22,7 @@ def target_settings(target: Target) -> dict[str, object]:
 def stored_target(
     settings: Mapping[str, object], labels: Iterable[str] | None, classes: int, *, named: bool = False
 ) -> Target:
-    """The target of a trained head, from ``config.json`` and, where that has no names, the caller's labels.
+    """Return the target of a trained head, from ``config.json`` and, where that has no names, the caller's labels.
 
     Args:
         settings: The checkpoint's ``config.json``.
@@ -70,7 +70,9 @@ def with_stored_thresholds(target: Target, stored: Sequence[float] | None) -> Ta
 
 
 def stored_names(settings: Mapping[str, object], *, named: bool) -> tuple[str, ...]:
-    """The names of labels in ``config.json``, for tasks that cannot do without: spans are made of what tags are called.
+    """Return the names of labels in ``config.json``, for tasks that cannot do without.
+
+    Spans are made of what tags are called.
 
     Args:
         settings: The checkpoint's ``config.json``.

@@ -1,4 +1,4 @@
-"""What a classifier predicts: one label, several labels, or a number.
+"""Targets of classifiers: one label, several labels, or a number.
 
 Each variant knows how labels become numbers, which loss trains them, and how logits become probabilities,
 predictions and reports.
@@ -90,7 +90,7 @@ class SingleLabel:
 
     @staticmethod
     def names(label: str) -> tuple[str, ...]:
-        """The labels that a row names."""
+        """Return the labels that a row names."""
         return (label,)
 
     @property
@@ -121,7 +121,7 @@ class SingleLabel:
         return soft_divergence(logits_UC, taught_UC, temperature)
 
     def decided(self, logits_NC: Logits, calibration: Calibration | None) -> Truth:
-        """The most probable class of each row (N)."""
+        """Return the most probable class of each row (N)."""
         numbers_N: Truth = self.probabilities(logits_NC, calibration).argmax(axis=1)
         return numbers_N
 
@@ -163,7 +163,7 @@ class SingleLabel:
         return class_outcomes(self.labels, truth_N, stated)
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
-        """The most probable label."""
+        """Return the most probable label."""
         probabilities_C = self.probabilities(logits_C[None], calibration)[0]
         by_label = _ranked(self.labels, probabilities_C)
         best = next(iter(by_label))
@@ -188,7 +188,7 @@ class MultiLabel:
 
     @staticmethod
     def names(label: tuple[str, ...]) -> tuple[str, ...]:
-        """The labels that a row names."""
+        """Return the labels that a row names."""
         return label
 
     @property
@@ -299,7 +299,7 @@ class MultiLabel:
         return label_outcomes(self.labels, truth_NC.astype(np.int64), stated_NC, threshold=thresholds)
 
     def predict(self, logits_C: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
-        """The labels at or above their thresholds."""
+        """Return the labels at or above their thresholds."""
         by_label = _ranked(self.labels, self.probabilities(logits_C[None], calibration)[0])
         least = dict(zip(self.labels, self.thresholds_C.tolist(), strict=True))
         return MultiLabelPrediction(
@@ -332,7 +332,7 @@ class Regression:
 
     @staticmethod
     def names(label: float) -> tuple[str, ...]:
-        """A number names no label."""
+        """Return a number names no label."""
         del label
         return ()
 
@@ -358,7 +358,7 @@ class Regression:
         return Regression(self.training_mean)
 
     def encode(self, examples: Sequence[Example[Any]]) -> Truth:
-        """The numbers (N)."""
+        """Return the numbers (N)."""
         return np.array([example.label for example in examples], dtype=np.float32)
 
     def losses(self, logits_B1: Tensor, truth_B: Tensor, weights_B1: Tensor | None = None) -> Tensor:
@@ -373,12 +373,12 @@ class Regression:
 
     @staticmethod
     def decided(logits_N1: Logits, calibration: Calibration | None) -> Truth:
-        """The numbers (N)."""
+        """Return the numbers (N)."""
         del calibration
         return logits_N1[:, 0].astype(np.float32)
 
     def probabilities(self, logits_N1: Logits, calibration: Calibration | None) -> Logits:
-        """The numbers (N, 1) themselves: they have no probabilities."""
+        """Return the numbers (N, 1) themselves: they have no probabilities."""
         del calibration
         return logits_N1
 
@@ -400,7 +400,7 @@ class Regression:
         return number_outcomes(truth_N, logits_N1[:, 0], training_mean=self.training_mean)
 
     def predict(self, logits_1: Logits, calibration: Calibration | None, reading: TokensRead) -> Prediction:
-        """The number."""
+        """Return the number."""
         del calibration
         return RegressionPrediction(float(logits_1[0]), reading)
 
@@ -425,7 +425,7 @@ def at_threshold(target: Target, threshold: float | None) -> Target:
 
 
 def calibrated_logits(target: Target, logits_NC: Logits, calibration: Calibration | None) -> Logits:
-    """A member's logits with its calibration in them: their softmax, or sigmoid, is calibrated."""
+    """Return a member's logits with its calibration in them: their softmax, or sigmoid, is calibrated."""
     if isinstance(target, Regression):
         return logits_NC
     return logits_of(target, target.probabilities(logits_NC, calibration))
@@ -457,7 +457,7 @@ def logits_of(target: Target, probabilities: NDArray[np.float64]) -> Logits:
 
 
 def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Temperature | None:
-    """The temperature that calibrates held-out logits; None for numbers, which have no probabilities."""
+    """Return the temperature that calibrates held-out logits; None for numbers, which have no probabilities."""
     match target:
         case SingleLabel():
             return fit_adaptive_temperature(logits_NC, truth)
@@ -468,7 +468,7 @@ def fitted_temperature(target: Target, logits_NC: Logits, truth: Truth) -> Tempe
 
 
 def target_of(kind: TargetKind, examples: Sequence[Example[Any]]) -> Target:
-    """The target that training examples call for.
+    """Return the target that training examples call for.
 
     Raises:
         InvalidInput: There are fewer than two classes (or, of several labels, none at all).
@@ -490,14 +490,17 @@ def target_of(kind: TargetKind, examples: Sequence[Example[Any]]) -> Target:
 
 
 def continued(target: Target, before: Target | None) -> Target:
-    """The target with its labels in the order that they had before, where they are the same: that of the outputs."""
+    """Return the target with its labels in the order that they had before, where they are the same.
+
+    That of the outputs.
+    """
     if isinstance(target, Regression) or before is None or before.kind != target.kind:
         return target
     return replace(target, labels=before.labels) if set(before.labels) == set(target.labels) else target
 
 
 def converter(kind: TargetKind) -> type[SingleLabel] | type[MultiLabel] | type[Regression]:
-    """The variant of this name.
+    """Return the variant of this name.
 
     Raises:
         InvalidInput: There is none.

@@ -130,7 +130,7 @@ class Task(Predictor[InputT, PredictionT, FittedT], Generic[InputT, PredictionT,
 
     @property
     def on_overflow(self) -> Overflow:
-        """What becomes of longer texts."""
+        """The policy for texts that are too long."""
         return self._state[0].reading.on_overflow
 
     # --- what a task brings ---

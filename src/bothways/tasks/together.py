@@ -1,4 +1,4 @@
-"""What several models of one task have in common, so that their scores can be combined: see `bothways.compose`.
+"""The common ground of several models of one task, whose scores can be combined: see `bothways.compose`.
 
 Members speak in logits that their own calibration is already in, so that softmax (or sigmoid, for several labels) gives
 their calibrated probabilities. What comes out are scores again, on which the first member's outputs decide and report.
@@ -46,11 +46,11 @@ class CombinableOutputs(HeadOutputs[InputT, PlacesT], ABC, Generic[InputT, Place
     @property
     @abstractmethod
     def row_target(self) -> Target:
-        """What a row of the scores predicts."""
+        """The prediction of one row of scores."""
 
     @property
     def common(self) -> Mapping[str, str]:
-        """What members of an ensemble have in common besides their labels, by its name."""
+        """Properties that members of an ensemble share besides their labels, by name."""
         return {}
 
     def stated(self, scores: Scores[PlacesT]) -> Scores[PlacesT]:
@@ -158,7 +158,7 @@ class TemperatureOutputs(CombinableOutputs[InputT, PlacesT], ABC, Generic[InputT
 
     @property
     def temperature(self) -> Temperature | None:
-        """What calibrates probabilities."""
+        """The calibration of probabilities."""
         found = self.confidence.calibration
         return found if isinstance(found, Temperature) else None
 
@@ -173,7 +173,7 @@ class TemperatureOutputs(CombinableOutputs[InputT, PlacesT], ABC, Generic[InputT
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What a reader of the card's metrics has to know."""
+        """Limits that a reader of the card's metrics has to know."""
         return optimistic("texts", "the epoch to keep and the calibration"), LIKE_THESE, NOTICES_NOTHING
 
     def facts(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""How much each window of a long text counts, learnt: the hierarchical alternative to a fixed way of merging.
+"""Learned weights of the windows of a long text: the hierarchical alternative to a fixed way of merging.
 
 A long text is read in windows by an encoder that is fine-tuned first and then stays as it is, and a small second stage
 learns from their vectors: the two stages of Pappagari et al. (2019), "Hierarchical transformers for long document
@@ -87,11 +87,11 @@ class AttentiveModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.model.device
 
     def forward(self, packed: Packed) -> Tensor:
-        """The scores of each window (and its features), and behind them that of the attention: (B, K + 1)."""
+        """Return the scores of each window (and its features), and behind them that of the attention: (B, K + 1)."""
         classes, hidden = self.head.output.out_features, self.model.encoder.config.hidden
         said_BK = self.model(packed)
         if said_BK.shape[1] > classes:
@@ -102,7 +102,7 @@ class AttentiveModel(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class LongTexts:
-    """What the frozen encoder and head say of the windows of texts that have several.
+    """Outputs of the frozen encoder and head for the windows of texts that have several.
 
     Attributes:
         hidden_WH: The hidden states that the head reads.
@@ -206,7 +206,7 @@ def write_attention(folder: Path, attention: WindowAttention) -> None:
 
 
 def read_attention(opened: OpenedModel) -> WindowAttention | None:
-    """The attention that was saved with a model, or None.
+    """Return the attention that was saved with a model, or None.
 
     Raises:
         CorruptCheckpoint: Its file is not what was saved.

@@ -5,7 +5,7 @@ from bothways.text.comparison import CutWord, TokenizerSummary, compare_tokenize
 from bothways.text.frames import Frame
 from bothways.text.overflow import Cut, Overflow, check_overflow
 from bothways.text.places import Places
-from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
+from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
 from bothways.text.texts import Text
 from bothways.text.tokenizer import TextTokenizer
 from bothways.text.windows import EncodedText, Window
@@ -21,11 +21,11 @@ __all__ = [
     "Overflow",
     "Places",
     "ReadWords",
-    "Recipe",
     "SentencePiece",
     "Text",
     "TextTokenizer",
     "TokenizerFileOnly",
+    "TokenizerRecipe",
     "TokenizerSummary",
     "Window",
     "WordPiece",

@@ -15,7 +15,7 @@ from bothways.errors import CorruptCheckpoint, UnknownModel
 from bothways.text.checks import checked, library_token, needed, token_id
 from bothways.text.growth import check_added, check_growth
 from bothways.text.piece_tokenizer import piece_tokenizer
-from bothways.text.recipes import ByteLevelBPE, Recipe, SentencePiece, TokenizerFileOnly, WordPiece
+from bothways.text.recipes import ByteLevelBPE, SentencePiece, TokenizerFileOnly, TokenizerRecipe, WordPiece
 from bothways.text.settings import Settings
 from bothways.text.special_tokens import ROBERTA_TEMPLATE, Role
 
@@ -37,7 +37,7 @@ class Built:
     stored_length: int | None
 
 
-def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings, files: Mapping[str, bytes]) -> Built:
+def build_tokenizer(folder: Path, recipe: TokenizerRecipe, settings: Settings, files: Mapping[str, bytes]) -> Built:
     """Read or build the tokenizer of a checkpoint folder.
 
     Args:
@@ -70,7 +70,7 @@ def build_tokenizer(folder: Path, recipe: Recipe, settings: Settings, files: Map
     return Built(tokenizer, int(stored["max_length"]) if stored else None)
 
 
-def framed(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> tokenizers.Tokenizer:
+def framed(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> tokenizers.Tokenizer:
     """Return a copy whose special tokens stand around a text where the recipe says.
 
     Raises:
@@ -89,7 +89,7 @@ def _read(path: Path, content: bytes) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _build(folder: Path, recipe: Recipe, files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+def _build(folder: Path, recipe: TokenizerRecipe, files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     """Build from vocabulary files, or say which were expected."""
     missing = [name for name in recipe.files if name not in files]
     match recipe:
@@ -107,7 +107,7 @@ def _build(folder: Path, recipe: Recipe, files: Mapping[str, bytes]) -> tokenize
 
 
 def _word_piece(path: Path, recipe: WordPiece) -> tokenizers.Tokenizer:
-    """The BERT tokenizer: clean, split at white space and punctuation, then word pieces."""
+    """Return the BERT tokenizer: clean, split at white space and punctuation, then word pieces."""
     unk = needed(recipe.special, "unk", path).content
     model = checked(path, lambda: models.WordPiece.from_file(str(path), unk_token=unk))
     tokenizer = tokenizers.Tokenizer(model)
@@ -134,8 +134,8 @@ def _byte_level(vocab: Path, merges: Path, recipe: ByteLevelBPE) -> tokenizers.T
     return tokenizer
 
 
-def _post_processor(tokenizer: tokenizers.Tokenizer, recipe: Recipe, path: Path) -> processors.PostProcessor:
-    """What puts the special tokens around a text, once all of them have their ids."""
+def _post_processor(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, path: Path) -> processors.PostProcessor:
+    """Return what puts the special tokens around a text, once all of them have their ids."""
     tokens: dict[str, str] = {role: needed(recipe.special, role, path).content for role in _TEMPLATE_ROLES}
     ids = {token: token_id(tokenizer, token, path) for token in tokens.values()}
     template = recipe.template
@@ -159,7 +159,7 @@ def _post_processor(tokenizer: tokenizers.Tokenizer, recipe: Recipe, path: Path)
             return around
 
 
-def _overrule(tokenizer: tokenizers.Tokenizer, recipe: Recipe, settings: Settings) -> None:
+def _overrule(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, settings: Settings) -> None:
     """Let options that ``tokenizer_config.json`` states win over ``tokenizer.json``, as ``transformers`` does."""
     match recipe, tokenizer.normalizer, tokenizer.pre_tokenizer:
         case WordPiece(), normalizers.BertNormalizer() as normalizer, _:
@@ -186,14 +186,14 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, settings: Settings) -> None:
             )
 
 
-def _add_mask(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> None:
+def _add_mask(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
     """Give the mask the next free id where the model file has none, as DeBERTa's has not."""
     mask = recipe.special.mask
     if isinstance(recipe, SentencePiece) and mask is not None and tokenizer.token_to_id(mask.content) is None:
         tokenizer.add_special_tokens([library_token(mask, special=True)])
 
 
-def _declare_special(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> None:
+def _declare_special(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> None:
     """Have special tokens of the vocabulary found whole in a text; none gets a new id by this."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     undeclared = [

@@ -20,7 +20,7 @@ UNSEEN = re.compile(f"[{SEPARATOR}{_UNSEEN}]")
 
 
 def is_mark(character: str) -> bool:
-    r"""Whether a character belongs to the one in front of it: an accent, a vowel sign, a variation, a joiner.
+    r"""Return whether a character belongs to the one in front of it: an accent, a vowel sign, a variation, a joiner.
 
     >>> [is_mark(each) for each in ("e", "\u0301", "\ufe0f", "-")]
     [False, True, True, False]
@@ -29,7 +29,7 @@ def is_mark(character: str) -> bool:
 
 
 def within_word(text: str) -> bool:
-    r"""Whether a text may stand within a word: it has no white space, no controls and no punctuation.
+    r"""Return whether a text may stand within a word: it has no white space, no controls and no punctuation.
 
     Punctuation is what BERT's tokenizer cuts words at (Devlin et al. 2019): that of Unicode, and all that ASCII has
     beside letters and digits.
@@ -60,12 +60,12 @@ def marks() -> str:
 
 
 def joiners() -> str:
-    """The marks that cannot be seen when they stand alone."""
+    """Return the marks that cannot be seen when they stand alone."""
     return "".join(sorted(_JOINERS))
 
 
 def letter_run() -> str:
-    r"""The pattern of a run of letters and digits, with the marks and the unseen characters within it.
+    r"""Return the pattern of a run of letters and digits, with the marks and the unseen characters within it.
 
     ``\w`` alone matches no marks: it would cut Hindi words at each vowel sign, and decomposed ones at each accent.
 
@@ -76,7 +76,7 @@ def letter_run() -> str:
 
 
 def behind_marks(text: str, end: int) -> int:
-    r"""The end of a part of a text, moved on over the marks of its last character.
+    r"""Return the end of a part of a text, moved on over the marks of its last character.
 
     Tokenizers leave marks out of their offsets where they drop accents or compose characters. What a joiner joins to an
     emoji is a character of its own, so the joiner stays with that.

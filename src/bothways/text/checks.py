@@ -31,7 +31,7 @@ def checked(path: Path, read: Callable[[], _T]) -> _T:
 
 
 def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
-    """The special token with this part.
+    """Return the special token with this part.
 
     Raises:
         CorruptCheckpoint: The settings say that there is none.
@@ -45,7 +45,7 @@ def needed(special: SpecialTokens, role: Role, path: Path) -> SpecialToken:
 
 
 def token_id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
-    """The id of a token that the tokenizer cannot do without.
+    """Return the id of a token that the tokenizer cannot do without.
 
     Raises:
         CorruptCheckpoint: The vocabulary lacks it.
@@ -60,7 +60,7 @@ def token_id(tokenizer: tokenizers.Tokenizer, token: str, path: Path) -> int:
 
 
 def library_token(token: SpecialToken, *, special: bool) -> tokenizers.AddedToken:
-    """A token in the library's terms."""
+    """Return a token in the library's terms."""
     return tokenizers.AddedToken(
         token.content,
         single_word=token.single_word,

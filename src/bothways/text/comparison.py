@@ -1,4 +1,4 @@
-"""What several tokenizers make of the same texts, in numbers.
+"""Comparison of several tokenizers on the same texts, in numbers.
 
 A word is a run of characters without white space, so that it is the same for every tokenizer; in scripts written
 without spaces it is a clause or a sentence.
@@ -28,7 +28,7 @@ class CutWord:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSummary:
-    """What one tokenizer made of the texts; special tokens around a text are not counted.
+    """Counts of one tokenizer on the texts; special tokens around a text are not counted.
 
     Attributes:
         name: What the caller calls it.
@@ -118,7 +118,7 @@ def compare_tokenizers(
 
 
 def text_pieces(tokenizer: TextTokenizer, text: str) -> tuple[str, ...]:
-    """The pieces of a text as they stand in the vocabulary, without the special tokens around it.
+    """Return the pieces of a text as they stand in the vocabulary, without the special tokens around it.
 
     Raises:
         InvalidInput: The text cannot be read.

@@ -1,4 +1,4 @@
-"""What to do with a text that has more tokens than the model reads.
+"""Policies for texts that have more tokens than the model reads.
 
 ``"window"``
     Cut it into overlapping windows that together hold every token; nothing is lost.

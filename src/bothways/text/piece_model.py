@@ -1,4 +1,4 @@
-"""What a SentencePiece model file holds: the pieces with their scores, and how text is normalised before them."""
+"""The contents of a SentencePiece model file: pieces with their scores, and the normalisation before them."""
 
 import math
 from dataclasses import dataclass

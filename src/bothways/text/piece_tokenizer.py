@@ -101,7 +101,7 @@ def _merges(model: PieceModel, ids: dict[str, int], path: Path) -> list[tuple[st
 
 
 def _normalizers(recipe: SentencePiece, charsmap: bytes) -> list[normalizers.Normalizer]:
-    """What is done to the text, in order; the character map of the model file is one step of it."""
+    """Return what is done to the text, in order; the character map of the model file is one step of it."""
     mapped: list[normalizers.Normalizer] = [normalizers.Precompiled(charsmap)] if charsmap else []
     match recipe.preparation:
         case Words():
@@ -118,7 +118,7 @@ def _normalizers(recipe: SentencePiece, charsmap: bytes) -> list[normalizers.Nor
 
 
 def _splitters(recipe: SentencePiece) -> list[pre_tokenizers.PreTokenizer]:
-    """What cuts the text before the pieces do, in order."""
+    """Return what cuts the text before the pieces do, in order."""
     metaspace = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=_prepend_scheme(recipe))
     match recipe.preparation:
         case Words() | CleanedWords():

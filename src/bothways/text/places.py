@@ -1,4 +1,4 @@
-"""Where the tokens of a window stand in the text that they were made from.
+"""Places of a window's tokens in the text that they were made from.
 
 Shapes: n tokens of a window.
 """
@@ -17,7 +17,7 @@ NO_TEXT = -1
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the tokens of one window stand.
+    """Places of the tokens of one window.
 
     Attributes:
         begins_n: The character at which each token begins in its text, int32; 0 for special tokens.
@@ -33,7 +33,7 @@ class Places:
 
     @classmethod
     def of(cls, window: Window) -> "Places":
-        """The places of a window that was encoded with offsets.
+        """Return the places of a window that was encoded with offsets.
 
         Raises:
             InvalidInput: It was encoded without.

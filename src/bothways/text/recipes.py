@@ -1,4 +1,4 @@
-"""How a tokenizer is built from a checkpoint's vocabulary files, as data.
+"""Recipes that build a tokenizer from a checkpoint's vocabulary files, as data.
 
 A recipe is only needed in full when the checkpoint has no ``tokenizer.json``; when it has one, the recipe says which
 tokens play which special part. The ready-made recipes at the end are the defaults of the model families; a
@@ -115,7 +115,7 @@ class Unused:
 
 @dataclass(frozen=True)
 class PieceOrder:
-    """How the pieces of a model file become token ids.
+    """Numbering of the pieces of a model file as token ids.
 
     Attributes:
         head: Tokens before them: the part of a special token, or an unused token as it is spelt.
@@ -179,7 +179,7 @@ class TokenizerFileOnly:
     files: ClassVar[tuple[str, ...]] = ()
 
 
-Recipe: TypeAlias = WordPiece | ByteLevelBPE | SentencePiece | TokenizerFileOnly
+TokenizerRecipe: TypeAlias = WordPiece | ByteLevelBPE | SentencePiece | TokenizerFileOnly
 
 BERT = WordPiece()
 ROBERTA = ByteLevelBPE()

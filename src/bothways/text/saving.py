@@ -18,10 +18,10 @@ from bothways.text.recipes import (
     ByteLevelBPE,
     CleanedWords,
     Preparation,
-    Recipe,
     RunningText,
     SentencePiece,
     TokenizerFileOnly,
+    TokenizerRecipe,
     WordPiece,
     Words,
 )
@@ -68,7 +68,12 @@ def _content(path: Path) -> bytes:
 
 
 def write_tokenizer(
-    folder: Path, tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Mapping[str, bytes], *, types: bool
+    folder: Path,
+    tokenizer: tokenizers.Tokenizer,
+    recipe: TokenizerRecipe,
+    originals: Mapping[str, bytes],
+    *,
+    types: bool,
 ) -> None:
     """Write a tokenizer's files into ``folder``, which is made if missing.
 
@@ -90,7 +95,7 @@ def write_tokenizer(
 
 
 def _config_file(
-    tokenizer: tokenizers.Tokenizer, recipe: Recipe, originals: Mapping[str, bytes], *, types: bool
+    tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe, originals: Mapping[str, bytes], *, types: bool
 ) -> bytes:
     """``tokenizer_config.json``: the original, with the tokenizer class added if it had none."""
     if CONFIG_FILE not in originals:
@@ -109,8 +114,11 @@ def _config_file(
     return _json({**_defaults(named, recipe, types=types), **content, "tokenizer_class": named})
 
 
-def _defaults(tokenizer_class: _Json, recipe: Recipe, *, types: bool) -> dict[str, _Json]:
-    """What a class of a family knows by itself and the generic one does not: the side to pad on, and token types."""
+def _defaults(tokenizer_class: _Json, recipe: TokenizerRecipe, *, types: bool) -> dict[str, _Json]:
+    """Return what a class of a family knows by itself and the generic one does not.
+
+    The side to pad on, and token types.
+    """
     if tokenizer_class != GENERIC_CLASS:
         return {}
     left = isinstance(recipe, SentencePiece) and recipe.padding_side == "left"
@@ -118,14 +126,17 @@ def _defaults(tokenizer_class: _Json, recipe: Recipe, *, types: bool) -> dict[st
     return side | ({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]} if types else {})
 
 
-def _tokenizer_class(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> str:
-    """The class that gives the same ids: those of ``transformers`` for SentencePiece know plain Unigram models only."""
+def _tokenizer_class(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> str:
+    """Return the class that gives the same ids.
+
+    Those of ``transformers`` for SentencePiece know plain Unigram models only.
+    """
     plain = isinstance(tokenizer.model, models.Unigram) and tokenizer.token_to_id("<0x00>") is None
     return GENERIC_CLASS if isinstance(recipe, SentencePiece) and not plain else recipe.tokenizer_class
 
 
-def _options(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> dict[str, _Json]:
-    """A recipe in the words of ``tokenizer_config.json``."""
+def _options(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> dict[str, _Json]:
+    """Return a recipe in the words of ``tokenizer_config.json``."""
     named: dict[str, _Json] = {"tokenizer_class": _tokenizer_class(tokenizer, recipe)}
     match recipe:
         case WordPiece():
@@ -156,8 +167,8 @@ def _preparation_options(preparation: Preparation) -> dict[str, _Json]:
             return {"do_lower_case": preparation.lowercase, "split_by_punct": preparation.split_punctuation}
 
 
-def _special_map(tokenizer: tokenizers.Tokenizer, recipe: Recipe) -> dict[str, dict[str, str | bool]]:
-    """The named special tokens that are in the vocabulary, with their flags."""
+def _special_map(tokenizer: tokenizers.Tokenizer, recipe: TokenizerRecipe) -> dict[str, dict[str, str | bool]]:
+    """Return the named special tokens that are in the vocabulary, with their flags."""
     return {
         f"{role}_token": asdict(token)
         for role, token in recipe.special.named().items()

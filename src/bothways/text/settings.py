@@ -16,10 +16,10 @@ from bothways.text.recipes import (
     ByteLevelBPE,
     CleanedWords,
     Preparation,
-    Recipe,
     RunningText,
     SentencePiece,
     TokenizerFileOnly,
+    TokenizerRecipe,
     WordPiece,
     Words,
 )
@@ -48,7 +48,7 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a checkpoint says about its tokenizer.
+    """A checkpoint's settings of its tokenizer.
 
     Attributes:
         options: ``tokenizer_config.json`` with the special tokens of ``special_tokens_map.json`` laid over it.
@@ -59,7 +59,7 @@ class Settings:
     added: tuple[AddedToken, ...] = ()
 
     def flag(self, name: str, default: bool) -> bool:
-        """The option ``name``, which must be true or false where it is given.
+        """Return the option ``name``, which must be true or false where it is given.
 
         Raises:
             CorruptCheckpoint: It is something else.
@@ -70,7 +70,7 @@ class Settings:
         raise CorruptCheckpoint(f"{CONFIG_FILE}: expected {name!r} to be true or false, got {value!r}.")
 
     def optional_flag(self, name: str, default: bool | None) -> bool | None:
-        """The option ``name``, which must be true, false or null where it is given.
+        """Return the option ``name``, which must be true, false or null where it is given.
 
         Raises:
             CorruptCheckpoint: It is something else.
@@ -103,8 +103,8 @@ def read_settings(files: Mapping[str, bytes]) -> Settings:
     return Settings(options, _legacy_tokens(_read_object(files, ADDED_TOKENS_FILE), _contents(options)))
 
 
-def apply_settings(recipe: Recipe, settings: Settings) -> Recipe:
-    """The recipe with everything that the checkpoint's settings say in place of the defaults.
+def apply_settings(recipe: TokenizerRecipe, settings: Settings) -> TokenizerRecipe:
+    """Return the recipe with everything that the checkpoint's settings say in place of the defaults.
 
     Raises:
         CorruptCheckpoint: A setting has a value of the wrong type.
@@ -153,7 +153,7 @@ def _preparation(preparation: Preparation, settings: Settings) -> Preparation:
 
 
 def _with_tokens(recipe: _R, settings: Settings) -> _R:
-    """The recipe with the checkpoint's special tokens and tokenizer class."""
+    """Return the recipe with the checkpoint's special tokens and tokenizer class."""
     flags = {added.token.content: added.token for added in settings.added}
     special = recipe.special
     roles = {role: _role(token, f"{role}_token", settings.options) for role, token in special.named().items()}
@@ -167,7 +167,7 @@ def _with_tokens(recipe: _R, settings: Settings) -> _R:
 
 
 def _role(default: SpecialToken | None, key: str, options: Mapping[str, Any]) -> SpecialToken | None:
-    """The token under ``key``; null means that there is none, and a name alone keeps the default's flags."""
+    """Return the token under ``key``; null means that there is none, and a name alone keeps the default's flags."""
     if key not in options:
         return default
     value = options[key]
@@ -216,7 +216,7 @@ def _legacy_tokens(ids: Mapping[str, Any], special: frozenset[str]) -> tuple[Add
 
 
 def _contents(options: Mapping[str, Any]) -> frozenset[str]:
-    """The content of every special token in the options."""
+    """Return the content of every special token in the options."""
     named = [(key, value) for key, value in options.items() if key.endswith("_token")]
     for key in _LISTS:
         value = options.get(key)

@@ -46,7 +46,7 @@ class SpecialTokens:
     others: tuple[SpecialToken, ...] = ()
 
     def named(self) -> dict[Role, SpecialToken | None]:
-        """The tokens by their part, in the order of the fields."""
+        """Return the tokens by their part, in the order of the fields."""
         return {"cls": self.cls, "sep": self.sep, "mask": self.mask, "pad": self.pad, "unk": self.unk}
 
     def all(self) -> tuple[SpecialToken, ...]:
@@ -95,7 +95,7 @@ DEBERTA_TOKENS = replace(BERT_TOKENS, mask=SpecialToken("[MASK]", lstrip=True))
 
 @dataclass(frozen=True)
 class Template:
-    """Where the special tokens stand around one text and around a pair.
+    """Places of the special tokens around one text and around a pair.
 
     Each item is the text (``$A``, ``$B``) or the part of a special token, a colon, and the token type.
     """

@@ -1,4 +1,4 @@
-"""What counts as a text, and in what portions texts go to the library."""
+"""Checks of texts, and the portions in which texts go to the library."""
 
 import re
 from collections.abc import Iterator, Sequence

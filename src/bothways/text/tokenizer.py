@@ -19,7 +19,7 @@ import tokenizers
 from bothways.errors import CorruptCheckpoint, IncompatibleWeights, InvalidInput, UnknownModel
 from bothways.text.building import build_tokenizer, framed
 from bothways.text.overflow import Cut, Overflow, check_overflow
-from bothways.text.recipes import Recipe, TokenizerFileOnly
+from bothways.text.recipes import TokenizerFileOnly, TokenizerRecipe
 from bothways.text.saving import read_files, write_tokenizer
 from bothways.text.settings import apply_settings, read_settings
 from bothways.text.special_tokens import SpecialToken, Template
@@ -45,7 +45,7 @@ class TextTokenizer:
     def __init__(
         self,
         tokenizer: tokenizers.Tokenizer,
-        recipe: Recipe,
+        recipe: TokenizerRecipe,
         *,
         files: Mapping[str, bytes],
         stored_length: int | None = None,
@@ -53,7 +53,7 @@ class TextTokenizer:
     ) -> None:
         self._tokenizer = tokenizer
         self._files = dict(files)
-        self._source: tuple[Path, Recipe] | None = None
+        self._source: tuple[Path, TokenizerRecipe] | None = None
         self._special_count = {pair: tokenizer.num_special_tokens_to_add(pair) for pair in (False, True)}
         # Without a template the fast call of the library loses the token types of pairs.
         self._has_template = tokenizer.post_processor is not None
@@ -72,7 +72,7 @@ class TextTokenizer:
         )
 
     @classmethod
-    def from_folder(cls, folder: Path, recipe: Recipe) -> "TextTokenizer":
+    def from_folder(cls, folder: Path, recipe: TokenizerRecipe) -> "TextTokenizer":
         """Read the tokenizer of a checkpoint folder.
 
         ``tokenizer.json`` is read where there is one; otherwise the recipe builds the tokenizer from its vocabulary
@@ -125,7 +125,7 @@ class TextTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are, added ones included."""
+        """The number of tokens, added ones included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def vocabulary_digest(self) -> str:
@@ -147,7 +147,7 @@ class TextTokenizer:
 
     @property
     def cls_is_last(self) -> bool:
-        """Whether that token ends a sequence instead of beginning it."""
+        """True if that token ends a sequence instead of beginning it."""
         cls = self.recipe.special.cls
         ids = self._tokenizer.encode("").ids
         return cls is not None and bool(ids) and self._tokenizer.token_to_id(cls.content) == ids[-1] != ids[0]
@@ -198,11 +198,11 @@ class TextTokenizer:
             )
 
     def special_count(self, *, pair: bool) -> int:
-        """How many special tokens a window holds beside a text, or a pair of texts."""
+        """Return how many special tokens a window holds beside a text, or a pair of texts."""
         return self._special_count[pair]
 
     def token(self, id: int) -> str:  # noqa: A002
-        """The token with this id, as it stands in the vocabulary.
+        """Return the token with this id, as it stands in the vocabulary.
 
         Raises:
             InvalidInput: No token has this id.
@@ -213,7 +213,7 @@ class TextTokenizer:
         return found
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The tokens with these ids.
+        """Return the tokens with these ids.
 
         Raises:
             InvalidInput: No token has one of these ids.
@@ -221,7 +221,7 @@ class TextTokenizer:
         return [self.token(number) for number in ids]
 
     def spellings(self, words: Sequence[Sequence[int]]) -> list[str]:
-        """What the tokens of each word, or of a part of one, spell, without white space around it or a leading mark.
+        """Return what the tokens of each word or part of one spell, without white space around it or a leading mark.
 
         A part of a character that a byte-level token stands for is spelt U+FFFD.
         """
@@ -229,7 +229,7 @@ class TextTokenizer:
         return [self.word_marks.unmarked(text.strip()) for text in texts]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """The text that these ids spell; what the tokenizer normalised away does not come back.
+        """Return the text that these ids spell; what the tokenizer normalised away does not come back.
 
         Raises:
             InvalidInput: No token has one of these ids.
@@ -296,7 +296,7 @@ class TextTokenizer:
         ]
 
     def to_json(self) -> str:
-        """The content of a ``tokenizer.json`` that gives the same ids to a program that reads no other file.
+        """Return the content of a ``tokenizer.json`` that gives the same ids to a program that reads no other file.
 
         The settings of the other files are in it, and neither truncation nor padding.
         """
@@ -336,7 +336,7 @@ class TextTokenizer:
             )
 
 
-def _from_same_folder(folder: Path, recipe: Recipe, checksum: str) -> TextTokenizer:
+def _from_same_folder(folder: Path, recipe: TokenizerRecipe, checksum: str) -> TextTokenizer:
     """`TextTokenizer.from_folder`, of a folder that must hold the files that were pickled.
 
     Raises:

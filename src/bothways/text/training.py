@@ -94,7 +94,7 @@ class _Blocks:
 
 
 def _special_tokens(*, lstrip: bool = False) -> list[AddedToken]:
-    """The special tokens; the mask takes in the space before it where spaces are a part of words."""
+    """Return the special tokens; the mask takes in the space before it where spaces are a part of words."""
     named = TRAINED.special.named()
     return [
         AddedToken(token.content, lstrip=lstrip and role == "mask", normalized=False, special=True)
@@ -104,9 +104,10 @@ def _special_tokens(*, lstrip: bool = False) -> list[AddedToken]:
 
 
 def _wordpiece(blocks: _Blocks, vocabulary: int, lowercase: bool) -> tokenizers.Tokenizer:
-    """The library numbers letters inside of words as they come out of a hash table, and breaks ties by that number.
+    """Train a WordPiece tokenizer.
 
-    Giving them in a fixed order, as special tokens that are none in the end, makes the result reproducible.
+    The library numbers letters inside of words as they come out of a hash table, and breaks ties by that number. Giving
+    them in a fixed order, as special tokens that are none in the end, makes the result reproducible.
     """
     tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=_content("unk")))
     tokenizer.normalizer = normalizers.BertNormalizer(

@@ -69,7 +69,7 @@ class EncodedText:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one call to ``encode`` asks for.
+    """The request of one call to ``encode``.
 
     Attributes:
         max_length: Most tokens a window may have, special ones included.
@@ -144,7 +144,7 @@ class _Cut:
 
     @property
     def start(self) -> int:
-        """Where the window begins in the second text."""
+        """The beginning of the window in the second text."""
         return self.second.start - self.all_second.start
 
 
@@ -160,7 +160,7 @@ def _cut_all(raw: tokenizers.Encoding, ids: list[int], cuts: Sequence[_Cut], *, 
 
 
 def _bodies(raw: tokenizers.Encoding, *, pair: bool) -> tuple[range, range]:
-    """Where the tokens of both texts lie; a single text is the second of two."""
+    """Return where the tokens of both texts lie; a single text is the second of two."""
     sequences = raw.sequence_ids
     end = len(sequences)
     return (_body(sequences, 0, 0), _body(sequences, 1, end)) if pair else (range(0), _body(sequences, 0, end))
@@ -173,7 +173,7 @@ def _body(sequences: Sequence[int | None], number: int, nowhere: int) -> range:
 
 
 def _rooms(lengths: tuple[int, int], limits: Limits, special: int, index: int) -> tuple[int, int]:
-    """How many tokens of each text a window has, of which there are together more than it holds.
+    """Return how many tokens of each text a window has, of which there are together more than it holds.
 
     Raises:
         TextTooLong: There is no room for both.
@@ -207,7 +207,7 @@ def _stride(stride: int | None, room: int, index: int) -> int:
 
 
 def _parts(body: range, room: int, stride: int | None, index: int) -> list[range]:
-    """The parts of a text that windows hold, of which each has room for so many tokens."""
+    """Return the parts of a text that windows hold, of which each has room for so many tokens."""
     if len(body) <= room:
         return [body]
     step = room - _stride(stride, room, index)

@@ -1,4 +1,4 @@
-"""How the pieces of a vocabulary say where a word begins.
+"""Marks in the pieces of a vocabulary that say where a word begins.
 
 WordPiece marks the pieces that go on with a word (``##ing``), byte-level BPE and SentencePiece those that begin one
 (``Ġthe``, ``▁the``: the space before the word is part of the piece). A vocabulary of whole words marks neither.
@@ -18,11 +18,11 @@ class MarkedContinuations:
     prefix: str
 
     def continues(self, piece: str) -> bool:
-        """Whether the piece goes on with the word before it."""
+        """Return whether the piece goes on with the word before it."""
         return piece.startswith(self.prefix)
 
     def unmarked(self, text: str) -> str:
-        """A decoded word without the mark, which the decoder leaves on its first piece."""
+        """Return a decoded word without the mark, which the decoder leaves on its first piece."""
         return text.removeprefix(self.prefix)
 
 
@@ -33,11 +33,11 @@ class MarkedBeginnings:
     mark: str
 
     def continues(self, piece: str) -> bool:
-        """Whether the piece goes on with the word before it."""
+        """Return whether the piece goes on with the word before it."""
         return not piece.startswith(self.mark)
 
     def unmarked(self, text: str) -> str:
-        """A decoded word without the mark: the decoder has made a space of it."""
+        """Return a decoded word without the mark: the decoder has made a space of it."""
         return text
 
 
@@ -46,12 +46,12 @@ class WholeWords:
     """Each piece is a word."""
 
     def continues(self, piece: str) -> bool:
-        """Whether the piece goes on with the word before it: none does."""
+        """Return whether the piece goes on with the word before it: none does."""
         del piece
         return False
 
     def unmarked(self, text: str) -> str:
-        """A decoded word without a mark: there is none."""
+        """Return a decoded word without a mark: there is none."""
         return text
 
 
@@ -61,7 +61,7 @@ _BYTE_LEVEL_SPACE = "Ġ"
 
 
 def word_marks(tokenizer: tokenizers.Tokenizer) -> WordMarks:
-    """The marks of a tokenizer's vocabulary, read off its parts."""
+    """Return the marks of a tokenizer's vocabulary, read off its parts."""
     model = tokenizer.model
     if isinstance(model, models.WordPiece):
         return MarkedContinuations(model.continuing_subword_prefix)
@@ -72,7 +72,7 @@ def word_marks(tokenizer: tokenizers.Tokenizer) -> WordMarks:
 
 
 def _mark(part: pre_tokenizers.PreTokenizer | decoders.Decoder | None) -> str | None:
-    """What a pre-tokenizer or decoder, or a step of one, puts in the place of a space."""
+    """Return what a pre-tokenizer or decoder, or a step of one, puts in the place of a space."""
     if part is None:
         return None
     state = json.loads(part.__getstate__())

@@ -40,7 +40,7 @@ class Words:
 
     @classmethod
     def of_text(cls, text: str) -> "Words":
-        """The words of a raw text, see `word_spans`."""
+        """Return the words of a raw text, see `word_spans`."""
         return cls(text, tuple(word_spans(text)))
 
     @classmethod
@@ -59,11 +59,11 @@ class Words:
         return cls(" ".join(words), tuple(spans))
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self.spans)
 
     def __getitem__(self, number: int) -> str:
-        """A word as it stands in the text."""
+        """Return a word as it stands in the text."""
         begin, end = self.spans[number]
         return self.text[begin:end]
 
@@ -74,7 +74,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class ReadWords:
-    """What the model reads of words.
+    """The tokens that the model reads of words.
 
     Attributes:
         text: The words with single spaces between them.
@@ -88,13 +88,13 @@ class ReadWords:
 
     @classmethod
     def of(cls, words: Words) -> "ReadWords":
-        """What is read of these words."""
+        """Return what is read of these words."""
         listed = [_readable(word) for word in words.listed()]
         ends_W = np.cumsum([len(word) + 1 for word in listed]) - 1
         return cls(" ".join(listed), ends_W - np.fromiter(map(len, listed), np.int64, len(listed)), ends_W)
 
     def first_tokens(self, places: Sequence[Places]) -> "FirstTokens":
-        """The first token of each word, in every window that holds it.
+        """Return the first token of each word, in every window that holds it.
 
         A token belongs to a word if it spells one of its characters or is the mark of the space in front of it, which
         SentencePiece and byte-level BPE make a token of its own where they know no longer one. The first of them stands
@@ -138,12 +138,12 @@ class FirstTokens:
     context_M: NDArray[np.int64]
 
     def only(self, keep_M: NDArray[np.bool_]) -> "FirstTokens":
-        """Some of them."""
+        """Return some of them."""
         return FirstTokens(self.words_M[keep_M], self.rows_M[keep_M], self.windows_M[keep_M], self.context_M[keep_M])
 
 
 def blanked_in_front(text: str) -> str:
-    """A text with a space for each control character that it begins with, so that its characters keep their places.
+    """Return a text with a space for each control character at its start: all characters keep their places.
 
     Of such a text the ``tokenizers`` library (0.23) has all offsets wrong where a normaliser drops those characters.
     """
@@ -154,7 +154,7 @@ def blanked_in_front(text: str) -> str:
 
 
 def read_as_words(text: Text) -> Text:
-    """What a tagger reads of a raw text, or of two: its words with single spaces between them.
+    """Return what a tagger reads of a raw text, or of two: its words with single spaces between them.
 
     A text without any word is left as it is.
     """
@@ -165,7 +165,7 @@ def read_as_words(text: Text) -> Text:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Where the words of a raw text begin and end, by a rule for scripts with spaces.
+    """Return where the words of a raw text begin and end, by a rule for scripts with spaces.
 
     A run of letters, digits and their marks is a word, also across a single apostrophe, full stop or hyphen within it,
     or a comma between digits; so is a name behind an @ or #, and an address behind ``http://``. Every other character
@@ -195,7 +195,7 @@ def _matched(text: str, *, further: bool) -> list[tuple[int, int]]:
 
 @functools.cache
 def _pattern(*, further: bool) -> re.Pattern[str]:
-    """The rule for words, of ASCII or of further characters."""
+    """Return the rule for words, of ASCII or of further characters."""
     letter = rf"[\w{marks()}]" if further else r"\w"
     first = rf"(?![{joiners()}]){letter}" if further else letter
     mark = rf"[{marks()}]*" if further else ""
@@ -207,7 +207,7 @@ def _pattern(*, further: bool) -> re.Pattern[str]:
 
 
 def _readable(word: str) -> str:
-    """A word without the characters in it that cannot be seen, and without the controls and spaces in front of it.
+    """Return a word without its invisible characters, and without the controls and spaces in front of it.
 
     Where a text begins with characters that a SentencePiece normaliser drops, the ``tokenizers`` library (0.23) has all
     offsets behind them wrong by their number.

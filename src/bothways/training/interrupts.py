@@ -67,7 +67,7 @@ class Interrupts:
 
     @property
     def requested(self) -> bool:
-        """Whether there was a signal that was held back."""
+        """True if there was a signal that was held back."""
         return self.received is not None
 
     def check(self) -> None:
@@ -77,7 +77,7 @@ class Interrupts:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """A stretch (validation) that may be left anywhere: nothing is held back in it."""
+        """Let a stretch (validation) be left anywhere: nothing is held back in it."""
         self._at_once = True
         try:
             self.check()

@@ -163,7 +163,7 @@ class _Run(Generic[Payload]):
             objective.carry({})
 
     def conditions(self) -> dict[str, Any]:
-        """What a continuation must share with this run."""
+        """Return what a continuation must share with this run."""
         identity = {**self.origin, **self.objective.identity, "updates_per_epoch": self.per_epoch}
         conditions: dict[str, Any] = {
             "settings": self.options.to_dict(),
@@ -265,7 +265,7 @@ class _Run(Generic[Payload]):
         return False
 
     def _ending(self, *, interrupted: bool) -> str:
-        """The name in the log for how the run ended."""
+        """Return the name in the log for how the run ended."""
         if self.diverged is not None:
             return "diverged"
         if interrupted:
@@ -275,7 +275,7 @@ class _Run(Generic[Payload]):
     def fall_back(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Where the run fails, at whatever moment, leave the weights kept so far; as the last step of an exit stack."""
+        """Leave the weights kept so far where the run fails, at whatever moment; the last step of an exit stack."""
         del kind, trace
         if error is None:
             return
@@ -294,7 +294,7 @@ class _Run(Generic[Payload]):
         self.module.eval()
 
     def record(self, *, interrupted: bool, resumed_from: int | None) -> TrainingRecord:
-        """What the run leaves behind."""
+        """Return what the run leaves behind."""
         return TrainingRecord(
             losses=tuple(self.state.losses),
             validations=tuple(self.state.validations),

@@ -23,7 +23,7 @@ class Measured:
 
     @property
     def finite(self) -> bool:
-        """Whether loss and gradient are numbers."""
+        """True if loss and gradient are numbers."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
     def diverged(self) -> TrainingDiverged:
@@ -50,7 +50,7 @@ class Meter:
         self._unread.append(step)
 
     def read(self) -> list[Measured]:
-        """The updates since the last reading; one synchronisation with the device for all of them."""
+        """Return the updates since the last reading; one synchronisation with the device for all of them."""
         if not self._unread:
             return []
         unread, self._unread = self._unread, []
@@ -71,7 +71,7 @@ class Meter:
         self._started = time.perf_counter()
 
     def summary(self) -> dict[str, float] | None:
-        """The read updates since the last summary as one line of the log; None if there are none.
+        """Return the read updates since the last summary as one line of the log; None if there are none.
 
         ``loss`` is per unit over all of them; ``gradient_norm`` is the largest, ``learning_rate`` the last.
         """

@@ -1,4 +1,4 @@
-"""What the training loop trains: the protocol that a task (or a pre-training run) implements."""
+"""The protocol of the training loop, which a task (or a pre-training run) implements."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Payload = TypeVar("Payload")
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch(Generic[Payload]):
-    """What goes through the model at once.
+    """The units that go through the model at once.
 
     Attributes:
         payload: Whatever `Objective.loss` needs; the loop does not look inside.
@@ -56,7 +56,7 @@ class Update(Generic[Payload]):
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """How good the model is on held-out data.
+    """The score of the model on held-out data.
 
     Attributes:
         metrics: By name, for the log and the record.
@@ -105,26 +105,26 @@ class Objective(Protocol[Payload]):
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """What, besides the settings, decides the course of the run: data digest, batch size, loss...
+        """Everything besides the settings that decides the course of the run: data digest, batch size, loss...
 
         Stored with each checkpoint; a run is resumed only under the same identity.
         """
 
     def updates_per_epoch(self) -> int:
-        """Number of updates in each epoch; the schedule is laid out by it."""
+        """Return number of updates in each epoch; the schedule is laid out by it."""
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[Payload]]:
-        """The updates of ``epoch`` (from 0), beginning with number ``start`` (from 0).
+        """Return the updates of ``epoch`` (from 0), beginning with number ``start`` (from 0).
 
         The order may depend on nothing but a seed and ``epoch``, and drawing it may not touch the global random
         generators: that is what makes a resumed run equal to an uninterrupted one.
         """
 
     def loss(self, payload: Payload) -> Tensor:
-        """The scalar SUM of the losses of the micro-batch's units."""
+        """Return the scalar SUM of the losses of the micro-batch's units."""
 
     def validate(self) -> Validation | None:
-        """Called after each epoch in ``eval()`` mode without gradients; None when there is nothing to validate on."""
+        """Score the validation rows after an epoch, in ``eval()`` mode without gradients; None without such rows."""
 
 
 @runtime_checkable
@@ -140,10 +140,10 @@ class Recurrent(Protocol):
 
 @runtime_checkable
 class JointLoss(Protocol[Payload]):
-    """What an `Objective` also has whose loss joins all units of an update: no micro-batch has one of its own."""
+    """Methods of an `Objective` whose loss joins all units of an update: no micro-batch has one of its own."""
 
     def joined(self, update: Update[Payload]) -> Update[Payload]:
-        """Called before the losses of an update are asked for, in ``train()`` mode and the precision of the training.
+        """Prepare an update, before its losses are asked for, in ``train()`` mode and the training's precision.
 
         The micro-batches that it gives back know their part: the sum of what `loss` then says of them has the value
         and the gradient of the joint loss times the update's weight. What is drawn from the global random generators

@@ -56,7 +56,9 @@ class ParameterGroup:
 def parameter_groups(
     module: nn.Module, weight_decay: float, layer_decay: float | None = None
 ) -> tuple[ParameterGroup, ...]:
-    """The parameters of ``module`` that want a gradient: those that decay, then those that do not, the head first.
+    """Return the parameters of ``module`` that want a gradient.
+
+    Those that decay, then those that do not, the head first.
 
     A parameter tied to two names appears once. Empty groups are left out.
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind, besides the trained model."""
+"""The record of a run, besides the trained model."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ class EpochValidation:
     standard_error: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The validation as JSON values; a metric that is not finite becomes None."""
+        """Return the validation as JSON values; a metric that is not finite becomes None."""
         return {**dataclasses.asdict(self), "metrics": finite_or_none(self.metrics)}
 
 
@@ -80,7 +80,7 @@ class TrainingRecord:
         return self.interrupted and self.epochs == 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON values; a metric that is not finite becomes None."""
+        """Return the record as JSON values; a metric that is not finite becomes None."""
         # asdict would copy the settings without naming the schedule's class.
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "signal"}
         if not self.skipped:  # as in runs of before there was a choice
@@ -94,12 +94,12 @@ class TrainingRecord:
 
 
 def highest_of(validations: list[EpochValidation]) -> EpochValidation | None:
-    """The validation with the highest score, the earliest of equals."""
+    """Return the validation with the highest score, the earliest of equals."""
     return max(validations, key=lambda validation: validation.score, default=None)
 
 
 def kept_of(validations: list[EpochValidation]) -> EpochValidation | None:
-    """The latest validation whose score is at most one standard error below the highest, and below that of the start.
+    """Return the latest validation within one standard error below the highest score, and below that of the start.
 
     The rule of one standard error (Breiman et al. 1984, section 3.4.3): what is likelier to be good beforehand is
     preferred unless the data clearly speak against it. Here that is the longer training, whose last steps the schedule

@@ -39,7 +39,10 @@ class RowGradients:
         self._touched: dict[nn.Parameter, Tensor] = {}
 
     def compact(self) -> list[Tensor]:
-        """The values of all gradients there are: of a sparse one its rows, each once; changing them changes it."""
+        """Return the values of all gradients there are: of a sparse one its rows, each once.
+
+        Changing them changes it.
+        """
         for parameter in self._parameters:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()

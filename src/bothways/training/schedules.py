@@ -1,4 +1,4 @@
-"""How the learning rate moves: a linear warm-up, then one of these.
+"""Learning-rate schedules: a linear warm-up, then one of these.
 
 Each class gives the fraction of the peak rate at ``progress``, the part (0 to 1) of the updates after the warm-up that
 is done. With ``floor=0`` the rates are those of transformers' schedulers of the same names.
@@ -73,7 +73,7 @@ Schedule = LinearDecay | CosineDecay | ConstantRate | StableDecay
 
 
 def warmup_updates(total: int, fraction: float) -> int:
-    """Updates of warm-up: ``fraction`` of ``total``, rounded up, but never all of a run's.
+    """Return the updates of warm-up: ``fraction`` of ``total``, rounded up, but never all of a run's.
 
     Its first update has rate 0, so a run of one update would learn nothing.
     """

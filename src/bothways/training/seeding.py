@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
-    """Where the generators of Python, numpy and torch (CPU, each CUDA device, MPS) stand."""
+    """State of the generators of Python, numpy and torch (CPU, each CUDA device, MPS)."""
 
     python: tuple[Any, ...]
     numpy: dict[str, Any]
@@ -22,7 +22,7 @@ class RandomState:
 
     @classmethod
     def capture(cls) -> "RandomState":
-        """The state now."""
+        """Return the state now."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         return cls(
             python=random.getstate(),
@@ -44,7 +44,7 @@ class RandomState:
             torch.mps.set_rng_state(_tensor(self.torch_mps))
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as JSON values."""
+        """Return the state as JSON values."""
         version, words, gauss = self.python
         inner = self.numpy["state"]
         return {
@@ -57,7 +57,7 @@ class RandomState:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RandomState":
-        """The state that `to_dict` wrote."""
+        """Return the state that `to_dict` wrote."""
         version, words, gauss = values["python"]
         inner = values["numpy"]["state"]
         key = np.array(inner["key"], dtype=np.uint32)

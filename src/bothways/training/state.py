@@ -48,7 +48,7 @@ _ADVICE = "Remove the folder of the checkpoints and train again."
 
 @dataclass(slots=True)
 class RunState:
-    """Where a run stands between two updates.
+    """State of a run between two updates.
 
     Attributes:
         epoch: Epochs that are finished, their validation included.
@@ -87,7 +87,7 @@ class RunState:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RunState":
-        """The state that ``dataclasses.asdict`` made JSON values of."""
+        """Return the state that ``dataclasses.asdict`` made JSON values of."""
         validations = [EpochValidation(**validation) for validation in values["validations"]]
         return cls(**{**values, "validations": validations})
 
@@ -226,7 +226,7 @@ class CheckpointFolder:
             shutil.rmtree(older)
 
     def load(self) -> Checkpoint | None:
-        """The newest checkpoint; None if no complete one was ever written.
+        """Return the newest checkpoint; None if no complete one was ever written.
 
         Raises:
             CorruptCheckpoint: A file is missing, damaged, or not the one that was written.
@@ -370,7 +370,7 @@ def _tables_in_parts(folder: Path, checksums: Mapping[str, Any] | None, *, kept:
 
 
 def _is_of(validation: EpochValidation, per_epoch: int, total: int) -> bool:
-    """Whether a validation can have come after the updates of its epoch."""
+    """Return whether a validation can have come after the updates of its epoch."""
     error, metrics = validation.standard_error, validation.metrics
     return (
         validation.update == min(validation.epoch * per_epoch, total)

@@ -24,7 +24,7 @@ from bothways.training.workers import Workers
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step did; the tensors are scalars still on the device.
+    """Results of one step; the tensors are scalars still on the device.
 
     Attributes:
         update: Number of the update, from 1.

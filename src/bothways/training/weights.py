@@ -16,7 +16,7 @@ def live_weights(module: nn.Module) -> Weights:
 
 
 def copy_weights(module: nn.Module) -> Weights:
-    """A copy on the CPU that later updates leave alone."""
+    """Return a copy on the CPU that later updates leave alone."""
     return {name: value.detach().to("cpu", copy=True) for name, value in live_weights(module).items()}
 
 

@@ -1,4 +1,4 @@
-"""How several models' answers to the same texts become one, and how far the models disagree.
+"""Combination of several models' predictions of the same texts, and the models' disagreement.
 
 Members speak in logits that their own calibration is already in, so that softmax (or sigmoid, for several labels) gives
 their calibrated probabilities; what comes out is logits again, so that targets predict, calibrate and report on them as
@@ -75,7 +75,7 @@ Combination = Mean | Vote | Stacked
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """How far members are apart on one text.
+    """Disagreement of members on one text.
 
     Attributes:
         differing: Share of the members that decide otherwise than the ensemble; of taggers the mean over the words, of
@@ -96,7 +96,7 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far the numbers of members are apart on one text.
+    """Spread of the members' numbers for one text.
 
     Attributes:
         deviation: Their standard deviation, in the units of the labels.
@@ -133,7 +133,7 @@ def check_method(method: str, target: Target, *, stackable: bool = True) -> None
 
 
 def features_of(target: Target, logits: MemberLogits) -> MemberLogits:
-    """What a stacking weighs: logits of the same probabilities, none of them extreme."""
+    """Return what a stacking weighs: logits of the same probabilities, none of them extreme."""
     return logits_of(target, np.maximum(probabilities_of(target, logits), LEAST))
 
 
@@ -168,7 +168,7 @@ def disagreement(
 
 
 def _entropy(target: Target, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """In nats, over the last axis: of the answer, or the mean of those of the labels."""
+    """Return the entropy in nats over the last axis: of the answer, or the mean over the labels."""
 
     def part(values: NDArray[np.float64]) -> NDArray[np.float64]:
         surprise: NDArray[np.float64] = -values * np.log(np.maximum(values, LEAST))

@@ -145,23 +145,23 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
 
     @property
     def spec(self) -> TaskSpec:  # type: ignore[override]
-        """That of the first member."""
+        """The kind of target of the first member."""
         spec: TaskSpec = self.members[0].spec
         return spec
 
     @property
     def columns(self) -> Any:  # noqa: ANN401 (the task's own)
-        """Where the parts of a row stand for the first member, which also says where the labels are."""
+        """Columns of the first member, which also name the column of the labels."""
         return self.fitted.columns.columns[0]
 
     @property
     def combination(self) -> Combination:
-        """How the answers of the members become one."""
+        """The method of combining the members' predictions."""
         return self.fitted.outputs.combination
 
     @property
     def temperature(self) -> Temperature | None:
-        """What calibrates the result; None without."""
+        """The calibration of the combined predictions; None without one."""
         return self.fitted.outputs.temperature
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -219,7 +219,7 @@ class Ensemble(Predictor[str | tuple[str, str], EnsemblePrediction, TrainedEnsem
 
 
 def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> EnsembleColumns:
-    """What the members read when they were combined.
+    """Return what the members read when they were combined.
 
     Raises:
         CorruptCheckpoint: Those are not names of columns, or not those of as many members.
@@ -235,14 +235,14 @@ def _stored_columns(columns: EnsembleColumns, stored: StoredEnsemble) -> Ensembl
 
 
 def _blindness(models: Sequence[Task[Any, Any, Any]]) -> tuple[str, ...]:
-    """The limit of an ensemble of which no member tells texts from elsewhere."""
+    """Return the limit of an ensemble of which no member tells texts from elsewhere."""
     return () if any(model.confidence.out_of_domain is not None for model in models) else (NOTICES_NOTHING,)
 
 
 def _card(
     method: Method, members: Sequence[Mapping[str, object]], worth: Worth, calibration: Part | None = None
 ) -> dict[str, Any]:
-    """What an ensemble says of its making; what its members were trained on, their own cards say."""
+    """Return what an ensemble says of its making; what its members were trained on, their own cards say."""
     return {
         "method": method,
         "members": [dict(member) for member in members],

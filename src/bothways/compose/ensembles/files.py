@@ -38,7 +38,7 @@ def member_fingerprint(folder: Path) -> str:
 
 
 def asked_reading(options: OpenOptions) -> OpenOptions:
-    """How texts are to be read by these options, without what they leave to the model."""
+    """Return how texts are to be read by these options, without what they leave to the model."""
     asked: OpenOptions = {}
     if (length := options.get("max_length")) is not None:
         asked["max_length"] = length
@@ -72,7 +72,7 @@ def write_ensemble(
 
 
 def read_ensemble(folder: Path) -> tuple[StoredEnsemble, list[Path]]:
-    """What ``bothways.json`` says, and the members' folders, each checked to be what it was.
+    """Return what ``bothways.json`` says, and the members' folders, each checked to be what it was.
 
     Raises:
         UnknownModel: A member is not where it was.
@@ -84,7 +84,7 @@ def read_ensemble(folder: Path) -> tuple[StoredEnsemble, list[Path]]:
 
 
 def combination_settings(combination: Combination, temperature: Temperature | None) -> dict[str, object]:
-    """What ``bothways.json`` is to say of how members are combined and the result is calibrated."""
+    """Return what ``bothways.json`` is to say of how members are combined and the result is calibrated."""
     return {
         "method": combination.kind,
         **{name: list(values) for name, values in asdict(combination).items()},

@@ -1,4 +1,4 @@
-"""Which models belong together in an ensemble: they read the same, say the same, and have the same labels."""
+"""Checks that models fit into one ensemble: same inputs, same kind of output, same labels."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,7 +94,7 @@ def _task(model: Task[Any, Any, Any]) -> str:
 
 
 def _places(first: Task[Any, Any, Any], folder: Path, member: Task[Any, Any, Any]) -> NDArray[np.int64] | None:
-    """Where a member has the labels of the first one.
+    """Return where a member has the labels of the first one.
 
     Raises:
         InvalidInput: It has other labels.
@@ -112,6 +112,6 @@ def _places(first: Task[Any, Any, Any], folder: Path, member: Task[Any, Any, Any
 
 
 def _shown(folder: Path) -> str:
-    """A member's folder as its user would write it: by its path from where they are, if it lies below."""
+    """Return a member's folder as its user would write it: by its path from where they are, if it lies below."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)

@@ -83,7 +83,7 @@ def fit_stacking(
 
 
 def _fitted(target: Target, features_MNC: Tensor, truth: Tensor, penalty: float) -> Stacked:
-    """The least penalised loss, a convex function, by L-BFGS."""
+    """Return the least penalised loss, a convex function, by L-BFGS."""
     members, outputs = features_MNC.shape[0], features_MNC.shape[2]
     weights_M = torch.full((members,), 1.0 / members, dtype=torch.float64, requires_grad=True)
     biases_C = torch.zeros(outputs, dtype=torch.float64, requires_grad=True)

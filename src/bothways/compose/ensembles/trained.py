@@ -55,7 +55,7 @@ class TogetherScores(Scores[Any]):
 
 @dataclass(frozen=True, slots=True)
 class EnsemblePrediction:
-    """What the members say together, and how far they are apart.
+    """Prediction of the members together, and their disagreement.
 
     Attributes:
         together: The prediction. Its reading is that of the member that needed most windows, or dropped most tokens.
@@ -84,12 +84,12 @@ class EnsembleColumns(JointColumns):
 
     @property
     def one(self) -> str:
-        """What a single input is called."""
+        """The name of a single input."""
         return str(self.columns[0].one)
 
     @property
     def alike(self) -> bool:
-        """Whether all members read the same of a row."""
+        """True if all members read the same of a row."""
         return all(columns == self.columns[0] for columns in self.columns)
 
     def read(self, row: Row) -> MemberInputs:
@@ -124,7 +124,7 @@ class EnsembleColumns(JointColumns):
         return (self.columns[0].check(number, value),) * len(self.columns)
 
     def is_one(self, value: object) -> bool:
-        """Whether it is a single input."""
+        """Return whether it is a single input."""
         return bool(self.columns[0].is_one(value))
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -169,7 +169,7 @@ class EnsembleColumns(JointColumns):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnsembleOutputs:
-    """What the scores of members together mean.
+    """Outputs of members combined: their predictions and outcomes.
 
     Attributes:
         own: Outputs of the first member, with the confidence of the ensemble.
@@ -188,17 +188,17 @@ class EnsembleOutputs:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """What answers can be called."""
+        """The names that predictions can have."""
         return self.own.comparable
 
     @property
     def confidence(self) -> Confidence:
-        """What held-out rows taught about what the members say together."""
+        """The confidence of the combined predictions, fitted on held-out rows."""
         return self.own.confidence
 
     @property
     def temperature(self) -> Temperature | None:
-        """What calibrates the result; None without."""
+        """The calibration of the combined predictions; None without one."""
         found = self.confidence.calibration
         return found if isinstance(found, Temperature) else None
 

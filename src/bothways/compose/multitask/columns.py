@@ -1,4 +1,4 @@
-"""What several tasks above one encoder read, which are asked at once."""
+"""Columns that several tasks above one encoder read at once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from bothways.text import Words
 
 @dataclass(frozen=True, slots=True)
 class SharedColumns(JointColumns):
-    """Where the inputs of tasks stand that are asked at once.
+    """Columns of the inputs of tasks that are asked at once.
 
     Tasks that learnt from different columns answer for whichever a row has; where a task reads words and a row has
     words, all read these.
@@ -64,7 +64,7 @@ class SharedColumns(JointColumns):
 
     @property
     def one(self) -> str:
-        """What a single input is called."""
+        """The name of a single input."""
         return str(self.first.one)
 
     @property
@@ -74,7 +74,7 @@ class SharedColumns(JointColumns):
 
     @property
     def told_apart(self) -> bool:
-        """Whether the tasks have columns of their own for what is right, so that rows can be right for all at once."""
+        """True if the tasks have columns of their own for what is right, so that rows can be right for all at once."""
         return len({own.truth for own in self.each.values()}) == len(self.each)
 
     def renamed(self, names: Mapping[str, object]) -> "SharedColumns":
@@ -117,7 +117,7 @@ class SharedColumns(JointColumns):
         return self.reader.check(number, value)
 
     def is_one(self, value: object) -> bool:
-        """Whether it is a single input."""
+        """Return whether it is a single input."""
         return bool(self.first.is_one(value))
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -141,11 +141,11 @@ def as_given(value: Any) -> Any:  # noqa: ANN401 (what a task reads)
 
 
 def _input_names(columns: Any) -> list[str]:  # noqa: ANN401 (the task's own)
-    """The parts of a row that make an input."""
+    """Return the parts of a row that make an input."""
     return [name for name in column_names(columns) if getattr(columns, name) != columns.truth]
 
 
 def _holds(row: Row, columns: Any) -> bool:  # noqa: ANN401 (the task's own)
-    """Whether a row has an input in these columns: a table has all columns in every row, and some are empty."""
+    """Return whether a row has an input in these columns: a table has all columns in every row, and some are empty."""
     names = columns.input_columns
     return all(name in row.values for name in names) and any(row.values[name] not in (None, "") for name in names)

@@ -1,4 +1,4 @@
-"""What each of several tasks learns from."""
+"""Training data of each of several tasks."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ USUAL_TASK = "classification"
 
 
 class TaskData:
-    """What one of several tasks learns from.
+    """Training data of one of several tasks.
 
     >>> TaskData("reviews.jsonl", label="stars", target="regression").options
     {'label': 'stars', 'target': 'regression'}
@@ -44,7 +44,7 @@ class TaskData:
 
 
 class TaggingData(TaskData):
-    """What a task that tags words learns from.
+    """Training data of a task that tags words.
 
     Args:
         train: A file, or rows.

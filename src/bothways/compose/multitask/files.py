@@ -75,7 +75,7 @@ def write_parts(
 
 
 def _config(opened: OpenedModel, part: TrainedHead) -> dict[str, object]:
-    """What ``config.json`` says of a task."""
+    """Return what ``config.json`` says of a task."""
     head, settings = part.outputs.head, opened.model.settings
     pooling = beside_settings(settings) if head_beside(head, settings) else {}
     architecture = opened.model.family.architecture([head], settings)
@@ -85,7 +85,7 @@ def _config(opened: OpenedModel, part: TrainedHead) -> dict[str, object]:
 def _stored(
     folder: Path, opened: OpenedModel, name: str, part: TrainedHead, extras: Mapping[str, object]
 ) -> dict[str, object]:
-    """What ``bothways.json`` says of a task; arrays that belong to it are written."""
+    """Return what ``bothways.json`` says of a task; arrays that belong to it are written."""
     own = _folder(folder, name)
     own.mkdir(parents=True)
     config, learnt = _config(opened, part), part.outputs.write(own)
@@ -129,7 +129,7 @@ def read_parts(opened: OpenedModel, stored: StoredTasks, merge: Merge) -> dict[s
 
 
 def _kind(head: StoredHead) -> type[HeadTask[Any, Any]]:
-    """The class of a head's task; the first models of several tasks had none but the usual one."""
+    """Return the class of a head's task; the first models of several tasks had none but the usual one."""
     name = head.task or USUAL_TASK
     kind: type[HeadTask[Any, Any]] | None = task_class(SPECS[name]) if name in SPECS else None
     if kind is None or not issubclass(kind, HeadTask):

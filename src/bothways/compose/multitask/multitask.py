@@ -110,12 +110,12 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
     @property
     def columns(self) -> Any:  # noqa: ANN401 (the task's own)
-        """Where the first task that reads inputs as they are finds them; as usual before a fit."""
+        """Columns of the first task that reads plain inputs; the usual ones before a fit."""
         return self.spec.columns if self._fitted is None else self._fitted.columns.first
 
     @property
     def told_apart(self) -> bool:
-        """Whether the tasks have columns of their own for what is right, so that rows can be right for all at once."""
+        """True if the tasks have columns of their own for what is right, so that rows can be right for all at once."""
         return self.fitted.columns.told_apart
 
     def part(self, name: str) -> Any:  # noqa: ANN401 (a model of its task)
@@ -220,7 +220,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
         kinds: Mapping[str, type[HeadTask[Any, Any]]],
         training: TrainingOptions,
     ) -> Preparation[Any, TrainedHead]:
-        """A task that is ready to be trained.
+        """Return a task that is ready to be trained.
 
         Raises:
             InvalidInput: The data or an option is not usable; the message names the task and the row.
@@ -237,7 +237,7 @@ class MultiTask(Predictor[str | tuple[str, str], MultiPrediction, TrainedTasks])
 
 
 def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]:
-    """The class of each task.
+    """Return the class of each task.
 
     Raises:
         InvalidInput: A name or a task cannot be, there are fewer than two, or they read different kinds of input.
@@ -263,6 +263,6 @@ def _kinds(tasks: Mapping[str, TaskData]) -> dict[str, type[HeadTask[Any, Any]]]
 
 
 def _part(part: TrainedHead) -> HeadTask[Any, Any]:
-    """A task as a model of its own."""
+    """Return a task as a model of its own."""
     kind: type[HeadTask[Any, Any]] = task_class(part.spec)
     return kind(part.opened, part)

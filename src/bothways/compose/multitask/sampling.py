@@ -1,4 +1,4 @@
-"""How the updates of an epoch are shared among the tasks of one encoder.
+"""Shares of the tasks of one encoder in the updates of an epoch.
 
 A task with n updates of data of its own gets a share of an epoch in proportion to n ** (1 / T) (Arivazhagan et al.
 2019, "Massively multilingual neural machine translation in the wild", arXiv:1907.05019, section 4.2): at T = 1 each
@@ -68,7 +68,7 @@ Sampling = Proportional | Tempered | Uniform
 
 
 def shares(updates_K: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
-    """Updates that each task gets in an epoch; together as many as all have, and at least one each.
+    """Return the updates that each task gets in an epoch; together as many as all have, and at least one each.
 
     Args:
         updates_K: Updates that each task's own data make.
@@ -88,7 +88,7 @@ def shares(updates_K: Sequence[int], sampling: Sampling) -> tuple[int, ...]:
 
 
 def order(shares_K: Sequence[int], seed: int, epoch: int) -> NDArray[np.int64]:
-    """The task of each update of an epoch (U)."""
+    """Return the task of each update of an epoch (U)."""
     tasks_U = np.repeat(np.arange(len(shares_K)), shares_K)
     shuffled_U: NDArray[np.int64] = np.random.default_rng([seed, epoch, len(shares_K)]).permutation(tasks_U)
     return shuffled_U

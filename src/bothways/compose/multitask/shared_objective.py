@@ -39,7 +39,7 @@ class SharedHeads(nn.Module):
 
     @property
     def widths(self) -> list[int]:
-        """How many numbers each head gives for a text, its features with them."""
+        """Count of numbers that each head gives for a text, with its features."""
         hidden = self.encoder.config.hidden
         return [
             head.output.out_features + hidden * layers for head, layers in zip(self._heads(), self.layers, strict=True)
@@ -47,11 +47,11 @@ class SharedHeads(nn.Module):
 
     @property
     def per_token(self) -> bool:
-        """Whether some head reads each token."""
+        """True if some head reads each token."""
         return any(isinstance(head.kind.read, EachToken) for head in self._heads())
 
     def forward(self, packed: Packed) -> Tensor:
-        """The scores (and features) of all heads side by side, from one pass of the encoder.
+        """Return the scores (and features) of all heads side by side, from one pass of the encoder.
 
         Returns:
             (B, K); or (T, K) where some head reads each token: the others have their numbers at each sequence's first
@@ -134,7 +134,7 @@ class SharedObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """What decides the course of the run besides the settings."""
+        """Everything besides the settings that decides the course of the run."""
         own = {
             f"{name}: {key}": value for name, each in self.objectives.items() for key, value in each.identity.items()
         }
@@ -145,7 +145,7 @@ class SharedObjective:
         return sum(self.shares)
 
     def updates(self, epoch: int, start: int) -> Iterator[Update[SharedPayload]]:
-        """The tasks in an order of the epoch's own; each goes on in its data where the last epoch left it."""
+        """Yield the tasks in an order of the epoch's own; each goes on in its data where the last epoch left it."""
         tasks_U = order(self.shares, self.seed, epoch)
         streams = [
             self._endless(name, epoch * self.shares[task] + int((tasks_U[:start] == task).sum()))
@@ -159,7 +159,7 @@ class SharedObjective:
         return self.objectives[payload.task].loss(payload.batch)
 
     def validate(self) -> Validation | None:
-        """The metrics of all tasks, and the mean of their scores."""
+        """Return the metrics of all tasks, and the mean of their scores."""
         metrics: dict[str, float] = {}
         scores, errors = [], []
         for name, each in self.objectives.items():
@@ -173,7 +173,7 @@ class SharedObjective:
         return Validation(metrics, sum(scores) / len(scores), math.hypot(*errors) / len(scores))
 
     def _endless(self, name: str, done: int) -> Iterator[Update[SharedPayload]]:
-        """A task's updates from number ``done`` on, its data again and again."""
+        """Yield a task's updates from number ``done`` on, its data again and again."""
         objective = self.objectives[name]
         round_, start = divmod(done, objective.updates_per_epoch())
         while True:
@@ -183,7 +183,7 @@ class SharedObjective:
 
 
 def _at_first_tokens(rows_BK: Tensor, packed: Packed) -> Tensor:
-    """A row of each sequence at its first token (T, K), and zeros at the others."""
+    """Return a row of each sequence at its first token (T, K), and zeros at the others."""
     rows_TK = rows_BK.new_zeros(len(packed.ids_T), rows_BK.shape[1])
     rows_TK[packed.first_tokens_B] = rows_BK
     return rows_TK

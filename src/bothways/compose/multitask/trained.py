@@ -42,7 +42,7 @@ class MultiPrediction:
     predictions: Mapping[str, Any]
 
     def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
-        """That of one task."""
+        """Return that of one task."""
         return self.predictions[task]
 
     def to_dict(self) -> dict[str, object]:
@@ -63,7 +63,7 @@ class MultiReport:
     reading: TextsRead
 
     def __getitem__(self, task: str) -> Any:  # noqa: ANN401 (which of them it is, the task says)
-        """That of one task."""
+        """Return that of one task."""
         return self.reports[task]
 
     def to_dict(self) -> dict[str, object]:
@@ -71,14 +71,14 @@ class MultiReport:
         return {**{name: each.to_dict() for name, each in self.reports.items()}, "reading": self.reading.to_dict()}
 
     def summary(self) -> str:
-        """A short table for each task."""
+        """Return a short table for each task."""
         tables = [f"{name}: {each.summary()}" for name, each in self.reports.items()]
         return "\n\n".join([*tables, *([self.reading.summary()] if self.reading.summary() else [])])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiOutputs:
-    """What the scores of several tasks mean.
+    """Outputs of several tasks: their predictions and outcomes.
 
     Attributes:
         parts: The tasks by name.
@@ -167,7 +167,7 @@ class TrainedTasks:
 
     @property
     def outputs(self) -> MultiOutputs:
-        """What their scores mean."""
+        """The outputs of the tasks."""
         return MultiOutputs(self.parts)
 
     @property
@@ -212,7 +212,7 @@ class TrainedTasks:
 
 
 def _of_head(rows: Rows, columns: slice, *, per_token: bool) -> Rows:
-    """The rows of one head, which has these columns of those of all heads."""
+    """Return the rows of one head, which has these columns of those of all heads."""
     if isinstance(rows, TextRows):
         return replace(rows, rows_WK=rows.rows_WK[:, columns])
     if per_token:

@@ -1,4 +1,4 @@
-"""What text and pair classification declare. Loads no torch."""
+"""Declaration of text and pair classification. Loads no torch."""
 
 from bothways.tasks.columns import PairColumns, TextColumns
 from bothways.tasks.label_options import LabelLearning, LabelOpening, LabelPrediction

@@ -1,4 +1,4 @@
-"""Which texts stand in a row of a training batch, epoch by epoch.
+"""Composition of the training batches of embedders, epoch by epoch.
 
 Shapes: R rows, K texts of a row, N texts.
 """

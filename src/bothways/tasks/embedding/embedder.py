@@ -139,7 +139,7 @@ class SentenceEmbedder(SentenceTask[tuple[str, str], Similarity, TrainedEmbedder
 
     @property
     def settings(self) -> EmbeddingSettings:
-        """How texts become vectors."""
+        """The options of embedding."""
         return self.fitted.settings
 
     @property

@@ -1,4 +1,4 @@
-"""How wrong the vectors of a batch are: the losses that train sentence embedders.
+"""Losses that train sentence embedders.
 
 All of them look at a whole batch at once. `bothways.tasks.embedding.objective` keeps their memory small.
 

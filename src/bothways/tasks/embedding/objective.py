@@ -69,7 +69,7 @@ class VectorModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.encoder.embedding.tokens.weight.device
 
 
@@ -187,7 +187,7 @@ class EmbeddingObjective:
 
     @property
     def identity(self) -> Mapping[str, str | int | float | bool | None]:
-        """What decides the course of the run besides the settings."""
+        """Everything besides the settings that decides the course of the run."""
         return {
             "training data": self.source.data.digest,
             "batch size": self.batch_size,

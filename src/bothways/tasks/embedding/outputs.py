@@ -1,4 +1,4 @@
-"""What vectors of texts mean: how alike two texts are, and how good an embedder is, by the kind of rows.
+"""Outputs of an embedder: similarity of texts, and metrics by the kind of rows.
 
 Shapes: R rows, K texts of a row, P texts (R times K), H dimensions, N texts that look for others,
 C texts among which they look.
@@ -43,7 +43,7 @@ BLOCK, COMPARED = 512, 512
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutputs:
-    """What the vectors of a row's texts mean.
+    """Outputs of an embedder for the vectors of a row's texts.
 
     Attributes:
         labels: None.

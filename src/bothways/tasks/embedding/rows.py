@@ -70,7 +70,7 @@ def read_embedding_rows(source: Source, columns: EmbeddingColumns) -> list[Embed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTexts:
-    """Which texts stand in rows, and what is right.
+    """Texts of rows, with the labels or scores to learn.
 
     Attributes:
         columns: What kind of rows they are.
@@ -86,7 +86,7 @@ class RowTexts:
 
     @classmethod
     def of(cls, rows: Sequence[EmbeddingRow]) -> "RowTexts":
-        """Number the texts of rows, those of a row one after the other."""
+        """Return number the texts of rows, those of a row one after the other."""
         numbers: dict[str, int] = {}
         identity = [numbers.setdefault(text, len(numbers)) for row in rows for text in row.text]
         identity_P, truth_R = np.array(identity, dtype=np.int64), None
@@ -122,7 +122,7 @@ class StoredRows(RowTexts):
 
     @property
     def part(self) -> dict[str, object]:
-        """What a card says of the rows: how many, and SHA-256 of their tokens and of what they are learnt by."""
+        """The rows in a card: their count, and SHA-256 of their tokens and of what they are learnt by."""
         truth = {} if self.truth_R is None else {"labels_sha256": digest_of(self.truth_R)}
         return {**data_part(len(self.texts_RK), self.store), **truth}
 

@@ -1,4 +1,4 @@
-"""How a checkpoint folder says that it is a sentence embedder: in the ecosystem's files, and in ``bothways.json``.
+"""Layout of a sentence embedder's folder: the ecosystem's files, and ``bothways.json``.
 
 The ecosystem's files are those of sentence-transformers: ``modules.json``, ``sentence_bert_config.json``,
 ``1_Pooling/config.json`` and ``config_sentence_transformers.json``. ``bothways.json`` goes before them.
@@ -21,7 +21,7 @@ from bothways.tasks.opening import USUAL_LENGTH, OpenedModel, OpenOptions, kept_
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSettings:
-    """How texts become vectors.
+    """Stored options of embedding.
 
     Attributes:
         pooling: From token states to one vector.

@@ -85,7 +85,7 @@ class RowColumns:
         return two_texts(number, value, PAIR)
 
     def is_one(self, value: object) -> bool:
-        """Whether it is a tuple of two texts."""
+        """Return whether it is a tuple of two texts."""
         return is_two_texts(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -269,7 +269,7 @@ def stored_kind(card: Mapping[str, Any]) -> EmbeddingColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingOpening:
-    """How texts become vectors; what is left out is as the checkpoint says.
+    """Options of embedding; what is left out is as the checkpoint says.
 
     Attributes:
         pooling: From token states to one vector; the mean where the checkpoint does not say. ``"cls"`` is the token
@@ -284,7 +284,7 @@ class EmbeddingOpening:
 
 
 class VectorArguments(TypedDict, total=False):
-    """How texts become vectors, as keyword arguments; see `EmbeddingOpening`."""
+    """Options of embedding as keyword arguments; see `EmbeddingOpening`."""
 
     pooling: Pooling | None
     unit_length: bool | None
@@ -293,7 +293,7 @@ class VectorArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingLearning:
-    """How an embedder is trained.
+    """Options of training an embedder.
 
     Attributes:
         loss: One of `bothways.tasks.embedding.losses`; `CoSENT` for scores and `MultipleNegativesRanking` for
@@ -307,7 +307,7 @@ class EmbeddingLearning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewShotOpening:
-    """How a trained classifier is opened.
+    """Options of opening a trained classifier.
 
     Attributes:
         labels: Other names for its labels, in their order.

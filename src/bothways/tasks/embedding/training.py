@@ -39,7 +39,7 @@ MOST_HELD_OUT = 2000
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingExamples:
-    """What an embedder is trained on.
+    """The training data of an embedder.
 
     Attributes:
         columns: What the rows are.

@@ -74,12 +74,12 @@ class FillMask(Task[str, FilledText, TrainedMaskedLM]):
 
     @property
     def has_head(self) -> bool:
-        """Whether there is a head to fill masks with; without one, `fit` draws a new one."""
+        """True if there is a head to fill masks with; without one, `fit` draws a new one."""
         return self._fitted is not None
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """What answers can be called.
+        """The names that predictions can have.
 
         Raises:
             InvalidInput: Always: a filling is neither right nor wrong.
@@ -94,7 +94,7 @@ class FillMask(Task[str, FilledText, TrainedMaskedLM]):
         seed: int,
         show_progress: bool | None,
     ) -> ScoredRows:
-        """The losses of raw texts at places that are chosen as in training; there is no bar."""
+        """Return the losses of raw texts at places that are chosen as in training; there is no bar."""
         del show_progress
         masker = Masker(self.model.tokenizer, reading.masking or Masking(), seed)
         return self.fitted.losses(data, columns, masker)

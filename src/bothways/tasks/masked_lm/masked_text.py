@@ -37,7 +37,7 @@ class Slot:
 
     @property
     def after_space(self) -> bool:
-        """Whether white space stands before it, so that a word begins there."""
+        """True if white space stands before it, so that a word begins there."""
         return self.left[-1:].isspace()
 
 
@@ -167,7 +167,7 @@ class MaskReader:
             )
 
     def _cut(self, window: Window, places: list[int], index: int, extra: int) -> tuple[int, int]:
-        """The part of the sequence, beside the special tokens around it, is read."""
+        """Return the part of the sequence, beside the special tokens around it, is read."""
         begin, end = window.body.start, window.body.stop
         room = self.max_length - (len(window.ids) - (end - begin)) - extra
         if end - begin <= room:
@@ -198,7 +198,7 @@ class MaskReader:
 
 
 def _tail(text: str) -> str:
-    """The end of a text, from the beginning of a word where there is one."""
+    """Return the end of a text, from the beginning of a word where there is one."""
     tail = text[-_CONTEXT:]
     _, space, words = tail.partition(" ")
     return words if space and words.strip() else tail

@@ -1,4 +1,4 @@
-"""What the scores of a masked language model mean: words for masks, and losses at chosen places of raw texts.
+"""Outputs of a masked language model: words for masks, and losses at chosen places of raw texts.
 
 Shape letters: N texts, R fillings of a text.
 """
@@ -30,7 +30,7 @@ MOST_COMBINATIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class MaskedLMOutputs:
-    """What a masked language modelling head's outputs mean. Held-out texts teach nothing about them.
+    """Outputs of a masked language modelling head. Held-out texts teach nothing about them.
 
     Attributes:
         reader: Reads texts with masks, and spells words.
@@ -96,7 +96,7 @@ class MaskedLMOutputs:
         return replace(outcomes, tokens_read=texts_read(each.read for each in scores))
 
     def _spelt(self, words: Sequence[str], read: MaskedText, slot: int) -> dict[Pieces, str]:
-        """The words by their pieces; of several with the same pieces the first."""
+        """Return the words by their pieces; of several with the same pieces the first."""
         spelt: dict[Pieces, str] = {}
         for word in words:
             spelt.setdefault(self.reader.spelt(word, read.slots[slot]), word.strip())
@@ -133,7 +133,7 @@ def _check_combinations(choice: Choice, masks: int, index: int) -> None:
 
 
 def _first_of_each(listed: Iterable[NamedT], name: Callable[[NamedT], object]) -> list[NamedT]:
-    """Of those with the same name the first, which is the likeliest."""
+    """Return the first, and so the likeliest, of those with the same name."""
     named: dict[object, NamedT] = {}
     for each in listed:
         named.setdefault(name(each), each)

@@ -60,7 +60,7 @@ class FilledText:
 
 @dataclass(frozen=True, slots=True)
 class PseudoLikelihood:
-    """How likely a model finds a text.
+    """The pseudo-likelihood of a text.
 
     Attributes:
         log_likelihood: Sum over the tokens, natural logarithm.

@@ -82,7 +82,7 @@ def _queries(encoded: EncodedText, tokenizer: TextTokenizer, words: list[int] | 
 
 
 def _special_in_texts(tokenizer: TextTokenizer) -> frozenset[int]:
-    """The special tokens that are in a text only where somebody wrote them: all but the one for unknown words.
+    """Return the special tokens that are in a text only where somebody wrote them: all but the one for unknown words.
 
     Where that has another part as well, it counts as special.
     """
@@ -116,7 +116,7 @@ def _rest_of_word(window: Window, place: int, words: list[int]) -> list[int]:
 
 
 def _word_of_character(text: str) -> list[int]:
-    """The number of the word that each character belongs to; -1 for white space."""
+    """Return the number of the word that each character belongs to; -1 for white space."""
     words = [-1] * len(text)
     for number, match in enumerate(_word().finditer(text)):
         words[match.start() : match.end()] = [number] * (match.end() - match.start())

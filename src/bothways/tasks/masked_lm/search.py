@@ -167,7 +167,7 @@ class _Filler:
         return ScoredFill(fill, total / len(orders))
 
     def _query(self, lengths: Sequence[int], filled: Mapping[int, Pieces], slot: int, wanted: Best | Named) -> Query:
-        """The question for the next piece of a slot, behind the pieces that it has already."""
+        """Return the question for the next piece of a slot, behind the pieces that it has already."""
         ids: list[int] = []
         types: list[int] = []
         place = start = 0
@@ -184,7 +184,7 @@ class _Filler:
 
 
 def _orders(found: Sequence[Sequence[ScoredFill]]) -> list[tuple[int, ...]]:
-    """The orders in which masks are filled; the surest first goes by the best word of each mask alone."""
+    """Return the orders in which masks are filled; the surest first goes by the best word of each mask alone."""
     forward = tuple(range(len(found)))
     sure = [max((scored.log_probability for scored in words), default=float("-inf")) for words in found]
     surest = tuple(sorted(forward, key=lambda slot: -sure[slot]))

@@ -1,4 +1,4 @@
-"""What masked language modelling declares. Loads no torch."""
+"""Declaration of masked language modelling. Loads no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class MaskedTextColumns(RawTextColumns):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskingOptions:
-    """How raw texts are masked, to learn from them and to be measured on them.
+    """Options of masking raw texts, to learn from them and to be measured on them.
 
     Attributes:
         masking: How much is masked; 15 % of the tokens when None.
@@ -46,7 +46,7 @@ class MaskingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillOptions(PredictOptions):
-    """Which words may fill masks, and how they are searched for.
+    """Options of filling masks: words that are allowed, and the search.
 
     Attributes:
         top: How many words and fillings to give, at most.

@@ -167,7 +167,7 @@ def prepare_masked_lm(
     )
 
     def predicted() -> Report:
-        """How well the validation texts are predicted, at the places that are theirs for the whole training."""
+        """Return how well the validation texts are predicted, at the places that are theirs for the whole training."""
         losses = masked_losses(begun.model, held, masker, training.max_tokens)
         return token_outcomes(losses).report(seed=masker.seed)
 

@@ -216,7 +216,7 @@ class ChoiceOutputs(TemperatureOutputs[Choices, Choices]):
         return np.array([example.label for example in examples], dtype=np.int64)
 
     def continues(self, before: Self) -> bool:
-        """A score means the same in every model."""
+        """Return a score means the same in every model."""
         del before
         return True
 
@@ -277,7 +277,7 @@ class MultipleChoice(HeadTask[Any, ChosenAnswer]):
 
 
 def _padded(scores: Sequence[Scores[Choices]]) -> NDArray[np.float64]:
-    """The logits of all contexts (N, K), with `ABSENT` for choices that a context does not have."""
+    """Return the logits of all contexts (N, K), with `ABSENT` for choices that a context does not have."""
     most = max(each.logits_RC.shape[1] for each in scores)
     rows = [np.pad(each.logits_RC[0], (0, most - each.logits_RC.shape[1]), constant_values=ABSENT) for each in scores]
     return np.stack(rows)

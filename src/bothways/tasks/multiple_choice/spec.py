@@ -1,4 +1,4 @@
-"""What multiple choice declares. Loads no torch."""
+"""Declaration of multiple choice. Loads no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class ChoiceColumns:
         return context, tuple(listed)
 
     def is_one(self, value: object) -> bool:
-        """Whether it is a tuple of a text and a list."""
+        """Return whether it is a tuple of a text and a list."""
         return isinstance(value, tuple) and len(value) == 2 and not isinstance(value[1], str)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:

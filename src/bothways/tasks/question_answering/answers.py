@@ -1,4 +1,4 @@
-"""What a question answerer says of a question.
+"""Predictions of a question answerer.
 
 Shapes: N questions, K candidates.
 """
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """What the model says of a question on a context.
+    """The prediction of the model for a question on a context.
 
     Attributes:
         answer: The answer as it stands in the context; None where the model says that there is none.
@@ -69,7 +69,7 @@ class QuestionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FoundSpans:
-    """What is said of a question before it is decided.
+    """Scores of a question's candidates, before a decision.
 
     Attributes:
         context: The text.
@@ -94,7 +94,7 @@ class FoundSpans:
 
 
 def answered(found: FoundSpans, read: TokensRead, threshold: float | None, temperature: float) -> QuestionAnswer:
-    """The answer to a question, given the best spans of its context.
+    """Return the answer to a question, given the best spans of its context.
 
     Args:
         found: The spans.
@@ -125,7 +125,10 @@ def answered(found: FoundSpans, read: TokensRead, threshold: float | None, tempe
 
 
 def candidate_scores(candidates: Sequence[Sequence[Span]]) -> NDArray[np.float64]:
-    """The scores of each question's candidates (N, K), minus infinity where there are fewer; `CANDIDATES` or more."""
+    """Return the scores of each question's candidates (N, K), minus infinity where there are fewer.
+
+    `CANDIDATES` or more.
+    """
     scores_NK = np.full((len(candidates), max([CANDIDATES, *map(len, candidates)])), -np.inf)
     for row, spans in enumerate(candidates):
         scores_NK[row, : len(spans)] = [span.score for span in spans]

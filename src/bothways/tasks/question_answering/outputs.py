@@ -213,7 +213,7 @@ class AnswerOutputs(TemperatureOutputs[QuestionAndContext, FoundSpans]):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What a reader of the card's metrics has to know."""
+        """Limits that a reader of the card's metrics has to know."""
         chose = optimistic("questions", "the epoch to keep, the threshold and the temperature")
         return chose, *self.always, LIKE_THESE, NOTICES_NOTHING
 
@@ -344,12 +344,12 @@ def _by_place(scores: SpanScored) -> dict[tuple[int, int], float]:
 
 
 def _places(members: Sequence[SpanScored]) -> list[tuple[int, int]]:
-    """The places of all spans that a member has (K)."""
+    """Return the places of all spans that a member has (K)."""
     return list(dict.fromkeys(place for each in members for place in _by_place(each)))
 
 
 def _apart(best: Sequence[Span], top: int) -> tuple[Span, ...]:
-    """The best spans of which no two overlap."""
+    """Return the best spans of which no two overlap."""
     found: list[Span] = []
     for span in best:
         if len(found) < top and all(span.end <= each.start or each.end <= span.start for each in found):
@@ -358,18 +358,18 @@ def _apart(best: Sequence[Span], top: int) -> tuple[Span, ...]:
 
 
 def _table(scores: Sequence[SpanScored]) -> NDArray[np.float64]:
-    """The scores of all candidates (N, K)."""
+    """Return the scores of all candidates (N, K)."""
     return candidate_scores([each.places.candidates for each in scores])
 
 
 def _threshold(scores: Sequence[SpanScored], truth: Gold) -> float | None:
-    """The threshold of the highest F1; None where every question has an answer."""
+    """Return the threshold of the highest F1; None where every question has an answer."""
     best = score_answers([each.places.best for each in scores], _annotated(truth))
     return best_threshold(_table(scores)[:, 0], best.f1_N, best.has_answer_N)
 
 
 def _with_threshold(scores: Sequence[SpanScored], truth: Gold, threshold: float | None) -> AnswerScores:
-    """How good the answers are with a threshold."""
+    """Return how good the answers are with a threshold."""
     gives_N = _table(scores)[:, 0] > (-np.inf if threshold is None else threshold)
     given = [each.places.best if gives else "" for each, gives in zip(scores, gives_N.tolist(), strict=True)]
     return score_answers(given, _annotated(truth))

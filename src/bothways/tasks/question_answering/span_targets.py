@@ -25,7 +25,7 @@ Tokens = tuple[int, int]
 
 
 class SpanAnswers:
-    """What the windows of a store are to be answered with; those of one question share its weight of 1.
+    """Targets of the windows of a store; those of one question share its weight of 1.
 
     Args:
         contexts: The contexts of the questions.

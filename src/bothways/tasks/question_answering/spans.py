@@ -76,7 +76,7 @@ class SpanScores:
             self._scores_TL[_ahead(window_T, longest, -1) != window_T[:, None]] = -np.inf
 
     def best(self, count: int) -> list[Span]:
-        """The best different spans, best first; they may overlap."""
+        """Return the best different spans, best first; they may overlap."""
         # The same span may stand in every window, and more than once with white space around it or not.
         wanted = count * self._windows
         found = self._first(wanted, count)
@@ -86,7 +86,7 @@ class SpanScores:
         return found
 
     def _first(self, wanted: int, count: int) -> list[Span]:
-        """The best different spans, up to ``count``, among the ``wanted`` best of all."""
+        """Return the best different spans, up to ``count``, among the ``wanted`` best of all."""
         scores = self._scores_TL.ravel()
         skipped = max(0, len(scores) - wanted)
         chosen = np.argpartition(scores, skipped)[skipped:] if skipped else np.arange(len(scores))
@@ -105,7 +105,7 @@ class SpanScores:
         return [Span(begin, end, score) for (begin, end), score in found.items()]
 
     def apart(self, count: int) -> list[Span]:
-        """The best spans of which no two overlap, best first."""
+        """Return the best spans of which no two overlap, best first."""
         scores_TL = self._scores_TL.copy()
         found: list[Span] = []
         while len(found) < count and scores_TL.size:
@@ -121,7 +121,7 @@ class SpanScores:
         return found
 
     def _touching(self, begin: int, end: int, longest: int) -> NDArray[np.bool_]:
-        """The spans (T, L) that have a token in common with these characters."""
+        """Return the spans (T, L) that have a token in common with these characters."""
         taken_T = (self._begins_T < end) & (self._ends_T > begin)
         before_T: NDArray[np.int64] = np.cumsum(taken_T) - taken_T
         touching_TL: NDArray[np.bool_] = _ahead(before_T + taken_T, longest, 0) > before_T[:, None]
@@ -135,7 +135,7 @@ class SpanScores:
 
 
 def _behind_marks(context: str, ends_T: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The ends of tokens (T), with the marks that a tokenizer leaves out."""
+    """Return the ends of tokens (T), with the marks that a tokenizer leaves out."""
     if context.isascii():
         return ends_T
     return np.fromiter((behind_marks(context, end) for end in ends_T.tolist()), np.int32, len(ends_T))

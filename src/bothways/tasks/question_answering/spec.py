@@ -1,4 +1,4 @@
-"""What question answering declares. Loads no torch."""
+"""Declaration of question answering. Loads no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class QuestionColumns:
         return two_texts(number, value, QUESTION)
 
     def is_one(self, value: object) -> bool:
-        """Whether it is a tuple of two texts."""
+        """Return whether it is a tuple of two texts."""
         return is_two_texts(value)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -79,7 +79,7 @@ class QuestionColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOpening:
-    """How a trained head is opened.
+    """Options of opening a trained head.
 
     Attributes:
         max_answer_tokens: Most tokens in an answer; what a saved model says, or 30.
@@ -99,7 +99,7 @@ class AnswerOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerLearning(TemperatureOptions):
-    """What is learnt of answered questions."""
+    """Options of learning from answered questions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -181,12 +181,12 @@ class TagOutputs(TemperatureOutputs[Words, Words], DistillableOutputs):
         return _windows(training).unread
 
     def continues(self, before: Self) -> bool:
-        """Whether the tags and their scheme are the same."""
+        """Return whether the tags and their scheme are the same."""
         return self.tag_set == before.tag_set
 
     @property
     def start_strength(self) -> float:
-        """That of scikit-learn's classifiers."""
+        """The log loss of scikit-learn's classifiers."""
         return STRENGTH
 
     def answers(self, stored: StoredInputs) -> Answers:
@@ -299,14 +299,14 @@ class TagOutputs(TemperatureOutputs[Words, Words], DistillableOutputs):
         return {"scheme": self.tag_set.scheme, **super(TagOutputs, self).write(folder)}
 
     def _tagged(self, scores: Sequence[WordScores], truth: TrueTags, temperature: Temperature | None) -> TaggedWords:
-        """The best tags that make no broken span, beside the true ones."""
+        """Return the best tags that make no broken span, beside the true ones."""
         lengths = [len(each) for each in truth]
         predicted_M, probability_M = self.tag_set.best(_end_to_end(scores), lengths, temperature)
         texts_M = np.repeat(np.arange(len(lengths)), lengths)
         return TaggedWords(np.concatenate(truth), predicted_M, probability_M, texts_M)
 
     def _spans(self, words: TaggedWords, truth: TrueTags) -> tuple[Any, Any]:
-        """The true and the predicted spans of each text."""
+        """Return the true and the predicted spans of each text."""
         lengths = [len(each) for each in truth]
         return (
             self.tag_set.spans_of_texts(words.truth_W, lengths),
@@ -315,7 +315,7 @@ class TagOutputs(TemperatureOutputs[Words, Words], DistillableOutputs):
 
 
 def _end_to_end(scores: Sequence[WordScores]) -> NDArray[np.float64]:
-    """The scores of the words of all texts (M, C)."""
+    """Return the scores of the words of all texts (M, C)."""
     return np.concatenate([each.logits_RC for each in scores])
 
 

@@ -1,4 +1,4 @@
-"""What a tagger says of a text."""
+"""Predictions of a tagger."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -72,7 +72,7 @@ class Tagging:
         return tuple(word.tag for word in self.words)
 
     def tags_in(self, scheme: Scheme) -> list[str]:
-        """The spans as tags of a scheme, whatever scheme the model has.
+        """Return the spans as tags of a scheme, whatever scheme the model has.
 
         Raises:
             InvalidInput: The scheme is that of plain tags.
@@ -80,7 +80,7 @@ class Tagging:
         return tags_of((TagSpan(span.label, *span.words) for span in self.spans), len(self.words), scheme)
 
     def in_scheme(self, scheme: Scheme) -> "Tagging":
-        """The same with the tags of a scheme, whatever scheme the model has.
+        """Return the same with the tags of a scheme, whatever scheme the model has.
 
         Raises:
             InvalidInput: The scheme is that of plain tags.

@@ -1,4 +1,4 @@
-"""What tagging declares. Loads no torch."""
+"""Declaration of tagging. Loads no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class TagColumns:
         return words
 
     def is_one(self, value: object) -> bool:
-        """Whether it is a raw text; a list is many texts."""
+        """Return whether it is a raw text; a list is many texts."""
         return isinstance(value, str)
 
     def rows_of(self, texts: Sequence[str]) -> list[dict[str, object]]:
@@ -90,7 +90,7 @@ class TagColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagOpening:
-    """How a trained head is opened.
+    """Options of opening a trained head.
 
     Attributes:
         labels: Names of its outputs, for checkpoints that do not carry them.
@@ -103,7 +103,7 @@ class TagOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagLearning(TemperatureOptions):
-    """What is learnt of tagged words.
+    """Options of learning from tagged words.
 
     Attributes:
         scheme: How tags encode spans: ``"BIO"``, ``"IOB1"`` (which the model learns as BIO), ``"BIOES"``, ``"BILOU"``
@@ -115,7 +115,7 @@ class TagLearning(TemperatureOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagData:
-    """How tagged data are read.
+    """Options of reading tagged data.
 
     Attributes:
         scheme: That of the data's tags; by default what they look like. It need not be the model's.

@@ -61,7 +61,7 @@ class TagSet:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme) -> "TagSet":
-        """The tags that training rows call for: of spans, all that the scheme has for their labels.
+        """Return the tags that training rows call for: of spans, all that the scheme has for their labels.
 
         Raises:
             InvalidInput: There are fewer than two tags.
@@ -76,14 +76,17 @@ class TagSet:
         return cls(tuple(labels), scheme)
 
     def continued(self, before: "TagSet | None") -> "TagSet":
-        """The tags of the model as it was, where they are the same of the same scheme: its outputs keep their order."""
+        """Return the tags of the model as it was, where they are the same of the same scheme.
+
+        Its outputs keep their order.
+        """
         if before is not None and before.scheme == self.scheme and set(before.labels) == set(self.labels):
             return before
         return self
 
     @cached_property
     def span_labels(self) -> tuple[str, ...]:
-        """What spans can be; none of plain tags."""
+        """The types of spans; none of plain tags."""
         if self.scheme == "plain":
             return ()
         return tuple(sorted({parted(label)[1] for label in self.labels if label != OUTSIDE}))
@@ -116,18 +119,18 @@ class TagSet:
         return [np.array([numbers[tag] for tag in row.label], dtype=np.int64) for row in rows]
 
     def spans(self, tags: Sequence[str]) -> list[TagSpan]:
-        """The spans that tags say."""
+        """Return the spans that tags say."""
         return spans_of(tags, self.scheme)
 
     def spans_of_texts(self, tags_M: NDArray[np.int64], lengths: Sequence[int]) -> list[list[TagSpan]]:
-        """The spans of texts that stand end to end, by the numbers of their words' tags."""
+        """Return the spans of texts that stand end to end, by the numbers of their words' tags."""
         tags, ends = [self.labels[number] for number in tags_M.tolist()], np.cumsum(lengths).tolist()
         return [self.spans(tags[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
     def best(
         self, scores_MC: NDArray[np.float64], lengths: Sequence[int], temperature: Temperature | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The best tags of texts that stand end to end, see `decode`, and their probabilities, word by word."""
+        """Return the best tags of texts that stand end to end, see `decode`, and their probabilities, word by word."""
         best_M = self.decode(scores_MC, lengths)
         probabilities_MC = apply_temperature(scores_MC, temperature or 1.0)
         return best_M, probabilities_MC[np.arange(len(best_M)), best_M]
@@ -163,7 +166,7 @@ class TagSet:
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
-        """Whether the tag of a column may follow that of a row (C + 1, C + 1); the last is the border of the text."""
+        """True if the tag of a column may follow that of a row (C + 1, C + 1); the last is the border of the text."""
         borders = [*self.labels, OUTSIDE]
         known = set(self.labels)
         return np.array([[self._follows(left, right, known) for right in borders] for left in borders])
@@ -212,7 +215,7 @@ def tagged_in(
 
 
 def data_scheme(rows: Sequence[Example[tuple[str, ...]]], scheme: Scheme | None, known: Scheme | None = None) -> Scheme:
-    """The scheme that the tags of rows are of: the one that was named, or the one that fits them.
+    """Return the scheme that the tags of rows are of: the one that was named, or the one that fits them.
 
     Args:
         rows: Words with tags.

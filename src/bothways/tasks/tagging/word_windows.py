@@ -125,13 +125,13 @@ class TagAnswers:
 
 
 def _windows_of_texts(store: WindowStore) -> list[range]:
-    """The windows of each text."""
+    """Return the windows of each text."""
     ends = np.cumsum(np.bincount(store.text_of_window, minlength=store.texts)).tolist()
     return [range(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def _by_window(tokens: FirstTokens) -> Numbers:
-    """The order of a text's first tokens in which those of a window stand together."""
+    """Return the order of a text's first tokens in which those of a window stand together."""
     return np.argsort(tokens.windows_M, kind="stable")
 
 

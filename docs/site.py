@@ -1,0 +1,259 @@
+"""Hooks of mkdocs: the pages of the site that are made from other files, its navigation, and its links.
+
+The home page is the README. The reference of the command line is made from the help texts, that of the packages from
+their ``__all__``. Links to files of the repository that are no page of the site become plain text.
+"""
+
+import ast
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from griffe import Extension, Object
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "bothways"
+RESULTS = ROOT / "benchmarks" / "results"
+
+# Guides in the order in which a new user needs them; those that are not named here follow.
+GUIDES = (
+    "basics",
+    "classify",
+    "few-examples",
+    "tag-and-extract",
+    "questions",
+    "search",
+    "long-texts",
+    "confidence",
+    "choose-a-model",
+    "combine",
+    "pretrain",
+    "moving",
+    "encoder",
+)
+LONGER_GUIDES = ("auditing", "explaining", "judging", "several-machines")
+BACKGROUND = ("architecture", "glossary", "LOG")
+# Packages whose names users import; the tasks are documented as names of `bothways` itself.
+PACKAGES = (
+    "retrieval",
+    "evaluation",
+    "explain",
+    "audit",
+    "advice",
+    "data",
+    "text",
+    "checkpoints",
+    "export",
+    "encoder",
+    "families",
+    "inference",
+    "objectives",
+)
+# Pages from files of the repository that lie outside docs/.
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "benchmarks/README.md": "benchmarks/index.md",
+    "benchmarks": "benchmarks/index.md",
+    "benchmarks/results": "benchmarks/index.md",
+    **{f"benchmarks/results/{path.name}": f"benchmarks/{path.name}" for path in sorted(RESULTS.glob("*.md"))},
+}
+_EXAMPLE = re.compile(r"(?m)^>>> .*(?:\n(?!\s*$).*)*")
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+class Examples(Extension):
+    """Examples in docstrings as code, without the marks that are for the tests."""
+
+    def on_object(self, *, obj: Object, **others: object) -> None:
+        """Fence the examples of one docstring."""
+        del others
+        if obj.docstring is not None and ">>> " in obj.docstring.value:
+            text = obj.docstring.value.replace("  # doctest: +SKIP", "")
+            obj.docstring.value = _EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", text)
+
+
+def on_config(config: Any) -> Any:  # noqa: ANN401 (mkdocs' own)
+    """Set the navigation."""
+    found = {path.stem for path in (ROOT / "docs" / "guides").glob("*.md")}
+    guides = [name for name in GUIDES if name in found] + sorted(found.difference(GUIDES))
+    longer = [name for name in LONGER_GUIDES if (ROOT / "docs" / f"{name}.md").is_file()]
+    background = [name for name in BACKGROUND if (ROOT / "docs" / f"{name}.md").is_file()]
+    results = [page for page in PAGES.values() if page.startswith("benchmarks/") and page != "benchmarks/index.md"]
+    config.nav = [
+        {"Home": "index.md"},
+        {"Guides": [*(f"guides/{name}.md" for name in guides), *(f"{name}.md" for name in longer)]},
+        {
+            "Reference": [
+                {"Command line": "reference/commands.md"},
+                {
+                    "bothways": [
+                        "reference/bothways/index.md",
+                        *({name: f"reference/bothways/{name}.md"} for name in _own()),
+                    ]
+                },
+                *({f"bothways.{name}": f"reference/{name}.md"} for name in PACKAGES),
+                {"bothways.errors": "reference/errors.md"},
+            ]
+        },
+        {
+            "Background": [
+                *(f"{name}.md" for name in background),
+                {"Benchmarks": ["benchmarks/index.md", *dict.fromkeys(results)]},
+                {"Contributing": "contributing.md"},
+                {"Changelog": "changelog.md"},
+            ]
+        },
+    ]
+    return config
+
+
+def on_files(files: Any, *, config: Any) -> Any:  # noqa: ANN401
+    """Add the pages that are made."""
+    made = {
+        page: (ROOT / origin).read_text(encoding="utf-8") for origin, page in PAGES.items() if origin.endswith(".md")
+    }
+    made["benchmarks/index.md"] += _results()
+    made["reference/commands.md"] = _commands()
+    for name in _own():
+        made[f"reference/bothways/{name}.md"] = (
+            f"::: {_home(f'bothways.{name}')}\n    options:\n      heading_level: 1\n"
+        )
+    made["reference/bothways/index.md"] = _overview()
+    for name in PACKAGES:
+        made[f"reference/{name}.md"] = _package(f"bothways.{name}", SOURCE / name / "__init__.py")
+    made["reference/errors.md"] = (
+        "# bothways.errors\n\n::: bothways.errors\n    options:\n      show_root_heading: false\n"
+    )
+    for page, content in made.items():
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:  # noqa: ANN401
+    """Point links to where the linked file is on the site."""
+    del config
+    origins = {made: origin for origin, made in reversed(PAGES.items()) if origin.endswith(".md")}
+    place = page.file.src_uri
+    origin = origins.get(place, f"docs/{place}")
+    there = {file.src_uri for file in files}
+    return _LINK.sub(lambda found: _linked(found, origin, place, there), markdown)
+
+
+def _linked(found: re.Match[str], origin: str, place: str, there: set[str]) -> str:
+    image, text, link = found.groups()
+    path, hash_, anchor = link.partition("#")
+    if not path or re.match(r"[a-z]+:", link):
+        return found[0]
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), path))
+    page = PAGES.get(target, target.removeprefix("docs/"))
+    if page in there:
+        return f"{image}[{text}]({posixpath.relpath(page, posixpath.dirname(place) or '.')}{hash_}{anchor})"
+    return text if (ROOT / target).exists() else found[0]
+
+
+def _results() -> str:
+    lines = [f"- [{path.stem}](results/{path.name})" for path in sorted(RESULTS.glob("*.md"), reverse=True)]
+    return "\n\n## Results\n\n" + "\n".join(lines) + "\n"
+
+
+def _commands() -> str:
+    """Return the help of all commands as one page."""
+    from bothways.cli.app import build_app
+
+    app = build_app()
+    # As mkdocs makes a table of contents itself, without that of cyclopts; angle brackets are no HTML.
+    text = app.generate_docs(output_format="markdown", recursive=True)
+    head, _, rest = text.partition("## Table of Contents")
+    body = rest[rest.index("\n**") :]
+    return f"{head.replace('# bothways', '# Command line', 1)}{_with_examples(body, app)}"
+
+
+def _with_examples(body: str, app: Any) -> str:  # noqa: ANN401 (of cyclopts)
+    """Return the sections of commands, each with the example that ends its help."""
+    sections = re.split(r"(?m)^(?=#{2,} bothways )", body)
+    made = [sections[0]]
+    for section in sections[1:]:
+        words = section.splitlines()[0].lstrip("# ").split()[1:]
+        command = app
+        for word in words:
+            command = command[word]
+        made.append(f"{section.rstrip()}\n\n{_epilogue(command.help_epilogue or '')}\n\n")
+    return "".join(made)
+
+
+def _epilogue(text: str) -> str:
+    """Indented lines as code, all others as text."""
+    blocks: list[str] = []
+    for indented, lines in _runs(text.splitlines()):
+        blocks.append("\n".join(["```console", *(line[2:] for line in lines), "```"] if indented else lines))
+    return "\n\n".join(blocks)
+
+
+def _runs(lines: list[str]) -> list[tuple[bool, list[str]]]:
+    runs: list[tuple[bool, list[str]]] = []
+    for line in lines:
+        indented = line.startswith("  ")
+        if not runs or runs[-1][0] != indented:
+            runs.append((indented, []))
+        runs[-1][1].append(line)
+    return runs
+
+
+def _names(init: Path = SOURCE / "__init__.py") -> list[str]:
+    """Return the public names of a package, without its version."""
+    tree = ast.parse(init.read_text(encoding="utf-8"))
+    listed: list[str] = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    )
+    return [name for name in listed if not name.startswith("__")]
+
+
+def _own() -> list[str]:
+    """Return the names of `bothways` that have a page each; errors stand together on theirs."""
+    return [name for name in _names() if not _home(f"bothways.{name}").startswith("bothways.errors.")]
+
+
+def _introduction(path: Path, name: str | None = None) -> str:
+    """Return the docstring of a file, or of a class or function in it."""
+    node: Any = ast.parse(path.read_text(encoding="utf-8"))
+    if name is not None:
+        node = next(each for each in node.body if getattr(each, "name", None) == name)
+    return (ast.get_docstring(node) or "").replace("``", "`")
+
+
+def _overview() -> str:
+    """Return the page of the package itself: a line for each name."""
+    rows = []
+    for name in _own():
+        module, _, last = _home(f"bothways.{name}").rpartition(".")
+        path = SOURCE.parent.joinpath(*module.split(".")).with_suffix(".py")
+        rows.append(f"| [{name}]({name}.md) | {_introduction(path, last).splitlines()[0]} |")
+    return "\n".join(
+        [f"# bothways\n\n{_introduction(SOURCE / '__init__.py')}\n", "| name | |", "| --- | --- |", *rows, ""]
+    )
+
+
+def _package(name: str, init: Path) -> str:
+    """Return a page with the public names of a package."""
+    elsewhere = {_home(f"bothways.{each}") for each in _own()}
+    homes = [_home(f"{name}.{each}") for each in _names(init)]
+    sections = [f"::: {home}\n" for home in homes if home not in elsewhere]
+    return f"# {name}\n\n{_introduction(init)}\n\n" + "\n".join(sections)
+
+
+def _home(path: str) -> str:
+    """Return where a name is defined, which may be a package further down."""
+    module, _, name = path.rpartition(".")
+    init = SOURCE.parent.joinpath(*module.split("."), "__init__.py")
+    if not init.is_file():
+        return path
+    for node in ast.walk(ast.parse(init.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
+            return _home(f"{node.module}.{name}")
+    return path
