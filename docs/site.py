@@ -34,7 +34,7 @@ GUIDES = (
     "encoder",
 )
 LONGER_GUIDES = ("auditing", "explaining", "judging", "several-machines")
-BACKGROUND = ("architecture", "glossary", "LOG")
+BACKGROUND = ("what-works", "architecture", "glossary", "benchmarks", "LOG")
 # Packages whose names users import; the tasks are documented as names of `bothways` itself.
 PACKAGES = (
     "retrieval",

@@ -119,7 +119,7 @@ def evaluate(
     if report.counts["unjudged"]:
         note(f"left out, as no document is judged relevant: {report.counts['unjudged']:,} of {len(asked):,} queries")
     if report.counts["missing_queries"]:
-        note(f"left out, as no query asks for them: {report.counts['unasked']:,} of the judged queries")
+        note(f"left out, as no query asks for them: {report.counts['missing_queries']:,} of the judged queries")
     _print_table(mode if rerank is None else f"{mode}, reranked", report, others, differences)
 
 
