@@ -41,6 +41,7 @@ PACKAGES = (
     "evaluation",
     "explain",
     "audit",
+    "judging",
     "advice",
     "data",
     "text",

@@ -61,7 +61,9 @@ def score(
     reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
-    """Estimate the success rate of a system, with an interval that few human labels make hold.
+    """Estimate the success rate of a system.
+
+    The interval holds with few human labels.
 
     Args:
         judge: Folder of a judge.
@@ -129,7 +131,9 @@ def rank(
     reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
-    """Put systems in order of their success rates, and say how sure that order is.
+    """Rank systems by their success rates.
+
+    Prints how sure the order is.
 
     Where two systems answered the same queries, their difference is taken query by query.
 
@@ -194,7 +198,7 @@ def _opened(judge: Path, dimension: JudgeDimension | None, reading: ReadingOptio
 
 
 def _judge_facts(judge: "Judge") -> dict[str, str]:
-    """What a page says of the judge."""
+    """Return what a page says of the judge."""
     card = judge.classifier.card
     rows, base = card.get("training_rows"), card.get("base_model")
     facts = {
@@ -212,7 +216,7 @@ def _command() -> str:
 
 
 def _system_name(path: str) -> str:
-    """The name of a file without its folder and endings."""
+    """Return the name of a file without its folder and endings."""
     name = Path(path).name
     for ending in (".gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet"):
         name = name.removesuffix(ending)
@@ -241,7 +245,7 @@ def _truth(
     columns: TripleColumns,
     format_: Format | None,
 ) -> dict[str, float] | None:
-    """The true success rates, of a file or of the labels in the data."""
+    """Return the true success rates, of a file or of the labels in the data."""
     if truth is None:
         return None
     from bothways.judging.truth import read_truth, truth_in_labels

@@ -90,7 +90,9 @@ def train(
     reading: ReadingOptions = AS_IT_CAN,
     opening: ModelOptions = HERE,
 ) -> int:
-    """Train a judge of retrieval-augmented answers from labelled triples, or from passages and questions alone.
+    """Train a judge of retrieval-augmented answers.
+
+    It learns from labelled triples, or from passages and questions alone.
 
     Fine-tunes a cross-encoder for each dimension and keeps a good epoch (see --epochs). Probabilities are calibrated on
     held-out rows.
@@ -180,7 +182,9 @@ def evaluate(
     reading: ReadingOptions = AS_IT_CAN,
     model: ModelOptions = HERE,
 ) -> None:
-    """Compare a judge with human labels: accuracy, AUROC, calibration error, and the order of systems.
+    """Compare a judge with human labels.
+
+    Prints accuracy, AUROC, calibration error, and the order of systems.
 
     Args:
         judge: Folder of a judge.
