@@ -3,6 +3,7 @@
 ``python -m benchmarks coverage`` draws 10,000 samples from each population, with 20, 50, 150 and 300 labels and 2,000
 other rows, and counts how many intervals at 95 % hold the truth. Scores and numbers, of which every row is drawn, have
 4,000 draws; the bootstrap, quantiles and the test of the labelled rows, which take one sample at a time, 500.
+``--contestants proportions strata`` measures these parts alone.
 """
 
 from collections.abc import Callable
@@ -45,6 +46,8 @@ def run(options: Options) -> Path:
     }
     figures: dict[str, list[Row]] = {}
     for seed, (name, (measure, count)) in enumerate(parts.items()):
+        if name not in options.chosen([*parts]):
+            continue
         say(f"coverage: {name}")
         figures[name] = measure(count, np.random.default_rng(seed))
     return write_results("coverage", options, {"draws": asdict(counts), **figures}, text(figures, counts))

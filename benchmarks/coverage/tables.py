@@ -1,6 +1,6 @@
 """The coverage results as Markdown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,41 +25,78 @@ class Draws:
 
 
 def text(figures: Mapping[str, Sequence[Row]], draws: Draws) -> str:
-    """All tables, with what they are of."""
+    """The tables of what was measured, with what they are of."""
     parts = [
         f"Share of 95 % intervals that hold the truth; {draws.fast:,} draws of each population, 2,000 rows without "
         f"labels; {draws.rows:,} and {draws.slow:,} draws where it says so. Standard errors of a coverage of .95: "
         f"{', '.join(f'{np.sqrt(0.95 * 0.05 / count):.4f}' for count in (draws.fast, draws.rows, draws.slow))}. "
         "`ppi++` is the default of `estimate_mean`; `uncorrected` are the "
         "intervals of the papers and of ppi-python.",
+    ]
+    for name, rows in figures.items():
+        parts += SECTIONS[name](rows, draws)
+    return "\n\n".join(parts)
+
+
+def _proportions_section(rows: Sequence[Row], _: Draws) -> list[str]:
+    return [
         "## Proportions",
         "Rates .7, .8 and .9; judges of accuracy .6, .7, .8, .9 and .95 whose errors are balanced, mostly false zeros "
         "(strict) or mostly false ones (generous). Lowest coverage of all populations, mean coverage, mean width.",
-        _by_labels(figures["proportions"], [*METHODS]),
+        _by_labels(rows, [*METHODS]),
         "Lowest coverage and mean width by the judge's accuracy:",
-        _by_accuracy(figures["proportions"]),
+        _by_accuracy(rows),
         "The populations with the lowest coverage of `ppi++`:",
-        _worst([row for row in figures["proportions"] if row["method"] == "ppi++"]),
+        _worst([row for row in rows if row["method"] == "ppi++"]),
+    ]
+
+
+def _bootstrap_section(rows: Sequence[Row], draws: Draws) -> list[str]:
+    return [
         "## Bootstrap",
         "BCa interval of PPI++ with 1,000 resamples; rate .8, accuracies .6, .8 and .95, balanced and generous; "
         f"{draws.slow:,} draws.",
-        _by_labels(figures["bootstrap"], ["bootstrap"]),
+        _by_labels(rows, ["bootstrap"]),
+    ]
+
+
+def _scores_section(rows: Sequence[Row], draws: Draws) -> list[str]:
+    return [
         "## Scores and numbers",
         f"Judges that give probabilities of labels 0 and 1, and labels that are numbers; {draws.rows:,} draws.",
-        _by_case(figures["scores"], "case"),
+        _by_case(rows, "case"),
+    ]
+
+
+def _differences_section(rows: Sequence[Row], _: Draws) -> list[str]:
+    return [
         "## Differences of two systems",
         "Rates .8 and .8, .9 and .8, .75 and .7; accuracies .6, .8 and .95.",
         *(
-            f"{pairing.capitalize()}:\n\n"
-            + _by_labels([row for row in figures["differences"] if row["pairing"] == pairing], [*METHODS])
+            f"{pairing.capitalize()}:\n\n" + _by_labels([row for row in rows if row["pairing"] == pairing], [*METHODS])
             for pairing in ("paired", "unpaired")
         ),
+    ]
+
+
+def _strata_section(rows: Sequence[Row], _: Draws) -> list[str]:
+    return [
         "## Strata",
         "Equal strata of rates from .6 to .95, with judges of accuracy .7 to .95.",
-        _strata(figures["strata"]),
+        _strata(rows),
+    ]
+
+
+def _quantiles_section(rows: Sequence[Row], draws: Draws) -> list[str]:
+    return [
         "## Quantiles",
         f"Of numbers (gamma distributed) with a judge of correlation .95; {draws.slow:,} draws.",
-        _by_case([{**row, "case": f"quantile {row['probability']}"} for row in figures["quantiles"]], "case"),
+        _by_case([{**row, "case": f"quantile {row['probability']}"} for row in rows], "case"),
+    ]
+
+
+def _not_at_random_section(rows: Sequence[Row], draws: Draws) -> list[str]:
+    return [
         "## Labelled rows that are no random sample",
         "No method covers if the labelled rows are not drawn at random from the rows that the estimate is about. The "
         "judge is that of a counter-example in the tracker of ARES: truth .65, interval [.503, .608], estimate .555. "
@@ -67,9 +104,8 @@ def text(figures: Mapping[str, Sequence[Row]], draws: Draws) -> str:
         f"a rate of .44 in the 300 labelled rows. 4,081 rows without labels, {draws.slow:,} draws. `warned` is the "
         "share of samples with a warning that the judge scores labelled rows differently, in the first case a false "
         "alarm. The last case cannot be seen in the scores, only avoided.",
-        _not_at_random(figures["not_at_random"]),
+        _not_at_random(rows),
     ]
-    return "\n\n".join(parts)
 
 
 def _number(value: float) -> str:
@@ -143,3 +179,14 @@ def _not_at_random(rows: Sequence[Row]) -> str:
         lines.append([row["case"], str(row["labels"]), *cells, _number(row["warned"])])
     header = ("case", "labels", "ppi++: value, width, coverage", "ppi, uncorrected: value, width, coverage", "warned")
     return table(header, lines)
+
+
+SECTIONS: dict[str, Callable[[Sequence[Row], Draws], list[str]]] = {
+    "proportions": _proportions_section,
+    "bootstrap": _bootstrap_section,
+    "scores": _scores_section,
+    "differences": _differences_section,
+    "strata": _strata_section,
+    "quantiles": _quantiles_section,
+    "not_at_random": _not_at_random_section,
+}
