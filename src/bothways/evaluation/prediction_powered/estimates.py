@@ -96,8 +96,9 @@ def estimate_mean(
         method: ``ppi++`` weighs the judge by what it is worth, ``ppi`` by 1, ``classical`` ignores it; ``bootstrap``
             is a BCa interval of the PPI++ mean, without small-sample correction.
         level: Share of such intervals that hold the truth.
-        correction: ``small-sample``, or ``none`` for the intervals of the papers, which cover too little below some
-            hundred labels.
+        correction: ``small-sample``: simulated 95 % intervals of proportions by ``ppi++`` hold the truth in 94.7 % of
+            samples or more from 20 labels on. ``none`` is the interval of the papers: in the worst population 61 %
+            with 20 labels, 84 % with 50, 91 % with 150, 93 % with 300.
         resamples: For ``bootstrap``.
         seed: For ``bootstrap``.
 
