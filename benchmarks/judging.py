@@ -1,8 +1,8 @@
 """Judges of retrieval-augmented generation on ares_nq, and mock systems of known success rates that they rank.
 
 ``python -m benchmarks judging`` trains a judge of context relevance; ``--contestants FOLDER...`` takes judges of any
-dimension that ``bothways judge train`` wrote instead. Beside them stands MiniLM as it comes: the cosine of query and
-passage, made a probability by logistic regression on 500 training pairs.
+dimension that ``bothways judge train`` wrote instead, and ``--kept`` none. Beside them stands MiniLM as it comes: the
+cosine of query and passage, made a probability by logistic regression on 200 training pairs.
 
 Mock systems: rows are drawn with replacement from the relevant test rows with probability r, else from the others, so
 that r is the success rate of the population that they are drawn from. Some of them are labelled. An interval covers
@@ -42,9 +42,9 @@ LABELS = (50, 150, 300)
 ROWS = 900
 """Rows of a mock system."""
 
-DRAWS = 200
+DRAWS = 50
 METHODS: tuple[PpiMethod, ...] = ("ppi++", "ppi", "classical")
-CALIBRATING = 500
+CALIBRATING = 200
 WINDOWS = (None, 128)
 
 Stated = NDArray[np.float64]
@@ -57,7 +57,7 @@ def run(options: Options) -> Path:
     stated = {COSINE: _cosine(test)}
     found: dict[str, Any] = {"judges": {COSINE: _figures(judge_report(test, stated[COSINE]))}}
     with TemporaryDirectory(prefix="bothways-benchmark-") as scratch:
-        for folder in options.contestants or (_trained(scratch, options),):
+        for folder in options.contestants or (() if options.kept else (_trained(scratch, options),)):
             for window in WINDOWS:
                 judge = Judge.open(folder, max_length=window)
                 name = f"{Path(folder).name}, {judge.dimension.title}, windows of {judge.classifier.max_length}"
