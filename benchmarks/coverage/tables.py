@@ -103,7 +103,7 @@ def _not_at_random_section(rows: Sequence[Row], draws: Draws) -> list[str]:
         "Its two published accuracies give its two error rates, and with these both published estimates follow from "
         f"a rate of .44 in the 300 labelled rows. 4,081 rows without labels, {draws.slow:,} draws. `warned` is the "
         "share of samples with a warning that the judge scores labelled rows differently, in the first case a false "
-        "alarm. The last case cannot be seen in the scores, only avoided.",
+        "alarm. In the last case the judge's errors cancel on both kinds of rows, so that the intervals hold.",
         _not_at_random(rows),
     ]
 

@@ -71,11 +71,11 @@ def _few_labels(count: int, corrected: bool, bounded: bool) -> str:
     if count >= FEW_LABELS:
         return ""
     if not corrected:
-        worth = "such 95 % intervals, without a correction for few labels, held in as few as 60 % of samples"
+        worth = "such 95 % intervals, without a correction for few labels, held in as few as 59 % of samples"
     elif bounded:
         worth = "such 95 % intervals held the truth in 94 % of samples or more, but they are wide"
     else:
-        worth = "such 95 % intervals of skewed numbers held the truth in 92 % of samples"
+        worth = "such 95 % intervals of skewed numbers held the truth in 93 % of samples"
     return f"{count} labels are fewer than {FEW_LABELS}: in simulations with 20 labels {worth}; label more rows."
 
 
