@@ -98,8 +98,9 @@ def estimate_mean(
             with 20 labels, 82 % with 50, 92 % with 150 and 94 % with 300 in the worst population.
         level: Share of such intervals that hold the truth.
         correction: ``small-sample``: simulated 95 % intervals of proportions by ``ppi++`` hold the truth in 94.7 % of
-            samples or more from 20 labels on, those of skewed numbers with a weak judge in 93 to 94 %. ``none`` is the interval of the papers: in the worst population 61 %
-            with 20 labels, 84 % with 50, 91 % with 150, 93 % with 300.
+            samples or more from 20 labels on, those of skewed numbers with a weak judge in 93 to 94 %. ``none`` is
+            the interval of the papers: in the worst population 61 % with 20 labels, 84 % with 50, 91 % with 150 and
+            93 % with 300.
         resamples: For ``bootstrap``.
         seed: For ``bootstrap``.
 
