@@ -83,6 +83,7 @@ def on_config(config: Any) -> Any:  # noqa: ANN401 (mkdocs' own)
     guides = [name for name in GUIDES if name in found] + sorted(found.difference(GUIDES))
     longer = [name for name in LONGER_GUIDES if (ROOT / "docs" / f"{name}.md").is_file()]
     background = [name for name in BACKGROUND if (ROOT / "docs" / f"{name}.md").is_file()]
+    internals = sorted(path.stem for path in (ROOT / "docs" / "internals").glob("*.md") if path.stem != "index")
     results = [page for page in PAGES.values() if page.startswith("benchmarks/") and page != "benchmarks/index.md"]
     config.nav = [
         {"Home": "index.md"},
@@ -103,6 +104,7 @@ def on_config(config: Any) -> Any:  # noqa: ANN401 (mkdocs' own)
         {
             "Background": [
                 *(f"{name}.md" for name in background),
+                {"Internals": ["internals/index.md", *(f"internals/{name}.md" for name in internals)]},
                 {"Benchmarks": ["benchmarks/index.md", *dict.fromkeys(results)]},
                 {"Contributing": "contributing.md"},
                 {"Changelog": "changelog.md"},
